@@ -1,0 +1,2 @@
+//! The `unherd` command.
+fn main() {}

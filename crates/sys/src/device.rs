@@ -1,0 +1,195 @@
+//! Where pages come from and go to: files read and written at aligned offsets.
+//!
+//! A [`Device`] opens files and moves bytes between them and memory that the caller owns. There are
+//! two ways to move them. *Blocking*: [`Device::read`], [`Device::write`]. *Queued*:
+//! [`Device::submit`] hands over a [`Transfer`] and returns at once; [`Device::reap`] gives back
+//! the [`Completion`]s, in any order, to the one thread that reaps. The real device is
+//! [`crate::DirectDevice`]; `unherd-testkit` has one that lives in memory and injects faults.
+//!
+//! What a device does not do: it does not repeat short transfers (the caller sees how much was
+//! moved), does not cache, and does not order one transfer after another. Data is durable once
+//! [`Device::sync`] has returned, not before.
+#![expect(unsafe_code, reason = "transfers take raw memory, whose owner gives its word")]
+
+use std::path::Path;
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+
+use crate::Deadline;
+
+/// A file as one device knows it; the number means nothing to another device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceFile(pub u32);
+
+/// What a file is, however it was named: two handles of one file have the same identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// The number of the device that holds the file.
+    pub device: u64,
+    /// The file's inode number there.
+    pub inode: u64,
+}
+
+/// What direct I/O asks for, in bytes; both are powers of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alignment {
+    /// Of the memory's address.
+    pub memory: u32,
+    /// Of the offset and the length.
+    pub offset: u32,
+}
+
+/// How to open a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenHow {
+    /// For writing as well as reading.
+    pub write: bool,
+    /// Create the file where there is none.
+    pub create: bool,
+    /// Cut the file to no bytes.
+    pub truncate: bool,
+    /// Take an exclusive (for writing) or shared (for reading) advisory lock, or fail.
+    pub lock: bool,
+    /// Where the file system refuses direct I/O: use the kernel's page cache instead of failing.
+    pub buffered_fallback: bool,
+}
+
+impl Default for OpenHow {
+    fn default() -> Self {
+        Self { write: false, create: false, truncate: false, lock: true, buffered_fallback: false }
+    }
+}
+
+/// A file that was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The file, for the calls that follow.
+    pub file: DeviceFile,
+    /// What it is.
+    pub identity: Identity,
+    /// What its transfers must be aligned to.
+    pub alignment: Alignment,
+    /// Its length now, in bytes.
+    pub len_bytes: u64,
+    /// Whether the kernel's page cache is bypassed.
+    pub direct: bool,
+}
+
+/// Why a file could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system refused.
+    #[error("{0}")]
+    System(#[from] Errno),
+    /// The file system refuses direct I/O, and no fallback was allowed.
+    #[error("the file system refuses direct I/O")]
+    DirectRefused,
+    /// Somebody else holds the advisory lock.
+    #[error("another process or cache has the file open")]
+    Locked,
+    /// Not a regular file or block device.
+    #[error("not a regular file or block device")]
+    NotAFile,
+}
+
+/// Memory for a transfer: `len` bytes at `start`.
+///
+/// Whoever hands one to a device keeps the memory mapped until the transfer is complete, does not
+/// write it while the device reads it, and does not touch it while the device writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoBuf {
+    /// The first byte.
+    pub start: NonNull<u8>,
+    /// The number of bytes.
+    pub len: usize,
+}
+
+// SAFETY: an `IoBuf` is an address and a length; the contract above says who may use the memory.
+unsafe impl Send for IoBuf {}
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the file into memory.
+    Read,
+    /// From memory into the file.
+    Write,
+}
+
+/// One queued transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Which way.
+    pub direction: Direction,
+    /// The file.
+    pub file: DeviceFile,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+    /// The memory.
+    pub buf: IoBuf,
+    /// The caller's own mark; it comes back in the completion.
+    pub tag: u64,
+}
+
+/// The end of a queued transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The mark of the transfer.
+    pub tag: u64,
+    /// How many bytes were moved, which may be fewer than were asked for; 0 is the end of the file.
+    pub result: Result<usize, Errno>,
+}
+
+/// Files that are read and written at aligned offsets. See the module's text.
+pub trait Device: Send + Sync {
+    /// Opens `path`. Blocks on the file system.
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
+
+    /// Closes `file`, and drops its lock. No transfer of it may be under way.
+    fn close(&self, file: DeviceFile);
+
+    /// The file's length in bytes.
+    fn len(&self, file: DeviceFile) -> Result<u64, Errno>;
+
+    /// Makes the file `len_bytes` long; what is added reads as zeros.
+    fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno>;
+
+    /// Reads into `buf` from `offset`; blocks until done, and says how many bytes were moved.
+    ///
+    /// # Safety
+    /// The memory of `buf` is the caller's, as [`IoBuf`] says, until this returns.
+    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno>;
+
+    /// Writes `buf` at `offset`; blocks until done, and says how many bytes were moved.
+    ///
+    /// # Safety
+    /// The memory of `buf` is the caller's, as [`IoBuf`] says, until this returns.
+    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno>;
+
+    /// Returns once all completed writes of `file` and its length are on stable storage.
+    ///
+    /// An error is reported once by the kernel, which then forgets it: the caller must treat every
+    /// write since the last success as lost.
+    fn sync(&self, file: DeviceFile) -> Result<(), Errno>;
+
+    /// Whether [`Device::submit`] may be called.
+    fn can_queue(&self) -> bool;
+
+    /// Queues `transfer`. Never blocks on the device; the end comes out of [`Device::reap`].
+    ///
+    /// # Safety
+    /// The memory of the transfer is the caller's, as [`IoBuf`] says, until its completion has been
+    /// reaped, whatever becomes of the caller meanwhile.
+    unsafe fn submit(&self, transfer: Transfer);
+
+    /// Submits what is queued, waits until something has completed, the deadline has passed or
+    /// [`Device::interrupt`] was called, and appends what has completed to `out`.
+    ///
+    /// One thread at a time may reap.
+    fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline);
+
+    /// Ends the [`Device::reap`] that is under way, or the next one.
+    fn interrupt(&self);
+}
