@@ -1,1 +1,29 @@
-//! sync
+//! Waiting without herds: a keyed wait table, and an account of every wait.
+//!
+//! The crate promises:
+//!
+//! - **Exact wakeups.** [`WaitTable::wake`] wakes the waiters of its key, up to the number asked
+//!   for, whatever else waits in the same bucket.
+//! - **No lost wakeup.** A waiter whose `validate` did not see what a waker stored is found by that
+//!   waker. Each protocol is written down as a race in two columns where its code stands, and
+//!   checked under loom.
+//! - **Nothing to wake costs a fence and one load**: no lock, no write to shared memory.
+//! - **No allocation** on wait and wake. A thread's first use registers it with the ledger.
+//! - **Every sleep has a name.** The [`Ledger`] counts, per [`Reason`], what waited, for how long,
+//!   and for nothing.
+//!
+//! What it does not promise: fairness among different keys, priorities, use from a signal handler,
+//! or sharing between processes. After fork(2) the child has the memory but not the other threads:
+//! it may use tables that it makes itself, and those in which no other thread was inside a call.
+
+mod ledger;
+mod parker;
+mod reason;
+mod wait_table;
+
+pub use ledger::{Counts, Ledger, Snapshot};
+pub use reason::Reason;
+pub use unherd_sys::{Deadline, Timestamp};
+pub use wait_table::{
+    Outcome, Tag, TimedOut, Token, Verdict, Wait, WaitKey, WaitTable, WaitTableBuilder,
+};

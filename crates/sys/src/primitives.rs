@@ -16,10 +16,10 @@ use shuttle as backend;
 use std as backend;
 
 pub use backend::sync::Arc;
+pub use backend::sync::MutexGuard;
 pub use backend::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-pub use backend::sync::MutexGuard;
 pub use backend::thread;
 
 #[cfg(not(loom))]
@@ -50,7 +50,9 @@ impl<T> Mutex<T> {
 
     /// Blocks until the lock is held.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The lock if nobody holds it.
@@ -76,7 +78,9 @@ impl Condvar {
 
     /// Releases the lock, sleeps until notified (or for no reason), and takes the lock again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0
+            .wait(guard)
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// As [`Condvar::wait`], for at most `timeout`. The checkers' versions may never time out.
@@ -85,7 +89,10 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: std::time::Duration,
     ) -> MutexGuard<'a, T> {
-        self.0.wait_timeout(guard, timeout).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+        self.0
+            .wait_timeout(guard, timeout)
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .0
     }
 
     /// Wakes one sleeper.

@@ -1,0 +1,88 @@
+//! The account of every wait: who waited for what, how long, and whether for nothing.
+//!
+//! Counts are kept in a shard per thread and added up when read. A shard has one writer, its
+//! thread, so counting is a load and a store of a line that nobody else writes: no locked
+//! instruction, no sharing. When a thread ends, its shard keeps its counts and passes to the next
+//! thread that needs one. Shards are never freed: there are as many as there were threads at a
+//! time.
+//!
+//! A [`Snapshot`] is not an instant: counts that are written while it is taken may be in it or not.
+//! What happened before (in the sense of the memory model: threads joined, messages received) is.
+//!
+//! Under the model checkers the ledger is off: it decides nothing that the table does.
+#![cfg_attr(
+    any(loom, shuttle),
+    expect(dead_code, reason = "the ledger is off under the model checkers")
+)]
+
+mod shard;
+mod snapshot;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub use snapshot::{Counts, Snapshot};
+
+use unherd_sys::Timestamp;
+
+use crate::Reason;
+
+/// What is counted for each reason; the order is that of [`Counts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Field {
+    Waits,
+    AsleepNs,
+    Wakeups,
+    NeedlessWakeups,
+    Wakes,
+    EmptyWakes,
+    Timeouts,
+    Locks,
+    LocksContended,
+}
+
+/// How many [`Field`]s there are.
+pub(crate) const FIELDS: usize = Field::LocksContended as usize + 1;
+
+/// The process's account of waits. Always on.
+#[derive(Debug, Clone, Copy)]
+pub struct Ledger;
+
+impl Ledger {
+    /// The counts of all threads, living and ended, by reason. Takes no lock on the counts; its
+    /// cost grows with the number of threads that there were at a time (about 5 KiB read each).
+    #[cfg(not(any(loom, shuttle)))]
+    pub fn snapshot() -> Snapshot {
+        Snapshot::from_shards(shard::all())
+    }
+
+    /// Adds to the calling thread's count. Costs a thread-local load, a load and a store.
+    #[inline]
+    pub(crate) fn add(reason: Reason, field: Field, amount: u64) {
+        #[cfg(not(any(loom, shuttle)))]
+        shard::add(reason, field, amount);
+        #[cfg(any(loom, shuttle))]
+        let _ = (reason, field, amount);
+    }
+
+    /// A wait begins: counts it and tells the time.
+    pub(crate) fn asleep(reason: Reason) -> Timestamp {
+        Self::add(reason, Field::Waits, 1);
+        if cfg!(any(loom, shuttle)) {
+            Timestamp::default()
+        } else {
+            Timestamp::now()
+        }
+    }
+
+    /// The wait that began at `since` is over.
+    pub(crate) fn awake(reason: Reason, since: Timestamp) {
+        if cfg!(not(any(loom, shuttle))) {
+            let asleep_ns = Timestamp::now().since(since).as_nanos();
+            Self::add(
+                reason,
+                Field::AsleepNs,
+                u64::try_from(asleep_ns).unwrap_or(u64::MAX),
+            );
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The ledger, read: counts by reason, their difference, text and JSON (`unherd.waits/1`).
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::Reason;
+
+/// What was counted for one reason. See `DESIGN.md`'s words: all are numbers of events, but
+/// `asleep_ns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Counts {
+    /// Waits that went to sleep (a wait that `validate` refused is none).
+    pub waits: u64,
+    /// Time from going to sleep to returning, in nanoseconds, added up over threads.
+    pub asleep_ns: u64,
+    /// Waits that a waker ended.
+    pub wakeups: u64,
+    /// Wakeups after which the condition was still false.
+    pub needless_wakeups: u64,
+    /// Wake calls that found a waiter.
+    pub wakes: u64,
+    /// Wake calls that found none.
+    pub empty_wakes: u64,
+    /// Waits that their deadline ended.
+    pub timeouts: u64,
+    /// Bucket locks taken.
+    pub locks: u64,
+    /// Bucket locks that were held by another thread at the first try.
+    pub locks_contended: u64,
+}
+
+impl Counts {
+    fn each(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            waits: f(self.waits, other.waits),
+            asleep_ns: f(self.asleep_ns, other.asleep_ns),
+            wakeups: f(self.wakeups, other.wakeups),
+            needless_wakeups: f(self.needless_wakeups, other.needless_wakeups),
+            wakes: f(self.wakes, other.wakes),
+            empty_wakes: f(self.empty_wakes, other.empty_wakes),
+            timeouts: f(self.timeouts, other.timeouts),
+            locks: f(self.locks, other.locks),
+            locks_contended: f(self.locks_contended, other.locks_contended),
+        }
+    }
+}
+
+/// The counts of a process at some time, or between two times.
+///
+/// ```
+/// use unherd_sync::Ledger;
+/// let before = Ledger::snapshot();
+/// // … work …
+/// println!("{}", Ledger::snapshot().since(&before));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// By [`Reason::index`].
+    by_reason: Vec<(Reason, Counts)>,
+}
+
+impl Snapshot {
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) fn from_shards(
+        shards: impl Iterator<Item = &'static super::shard::Shard> + Clone,
+    ) -> Self {
+        use super::Field;
+        let counts = |reason: Reason| {
+            let sum = |field: Field| {
+                let of = |shard: &super::shard::Shard| shard.get(reason.index(), field as usize);
+                shards.clone().map(of).fold(0, u64::wrapping_add)
+            };
+            Counts {
+                waits: sum(Field::Waits),
+                asleep_ns: sum(Field::AsleepNs),
+                wakeups: sum(Field::Wakeups),
+                needless_wakeups: sum(Field::NeedlessWakeups),
+                wakes: sum(Field::Wakes),
+                empty_wakes: sum(Field::EmptyWakes),
+                timeouts: sum(Field::Timeouts),
+                locks: sum(Field::Locks),
+                locks_contended: sum(Field::LocksContended),
+            }
+        };
+        Self {
+            by_reason: Reason::all()
+                .map(|reason| (reason, counts(reason)))
+                .collect(),
+        }
+    }
+
+    /// What was counted after `earlier` and up to this snapshot.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let difference = |&(reason, counts): &(Reason, Counts)| {
+            (
+                reason,
+                counts.each(earlier.reason(reason), u64::wrapping_sub),
+            )
+        };
+        Self {
+            by_reason: self.by_reason.iter().map(difference).collect(),
+        }
+    }
+
+    /// The counts of one reason; zeros if it was not registered yet.
+    pub fn reason(&self, reason: Reason) -> Counts {
+        self.by_reason
+            .get(reason.index())
+            .map_or(Counts::default(), |(_, counts)| *counts)
+    }
+
+    /// The counts of all reasons added up.
+    pub fn total(&self) -> Counts {
+        let add =
+            |sum: Counts, (_, counts): &(Reason, Counts)| sum.each(*counts, u64::wrapping_add);
+        self.by_reason.iter().fold(Counts::default(), add)
+    }
+
+    /// Reasons with anything counted, in the order in which they were registered.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, Counts)> {
+        self.by_reason
+            .iter()
+            .copied()
+            .filter(|(_, counts)| *counts != Counts::default())
+    }
+}
+
+/// A table, one line a reason.
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<16} {:>10} {:>12} {:>10} {:>10} {:>10} {:>11} {:>9} {:>10} {:>10}",
+            "reason",
+            "waits",
+            "asleep (s)",
+            "wakeups",
+            "needless",
+            "wakes",
+            "empty wakes",
+            "timeouts",
+            "locks",
+            "contended"
+        )?;
+        for (reason, c) in self.iter() {
+            writeln!(
+                f,
+                "{:<16} {:>10} {:>12.3} {:>10} {:>10} {:>10} {:>11} {:>9} {:>10} {:>10}",
+                reason.name(),
+                c.waits,
+                c.asleep_ns as f64 / 1e9,
+                c.wakeups,
+                c.needless_wakeups,
+                c.wakes,
+                c.empty_wakes,
+                c.timeouts,
+                c.locks,
+                c.locks_contended
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The schema `unherd.waits/1`.
+impl Serialize for Snapshot {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Row {
+            reason: &'static str,
+            #[serde(flatten)]
+            counts: Counts,
+        }
+        #[derive(Serialize)]
+        struct Waits {
+            schema: &'static str,
+            reasons: Vec<Row>,
+        }
+        let row = |(reason, counts): (Reason, Counts)| Row {
+            reason: reason.name(),
+            counts,
+        };
+        Waits {
+            schema: "unherd.waits/1",
+            reasons: self.iter().map(row).collect(),
+        }
+        .serialize(serializer)
+    }
+}

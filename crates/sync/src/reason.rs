@@ -1,0 +1,76 @@
+//! Why a thread waits: a small number that stands for a name.
+
+use unherd_sys::primitives::Mutex;
+
+/// How many reasons a process can have, [`Reason::OTHER`] included.
+pub(crate) const REASONS: usize = 64;
+
+/// Why a thread waits. The [`crate::Ledger`] keeps its counts by reason.
+///
+/// A reason is a name such as `page-read`, registered once per process. It is one byte wide and
+/// `Copy`.
+///
+/// ```
+/// use unherd_sync::Reason;
+/// let reading = Reason::register("page-read");
+/// assert_eq!(reading, Reason::register("page-read"));
+/// assert_eq!(reading.name(), "page-read");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reason(u8);
+
+#[cfg(not(any(loom, shuttle)))]
+static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+impl Reason {
+    /// For waits that nobody named, and for all names after the 63rd.
+    pub const OTHER: Self = Self(0);
+
+    /// The reason with this name; the same name gives the same reason.
+    ///
+    /// A process has room for 63 names; beyond that the answer is [`Reason::OTHER`], so that the
+    /// counts still add up. Takes a process-wide lock: register at construction, not per wait.
+    pub fn register(name: &'static str) -> Self {
+        #[cfg(any(loom, shuttle))]
+        {
+            // The ledger is off under the checkers; see `ledger`.
+            let _: (&str, Option<&Mutex<()>>) = (name, None);
+            Self::OTHER
+        }
+        #[cfg(not(any(loom, shuttle)))]
+        {
+            let mut names = NAMES.lock();
+            let found = names.iter().position(|known| *known == name);
+            let index = found.unwrap_or_else(|| {
+                if names.len() < REASONS - 1 {
+                    names.push(name);
+                    names.len() - 1
+                } else {
+                    usize::MAX
+                }
+            });
+            u8::try_from(index.wrapping_add(1)).map_or(Self::OTHER, Self)
+        }
+    }
+
+    /// The name that it was registered with; `other` for [`Reason::OTHER`].
+    pub fn name(self) -> &'static str {
+        #[cfg(not(any(loom, shuttle)))]
+        if let Some(index) = self.index().checked_sub(1) {
+            return NAMES.lock().get(index).copied().unwrap_or("other");
+        }
+        "other"
+    }
+
+    /// Its place in the ledger's arrays, below [`REASONS`].
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// All reasons registered so far, [`Reason::OTHER`] first.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let registered = NAMES.lock().len();
+        (0..=registered).map(|index| Self(index as u8))
+    }
+}

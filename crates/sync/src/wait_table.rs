@@ -1,0 +1,491 @@
+//! A hash table of wait queues whose wakes are filtered by key.
+//!
+//! Threads wait for a key; a wake names a key and finds the waiters of that key alone, although
+//! many keys share a bucket. This is the *filtered wakeup* of W. L. Irwin's patches for Linux
+//! 2.6.6 (2004): the space of hashed queues without their herds.
+//!
+//! # Nothing to wake: no lock
+//!
+//! Most wakes find nobody. A wake therefore looks at the bucket's word before it takes the lock,
+//! and leaves if nobody holds the lock and nobody waits. That is sound because of two fences:
+//!
+//! ```text
+//!  waiter                                   waker
+//!  ------                                   -----
+//!  lock bucket (sets LOCKED)                store the condition        (the caller)
+//!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
+//!  validate: load the condition             load the word
+//!  push the node                            LOCKED or WAITERS set: lock, search
+//!  unlock (sets WAITERS)                    else: return 0
+//! ```
+//!
+//! Excluded: the waiter does not see the condition *and* the waker sees neither LOCKED nor WAITERS.
+//! If (A) comes before (B) in the single order of fences, the waker's load sees the locked word or
+//! a later value, and a later value without WAITERS means that the waiter has left the queue again.
+//! If (B) comes before (A), the waiter's load sees the condition. A waker that sees LOCKED takes
+//! the lock itself, so it searches after the waiter has pushed. So the caller's own accesses to the
+//! condition may be Relaxed.
+//!
+//! # A waiter and its node
+//!
+//! | state of the node | left by | to |
+//! |---|---|---|
+//! | fresh | `validate` says false or panics | gone: `Invalid` |
+//! | fresh | push, under the lock | queued |
+//! | queued | a waker unlinks it, under the lock | claimed |
+//! | queued | its deadline passes; the owner unlinks it, under the lock | gone: `TimedOut` |
+//! | claimed | the waker, after unlocking, unparks the owner | gone: `Woken` |
+//!
+//! A timeout that meets a claim loses: the owner finds its node unlinked, and waits for the waker,
+//! which has still to read the node's link. So no wake is swallowed.
+#![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
+
+mod bucket;
+mod key;
+mod waiter;
+
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, shuttle))]
+mod shuttle;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+
+use foldhash::SharedSeed;
+use foldhash::fast::SeedableRandomState;
+use unherd_sys::Deadline;
+use unherd_sys::primitives::{Ordering, fence};
+
+use crate::ledger::Field;
+use crate::{Ledger, Reason};
+use bucket::{Bucket, Claimed};
+use waiter::Waiter;
+
+pub use key::WaitKey;
+
+/// The fences (A) and (B). `cargo x mutants` removes each, and expects a loom check to fail.
+#[inline]
+fn empty_check_fence(id: &str) {
+    let removed = (cfg!(mutant = "EMPTY-wait") && id == "wait")
+        || (cfg!(mutant = "EMPTY-wake") && id == "wake");
+    if !removed {
+        // ORDER[EMPTY]: SeqCst fence, (A) in `wait` and (B) in `wake_claiming`, which pair with
+        // each other: the module's race (loom: `wake_races_with_wait`).
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// A waiter's own mark; [`WaitTable::wake_where`] shows it to its filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Tag(pub u64);
+
+/// A waker's own mark; it is handed to each waiter that the wake was meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Token(pub u64);
+
+/// How to wait: for what reason, with which mark, until when.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    reason: Option<Reason>,
+    tag: Tag,
+    deadline: Deadline,
+}
+
+impl Wait {
+    /// Waits for as long as it takes, and accounts it to `reason`.
+    pub fn new(reason: Reason) -> Self {
+        Self {
+            reason: Some(reason),
+            tag: Tag(0),
+            deadline: Deadline::NEVER,
+        }
+    }
+
+    /// Shows `tag` to the filter of [`WaitTable::wake_where`].
+    #[must_use]
+    pub fn tag(self, tag: Tag) -> Self {
+        Self { tag, ..self }
+    }
+
+    /// Gives up at `deadline`.
+    #[must_use]
+    pub fn deadline(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+}
+
+impl From<Reason> for Wait {
+    fn from(reason: Reason) -> Self {
+        Self::new(reason)
+    }
+}
+
+/// Waits until `deadline`, under the table's own reason.
+impl From<Deadline> for Wait {
+    fn from(deadline: Deadline) -> Self {
+        Self {
+            reason: None,
+            tag: Tag(0),
+            deadline,
+        }
+    }
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// A wake found it. What the waker wrote before is visible. In a table that does not filter,
+    /// a wake of another key ends a wait as well, with `Token(0)`.
+    Woken(Token),
+    /// The deadline passed, and no wake had found it by then.
+    TimedOut,
+    /// `validate` said no; there was no sleep.
+    Invalid,
+}
+
+/// The deadline of [`WaitTable::wait_until`] passed, and the condition was still false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("timed out")]
+pub struct TimedOut;
+
+/// What [`WaitTable::wake_where`] does with a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Wake it and go on.
+    Wake,
+    /// Leave it and go on.
+    Skip,
+    /// Wake it and look no further.
+    WakeAndStop,
+    /// Leave it and look no further.
+    Stop,
+}
+
+/// Builds a [`WaitTable`].
+#[derive(Debug, Clone)]
+pub struct WaitTableBuilder {
+    buckets: usize,
+    reason: Reason,
+    seed: Option<u64>,
+    filtered: bool,
+}
+
+impl WaitTableBuilder {
+    /// The number of buckets, rounded up to a power of two, at least 1. About four for each thread
+    /// that waits at a time keeps collisions rare; the default is 256.
+    #[must_use]
+    pub fn buckets(self, buckets: usize) -> Self {
+        Self { buckets, ..self }
+    }
+
+    /// The reason that the table's locks and wakes are accounted to, and waits that name none.
+    #[must_use]
+    pub fn reason(self, reason: Reason) -> Self {
+        Self { reason, ..self }
+    }
+
+    /// The seed of the hash. Without one it is random, so that no input can aim at one bucket.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self {
+            seed: Some(seed),
+            ..self
+        }
+    }
+
+    /// Whether wakes look at keys (they do by default). Without, every wake takes every waiter of
+    /// the bucket: the behaviour that filtered wakeups cure, kept so that the cure can be measured.
+    #[must_use]
+    pub fn filtered(self, filtered: bool) -> Self {
+        Self { filtered, ..self }
+    }
+
+    /// Builds it: one allocation, 64 bytes a bucket.
+    pub fn build<K>(self) -> WaitTable<K> {
+        let buckets = self.buckets.clamp(1, 1 << 31).next_power_of_two();
+        let seed = self.seed.unwrap_or_else(random_seed);
+        WaitTable {
+            buckets: (0..buckets).map(|_| Bucket::new()).collect(),
+            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            reason: self.reason,
+            filtered: self.filtered,
+        }
+    }
+}
+
+/// A seed that another process cannot guess: std's own random keys, hashed.
+fn random_seed() -> u64 {
+    std::collections::hash_map::RandomState::new().hash_one(0)
+}
+
+/// A hash table of wait queues whose wakes are filtered by key.
+///
+/// Waiters live on their threads' stacks; the table allocates once, when it is built. `Eq` and
+/// `Hash` of the key, `validate` and filters run inside the table (all but `Hash` under a bucket
+/// lock): they must be short, and must not call the table. If one panics, the table stays whole,
+/// those claimed so far are woken, and the panic goes on to the caller.
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+/// use unherd_sync::{Reason, WaitKey, WaitTable};
+///
+/// let table: WaitTable<WaitKey> =
+///     WaitTable::<WaitKey>::builder().reason(Reason::register("page-read")).build();
+/// let page = WaitKey::Page { file: 1, page: 7 };
+/// let read = AtomicBool::new(false);
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| table.wait_until(&page, || read.load(Relaxed), Reason::OTHER));
+///     read.store(true, Relaxed);
+///     table.wake_all(&page);
+/// });
+/// ```
+// The fields are written once: they share no line with a bucket's word, so the loads of a wake that
+// finds nobody are never invalidated.
+#[repr(align(64))]
+pub struct WaitTable<K> {
+    buckets: Box<[Bucket<K>]>,
+    hasher: SeedableRandomState,
+    reason: Reason,
+    filtered: bool,
+}
+
+impl<K> fmt::Debug for WaitTable<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitTable")
+            .field("buckets", &self.buckets.len())
+            .field("reason", &self.reason.name())
+            .field("filtered", &self.filtered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K> WaitTable<K> {
+    /// Bytes of a waiter, on the stack of its thread.
+    pub const WAITER_BYTES: usize = size_of::<Waiter<K>>();
+
+    /// Begins a table.
+    pub fn builder() -> WaitTableBuilder {
+        WaitTableBuilder {
+            buckets: 256,
+            reason: Reason::OTHER,
+            seed: None,
+            filtered: true,
+        }
+    }
+
+    /// Bytes of the table itself.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(self) + size_of_val(&*self.buckets)
+    }
+
+    /// Accounts one needless wakeup to `reason`: for callers of [`WaitTable::wait`] that were woken,
+    /// looked, and found nothing. [`WaitTable::wait_until`] does it by itself.
+    pub fn note_needless(&self, reason: Reason) {
+        Ledger::add(reason, Field::NeedlessWakeups, 1);
+    }
+}
+
+impl<K: Hash + Eq> WaitTable<K> {
+    /// Sleeps until a wake of `key` finds this thread.
+    ///
+    /// `validate` says whether there is still reason to sleep. It runs under the bucket lock,
+    /// before any waker can find the waiter: if it loads a condition that a waker stores before it
+    /// wakes (Relaxed will do), either it sees the store or the waker finds the waiter. If it says
+    /// false, the result is [`Outcome::Invalid`].
+    ///
+    /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
+    /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
+    /// bucket lock once more.
+    pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
+        let how = how.into();
+        let hash = self.hasher.hash_one(key);
+        let bucket = self.bucket(hash);
+        let waiter = Waiter::new(key, hash, how.tag);
+        {
+            let mut guard = self.lock(bucket);
+            empty_check_fence("wait");
+            if !validate() {
+                return Outcome::Invalid;
+            }
+            // SAFETY: B4: from here to the return nothing unwinds, and each return comes after the
+            // node was unlinked by this thread or handed back by its waker.
+            unsafe { guard.push(&waiter) };
+        }
+        self.sleep(bucket, &waiter, how)
+    }
+
+    /// The second half of a wait: the node is queued.
+    fn sleep(&self, bucket: &Bucket<K>, waiter: &Waiter<K>, how: Wait) -> Outcome {
+        let reason = how.reason.unwrap_or(self.reason);
+        let asleep_since = Ledger::asleep(reason);
+        let mut woken = waiter.park(how.deadline);
+        if !woken {
+            let unlinked = self.lock(bucket).remove(waiter);
+            if !unlinked {
+                // Claimed meanwhile: the waker still needs the node, and its wake counts.
+                woken = waiter.park(Deadline::NEVER);
+            }
+        }
+        Ledger::awake(reason, asleep_since);
+        if woken {
+            Ledger::add(reason, Field::Wakeups, 1);
+            // SAFETY: `park` said true.
+            Outcome::Woken(unsafe { waiter.token() })
+        } else {
+            Ledger::add(reason, Field::Timeouts, 1);
+            Outcome::TimedOut
+        }
+    }
+
+    /// Sleeps until `condition` is true, however often it is woken before.
+    ///
+    /// `condition` is looked at once without a lock, then as the `validate` of each wait and after
+    /// each wakeup; what it reads must be stored before the wake (Relaxed will do). A wakeup after
+    /// which it is false is counted as needless.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if it is still false at the deadline.
+    pub fn wait_until(
+        &self,
+        key: &K,
+        mut condition: impl FnMut() -> bool,
+        how: impl Into<Wait>,
+    ) -> Result<(), TimedOut> {
+        let how = how.into();
+        let mut met = condition();
+        while !met {
+            match self.wait(key, || !condition(), how) {
+                Outcome::Invalid => met = true,
+                Outcome::TimedOut => return if condition() { Ok(()) } else { Err(TimedOut) },
+                Outcome::Woken(_) => {
+                    met = condition();
+                    if !met {
+                        self.note_needless(how.reason.unwrap_or(self.reason));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes up to `n` waiters of `key`, the longest waiting first, and says how many.
+    ///
+    /// Never sleeps but for the bucket lock. With nobody waiting in the bucket it costs the hash, a
+    /// fence and one load. The wakes are sent after the bucket is unlocked.
+    #[inline]
+    pub fn wake(&self, key: &K, n: usize) -> usize {
+        self.wake_with(key, n, Token(0))
+    }
+
+    /// Wakes all waiters of `key`, and says how many.
+    #[inline]
+    pub fn wake_all(&self, key: &K) -> usize {
+        self.wake(key, usize::MAX)
+    }
+
+    /// As [`WaitTable::wake`]; each that is woken gets `token`.
+    ///
+    /// If the table does not filter, all waiters of the bucket are woken, and those of other keys,
+    /// as those beyond `n`, get `Token(0)`.
+    #[inline]
+    pub fn wake_with(&self, key: &K, n: usize, token: Token) -> usize {
+        let mut left = n;
+        if left == 0 {
+            return 0;
+        }
+        self.wake_claiming(key, token, move |_| {
+            left -= 1;
+            if left > 0 {
+                Verdict::Wake
+            } else {
+                Verdict::WakeAndStop
+            }
+        })
+    }
+
+    /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
+    /// those that it chooses with `token`, and says how many.
+    pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> usize {
+        self.wake_claiming(key, token, filter)
+    }
+
+    #[inline]
+    fn wake_claiming(&self, key: &K, token: Token, filter: impl FnMut(Tag) -> Verdict) -> usize {
+        let hash = self.hasher.hash_one(key);
+        let bucket = self.bucket(hash);
+        empty_check_fence("wake");
+        let woken = if bucket.is_quiet() {
+            0
+        } else {
+            self.wake_slow(bucket, key, hash, token, filter)
+        };
+        Ledger::add(
+            self.reason,
+            if woken > 0 {
+                Field::Wakes
+            } else {
+                Field::EmptyWakes
+            },
+            1,
+        );
+        woken
+    }
+
+    #[cold]
+    fn wake_slow(
+        &self,
+        bucket: &Bucket<K>,
+        key: &K,
+        hash: u64,
+        token: Token,
+        mut filter: impl FnMut(Tag) -> Verdict,
+    ) -> usize {
+        // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
+        let mut claimed = Claimed::new();
+        let mut guard = self.lock(bucket);
+        let mut next = guard.head();
+        let mut done = false;
+        // SAFETY: null, or a node that is queued under the lock (B4).
+        while let Some(node) = unsafe { next.as_ref() } {
+            // SAFETY: B1.
+            next = unsafe { node.next() };
+            let verdict = if done || !node.waits_for(key, hash) {
+                Verdict::Skip
+            } else {
+                filter(node.tag())
+            };
+            let chosen = matches!(verdict, Verdict::Wake | Verdict::WakeAndStop);
+            done |= matches!(verdict, Verdict::Stop | Verdict::WakeAndStop);
+            if chosen || !self.filtered {
+                let token = if chosen { token } else { Token(0) };
+                // SAFETY: it was reached from the head under the lock.
+                unsafe { guard.claim(node, token, &mut claimed) };
+            } else if done {
+                break;
+            }
+            if done && self.filtered {
+                break;
+            }
+        }
+        claimed.len()
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> &Bucket<K> {
+        // The number of buckets is a power of two.
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+    }
+
+    fn lock<'a>(&self, bucket: &'a Bucket<K>) -> bucket::BucketGuard<'a, K> {
+        let guard = bucket.lock();
+        Ledger::add(self.reason, Field::Locks, 1);
+        if guard.contended {
+            Ledger::add(self.reason, Field::LocksContended, 1);
+        }
+        guard
+    }
+}

@@ -1,0 +1,347 @@
+//! One bucket: a word that is lock and summary in one, and the queue that it guards.
+//!
+//! ```text
+//!  31            8 7       3      2         1        0
+//! +---------------+---------+---------+----------+--------+
+//! |   signature   |  level  | WAITERS | SLEEPERS | LOCKED |
+//! +---------------+---------+---------+----------+--------+
+//! ```
+//!
+//! | bits | meaning | changed by |
+//! |---|---|---|
+//! | LOCKED | somebody holds the bucket lock | anybody, 0 → 1; the holder, 1 → 0 |
+//! | SLEEPERS | a thread may sleep on the word for the lock | who is about to sleep; the holder's unlock clears it |
+//! | WAITERS | the queue is not empty | the holder, at unlock |
+//! | level | which size of the table the bucket belongs to; 0 while tables have one size | the holder |
+//! | signature | a summary of the keys that wait here; 0 while nothing reads it | the holder |
+//!
+//! Invariants:
+//!
+//! - **B1** The queue is read and changed only by the holder of LOCKED.
+//! - **B2** While LOCKED is clear, WAITERS tells whether the queue is empty.
+//! - **B3** While LOCKED is set, only the holder changes WAITERS, level and signature. So unlocking
+//!   is one swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
+//! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
+//!   node under the lock, or was told by the waker that claimed it.
+//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it unparks the
+//!   node's owner.
+//!
+//! # The lock
+//!
+//! Critical sections are short (a push, or a walk along the queue), so the lock spins for a bounded
+//! number of looks and then sleeps on the word: a holder that was descheduled costs a waiter a
+//! sleep, not its time slice.
+//!
+//! ```text
+//!  locker                                   holder
+//!  ------                                   ------
+//!  sees LOCKED; sets SLEEPERS by CAS
+//!  (the CAS fails if LOCKED was cleared)
+//!  futex_wait(word == value it wrote)       old = swap(bits without LOCKED, SLEEPERS)
+//!                                           old has SLEEPERS: futex_wake(word, 1)
+//! ```
+//!
+//! Either the swap comes before the CAS, which then fails; or after it, and sees SLEEPERS; the
+//! kernel then finds the sleeper in its queue, or the sleeper's comparison fails. A thread that has
+//! slept takes the lock with SLEEPERS set, since it cannot know that it was the last.
+#![expect(
+    unsafe_code,
+    reason = "an intrusive queue of nodes on their threads' stacks"
+)]
+
+use std::ptr;
+
+use unherd_sys::Futex;
+use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
+
+use super::Token;
+use super::waiter::Waiter;
+
+const LOCKED: u32 = 1 << 0;
+const SLEEPERS: u32 = 1 << 1;
+const WAITERS: u32 = 1 << 2;
+/// Level and signature: kept as they are by lock and unlock.
+const KEPT: u32 = !(LOCKED | SLEEPERS | WAITERS);
+
+/// Looks at a held lock before sleeping: about as long as a critical section of a few nodes.
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+
+/// Weakened by `cargo x mutants`, which expects a loom check to fail.
+const LOCK_ACQUIRE: Ordering = if cfg!(mutant = "LOCK-acquire") {
+    Ordering::Relaxed
+} else {
+    Ordering::Acquire
+};
+const LOCK_RELEASE: Ordering = if cfg!(mutant = "LOCK-release") {
+    Ordering::Relaxed
+} else {
+    Ordering::Release
+};
+
+/// A queue of waiters with its lock, alone on its cache line.
+#[repr(align(64))]
+pub(super) struct Bucket<K> {
+    /// Relaxed loads of it only look: the check for emptiness brings its own fence, and the lock
+    /// orders by its read-modify-writes.
+    word: Futex,
+    queue: UnsafeCell<Queue<K>>,
+}
+
+// SAFETY: the queue is guarded by LOCKED (B1), and nodes of other threads are reached only through
+// it; keys are compared by whichever thread holds the lock, hence `K: Sync`.
+unsafe impl<K: Sync> Sync for Bucket<K> {}
+// SAFETY: a bucket owns nothing; its nodes belong to threads that borrow the table.
+unsafe impl<K: Sync> Send for Bucket<K> {}
+
+impl<K> Bucket<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            word: Futex::new(0),
+            queue: UnsafeCell::new(Queue::EMPTY),
+        }
+    }
+
+    /// Whether a waker that has fenced may leave: nobody waits here, and nobody is about to.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.word.word().load(Ordering::Relaxed) & (LOCKED | WAITERS) == 0
+    }
+
+    /// Locks the bucket; the guard says whether somebody else held it.
+    #[inline]
+    pub(super) fn lock(&self) -> BucketGuard<'_, K> {
+        // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`. Takes over the queue.
+        let before = self.word.word().fetch_or(LOCKED, LOCK_ACQUIRE);
+        if before & LOCKED == 0 {
+            BucketGuard {
+                bucket: self,
+                kept: before & KEPT,
+                contended: false,
+            }
+        } else {
+            self.lock_slow()
+        }
+    }
+
+    #[cold]
+    fn lock_slow(&self) -> BucketGuard<'_, K> {
+        let word = self.word.word();
+        for _ in 0..SPINS {
+            spin_loop();
+            if word.load(Ordering::Relaxed) & LOCKED != 0 {
+                continue;
+            }
+            // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
+            let before = word.fetch_or(LOCKED, LOCK_ACQUIRE);
+            if before & LOCKED == 0 {
+                return BucketGuard {
+                    bucket: self,
+                    kept: before & KEPT,
+                    contended: true,
+                };
+            }
+        }
+        loop {
+            // Others may sleep as well, so SLEEPERS goes in with the lock.
+            // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
+            let before = word.fetch_or(LOCKED | SLEEPERS, LOCK_ACQUIRE);
+            if before & LOCKED == 0 {
+                return BucketGuard {
+                    bucket: self,
+                    kept: before & KEPT,
+                    contended: true,
+                };
+            }
+            self.word.wait(before | SLEEPERS);
+        }
+    }
+
+    fn unlock(&self, kept: u32) {
+        // SAFETY: B1; the caller is the guard, which holds the lock until the swap below.
+        let empty = self.queue.with(|queue| unsafe { (*queue).head.is_null() });
+        let bits = kept | if empty { 0 } else { WAITERS };
+        // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
+        let before = self.word.word().swap(bits, LOCK_RELEASE);
+        if before & SLEEPERS != 0 {
+            self.word.wake(1);
+        }
+    }
+}
+
+/// The bucket lock, held. Unlocks on drop, also while a panic unwinds.
+pub(super) struct BucketGuard<'a, K> {
+    bucket: &'a Bucket<K>,
+    kept: u32,
+    /// Whether the lock was held by another at the first try.
+    pub(super) contended: bool,
+}
+
+impl<K> BucketGuard<'_, K> {
+    /// Appends `node`.
+    ///
+    /// # Safety
+    /// The node is in no queue, does not move, and stays alive as B4 says.
+    pub(super) unsafe fn push(&mut self, node: &Waiter<K>) {
+        self.bucket.queue.with_mut(|queue| {
+            // SAFETY: B1.
+            let queue = unsafe { &mut *queue };
+            // SAFETY: B1 for the links; B4 for the node at the tail.
+            unsafe { queue.push(node) };
+        });
+    }
+
+    /// Takes `node` out if it is in the queue, and says whether it was.
+    pub(super) fn remove(&mut self, node: &Waiter<K>) -> bool {
+        self.bucket.queue.with_mut(|queue| {
+            // SAFETY: B1.
+            let queue = unsafe { &mut *queue };
+            // SAFETY: B1 for the links.
+            let queued = unsafe { node.is_queued() };
+            if queued {
+                // SAFETY: it is in this queue: a node is only ever pushed to its key's bucket.
+                unsafe { queue.unlink(node) };
+            }
+            queued
+        })
+    }
+
+    /// Moves `node` from the queue to the end of `claimed`, with `token` for its owner: it is the
+    /// caller's then (B5).
+    ///
+    /// # Safety
+    /// The node is in this bucket's queue.
+    pub(super) unsafe fn claim(
+        &mut self,
+        node: &Waiter<K>,
+        token: Token,
+        claimed: &mut Claimed<K>,
+    ) {
+        self.bucket.queue.with_mut(|queue| {
+            // SAFETY: B1.
+            let queue = unsafe { &mut *queue };
+            // SAFETY: B1, and it is in the queue by the contract.
+            unsafe { queue.unlink(node) };
+        });
+        // SAFETY: B5.
+        unsafe { node.set_token(token) };
+        // SAFETY: unlinked just now, under the lock.
+        unsafe { claimed.push(node) };
+    }
+
+    /// The first node, null if there is none.
+    pub(super) fn head(&self) -> *const Waiter<K> {
+        // SAFETY: B1.
+        self.bucket.queue.with(|queue| unsafe { (*queue).head })
+    }
+}
+
+impl<K> Drop for BucketGuard<'_, K> {
+    fn drop(&mut self) {
+        self.bucket.unlock(self.kept);
+    }
+}
+
+/// Nodes that a waker has claimed, in the order in which they waited, linked by their `next`.
+///
+/// The links are written under the bucket lock and only read after it: an owner that times out
+/// meanwhile may look at its own under the lock. Dropping the list wakes what is left in it, so a
+/// panic in a key's `Eq` strands nobody.
+pub(super) struct Claimed<K> {
+    first: *const Waiter<K>,
+    last: *const Waiter<K>,
+    len: usize,
+}
+
+impl<K> Claimed<K> {
+    pub(super) fn new() -> Self {
+        Self {
+            first: ptr::null(),
+            last: ptr::null(),
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// # Safety
+    /// The caller has just unlinked `node`, and still holds the bucket lock.
+    unsafe fn push(&mut self, node: &Waiter<K>) {
+        // SAFETY: B5; the lock is held.
+        unsafe { node.set_next(ptr::null()) };
+        // SAFETY: null, or a node of this list, which is alive (B5).
+        match unsafe { self.last.as_ref() } {
+            // SAFETY: B5; the lock is held.
+            Some(last) => unsafe { last.set_next(node) },
+            None => self.first = node,
+        }
+        self.last = node;
+        self.len += 1;
+    }
+}
+
+impl<K> Drop for Claimed<K> {
+    /// Wakes them all. Called after the bucket is unlocked: one step a node, no lock, no memory.
+    fn drop(&mut self) {
+        while let Some(node) = ptr::NonNull::new(self.first.cast_mut()) {
+            // SAFETY: a node of this list is alive until it is notified (B5).
+            let this = unsafe { node.as_ref() };
+            // SAFETY: B5; nobody writes the links any more.
+            self.first = unsafe { this.next() };
+            // SAFETY: B5; its `next` was taken, and it is not touched again.
+            unsafe { Waiter::notify(node) };
+        }
+    }
+}
+
+/// A doubly linked list of nodes, oldest first.
+///
+/// ```text
+///  head ──▶ node ⇄ node ⇄ node ◀── tail        (null at both ends)
+/// ```
+struct Queue<K> {
+    head: *const Waiter<K>,
+    tail: *const Waiter<K>,
+}
+
+impl<K> Queue<K> {
+    const EMPTY: Self = Self {
+        head: ptr::null(),
+        tail: ptr::null(),
+    };
+
+    /// # Safety
+    /// The caller owns the list and `node`; all nodes are alive.
+    unsafe fn push(&mut self, node: &Waiter<K>) {
+        let tail = self.tail;
+        // SAFETY: the caller owns the node.
+        unsafe { node.link(tail, ptr::null()) };
+        self.tail = node;
+        // SAFETY: null or alive, by the contract.
+        match unsafe { tail.as_ref() } {
+            // SAFETY: the caller owns the list.
+            Some(tail) => unsafe { tail.set_next(node) },
+            None => self.head = node,
+        }
+    }
+
+    /// # Safety
+    /// The caller owns the list; `node` is in it; all nodes are alive.
+    unsafe fn unlink(&mut self, node: &Waiter<K>) {
+        // SAFETY: the caller owns the list, and with it the links.
+        let (prev, next) = unsafe { node.unlink() };
+        // SAFETY: null or alive, by the contract.
+        match unsafe { prev.as_ref() } {
+            // SAFETY: the caller owns the list.
+            Some(prev) => unsafe { prev.set_next(next) },
+            None => self.head = next,
+        }
+        // SAFETY: null or alive, by the contract.
+        match unsafe { next.as_ref() } {
+            // SAFETY: the caller owns the list.
+            Some(next) => unsafe { next.set_prev(prev) },
+            None => self.tail = prev,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The protocols under loom: two or three threads each, all interleavings, weak memory.
+//!
+//! Run twice: with futex sleeps that only a wake ends, so that a lost wakeup is a deadlock; and
+//! with `--cfg model_yield`, where sleeps bring no ordering of their own.
+
+use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, UnsafeCell, thread};
+
+use super::*;
+
+type Table = WaitTable<u32>;
+
+fn table() -> Arc<Table> {
+    Arc::new(WaitTable::<u32>::builder().buckets(1).seed(1).build())
+}
+
+fn check(preemptions: usize, scene: impl Fn() + Send + Sync + 'static) {
+    let mut model = ::loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 20_000;
+    model.check(scene);
+}
+
+fn past() -> Deadline {
+    Deadline::at(unherd_sys::Timestamp::from_ns(0))
+}
+
+/// The empty check: a waker either finds the waiter, or the waiter sees the condition.
+#[test]
+fn wake_races_with_wait() {
+    check(3, || {
+        let table = table();
+        let condition = Arc::new(AtomicU32::new(0));
+        let waiter = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                let unmet = || condition.load(Ordering::Relaxed) == 0;
+                table.wait(&1, unmet, Reason::OTHER)
+            })
+        };
+        condition.store(1, Ordering::Relaxed);
+        let woken = table.wake(&1, 1);
+        let outcome = waiter.join().unwrap();
+        assert_eq!(woken == 1, outcome == Outcome::Woken(Token(0)));
+    });
+}
+
+/// What the waker wrote before the wake is visible to the woken, plain memory included.
+#[test]
+fn woken_sees_what_the_waker_wrote() {
+    struct Shared(UnsafeCell<u32>);
+    // SAFETY: the scene's own protocol orders the accesses, and loom checks that it does.
+    unsafe impl Sync for Shared {}
+    check(3, || {
+        let table = table();
+        let shared = Arc::new((Shared(UnsafeCell::new(0)), AtomicU32::new(0)));
+        let waker = {
+            let (table, shared) = (Arc::clone(&table), Arc::clone(&shared));
+            thread::spawn(move || {
+                // SAFETY: before the wake, this thread alone uses it.
+                shared.0.0.with_mut(|value| unsafe { *value = 7 });
+                while table.wake_with(&1, 1, Token(3)) == 0 {
+                    thread::yield_now();
+                }
+            })
+        };
+        assert_eq!(
+            table.wait(&1, || true, Reason::OTHER),
+            Outcome::Woken(Token(3))
+        );
+        // SAFETY: after the wake, this thread alone uses it.
+        assert_eq!(shared.0.0.with(|value| unsafe { *value }), 7);
+        waker.join().unwrap();
+    });
+}
+
+/// A timeout that meets a wake: exactly one of them wins, and the waker says which.
+#[test]
+fn timeout_races_with_wake() {
+    check(3, || {
+        let table = table();
+        let waiter = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.wait(&1, || true, past()))
+        };
+        let woken = table.wake_with(&1, 1, Token(5));
+        match waiter.join().unwrap() {
+            Outcome::Woken(token) => assert_eq!((woken, token), (1, Token(5))),
+            Outcome::TimedOut => assert_eq!(woken, 0),
+            Outcome::Invalid => panic!("validate said yes"),
+        }
+    });
+}
+
+/// A wake(1) that meets the timeout of one of two waiters reaches the other.
+#[test]
+fn a_timeout_does_not_swallow_a_wake() {
+    check(2, || {
+        let table = table();
+        let condition = Arc::new(AtomicU32::new(0));
+        let stays = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                let unmet = || condition.load(Ordering::Relaxed) == 0;
+                table.wait(&1, unmet, Reason::OTHER)
+            })
+        };
+        let hurries = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || match table.wait(&1, || true, past()) {
+                // Chosen although it no longer cares: it passes the wake on.
+                Outcome::Woken(_) => table.wake(&1, 1),
+                _ => 0,
+            })
+        };
+        condition.store(1, Ordering::Relaxed);
+        table.wake(&1, 1);
+        hurries.join().unwrap();
+        assert_ne!(stays.join().unwrap(), Outcome::TimedOut);
+    });
+}
+
+/// The bucket lock excludes, publishes, and wakes who sleeps for it.
+#[test]
+fn bucket_lock_sleeps_and_wakes() {
+    struct Shared(UnsafeCell<u32>);
+    // SAFETY: guarded by the bucket lock, as loom checks.
+    unsafe impl Sync for Shared {}
+    check(2, || {
+        let bucket = Arc::new((Bucket::<u32>::new(), Shared(UnsafeCell::new(0))));
+        let add = |bucket: &(Bucket<u32>, Shared)| {
+            let _guard = bucket.0.lock();
+            // SAFETY: the lock is held.
+            bucket.1.0.with_mut(|value| unsafe { *value += 1 });
+        };
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let bucket = Arc::clone(&bucket);
+                thread::spawn(move || add(&bucket))
+            })
+            .collect();
+        add(&bucket);
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        // SAFETY: the others have ended.
+        assert_eq!(bucket.1.0.with(|value| unsafe { *value }), 3);
+    });
+}
+
+/// Keys that share the bucket do not wake each other, and each gets its own wake.
+#[test]
+fn colliding_keys_do_not_meet() {
+    check(2, || {
+        let table = table();
+        let conditions = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let needless = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = [0_u32, 1]
+            .into_iter()
+            .map(|key| {
+                let (table, conditions) = (Arc::clone(&table), Arc::clone(&conditions));
+                let needless = Arc::clone(&needless);
+                thread::spawn(move || {
+                    let condition = &conditions[key as usize];
+                    let unmet = || condition.load(Ordering::Relaxed) == 0;
+                    if table.wait(&key, unmet, Reason::OTHER) != Outcome::Invalid && unmet() {
+                        needless.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for key in [0, 1] {
+            conditions[key as usize].store(1, Ordering::Relaxed);
+            table.wake_all(&key);
+        }
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert_eq!(needless.load(Ordering::Relaxed), 0);
+    });
+}

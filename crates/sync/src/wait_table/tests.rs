@@ -1,0 +1,344 @@
+//! The table against real threads, and against the plainest model of a queue.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, thread};
+
+use super::*;
+
+fn table<K>(buckets: usize) -> WaitTable<K> {
+    WaitTable::<K>::builder().buckets(buckets).seed(1).build()
+}
+
+/// How many nodes wait in the table.
+fn queued<K>(table: &WaitTable<K>) -> usize {
+    let count = |bucket: &Bucket<K>| {
+        let guard = bucket.lock();
+        let mut node = guard.head();
+        let mut count = 0;
+        // SAFETY: null or queued, under the lock.
+        while let Some(waiter) = unsafe { node.as_ref() } {
+            count += 1;
+            // SAFETY: the lock is held.
+            node = unsafe { waiter.next() };
+        }
+        count
+    };
+    table.buckets.iter().map(count).sum()
+}
+
+fn until_queued<K>(table: &WaitTable<K>, n: usize) {
+    while queued(table) < n {
+        thread::yield_now();
+    }
+}
+
+/// Threads that wait for keys, and how they ended.
+struct Waiters<K> {
+    table: Arc<WaitTable<K>>,
+    threads: Vec<thread::JoinHandle<Outcome>>,
+}
+
+impl<K: Hash + Eq + Send + Sync + 'static> Waiters<K> {
+    fn new(table: WaitTable<K>) -> Self {
+        Self {
+            table: Arc::new(table),
+            threads: Vec::new(),
+        }
+    }
+
+    /// Starts one more, and returns when it is in the queue.
+    fn add(&mut self, key: K, tag: u64) {
+        let table = Arc::clone(&self.table);
+        let wait = Wait::new(Reason::OTHER).tag(Tag(tag));
+        self.threads
+            .push(thread::spawn(move || table.wait(&key, || true, wait)));
+        until_queued(&self.table, self.threads.len());
+    }
+
+    fn join(self) -> Vec<Outcome> {
+        self.threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
+    }
+}
+
+#[test]
+fn a_bucket_is_one_cache_line() {
+    assert_eq!(size_of::<Bucket<WaitKey>>(), 64);
+    assert_eq!(align_of::<WaitTable<WaitKey>>(), 64);
+    assert_eq!(table::<WaitKey>(16).memory_bytes(), 64 + 16 * 64);
+}
+
+#[test]
+fn a_wake_takes_its_key_alone_and_the_oldest_first() {
+    let mut waiters = Waiters::new(table(1));
+    for (key, tag) in [("a", 0), ("b", 1), ("a", 2), ("a", 3)] {
+        waiters.add(key, tag);
+    }
+    let table = Arc::clone(&waiters.table);
+    assert_eq!(table.wake_with(&"c", 9, Token(1)), 0);
+    assert_eq!(table.wake_with(&"a", 2, Token(2)), 2);
+    assert_eq!(queued(&table), 2);
+    assert_eq!(table.wake_with(&"a", 2, Token(3)), 1);
+    assert_eq!(table.wake_with(&"b", 0, Token(4)), 0);
+    assert_eq!(table.wake_with(&"b", 1, Token(5)), 1);
+    let tokens = [2, 5, 2, 3].map(|token| Outcome::Woken(Token(token)));
+    assert_eq!(waiters.join(), tokens);
+}
+
+#[test]
+fn a_filter_chooses_by_tag() {
+    let mut waiters = Waiters::new(table(4));
+    (0..4).for_each(|tag| waiters.add(7_u64, tag));
+    let table = Arc::clone(&waiters.table);
+    let mut seen = Vec::new();
+    let choose = |tag: Tag| {
+        seen.push(tag.0);
+        [
+            Verdict::Skip,
+            Verdict::Wake,
+            Verdict::WakeAndStop,
+            Verdict::Wake,
+        ][tag.0 as usize]
+    };
+    assert_eq!(table.wake_where(&7, choose, Token(1)), 2);
+    assert_eq!(seen, [0, 1, 2]);
+    assert_eq!(table.wake_where(&7, |_| Verdict::Stop, Token(2)), 0);
+    assert_eq!(table.wake_all(&7), 2);
+    let tokens = [0, 1, 1, 0].map(|token| Outcome::Woken(Token(token)));
+    assert_eq!(waiters.join(), tokens);
+}
+
+#[test]
+fn without_a_filter_a_wake_takes_the_whole_bucket() {
+    let mut waiters = Waiters::new(
+        WaitTable::<u64>::builder()
+            .buckets(1)
+            .filtered(false)
+            .build(),
+    );
+    (0..4).for_each(|key| waiters.add(key, 0));
+    assert_eq!(waiters.table.wake_with(&2, 1, Token(9)), 4);
+    let tokens = [0, 0, 9, 0].map(|token| Outcome::Woken(Token(token)));
+    assert_eq!(waiters.join(), tokens);
+}
+
+#[test]
+fn keys_of_three_lengths_share_a_table() {
+    let keys = [
+        WaitKey::Page { file: 1, page: 2 },
+        WaitKey::Buffer {
+            file: 1,
+            page: 2,
+            block: 0,
+        },
+        WaitKey::Address(2),
+    ];
+    let mut waiters = Waiters::new(table(1));
+    keys.iter().for_each(|key| waiters.add(*key, 0));
+    for (token, key) in keys.iter().enumerate() {
+        assert_eq!(waiters.table.wake_with(key, 9, Token(token as u64)), 1);
+    }
+    assert_eq!(
+        waiters.join(),
+        [0, 1, 2].map(|token| Outcome::Woken(Token(token)))
+    );
+}
+
+#[test]
+fn a_refused_wait_does_not_sleep() {
+    let table = table::<u64>(1);
+    assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
+    assert_eq!(table.wake_all(&1), 0);
+}
+
+#[test]
+fn deadlines_in_the_past_validate_once_and_time_out() {
+    let table = table::<u64>(1);
+    let mut validated = 0;
+    let validate = || {
+        validated += 1;
+        true
+    };
+    assert_eq!(
+        table.wait(
+            &1,
+            validate,
+            Deadline::at(unherd_sys::Timestamp::from_ns(0))
+        ),
+        Outcome::TimedOut
+    );
+    assert_eq!(validated, 1);
+    assert_eq!(queued(&table), 0);
+    let soon = Deadline::after(Duration::from_millis(1));
+    assert_eq!(table.wait_until(&1, || false, soon), Err(TimedOut));
+    assert_eq!(table.wait_until(&1, || true, soon), Ok(()));
+}
+
+#[test]
+fn a_panic_in_validate_leaves_the_table_whole() {
+    let table = table::<u64>(1);
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        table.wait(&1, || panic!("no"), Reason::OTHER)
+    }));
+    assert!(panics.is_err());
+    assert_eq!(table.wake_all(&1), 0);
+    assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
+}
+
+#[derive(Debug)]
+struct Touchy {
+    key: u64,
+    panics: AtomicBool,
+}
+
+impl Touchy {
+    fn new(key: u64) -> Self {
+        Self {
+            key,
+            panics: AtomicBool::new(false),
+        }
+    }
+}
+
+impl PartialEq for Touchy {
+    fn eq(&self, other: &Self) -> bool {
+        assert!(!self.panics.load(Ordering::Relaxed), "touched");
+        self.key == other.key
+    }
+}
+impl Eq for Touchy {}
+impl Hash for Touchy {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        assert!(self.key != 666, "unhashable");
+        state.write_u64(self.key);
+    }
+}
+
+#[test]
+fn a_panic_in_eq_wakes_the_claimed_and_keeps_the_rest() {
+    let table = Arc::new(table::<Touchy>(1));
+    let touchy = Arc::new(Touchy::new(1));
+    let start = |key: Arc<Touchy>, n| {
+        let theirs = Arc::clone(&table);
+        let thread = thread::spawn(move || theirs.wait(&*key, || true, Reason::OTHER));
+        until_queued(&table, n);
+        thread
+    };
+    let first = start(Arc::new(Touchy::new(1)), 1);
+    let second = start(Arc::clone(&touchy), 2);
+    let third = start(Arc::new(Touchy::new(1)), 3);
+    touchy.panics.store(true, Ordering::Relaxed);
+    let wake = |key| catch_unwind(AssertUnwindSafe(|| table.wake_all(&Touchy::new(key))));
+    assert!(wake(1).is_err());
+    assert_eq!(first.join().unwrap(), Outcome::Woken(Token(0)));
+    assert_eq!(queued(&table), 2);
+    touchy.panics.store(false, Ordering::Relaxed);
+    assert!(wake(666).is_err());
+    assert_eq!(wake(1).unwrap(), 2);
+    assert_eq!(second.join().unwrap(), Outcome::Woken(Token(0)));
+    assert_eq!(third.join().unwrap(), Outcome::Woken(Token(0)));
+}
+
+#[test]
+fn the_ledger_counts_what_happened() {
+    let reason = Reason::register("test-table");
+    let table = Arc::new(
+        WaitTable::<u64>::builder()
+            .buckets(1)
+            .reason(reason)
+            .filtered(false)
+            .build(),
+    );
+    let before = Ledger::snapshot();
+    let go = Arc::new(AtomicBool::new(false));
+    let waiter = {
+        let (table, go) = (Arc::clone(&table), Arc::clone(&go));
+        thread::spawn(move || table.wait_until(&1, || go.load(Ordering::Relaxed), reason))
+    };
+    table.wake(&1, 0);
+    until_queued(&table, 1);
+    table.wake(&2, 1);
+    until_queued(&table, 1);
+    go.store(true, Ordering::Relaxed);
+    table.wake_all(&1);
+    waiter.join().unwrap().unwrap();
+    table.wake_all(&1);
+    let past = Wait::new(reason).deadline(Deadline::at(unherd_sys::Timestamp::from_ns(1)));
+    assert_eq!(table.wait(&1, || true, past), Outcome::TimedOut);
+    let counts = Ledger::snapshot().since(&before).reason(reason);
+    assert!(counts.asleep_ns > 0);
+    assert_eq!(
+        (
+            counts.waits,
+            counts.wakeups,
+            counts.needless_wakeups,
+            counts.timeouts
+        ),
+        (3, 2, 1, 1)
+    );
+    assert_eq!((counts.wakes, counts.empty_wakes), (2, 1));
+    // Each wait takes the lock once, the timeout once more, each wake that found somebody once.
+    assert_eq!(counts.locks, 3 + 1 + 2);
+}
+
+#[test]
+fn no_wakeup_is_lost_or_swallowed_under_load() {
+    const THREADS: u64 = 8;
+    const ROUNDS: u64 = 3000;
+    let table = Arc::new(table::<u64>(2));
+    let turns: Arc<Vec<AtomicU64>> = Arc::new((0..THREADS).map(|_| AtomicU64::new(0)).collect());
+    let threads: Vec<_> = (0..THREADS)
+        .map(|me| {
+            let (table, turns) = (Arc::clone(&table), Arc::clone(&turns));
+            thread::spawn(move || {
+                let next = (me + 1) % THREADS;
+                for round in 1..=ROUNDS {
+                    let mine = &turns[me as usize];
+                    let passed = || me == 0 || mine.load(Ordering::Relaxed) >= round;
+                    // Some waits give up early, so that timeouts meet wakes.
+                    let hurry = Deadline::after(Duration::from_micros(round % 50));
+                    if table.wait_until(&me, passed, hurry).is_err() {
+                        table.wait_until(&me, passed, Reason::OTHER).unwrap();
+                    }
+                    turns[next as usize].store(round, Ordering::Relaxed);
+                    table.wake(&next, 1);
+                    if me == 0 {
+                        let back = || mine.load(Ordering::Relaxed) >= round;
+                        table.wait_until(&me, back, Reason::OTHER).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    assert_eq!(queued(&table), 0);
+}
+
+#[test]
+fn a_contended_bucket_lock_sleeps_and_comes_back() {
+    let table = Arc::new(table::<u64>(1));
+    let held = table.buckets[0].lock();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (table, arrived) = (Arc::clone(&table), Arc::clone(&arrived));
+            thread::spawn(move || {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                table.wait(&1, || false, Reason::OTHER)
+            })
+        })
+        .collect();
+    while arrived.load(Ordering::Relaxed) < 4 {
+        thread::yield_now();
+    }
+    drop(held);
+    for thread in threads {
+        assert_eq!(thread.join().unwrap(), Outcome::Invalid);
+    }
+}
