@@ -3,6 +3,7 @@
 use unherd_sys::primitives::Mutex;
 
 /// How many reasons a process can have, [`Reason::OTHER`] included.
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) const REASONS: usize = 64;
 
 /// Why a thread waits. The [`crate::Ledger`] keeps its counts by reason.
@@ -62,7 +63,7 @@ impl Reason {
         "other"
     }
 
-    /// Its place in the ledger's arrays, below [`REASONS`].
+    /// Its place in the ledger's arrays, below `REASONS`.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
