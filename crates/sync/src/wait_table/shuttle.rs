@@ -44,7 +44,7 @@ fn tokens_are_neither_lost_nor_doubled() {
                 .map(|key| {
                     let (table, left) = (Arc::clone(&table), Arc::clone(&left));
                     thread::spawn(move || {
-                        for _ in 0..3 {
+                        for _ in 0..2 {
                             left[key as usize].fetch_add(1, Ordering::SeqCst);
                             table.wake(&key, 1);
                         }
