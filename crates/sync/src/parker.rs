@@ -26,16 +26,10 @@ const PARKED: u32 = 1;
 const NOTIFIED: u32 = 2;
 
 /// Weakened by `cargo x mutants`, which expects a loom check to fail.
-const PARK_ACQUIRE: Ordering = if cfg!(mutant = "PARK-acquire") {
-    Ordering::Relaxed
-} else {
-    Ordering::Acquire
-};
-const PARK_RELEASE: Ordering = if cfg!(mutant = "PARK-release") {
-    Ordering::Relaxed
-} else {
-    Ordering::Release
-};
+const PARK_ACQUIRE: Ordering =
+    if cfg!(mutant = "PARK-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
+const PARK_RELEASE: Ordering =
+    if cfg!(mutant = "PARK-release") { Ordering::Relaxed } else { Ordering::Release };
 
 #[derive(Debug)]
 pub(crate) struct Parker(Futex);
@@ -50,10 +44,7 @@ impl Parker {
     pub(crate) fn park(&self, deadline: Deadline) -> bool {
         // ORDER[PARK]: Acquire on failure; pairs with the Release in `unpark`. Takes over what the
         // waker wrote to the node and before it (loom: `woken_sees_what_the_waker_wrote`).
-        let first = self
-            .0
-            .word()
-            .compare_exchange(EMPTY, PARKED, Ordering::Relaxed, PARK_ACQUIRE);
+        let first = self.0.word().compare_exchange(EMPTY, PARKED, Ordering::Relaxed, PARK_ACQUIRE);
         if first == Err(NOTIFIED) {
             return true;
         }

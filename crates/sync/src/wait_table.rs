@@ -97,11 +97,7 @@ pub struct Wait {
 impl Wait {
     /// Waits for as long as it takes, and accounts it to `reason`.
     pub fn new(reason: Reason) -> Self {
-        Self {
-            reason: Some(reason),
-            tag: Tag(0),
-            deadline: Deadline::NEVER,
-        }
+        Self { reason: Some(reason), tag: Tag(0), deadline: Deadline::NEVER }
     }
 
     /// Shows `tag` to the filter of [`WaitTable::wake_where`].
@@ -126,11 +122,7 @@ impl From<Reason> for Wait {
 /// Waits until `deadline`, under the table's own reason.
 impl From<Deadline> for Wait {
     fn from(deadline: Deadline) -> Self {
-        Self {
-            reason: None,
-            tag: Tag(0),
-            deadline,
-        }
+        Self { reason: None, tag: Tag(0), deadline }
     }
 }
 
@@ -191,10 +183,7 @@ impl WaitTableBuilder {
     /// The seed of the hash. Without one it is random, so that no input can aim at one bucket.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        Self {
-            seed: Some(seed),
-            ..self
-        }
+        Self { seed: Some(seed), ..self }
     }
 
     /// Whether wakes look at keys (they do by default). Without, every wake takes every waiter of
@@ -269,12 +258,7 @@ impl<K> WaitTable<K> {
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder {
-        WaitTableBuilder {
-            buckets: 256,
-            reason: Reason::OTHER,
-            seed: None,
-            filtered: true,
-        }
+        WaitTableBuilder { buckets: 256, reason: Reason::OTHER, seed: None, filtered: true }
     }
 
     /// Bytes of the table itself.
@@ -399,11 +383,7 @@ impl<K: Hash + Eq> WaitTable<K> {
         }
         self.wake_claiming(key, token, move |_| {
             left -= 1;
-            if left > 0 {
-                Verdict::Wake
-            } else {
-                Verdict::WakeAndStop
-            }
+            if left > 0 { Verdict::Wake } else { Verdict::WakeAndStop }
         })
     }
 
@@ -418,20 +398,9 @@ impl<K: Hash + Eq> WaitTable<K> {
         let hash = self.hasher.hash_one(key);
         let bucket = self.bucket(hash);
         empty_check_fence("wake");
-        let woken = if bucket.is_quiet() {
-            0
-        } else {
-            self.wake_slow(bucket, key, hash, token, filter)
-        };
-        Ledger::add(
-            self.reason,
-            if woken > 0 {
-                Field::Wakes
-            } else {
-                Field::EmptyWakes
-            },
-            1,
-        );
+        let woken =
+            if bucket.is_quiet() { 0 } else { self.wake_slow(bucket, key, hash, token, filter) };
+        Ledger::add(self.reason, if woken > 0 { Field::Wakes } else { Field::EmptyWakes }, 1);
         woken
     }
 
@@ -453,11 +422,8 @@ impl<K: Hash + Eq> WaitTable<K> {
         while let Some(node) = unsafe { next.as_ref() } {
             // SAFETY: B1.
             next = unsafe { node.next() };
-            let verdict = if done || !node.waits_for(key, hash) {
-                Verdict::Skip
-            } else {
-                filter(node.tag())
-            };
+            let verdict =
+                if done || !node.waits_for(key, hash) { Verdict::Skip } else { filter(node.tag()) };
             let chosen = matches!(verdict, Verdict::Wake | Verdict::WakeAndStop);
             done |= matches!(verdict, Verdict::Stop | Verdict::WakeAndStop);
             if chosen || !self.filtered {

@@ -35,10 +35,7 @@ impl Timestamp {
     /// This time stamp and `duration`, at most the last that can be told (584 years).
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 

@@ -9,10 +9,7 @@
 //! What a device does not do: it does not repeat short transfers (the caller sees how much was
 //! moved), does not cache, and does not order one transfer after another. Data is durable once
 //! [`Device::sync`] has returned, not before.
-#![expect(
-    unsafe_code,
-    reason = "transfers take raw memory, whose owner gives its word"
-)]
+#![expect(unsafe_code, reason = "transfers take raw memory, whose owner gives its word")]
 
 use std::path::Path;
 use std::ptr::NonNull;
@@ -60,13 +57,7 @@ pub struct OpenHow {
 
 impl Default for OpenHow {
     fn default() -> Self {
-        Self {
-            write: false,
-            create: false,
-            truncate: false,
-            lock: true,
-            buffered_fallback: false,
-        }
+        Self { write: false, create: false, truncate: false, lock: true, buffered_fallback: false }
     }
 }
 

@@ -50,9 +50,7 @@ impl<T> Mutex<T> {
 
     /// Blocks until the lock is held.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The lock if nobody holds it.
@@ -78,9 +76,7 @@ impl Condvar {
 
     /// Releases the lock, sleeps until notified (or for no reason), and takes the lock again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0
-            .wait(guard)
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// As [`Condvar::wait`], for at most `timeout`. The checkers' versions may never time out.
@@ -89,10 +85,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: std::time::Duration,
     ) -> MutexGuard<'a, T> {
-        self.0
-            .wait_timeout(guard, timeout)
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .0
+        self.0.wait_timeout(guard, timeout).unwrap_or_else(|poisoned| poisoned.into_inner()).0
     }
 
     /// Wakes one sleeper.

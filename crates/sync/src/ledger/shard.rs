@@ -7,10 +7,7 @@
 //! - **S1** A shard that is `taken` has one writer: the thread that took it.
 //! - **S2** A shard that was pushed lives for ever.
 #![cfg(not(any(loom, shuttle)))]
-#![expect(
-    unsafe_code,
-    reason = "shards are shared by pointers that live for ever"
-)]
+#![expect(unsafe_code, reason = "shards are shared by pointers that live for ever")]
 
 use std::cell::Cell;
 use std::ptr;
@@ -81,10 +78,7 @@ pub(super) fn add(reason: Reason, field: Field, amount: u64) {
         Some(shard) => {
             let count = shard.count(reason, field);
             // S1: nobody else writes it, so this needs no read-modify-write.
-            count.store(
-                count.load(Ordering::Relaxed).wrapping_add(amount),
-                Ordering::Relaxed,
-            );
+            count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
         None => add_slow(reason, field, amount),
     }
@@ -97,9 +91,7 @@ fn add_slow(reason: Reason, field: Field, amount: u64) {
         MINE.set(take());
         add(reason, field, amount);
     } else {
-        ORPHANS
-            .count(reason, field)
-            .fetch_add(amount, Ordering::Relaxed);
+        ORPHANS.count(reason, field).fetch_add(amount, Ordering::Relaxed);
     }
 }
 

@@ -83,32 +83,21 @@ impl Snapshot {
                 locks_contended: sum(Field::LocksContended),
             }
         };
-        Self {
-            by_reason: Reason::all()
-                .map(|reason| (reason, counts(reason)))
-                .collect(),
-        }
+        Self { by_reason: Reason::all().map(|reason| (reason, counts(reason))).collect() }
     }
 
     /// What was counted after `earlier` and up to this snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |&(reason, counts): &(Reason, Counts)| {
-            (
-                reason,
-                counts.each(earlier.reason(reason), u64::wrapping_sub),
-            )
+            (reason, counts.each(earlier.reason(reason), u64::wrapping_sub))
         };
-        Self {
-            by_reason: self.by_reason.iter().map(difference).collect(),
-        }
+        Self { by_reason: self.by_reason.iter().map(difference).collect() }
     }
 
     /// The counts of one reason; zeros if it was not registered yet.
     pub fn reason(&self, reason: Reason) -> Counts {
-        self.by_reason
-            .get(reason.index())
-            .map_or(Counts::default(), |(_, counts)| *counts)
+        self.by_reason.get(reason.index()).map_or(Counts::default(), |(_, counts)| *counts)
     }
 
     /// The counts of all reasons added up.
@@ -120,10 +109,7 @@ impl Snapshot {
 
     /// Reasons with anything counted, in the order in which they were registered.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, Counts)> {
-        self.by_reason
-            .iter()
-            .copied()
-            .filter(|(_, counts)| *counts != Counts::default())
+        self.by_reason.iter().copied().filter(|(_, counts)| *counts != Counts::default())
     }
 }
 
@@ -178,14 +164,8 @@ impl Serialize for Snapshot {
             schema: &'static str,
             reasons: Vec<Row>,
         }
-        let row = |(reason, counts): (Reason, Counts)| Row {
-            reason: reason.name(),
-            counts,
-        };
-        Waits {
-            schema: "unherd.waits/1",
-            reasons: self.iter().map(row).collect(),
-        }
-        .serialize(serializer)
+        let row = |(reason, counts): (Reason, Counts)| Row { reason: reason.name(), counts };
+        Waits { schema: "unherd.waits/1", reasons: self.iter().map(row).collect() }
+            .serialize(serializer)
     }
 }

@@ -9,9 +9,7 @@ fn counts_of_ended_threads_stay() {
     let before = Ledger::snapshot();
     let count = move || (0..1000).for_each(|_| Ledger::add(reason, Field::Waits, 1));
     let threads: Vec<_> = (0..8).map(|_| thread::spawn(count)).collect();
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(Ledger::snapshot().since(&before).reason(reason).waits, 8000);
 }
 
@@ -19,11 +17,7 @@ fn counts_of_ended_threads_stay() {
 fn a_shard_passes_to_the_next_thread() {
     let reason = Reason::register("test-shard-passes");
     let shards = || shard::all().count();
-    let in_thread = || {
-        thread::spawn(move || Ledger::add(reason, Field::Waits, 1))
-            .join()
-            .unwrap()
-    };
+    let in_thread = || thread::spawn(move || Ledger::add(reason, Field::Waits, 1)).join().unwrap();
     in_thread();
     let before = shards();
     (0..100).for_each(|_| in_thread());
@@ -70,10 +64,7 @@ fn a_snapshot_is_text_and_json() {
     let json = serde_json::to_value(&difference).unwrap();
     assert_eq!(json["schema"], "unherd.waits/1");
     let rows = json["reasons"].as_array().unwrap();
-    let row = rows
-        .iter()
-        .find(|row| row["reason"] == "test-json")
-        .unwrap();
+    let row = rows.iter().find(|row| row["reason"] == "test-json").unwrap();
     assert_eq!(row["needless_wakeups"], 3);
     assert_eq!(row["waits"], 0);
     assert!(difference.to_string().contains("test-json"));
@@ -84,10 +75,7 @@ fn reasons_beyond_the_room_are_other() {
     // Run in a process of its own, since the names stay.
     if std::env::var_os("UNHERD_TEST_REASONS").is_none() {
         let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "ledger::tests::reasons_beyond_the_room_are_other",
-            ])
+            .args(["--exact", "ledger::tests::reasons_beyond_the_room_are_other"])
             .env("UNHERD_TEST_REASONS", "1")
             .stdout(std::process::Stdio::null())
             .status()
@@ -95,16 +83,10 @@ fn reasons_beyond_the_room_are_other() {
         assert!(status.success());
         return;
     }
-    let names: Vec<&'static str> = (0..70)
-        .map(|n| &*Box::leak(format!("reason-{n}").into_boxed_str()))
-        .collect();
+    let names: Vec<&'static str> =
+        (0..70).map(|n| &*Box::leak(format!("reason-{n}").into_boxed_str())).collect();
     let reasons: Vec<Reason> = names.iter().map(|name| Reason::register(name)).collect();
-    assert!(
-        reasons[..63]
-            .iter()
-            .zip(&names)
-            .all(|(reason, name)| reason.name() == *name)
-    );
+    assert!(reasons[..63].iter().zip(&names).all(|(reason, name)| reason.name() == *name));
     assert!(reasons[63..].iter().all(|reason| *reason == Reason::OTHER));
     Ledger::add(reasons[69], Field::Waits, 1);
     assert_eq!(Ledger::snapshot().reason(Reason::OTHER).waits, 1);

@@ -44,10 +44,7 @@
 //! Either the swap comes before the CAS, which then fails; or after it, and sees SLEEPERS; the
 //! kernel then finds the sleeper in its queue, or the sleeper's comparison fails. A thread that has
 //! slept takes the lock with SLEEPERS set, since it cannot know that it was the last.
-#![expect(
-    unsafe_code,
-    reason = "an intrusive queue of nodes on their threads' stacks"
-)]
+#![expect(unsafe_code, reason = "an intrusive queue of nodes on their threads' stacks")]
 
 use std::ptr;
 
@@ -67,16 +64,10 @@ const KEPT: u32 = !(LOCKED | SLEEPERS | WAITERS);
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 
 /// Weakened by `cargo x mutants`, which expects a loom check to fail.
-const LOCK_ACQUIRE: Ordering = if cfg!(mutant = "LOCK-acquire") {
-    Ordering::Relaxed
-} else {
-    Ordering::Acquire
-};
-const LOCK_RELEASE: Ordering = if cfg!(mutant = "LOCK-release") {
-    Ordering::Relaxed
-} else {
-    Ordering::Release
-};
+const LOCK_ACQUIRE: Ordering =
+    if cfg!(mutant = "LOCK-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
+const LOCK_RELEASE: Ordering =
+    if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
 
 /// A queue of waiters with its lock, alone on its cache line.
 #[repr(align(64))]
@@ -95,10 +86,7 @@ unsafe impl<K: Sync> Send for Bucket<K> {}
 
 impl<K> Bucket<K> {
     pub(super) fn new() -> Self {
-        Self {
-            word: Futex::new(0),
-            queue: UnsafeCell::new(Queue::EMPTY),
-        }
+        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::EMPTY) }
     }
 
     /// Whether a waker that has fenced may leave: nobody waits here, and nobody is about to.
@@ -113,11 +101,7 @@ impl<K> Bucket<K> {
         // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`. Takes over the queue.
         let before = self.word.word().fetch_or(LOCKED, LOCK_ACQUIRE);
         if before & LOCKED == 0 {
-            BucketGuard {
-                bucket: self,
-                kept: before & KEPT,
-                contended: false,
-            }
+            BucketGuard { bucket: self, kept: before & KEPT, contended: false }
         } else {
             self.lock_slow()
         }
@@ -134,11 +118,7 @@ impl<K> Bucket<K> {
             // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
             let before = word.fetch_or(LOCKED, LOCK_ACQUIRE);
             if before & LOCKED == 0 {
-                return BucketGuard {
-                    bucket: self,
-                    kept: before & KEPT,
-                    contended: true,
-                };
+                return BucketGuard { bucket: self, kept: before & KEPT, contended: true };
             }
         }
         loop {
@@ -146,11 +126,7 @@ impl<K> Bucket<K> {
             // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
             let before = word.fetch_or(LOCKED | SLEEPERS, LOCK_ACQUIRE);
             if before & LOCKED == 0 {
-                return BucketGuard {
-                    bucket: self,
-                    kept: before & KEPT,
-                    contended: true,
-                };
+                return BucketGuard { bucket: self, kept: before & KEPT, contended: true };
             }
             self.word.wait(before | SLEEPERS);
         }
@@ -254,11 +230,7 @@ pub(super) struct Claimed<K> {
 
 impl<K> Claimed<K> {
     pub(super) fn new() -> Self {
-        Self {
-            first: ptr::null(),
-            last: ptr::null(),
-            len: 0,
-        }
+        Self { first: ptr::null(), last: ptr::null(), len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -306,10 +278,7 @@ struct Queue<K> {
 }
 
 impl<K> Queue<K> {
-    const EMPTY: Self = Self {
-        head: ptr::null(),
-        tail: ptr::null(),
-    };
+    const EMPTY: Self = Self { head: ptr::null(), tail: ptr::null() };
 
     /// # Safety
     /// The caller owns the list and `node`; all nodes are alive.

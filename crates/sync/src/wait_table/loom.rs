@@ -63,10 +63,7 @@ fn woken_sees_what_the_waker_wrote() {
                 }
             })
         };
-        assert_eq!(
-            table.wait(&1, || true, Reason::OTHER),
-            Outcome::Woken(Token(3))
-        );
+        assert_eq!(table.wait(&1, || true, Reason::OTHER), Outcome::Woken(Token(3)));
         // SAFETY: after the wake, this thread alone uses it.
         assert_eq!(shared.0.0.with(|value| unsafe { *value }), 7);
         waker.join().unwrap();
@@ -141,9 +138,7 @@ fn bucket_lock_sleeps_and_wakes() {
             })
             .collect();
         add(&bucket);
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         // SAFETY: the others have ended.
         assert_eq!(bucket.1.0.with(|value| unsafe { *value }), others + 1);
     });
@@ -175,9 +170,7 @@ fn colliding_keys_do_not_meet() {
             conditions[key as usize].store(1, Ordering::Relaxed);
             table.wake_all(&key);
         }
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(needless.load(Ordering::Relaxed), 0);
     });
 }

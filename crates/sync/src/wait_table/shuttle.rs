@@ -16,9 +16,7 @@ fn tokens_are_neither_lost_nor_doubled() {
             let left: Arc<[AtomicU64; 2]> = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
             let take = |count: &AtomicU64| {
                 let some = |n: u64| n.checked_sub(1);
-                count
-                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, some)
-                    .is_ok()
+                count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, some).is_ok()
             };
             let consumers: Vec<_> = (0..6_u64)
                 .map(|me| {
@@ -26,17 +24,16 @@ fn tokens_are_neither_lost_nor_doubled() {
                     thread::spawn(move || {
                         let key = me % 2;
                         let count = &left[key as usize];
-                        if me >= 4 {
-                            // In a hurry the first time: a wake that it swallows is passed on.
-                            let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
-                            let none = || count.load(Ordering::SeqCst) == 0;
-                            if let Outcome::Woken(_) = table.wait(&key, none, past) {
-                                table.wake(&key, 1);
-                            }
+                        if me < 4 {
+                            table.wait_until(&key, || take(count), Reason::OTHER).unwrap();
+                            return;
                         }
-                        table
-                            .wait_until(&key, || take(count), Reason::OTHER)
-                            .unwrap();
+                        // Takes nothing, and gives up at once: a wake that finds it is passed on.
+                        let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
+                        let none = || count.load(Ordering::SeqCst) == 0;
+                        if let Outcome::Woken(_) = table.wait(&key, none, past) {
+                            table.wake(&key, 1);
+                        }
                     })
                 })
                 .collect();

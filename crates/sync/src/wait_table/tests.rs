@@ -42,26 +42,19 @@ struct Waiters<K> {
 
 impl<K: Hash + Eq + Send + Sync + 'static> Waiters<K> {
     fn new(table: WaitTable<K>) -> Self {
-        Self {
-            table: Arc::new(table),
-            threads: Vec::new(),
-        }
+        Self { table: Arc::new(table), threads: Vec::new() }
     }
 
     /// Starts one more, and returns when it is in the queue.
     fn add(&mut self, key: K, tag: u64) {
         let table = Arc::clone(&self.table);
         let wait = Wait::new(Reason::OTHER).tag(Tag(tag));
-        self.threads
-            .push(thread::spawn(move || table.wait(&key, || true, wait)));
+        self.threads.push(thread::spawn(move || table.wait(&key, || true, wait)));
         until_queued(&self.table, self.threads.len());
     }
 
     fn join(self) -> Vec<Outcome> {
-        self.threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
+        self.threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     }
 }
 
@@ -97,12 +90,7 @@ fn a_filter_chooses_by_tag() {
     let mut seen = Vec::new();
     let choose = |tag: Tag| {
         seen.push(tag.0);
-        [
-            Verdict::Skip,
-            Verdict::Wake,
-            Verdict::WakeAndStop,
-            Verdict::Wake,
-        ][tag.0 as usize]
+        [Verdict::Skip, Verdict::Wake, Verdict::WakeAndStop, Verdict::Wake][tag.0 as usize]
     };
     assert_eq!(table.wake_where(&7, choose, Token(1)), 2);
     assert_eq!(seen, [0, 1, 2]);
@@ -114,12 +102,7 @@ fn a_filter_chooses_by_tag() {
 
 #[test]
 fn without_a_filter_a_wake_takes_the_whole_bucket() {
-    let mut waiters = Waiters::new(
-        WaitTable::<u64>::builder()
-            .buckets(1)
-            .filtered(false)
-            .build(),
-    );
+    let mut waiters = Waiters::new(WaitTable::<u64>::builder().buckets(1).filtered(false).build());
     (0..4).for_each(|key| waiters.add(key, 0));
     assert_eq!(waiters.table.wake_with(&2, 1, Token(9)), 4);
     let tokens = [0, 0, 9, 0].map(|token| Outcome::Woken(Token(token)));
@@ -130,11 +113,7 @@ fn without_a_filter_a_wake_takes_the_whole_bucket() {
 fn keys_of_three_lengths_share_a_table() {
     let keys = [
         WaitKey::Page { file: 1, page: 2 },
-        WaitKey::Buffer {
-            file: 1,
-            page: 2,
-            block: 0,
-        },
+        WaitKey::Buffer { file: 1, page: 2, block: 0 },
         WaitKey::Address(2),
     ];
     let mut waiters = Waiters::new(table(1));
@@ -142,10 +121,7 @@ fn keys_of_three_lengths_share_a_table() {
     for (token, key) in keys.iter().enumerate() {
         assert_eq!(waiters.table.wake_with(key, 9, Token(token as u64)), 1);
     }
-    assert_eq!(
-        waiters.join(),
-        [0, 1, 2].map(|token| Outcome::Woken(Token(token)))
-    );
+    assert_eq!(waiters.join(), [0, 1, 2].map(|token| Outcome::Woken(Token(token))));
 }
 
 #[test]
@@ -164,11 +140,7 @@ fn deadlines_in_the_past_validate_once_and_time_out() {
         true
     };
     assert_eq!(
-        table.wait(
-            &1,
-            validate,
-            Deadline::at(unherd_sys::Timestamp::from_ns(0))
-        ),
+        table.wait(&1, validate, Deadline::at(unherd_sys::Timestamp::from_ns(0))),
         Outcome::TimedOut
     );
     assert_eq!(validated, 1);
@@ -181,9 +153,7 @@ fn deadlines_in_the_past_validate_once_and_time_out() {
 #[test]
 fn a_panic_in_validate_leaves_the_table_whole() {
     let table = table::<u64>(1);
-    let panics = catch_unwind(AssertUnwindSafe(|| {
-        table.wait(&1, || panic!("no"), Reason::OTHER)
-    }));
+    let panics = catch_unwind(AssertUnwindSafe(|| table.wait(&1, || panic!("no"), Reason::OTHER)));
     assert!(panics.is_err());
     assert_eq!(table.wake_all(&1), 0);
     assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
@@ -197,10 +167,7 @@ struct Touchy {
 
 impl Touchy {
     fn new(key: u64) -> Self {
-        Self {
-            key,
-            panics: AtomicBool::new(false),
-        }
+        Self { key, panics: AtomicBool::new(false) }
     }
 }
 
@@ -246,13 +213,8 @@ fn a_panic_in_eq_wakes_the_claimed_and_keeps_the_rest() {
 #[test]
 fn the_ledger_counts_what_happened() {
     let reason = Reason::register("test-table");
-    let table = Arc::new(
-        WaitTable::<u64>::builder()
-            .buckets(1)
-            .reason(reason)
-            .filtered(false)
-            .build(),
-    );
+    let table =
+        Arc::new(WaitTable::<u64>::builder().buckets(1).reason(reason).filtered(false).build());
     let before = Ledger::snapshot();
     let go = Arc::new(AtomicBool::new(false));
     let waiter = {
@@ -272,12 +234,7 @@ fn the_ledger_counts_what_happened() {
     let counts = Ledger::snapshot().since(&before).reason(reason);
     assert!(counts.asleep_ns > 0);
     assert_eq!(
-        (
-            counts.waits,
-            counts.wakeups,
-            counts.needless_wakeups,
-            counts.timeouts
-        ),
+        (counts.waits, counts.wakeups, counts.needless_wakeups, counts.timeouts),
         (3, 2, 1, 1)
     );
     assert_eq!((counts.wakes, counts.empty_wakes), (2, 1));
@@ -314,9 +271,7 @@ fn no_wakeup_is_lost_or_swallowed_under_load() {
             })
         })
         .collect();
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(queued(&table), 0);
 }
 

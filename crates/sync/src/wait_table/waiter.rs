@@ -39,11 +39,7 @@ impl<K> Waiter<K> {
             key,
             hash,
             tag,
-            links: UnsafeCell::new(Links {
-                prev: ptr::null(),
-                next: ptr::null(),
-                queued: false,
-            }),
+            links: UnsafeCell::new(Links { prev: ptr::null(), next: ptr::null(), queued: false }),
             token: UnsafeCell::new(Token(0)),
             parker: Parker::new(),
         }
@@ -116,13 +112,7 @@ impl<K> Waiter<K> {
     /// The caller may touch the links.
     pub(super) unsafe fn link(&self, prev: *const Self, next: *const Self) {
         // SAFETY: the contract.
-        self.links.with_mut(|links| unsafe {
-            *links = Links {
-                prev,
-                next,
-                queued: true,
-            }
-        });
+        self.links.with_mut(|links| unsafe { *links = Links { prev, next, queued: true } });
     }
 
     /// Marks it as in no list, and gives what its neighbours were.

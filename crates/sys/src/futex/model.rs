@@ -38,10 +38,8 @@ struct Kernel {
 }
 
 lazy_static! {
-    static ref KERNEL: Kernel = Kernel {
-        sleepers: Mutex::new(Sleepers::default()),
-        changed: Condvar::new()
-    };
+    static ref KERNEL: Kernel =
+        Kernel { sleepers: Mutex::new(Sleepers::default()), changed: Condvar::new() };
 }
 
 impl Futex {
@@ -75,16 +73,8 @@ impl Futex {
         }
         let ticket = sleepers.next_ticket;
         sleepers.next_ticket += 1;
-        sleepers
-            .by_address
-            .entry(address)
-            .or_default()
-            .push_back(ticket);
-        while sleepers
-            .by_address
-            .get(&address)
-            .is_some_and(|queue| queue.contains(&ticket))
-        {
+        sleepers.by_address.entry(address).or_default().push_back(ticket);
+        while sleepers.by_address.get(&address).is_some_and(|queue| queue.contains(&ticket)) {
             sleepers = KERNEL.changed.wait(sleepers);
         }
         FutexWait::Woken

@@ -6,14 +6,8 @@ use crate::primitives::{Arc, Ordering, thread};
 #[test]
 fn mismatch_beats_a_past_deadline() {
     let futex = Futex::new(1);
-    assert_eq!(
-        futex.wait_until(0, Deadline::after(Duration::ZERO)),
-        FutexWait::Mismatch
-    );
-    assert_eq!(
-        futex.wait_until(1, Deadline::after(Duration::ZERO)),
-        FutexWait::TimedOut
-    );
+    assert_eq!(futex.wait_until(0, Deadline::after(Duration::ZERO)), FutexWait::Mismatch);
+    assert_eq!(futex.wait_until(1, Deadline::after(Duration::ZERO)), FutexWait::TimedOut);
 }
 
 #[test]
