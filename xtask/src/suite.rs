@@ -47,6 +47,7 @@ impl Model {
     /// The step that builds and runs tests of `package` under the flags of this model and
     /// `more_cfgs`, below `target`.
     pub(crate) fn step(&self, package: &str, target: &str, more_cfgs: &[String]) -> Step {
+        let base = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
         let flags: Vec<String> = self
             .cfgs
             .iter()
@@ -57,7 +58,7 @@ impl Model {
         Step::cargo(self.name, &["test", "--release", "--no-fail-fast", "--lib"])
             .arguments(&["-p", package])
             .environment("RUSTFLAGS", flags.join(" "))
-            .environment("CARGO_TARGET_DIR", format!("target/{target}"))
+            .environment("CARGO_TARGET_DIR", format!("{base}/{target}"))
     }
 }
 

@@ -59,8 +59,8 @@ const MANIFESTS: [&str; 3] = ["Cargo.toml", "rivals/Cargo.toml", "fuzz/Cargo.tom
 /// What is read, from the root of the repository.
 const FOLDERS: [&str; 7] = ["crates", "xtask", "rivals", "fuzz", "docs", ".ci", ".cargo"];
 
-/// Folders that hold what programs have made.
-const MADE: [&str; 2] = ["target", "proptest-regressions"];
+/// What programs have made; `.git` is a file in a second checkout of one repository.
+const MADE: [&str; 3] = ["target", "proptest-regressions", ".git"];
 
 /// Checks the whole repository, and prints what it finds.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
@@ -149,7 +149,7 @@ fn files(root: &Path) -> Result<Vec<String>, Failure> {
             let at_root = folder.as_os_str().is_empty();
             if kind.is_dir() && !made && (!at_root || FOLDERS.contains(&name.as_str())) {
                 folders.push(path);
-            } else if kind.is_file() {
+            } else if kind.is_file() && !made {
                 files.push(name);
             }
         }

@@ -1,12 +1,14 @@
 //! Every atomic operation that is not Relaxed names its partner: `ORDER[ID]`.
 //!
-//! The comment stands on the operation's statement or right above it. Each ID stands on two sites
+//! The comment stands on the operation's statement or right above it. A constant of the type
+//! `Ordering` needs none where it is defined; who uses it does. Each ID stands on two sites
 //! at least, or its comment names the kernel, whose side is not in this repository.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::Finding;
-use super::source::Source;
+use super::source::{Source, words};
 use super::statement;
 
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
@@ -23,11 +25,16 @@ struct Site {
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sites: BTreeMap<String, Vec<Site>> = BTreeMap::new();
+    let constants: Vec<String> = sources
+        .iter()
+        .flat_map(constants)
+        .map(|(name, _)| name)
+        .collect();
     for source in sources
         .iter()
         .filter(|source| source.path.starts_with("crates/"))
     {
-        findings.extend(operations_without_mark(source));
+        findings.extend(operations_without_mark(source, &constants));
         for (id, site) in marks(source) {
             sites.entry(id).or_default().push(site);
         }
@@ -48,27 +55,53 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-fn operations_without_mark(source: &Source) -> Vec<Finding> {
+fn operations_without_mark(source: &Source, constants: &[String]) -> Vec<Finding> {
     let imported = source.code.contains("Ordering::{") || source.code.contains("Ordering::*");
+    let defined = self::constants(source);
+    let is_defined = |at| defined.iter().any(|(_, range)| range.contains(&at));
+    let named = |at: usize| imported || source.code[..at].ends_with("Ordering::");
+    let by_name = ORDERINGS.iter().flat_map(|&name| {
+        source
+            .words(name)
+            .filter(|&at| named(at))
+            .map(move |at| (name, at))
+    });
+    let by_constant = constants
+        .iter()
+        .flat_map(|name| source.words(name).map(move |at| (name.as_str(), at)));
     let mut findings = Vec::new();
-    for ordering in ORDERINGS {
-        for at in source.words(ordering) {
-            let line = source.line_of(at);
-            let code = source.code_line(line);
-            let named = imported || source.code[..at].ends_with("Ordering::");
-            if !named || source.is_test(at) || is_import(code) {
-                continue;
-            }
-            if !statement::comments(source, line)
-                .iter()
-                .any(|comment| comment.contains(MARK))
-            {
-                let what = format!("{ordering} without a comment {MARK}ID] that names its pair");
-                findings.push(Finding::new(&source.path, line + 1, what));
-            }
+    for (name, at) in by_name.chain(by_constant) {
+        let line = source.line_of(at);
+        if source.is_test(at) || is_defined(at) || is_import(source.code_line(line)) {
+            continue;
+        }
+        if !statement::comments(source, line)
+            .iter()
+            .any(|comment| comment.contains(MARK))
+        {
+            let what = format!("{name} without a comment {MARK}ID] that names its pair");
+            findings.push(Finding::new(&source.path, line + 1, what));
         }
     }
     findings
+}
+
+/// The constants of the type `Ordering` that may be other than Relaxed, and their definitions.
+fn constants(source: &Source) -> Vec<(String, Range<usize>)> {
+    source
+        .words("const")
+        .filter_map(|at| {
+            let (head, _) = source.code[at..].split_once('=')?;
+            let (name, kind) = head["const".len()..].split_once(':')?;
+            let len = source.code[at..].find(';')?;
+            let value = &source.code[at..at + len];
+            let is_ordering = kind.trim() == "Ordering"
+                && ORDERINGS
+                    .iter()
+                    .any(|ordering| words(value, ordering).next().is_some());
+            is_ordering.then(|| (name.trim().to_owned(), at..at + len))
+        })
+        .collect()
 }
 
 fn is_import(code: &str) -> bool {
@@ -136,31 +169,38 @@ mod tests {
             whats("fn a() {\n    x.store(1, Ordering::Release);\n}\n").len(),
             1
         );
-        assert_eq!(
-            whats("use x::Ordering::{self, SeqCst};\nfn a() {\n    fence(SeqCst);\n}").len(),
-            1
-        );
-        assert_eq!(
-            whats("fn a() {\n    // ORDER[A]\n    b();\n    fence(Ordering::SeqCst);\n}").len(),
-            2
-        );
+        let imported = "use x::Ordering::{self, SeqCst};\nfn a() {\n    fence(SeqCst);\n}";
+        assert_eq!(whats(imported).len(), 1);
+        let of_another = "fn a() {\n    // ORDER[A]\n    b();\n    fence(Ordering::SeqCst);\n}";
+        assert_eq!(whats(of_another).len(), 2);
     }
 
     #[test]
+    fn a_constant_is_marked_where_it_is_used() {
+        let defined = "const A: Ordering = if cfg!(x) { Ordering::Relaxed } else \
+                       { Ordering::Acquire };\nconst B: Ordering = Ordering::Relaxed;\n";
+        assert_eq!(whats(defined), [""; 0]);
+        let used = format!("{defined}fn a() {{\n    x.load(A);\n    x.load(B);\n}}\n");
+        assert_eq!(whats(&used).len(), 1);
+    }
+
+    const ALONE: &str =
+        "fn a() {\n    // ORDER[A]: pairs with b.\n    x.load(Ordering::Acquire);\n}\n";
+
+    #[test]
     fn a_mark_that_stands_alone_is_found_unless_it_names_the_kernel() {
-        let alone = "fn a() {\n    // ORDER[A]: pairs with b.\n    x.load(Ordering::Acquire);\n}\n";
-        assert!(whats(alone)[0].contains("stands nowhere else"));
-        let kernel = "fn a() {\n    // ORDER[A]: pairs with the\n    // kernel.\n    x.load(Ordering::Acquire);\n}\n";
-        assert_eq!(whats(kernel), [""; 0]);
-        let pair =
-            format!("{alone}fn b() {{\n    x.store(1, Ordering::Release); // ORDER[A]: a\n}}\n");
-        assert_eq!(whats(&pair), [""; 0]);
+        assert!(whats(ALONE)[0].contains("stands nowhere else"));
+        let kernel = ALONE.replace("with b.", "with the\n    // kernel.");
+        assert_eq!(whats(&kernel), [""; 0]);
+        let pair = "fn b() {\n    x.store(1, Ordering::Release); // ORDER[A]: pairs with a.\n}\n";
+        assert_eq!(whats(&format!("{ALONE}{pair}")), [""; 0]);
     }
 
     #[test]
     fn tests_relaxed_and_other_words_are_free() {
         let text = "/// ORDER[Z]\nfn a() {\n    x.load(Ordering::Relaxed);\n    Kind::Release;\n}\n\
-                    #[cfg(test)]\nmod tests {\n    fn b() {\n        x.load(Ordering::SeqCst);\n    }\n}\n";
+                    #[cfg(test)]\nmod tests {\n    fn b() {\n        x.load(Ordering::SeqCst);\n\
+                    \x20   }\n}\n";
         assert_eq!(whats(text), [""; 0]);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
                 path.strip_prefix(*name)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
             };
-            IMPURE.iter().any(|name| impure(name)) && !source.is_test(*at)
+            IMPURE.iter().any(impure) && !source.is_test(*at)
         })
         .map(|(at, path)| {
             let what = format!("`{path}`: the policy is pure");
