@@ -1,2 +1,84 @@
-//! The project's own commands.
-fn main() {}
+//! The project's own commands: `cargo x demo`, `test`, `ci` and the rest; `./x` calls them too.
+//!
+//! Standard library only and no crate of ours, so that it builds in seconds and cannot be broken by
+//! what it checks. People and CI run the same commands.
+
+mod claims;
+mod demo;
+mod failure;
+mod mutants;
+mod soak;
+mod step;
+mod suite;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use failure::Failure;
+
+const HELP: &str = "\
+Usage: ./x COMMAND   (or: cargo x COMMAND)
+
+  demo           build, then run tiotest through the kernel's page cache and through ours
+  test           every test: unit, integration, documentation, loom and shuttle models
+  ci             what CI runs: format, lints, tidy, documentation, and the tests of `test`
+  tidy           the rules of this repository that no other tool checks
+  claims [NAME]  measure the published figures again, and show what has regressed
+                 (--without-rivals: do not build the other projects' implementations)
+  loom           the loom and shuttle models alone
+  mutants [ID]   remove each ordering fence in turn, and see its check fail
+  soak           the checks that are too long for CI
+  help           this text
+
+UNHERD_SEED=N repeats a test with the seed that it has printed.
+Exit codes: 0 done, 1 something failed, 2 the command line or the machine does not allow it.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("x: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let root = repository();
+    let (command, rest) = match arguments.split_first() {
+        None => ("help", [].as_slice()),
+        Some((command, rest)) => (command.as_str(), rest),
+    };
+    match command {
+        "demo" => demo::run(&root, rest),
+        "claims" => claims::run(&root, rest),
+        "mutants" => mutants::run(&root, rest),
+        "test" | "ci" | "tidy" | "loom" | "soak" if !rest.is_empty() => Err(Failure::Usage(
+            format!("`{command}` takes no arguments, not `{}`", rest[0]),
+        )),
+        "test" => suite::test(&root),
+        "ci" => suite::ci(&root),
+        "loom" => suite::models(&root),
+        "tidy" => tidy::run(&root),
+        "soak" => soak::run(&root),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => Err(Failure::Usage(format!(
+            "no command `{other}`; `./x help` lists them"
+        ))),
+    }
+}
+
+/// The root of the repository that this program was built from.
+fn repository() -> PathBuf {
+    // Cargo sets the variable when it runs a program; the constant serves a program run by hand.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest
+        .parent()
+        .map_or(manifest.clone(), Path::to_path_buf)
+}

@@ -1,1 +1,21 @@
-//! testkit
+//! What unherd's tests stand on: seeds, a simulated clock and device, and the plainest models.
+//!
+//! It promises that a run of one thread is decided by one printed `u64`: every random choice here
+//! comes from a [`Seed`], none from the time or the machine. Threads that race still race; the
+//! choices that they meet are the same, who meets which is not.
+//!
+//! It is not fast, keeps whole files in memory, and panics on a broken contract, because a test is
+//! better off with a panic than with an error that the code under test might swallow. Only tests
+//! depend on it (`cargo x tidy` checks that).
+
+mod clock;
+mod device;
+mod file;
+mod queue;
+mod seed;
+
+pub use clock::SimClock;
+pub use device::{Counts, Failure, FaultPlan, SimDevice, When};
+pub use file::FileModel;
+pub use queue::QueueModel;
+pub use seed::Seed;

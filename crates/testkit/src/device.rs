@@ -1,0 +1,231 @@
+//! A device in memory, with faults.
+//!
+//! Fault model: operations fail with `EIO`, once or from then on; transfers are short; completions
+//! are late and out of order; a failed write leaves some of its sectors written; a failed sync is
+//! reported once, and what it should have made durable is lost in the next crash; a crash keeps
+//! what was synced and a random selection of the sectors that were not. Misaligned transfers are
+//! refused with `EINVAL`, as direct I/O refuses them.
+//!
+//! Not modelled: time that a transfer takes, silent corruption, sectors that are torn inside,
+//! the loss of a directory entry.
+//!
+//! All choices come from one [`Seed`]. A contract that the caller breaks (a file closed under a
+//! transfer, memory lent to two transfers at once) is a panic.
+#![expect(unsafe_code, reason = "a device moves bytes through raw memory")]
+
+mod faults;
+mod image;
+mod state;
+
+use std::path::Path;
+
+use unherd_sys::primitives::{Condvar, Mutex, thread};
+use unherd_sys::{
+    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBuf, OpenError, OpenHow, Opened,
+    Timestamp, Transfer,
+};
+
+use crate::Seed;
+pub use faults::{Failure, FaultPlan, When};
+use state::State;
+
+/// How much one file was used. Operations that failed are counted, refused ones are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+}
+
+/// A [`Device`] in memory. See the module's text for what it models.
+///
+/// Several users may share one; advisory locks are taken by each [`Device::open`], as flock(2)
+/// takes them, so a second open of a locked file is refused whoever asks.
+#[derive(Debug)]
+pub struct SimDevice {
+    state: Mutex<State>,
+    /// Anything that somebody may wait for: a queued transfer, the gate, an interrupt, a crash.
+    changed: Condvar,
+}
+
+impl SimDevice {
+    /// A device without files and without faults.
+    pub fn new(seed: Seed) -> Self {
+        Self {
+            state: Mutex::new(State::new(seed)),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A device without files, with the faults of `plan`.
+    pub fn with_faults(seed: Seed, plan: FaultPlan) -> Self {
+        let device = Self::new(seed);
+        device.set_faults(plan);
+        device
+    }
+
+    /// From now on `plan` says what goes wrong; its operations are counted from here.
+    ///
+    /// Files that are open keep their alignment.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.state.lock().set_plan(plan);
+    }
+
+    /// How many operations have failed or were shortened so far.
+    pub fn faults_injected(&self) -> u64 {
+        self.state.lock().faults_injected()
+    }
+
+    /// Puts a file with these bytes, all durable, at `path`, in place of what was there.
+    pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
+        self.state.lock().put(path.as_ref(), bytes);
+    }
+
+    /// Gives the file at `path` a second name, as a hard link does. False if there is no file.
+    pub fn link(&self, path: impl AsRef<Path>, name: impl AsRef<Path>) -> bool {
+        self.state.lock().link(path.as_ref(), name.as_ref())
+    }
+
+    /// The bytes that a read of the file at `path` would see.
+    pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.state.lock().bytes(path.as_ref())
+    }
+
+    /// How much the file at `path` was used; nothing if there is none.
+    pub fn counts(&self, path: impl AsRef<Path>) -> Counts {
+        self.state.lock().counts(path.as_ref())
+    }
+
+    /// Closes the gate: reads that come from now on, blocking or queued, are held at it.
+    pub fn block_reads(&self) {
+        self.state.lock().reads_blocked = true;
+    }
+
+    /// Opens the gate, and lets the reads go that it has held.
+    pub fn release_reads(&self) {
+        self.state.lock().reads_blocked = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until at least `n` reads are held at the gate.
+    pub fn wait_for_held_reads(&self, n: usize) {
+        let mut state = self.state.lock();
+        while state.held_reads() < n {
+            state = self.changed.wait(state);
+        }
+    }
+
+    /// The power fails, and comes back.
+    ///
+    /// Synced bytes survive, with a random selection of the sectors that were written since. Every
+    /// file is closed and every lock gone: what still uses an old [`DeviceFile`] gets `EBADF`.
+    /// Queued transfers end with `EIO`, their writes perhaps done in part. The gate is open.
+    pub fn crash(&self) {
+        self.state.lock().crash();
+        self.changed.notify_all();
+    }
+
+    /// Yields the processor a random number of times, where the plan delays completions.
+    fn dawdle(&self) {
+        for _ in 0..self.state.lock().draw_delay() {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Device for SimDevice {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
+        self.state.lock().open(path, how)
+    }
+
+    fn close(&self, file: DeviceFile) {
+        self.state.lock().close(file);
+    }
+
+    fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
+        self.state.lock().len(file)
+    }
+
+    fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
+        self.state.lock().set_len(file, len_bytes)
+    }
+
+    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+        self.dawdle();
+        let mut state = self.state.lock();
+        if state.reads_blocked {
+            state.hold(file);
+            self.changed.notify_all();
+            while state.reads_blocked {
+                state = self.changed.wait(state);
+            }
+            state.let_go(file);
+        }
+        // SAFETY: the caller's promise about `buf` lasts until this function returns.
+        unsafe { state.transfer(Direction::Read, file, offset, buf) }
+    }
+
+    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+        self.dawdle();
+        // SAFETY: the caller's promise about `buf` lasts until this function returns.
+        unsafe {
+            self.state
+                .lock()
+                .transfer(Direction::Write, file, offset, buf)
+        }
+    }
+
+    fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
+        self.dawdle();
+        self.state.lock().sync(file)
+    }
+
+    fn can_queue(&self) -> bool {
+        true
+    }
+
+    unsafe fn submit(&self, transfer: Transfer) {
+        // SAFETY: the caller's promise lasts until the completion is reaped, which is when the
+        // state has let go of the memory.
+        unsafe { self.state.lock().submit(transfer) };
+        self.changed.notify_all();
+    }
+
+    /// The deadline is one of the real clock; a simulation that must repeat waits for ever.
+    fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline) {
+        let mut state = self.state.lock();
+        loop {
+            let before = out.len();
+            state.complete(out);
+            if state.take_interrupt() || out.len() > before {
+                return;
+            }
+            state = match deadline.timestamp() {
+                None => self.changed.wait(state),
+                Some(at) => {
+                    let now = Timestamp::now();
+                    if at <= now {
+                        return;
+                    }
+                    self.changed.wait_timeout(state, at.since(now))
+                }
+            };
+        }
+    }
+
+    fn interrupt(&self) {
+        self.state.lock().interrupt();
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests;

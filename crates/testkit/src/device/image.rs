@@ -1,0 +1,175 @@
+//! The bytes of one simulated file: what a read sees, and what a crash leaves.
+//!
+//! Changes since the last sync are kept in the order in which they were made. A crash takes the
+//! durable bytes and lays a random selection of these changes over them: each change of the length
+//! as a whole, each write sector by sector. So a write is torn at sectors, never inside one, and an
+//! earlier write of a sector may survive where a later one does not.
+//!
+//! Names are durable at once: what becomes of a directory in a crash is not simulated.
+
+use crate::Seed;
+
+/// The unit that a device writes as a whole, in bytes.
+pub(super) const SECTOR_BYTES: usize = 512;
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write { offset: usize, bytes: Vec<u8> },
+    SetLen(usize),
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Image {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    unsynced: Vec<Change>,
+}
+
+impl Image {
+    /// An image of which every byte is durable.
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
+        Self {
+            live: bytes.clone(),
+            durable: bytes,
+            unsynced: Vec::new(),
+        }
+    }
+
+    /// What a read sees.
+    pub(super) fn live(&self) -> &[u8] {
+        &self.live
+    }
+
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        put(&mut self.live, offset, bytes);
+        self.unsynced.push(Change::Write {
+            offset,
+            bytes: bytes.to_vec(),
+        });
+    }
+
+    /// A write that did not come to its end: a random subset of its sectors is there.
+    pub(super) fn write_torn(&mut self, offset: usize, bytes: &[u8], seed: &mut Seed) {
+        for (at, sector) in sectors(offset, bytes) {
+            if seed.coin() {
+                self.write(at, sector);
+            }
+        }
+    }
+
+    pub(super) fn set_len(&mut self, len: usize) {
+        self.live.resize(len, 0);
+        self.unsynced.push(Change::SetLen(len));
+    }
+
+    /// Makes every change since the last sync durable.
+    pub(super) fn sync(&mut self) {
+        for change in std::mem::take(&mut self.unsynced) {
+            match change {
+                Change::Write { offset, bytes } => put(&mut self.durable, offset, &bytes),
+                Change::SetLen(len) => self.durable.resize(len, 0),
+            }
+        }
+    }
+
+    /// Forgets that there is anything to sync: the changes can be read, and are lost in a crash.
+    ///
+    /// KERNEL: a failed flush marks pages clean; the next fsync(2) succeeds without them.
+    pub(super) fn lose_unsynced(&mut self) {
+        self.unsynced.clear();
+    }
+
+    /// What a crash leaves becomes all there is.
+    pub(super) fn crash(&mut self, seed: &mut Seed) {
+        for change in std::mem::take(&mut self.unsynced) {
+            match change {
+                Change::Write { offset, bytes } => {
+                    for (at, sector) in sectors(offset, &bytes) {
+                        if seed.coin() {
+                            put(&mut self.durable, at, sector);
+                        }
+                    }
+                }
+                Change::SetLen(len) => {
+                    if seed.coin() {
+                        self.durable.resize(len, 0);
+                    }
+                }
+            }
+        }
+        self.live.clone_from(&self.durable);
+    }
+}
+
+fn put(into: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if into.len() < end {
+        into.resize(end, 0);
+    }
+    into[offset..end].copy_from_slice(bytes);
+}
+
+/// The pieces of `bytes` that lie in one sector of the file each, with their offsets.
+fn sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut rest = bytes;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (sector, after) = rest.split_at(rest.len().min(SECTOR_BYTES - at % SECTOR_BYTES));
+        let piece = (at, sector);
+        rest = after;
+        at += sector.len();
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_keeps_what_was_synced_and_tears_the_rest_at_sectors() {
+        let mut kept = 0;
+        for origin in 0..64 {
+            let mut image = Image::default();
+            image.write(0, &[1; 4096]);
+            image.sync();
+            image.write(0, &[2; 4096]);
+            image.write(1024, &[3; 512]);
+            image.crash(&mut Seed::new(origin));
+            assert_eq!(image.live().len(), 4096);
+            for (n, sector) in image.live().chunks(SECTOR_BYTES).enumerate() {
+                assert!(
+                    sector.iter().all(|&byte| byte == sector[0]),
+                    "torn inside a sector"
+                );
+                let legal: &[u8] = if n == 2 { &[1, 2, 3] } else { &[1, 2] };
+                assert!(legal.contains(&sector[0]));
+                kept += u32::from(sector[0] == 1);
+            }
+        }
+        assert!((100..400).contains(&kept), "{kept} of 512 sectors were old");
+    }
+
+    #[test]
+    fn changes_lost_by_a_failed_sync_can_be_read_until_the_crash() {
+        let mut image = Image::durable(vec![1; 512]);
+        image.write(0, &[2; 512]);
+        image.lose_unsynced();
+        image.sync();
+        assert_eq!(image.live(), [2; 512]);
+        image.crash(&mut Seed::new(1));
+        assert_eq!(image.live(), [1; 512]);
+    }
+
+    #[test]
+    fn pieces_end_at_sectors() {
+        let bytes = [0; 1000];
+        let pieces: Vec<_> = sectors(500, &bytes)
+            .map(|(at, piece)| (at, piece.len()))
+            .collect();
+        assert_eq!(pieces, [(500, 12), (512, 512), (1024, 476)]);
+    }
+}

@@ -1,0 +1,502 @@
+//! What a simulated device knows: names, files, handles, and transfers under way.
+//!
+//! Invariant 1: the memory of every transfer in `queue` is the device's, as `IoBuf` says; a
+//! transfer leaves the queue when its completion is handed out, or is about to be.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use unherd_sys::{
+    Alignment, Completion, DeviceFile, Direction, Errno, Identity, IoBuf, OpenError, OpenHow,
+    Opened, Transfer,
+};
+
+use super::Counts;
+use super::faults::{FaultPlan, Tally};
+use super::image::Image;
+use crate::Seed;
+
+/// The device number of every simulated file ("unherd" in ASCII).
+const DEVICE_NUMBER: u64 = 0x756e_6865_7264;
+
+/// The longest file, in bytes: a wild offset should be an error here, not an exhausted machine.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+#[derive(Debug, Default)]
+struct SimFile {
+    image: Image,
+    counts: Counts,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Handle {
+    inode: usize,
+    write: bool,
+    locked: bool,
+    alignment: Alignment,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    transfer: Transfer,
+    /// How many reaps it still sits out.
+    reaps_left: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    seed: Seed,
+    plan: FaultPlan,
+    reads: Tally,
+    writes: Tally,
+    syncs: Tally,
+    syncs_done: u64,
+    faults_injected: u64,
+    names: BTreeMap<PathBuf, usize>,
+    files: Vec<SimFile>,
+    handles: BTreeMap<u32, Handle>,
+    /// Numbers are not used again, so that a stale one is noticed.
+    handles_made: u32,
+    queue: Vec<Queued>,
+    /// Completions that a crash has made.
+    done: Vec<Completion>,
+    interrupted: bool,
+    pub(super) reads_blocked: bool,
+    /// The files of the blocking reads that are held at the gate.
+    held: Vec<DeviceFile>,
+}
+
+impl State {
+    pub(super) fn new(seed: Seed) -> Self {
+        Self {
+            seed,
+            plan: FaultPlan::default(),
+            reads: Tally::default(),
+            writes: Tally::default(),
+            syncs: Tally::default(),
+            syncs_done: 0,
+            faults_injected: 0,
+            names: BTreeMap::new(),
+            files: Vec::new(),
+            handles: BTreeMap::new(),
+            handles_made: 0,
+            queue: Vec::new(),
+            done: Vec::new(),
+            interrupted: false,
+            reads_blocked: false,
+            held: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_plan(&mut self, plan: FaultPlan) {
+        let Alignment { memory, offset } = plan.alignment;
+        assert!(
+            memory.is_power_of_two() && offset.is_power_of_two(),
+            "alignment of the plan"
+        );
+        self.plan = plan;
+        (self.reads, self.writes, self.syncs) = Default::default();
+        self.syncs_done = 0;
+    }
+
+    pub(super) fn faults_injected(&self) -> u64 {
+        self.faults_injected
+    }
+
+    pub(super) fn draw_delay(&mut self) -> u32 {
+        self.seed.below(u64::from(self.plan.held_reaps_max) + 1) as u32
+    }
+
+    fn power_is_off(&self) -> bool {
+        self.plan
+            .power_fails_after_syncs
+            .is_some_and(|syncs| self.syncs_done >= syncs)
+    }
+
+    // Names and files.
+
+    pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) {
+        let file = SimFile {
+            image: Image::durable(bytes.to_vec()),
+            counts: Counts::default(),
+        };
+        self.names.insert(path.to_owned(), self.files.len());
+        self.files.push(file);
+    }
+
+    pub(super) fn link(&mut self, path: &Path, name: &Path) -> bool {
+        let inode = self.names.get(path).copied();
+        inode
+            .map(|inode| self.names.insert(name.to_owned(), inode))
+            .is_some()
+    }
+
+    pub(super) fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
+        self.names
+            .get(path)
+            .map(|&inode| self.files[inode].image.live().to_vec())
+    }
+
+    pub(super) fn counts(&self, path: &Path) -> Counts {
+        self.names
+            .get(path)
+            .map(|&inode| self.files[inode].counts)
+            .unwrap_or_default()
+    }
+
+    // Handles.
+
+    pub(super) fn open(&mut self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
+        if self.power_is_off() {
+            return Err(Errno::IO.into());
+        }
+        if how.truncate && !how.write {
+            return Err(Errno::INVAL.into());
+        }
+        if self
+            .names
+            .keys()
+            .any(|name| name != path && name.starts_with(path))
+        {
+            return Err(OpenError::NotAFile);
+        }
+        if !how.create && !self.names.contains_key(path) {
+            return Err(Errno::NOENT.into());
+        }
+        let direct = !self.plan.refuse_direct;
+        if !direct && !how.buffered_fallback {
+            return Err(OpenError::DirectRefused);
+        }
+        if !self.names.contains_key(path) {
+            self.put(path, &[]);
+        }
+        let inode = self.names[path];
+        let conflicts = |other: &Handle| {
+            other.inode == inode && other.locked && how.lock && (other.write || how.write)
+        };
+        if self.handles.values().any(conflicts) {
+            return Err(OpenError::Locked);
+        }
+        if how.truncate {
+            self.files[inode].image.set_len(0);
+        }
+        let alignment = if direct {
+            self.plan.alignment
+        } else {
+            Alignment {
+                memory: 1,
+                offset: 1,
+            }
+        };
+        let file = DeviceFile(self.handles_made);
+        self.handles_made += 1;
+        let handle = Handle {
+            inode,
+            write: how.write,
+            locked: how.lock,
+            alignment,
+        };
+        self.handles.insert(file.0, handle);
+        let identity = Identity {
+            device: DEVICE_NUMBER,
+            inode: inode as u64 + 1,
+        };
+        let len_bytes = self.files[inode].image.live().len() as u64;
+        Ok(Opened {
+            file,
+            identity,
+            alignment,
+            len_bytes,
+            direct,
+        })
+    }
+
+    pub(super) fn close(&mut self, file: DeviceFile) {
+        let queued = self.queue.iter().any(|queued| queued.transfer.file == file);
+        assert!(
+            !queued && !self.held.contains(&file),
+            "{file:?} closed under a transfer"
+        );
+        self.handles.remove(&file.0);
+    }
+
+    fn handle(&self, file: DeviceFile) -> Result<Handle, Errno> {
+        let handle = self.handles.get(&file.0).copied().ok_or(Errno::BADF)?;
+        if self.power_is_off() {
+            Err(Errno::IO)
+        } else {
+            Ok(handle)
+        }
+    }
+
+    pub(super) fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
+        Ok(self.files[self.handle(file)?.inode].image.live().len() as u64)
+    }
+
+    pub(super) fn set_len(&mut self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
+        let handle = self.handle(file)?;
+        if !handle.write {
+            // KERNEL: ftruncate(2) of a descriptor that is not open for writing.
+            return Err(Errno::INVAL);
+        }
+        if len_bytes > FILE_BYTES_MAX {
+            return Err(Errno::FBIG);
+        }
+        self.files[handle.inode].image.set_len(len_bytes as usize);
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, file: DeviceFile) -> Result<(), Errno> {
+        let inode = self.handle(file)?.inode;
+        self.files[inode].counts.syncs += 1;
+        if self.syncs.fails(self.plan.sync, &mut self.seed) {
+            self.faults_injected += 1;
+            self.files[inode].image.lose_unsynced();
+            return Err(Errno::IO);
+        }
+        self.files[inode].image.sync();
+        self.syncs_done += 1;
+        Ok(())
+    }
+
+    // Transfers.
+
+    /// Moves the bytes now.
+    ///
+    /// # Safety
+    /// The memory of `buf` is the device's, as `IoBuf` says, during the call.
+    pub(super) unsafe fn transfer(
+        &mut self,
+        direction: Direction,
+        file: DeviceFile,
+        offset: u64,
+        buf: IoBuf,
+    ) -> Result<usize, Errno> {
+        let handle = self.handle(file)?;
+        if direction == Direction::Write && !handle.write {
+            return Err(Errno::BADF);
+        }
+        let Alignment {
+            memory,
+            offset: unit,
+        } = handle.alignment;
+        let aligned = buf.start.as_ptr().addr().is_multiple_of(memory as usize)
+            && offset.is_multiple_of(u64::from(unit))
+            && buf.len.is_multiple_of(unit as usize);
+        if !aligned {
+            return Err(Errno::INVAL);
+        }
+        match direction {
+            // SAFETY: the caller's promise.
+            Direction::Read => unsafe { self.read(handle.inode, offset, buf, unit) },
+            // SAFETY: the caller's promise.
+            Direction::Write => unsafe { self.write(handle.inode, offset, buf, unit) },
+        }
+    }
+
+    /// # Safety
+    /// As [`State::transfer`].
+    unsafe fn read(
+        &mut self,
+        inode: usize,
+        offset: u64,
+        buf: IoBuf,
+        unit: u32,
+    ) -> Result<usize, Errno> {
+        let len = self.shortened(buf.len, unit);
+        let file = &mut self.files[inode];
+        file.counts.reads += 1;
+        if self.reads.fails(self.plan.read, &mut self.seed) {
+            self.faults_injected += 1;
+            let garbage = self.seed.next_u64() as u8;
+            // SAFETY: the memory is ours to write, for `buf.len` bytes.
+            unsafe { buf.start.write_bytes(garbage, buf.len) };
+            return Err(Errno::IO);
+        }
+        let live = file.image.live();
+        let start = live
+            .len()
+            .min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let bytes = &live[start..][..len.min(live.len() - start)];
+        file.counts.read_bytes += bytes.len() as u64;
+        // SAFETY: `bytes` is at most `buf.len` long, and the memory is ours to write; it cannot be
+        // the file's own, which nobody else has.
+        unsafe {
+            buf.start
+                .as_ptr()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+        Ok(bytes.len())
+    }
+
+    /// # Safety
+    /// As [`State::transfer`].
+    unsafe fn write(
+        &mut self,
+        inode: usize,
+        offset: u64,
+        buf: IoBuf,
+        unit: u32,
+    ) -> Result<usize, Errno> {
+        if offset.saturating_add(buf.len as u64) > FILE_BYTES_MAX {
+            return Err(Errno::FBIG);
+        }
+        let len = self.shortened(buf.len, unit);
+        // SAFETY: the memory is ours to read for `buf.len` bytes during the call, and nobody writes
+        // it meanwhile.
+        let bytes = unsafe { std::slice::from_raw_parts(buf.start.as_ptr(), buf.len) };
+        let file = &mut self.files[inode];
+        file.counts.writes += 1;
+        if self.writes.fails(self.plan.write, &mut self.seed) {
+            self.faults_injected += 1;
+            file.image
+                .write_torn(offset as usize, bytes, &mut self.seed);
+            return Err(Errno::IO);
+        }
+        if len > 0 {
+            file.image.write(offset as usize, &bytes[..len]);
+        }
+        file.counts.written_bytes += len as u64;
+        Ok(len)
+    }
+
+    /// How much of `len` bytes a transfer moves: now and then less, but whole units, and one.
+    fn shortened(&mut self, len: usize, unit: u32) -> usize {
+        let units = (len / unit as usize) as u64;
+        if units > 1 && self.seed.chance_per_mille(self.plan.short_per_mille) {
+            self.faults_injected += 1;
+            return (1 + self.seed.below(units - 1)) as usize * unit as usize;
+        }
+        len
+    }
+
+    // The queue.
+
+    /// # Safety
+    /// The memory of the transfer is the device's until its completion has been handed out.
+    pub(super) unsafe fn submit(&mut self, transfer: Transfer) {
+        let clash = self.queue.iter().find(|other| {
+            let written = |t: &Transfer| t.direction == Direction::Read;
+            overlap(transfer.buf, other.transfer.buf)
+                && (written(&transfer) || written(&other.transfer))
+        });
+        assert!(
+            clash.is_none(),
+            "memory lent twice: {transfer:?} and {clash:?}"
+        );
+        let reaps_left = self.draw_delay();
+        self.queue.push(Queued {
+            transfer,
+            reaps_left,
+        });
+    }
+
+    /// Lets queued transfers come to their end, and appends their completions.
+    ///
+    /// Something completes if anything can: when all sit out this reap, the time until the first
+    /// is due passes at once. The bytes are moved here, not when the transfer was queued, so that
+    /// memory which changes in between is noticed.
+    pub(super) fn complete(&mut self, out: &mut Vec<Completion>) {
+        out.append(&mut self.done);
+        let (gated, mut movable): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|queued| self.reads_blocked && queued.transfer.direction == Direction::Read);
+        self.queue = gated;
+        if self.plan.reorder {
+            self.seed.shuffle(&mut movable);
+        }
+        let soonest = movable
+            .iter()
+            .map(|queued| queued.reaps_left)
+            .min()
+            .unwrap_or(0);
+        for mut queued in movable {
+            if queued.reaps_left > soonest {
+                queued.reaps_left -= soonest + 1;
+                self.queue.push(queued);
+                continue;
+            }
+            let Transfer {
+                direction,
+                file,
+                offset,
+                buf,
+                tag,
+            } = queued.transfer;
+            // SAFETY: invariant 1; the transfer has just left the queue.
+            let result = unsafe { self.transfer(direction, file, offset, buf) };
+            out.push(Completion { tag, result });
+        }
+    }
+
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    pub(super) fn take_interrupt(&mut self) -> bool {
+        std::mem::take(&mut self.interrupted)
+    }
+
+    // The gate.
+
+    pub(super) fn hold(&mut self, file: DeviceFile) {
+        self.held.push(file);
+    }
+
+    pub(super) fn let_go(&mut self, file: DeviceFile) {
+        let at = self
+            .held
+            .iter()
+            .position(|&held| held == file)
+            .expect("it was held");
+        self.held.swap_remove(at);
+    }
+
+    pub(super) fn held_reads(&self) -> usize {
+        let queued = |queued: &&Queued| queued.transfer.direction == Direction::Read;
+        let at_gate = if self.reads_blocked {
+            self.queue.iter().filter(queued).count()
+        } else {
+            0
+        };
+        self.held.len() + at_gate
+    }
+
+    // The crash.
+
+    pub(super) fn crash(&mut self) {
+        for Queued { transfer, .. } in std::mem::take(&mut self.queue) {
+            let Transfer {
+                direction,
+                file,
+                offset,
+                buf,
+                tag,
+            } = transfer;
+            self.done.push(Completion {
+                tag,
+                result: Err(Errno::IO),
+            });
+            if let (Direction::Write, Ok(handle)) = (direction, self.handle(file)) {
+                if !handle.write || offset.saturating_add(buf.len as u64) > FILE_BYTES_MAX {
+                    continue;
+                }
+                // SAFETY: invariant 1; the completion has not been handed out.
+                let bytes = unsafe { std::slice::from_raw_parts(buf.start.as_ptr(), buf.len) };
+                let image = &mut self.files[handle.inode].image;
+                image.write_torn(offset as usize, bytes, &mut self.seed);
+            }
+        }
+        for file in &mut self.files {
+            file.image.crash(&mut self.seed);
+        }
+        self.handles.clear();
+        self.plan.power_fails_after_syncs = None;
+        self.reads_blocked = false;
+    }
+}
+
+fn overlap(a: IoBuf, b: IoBuf) -> bool {
+    let (a_start, b_start) = (a.start.as_ptr().addr(), b.start.as_ptr().addr());
+    a_start < b_start + b.len && b_start < a_start + a.len
+}

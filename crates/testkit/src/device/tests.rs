@@ -1,0 +1,429 @@
+use std::ptr::NonNull;
+
+use unherd_sys::Alignment;
+use unherd_sys::primitives::Arc;
+
+use super::*;
+use crate::FileModel;
+
+const RW: OpenHow = OpenHow {
+    write: true,
+    create: true,
+    truncate: false,
+    lock: true,
+    buffered_fallback: false,
+};
+
+/// Memory that is aligned to a page.
+#[repr(align(4096))]
+struct Page([u8; 4096]);
+
+impl Page {
+    fn boxed(byte: u8) -> Box<Self> {
+        Box::new(Self([byte; 4096]))
+    }
+
+    fn buf(&mut self, len: usize) -> IoBuf {
+        IoBuf {
+            start: NonNull::from(&mut self.0).cast(),
+            len,
+        }
+    }
+}
+
+fn read(device: &SimDevice, file: DeviceFile, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut page = Page::boxed(0xcc);
+    // SAFETY: the page is this function's own.
+    let n = unsafe { device.read(file, offset, page.buf(len)) }?;
+    Ok(page.0[..n].to_vec())
+}
+
+fn write(device: &SimDevice, file: DeviceFile, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    let mut page = Page::boxed(0);
+    page.0[..bytes.len()].copy_from_slice(bytes);
+    // SAFETY: the page is this function's own.
+    unsafe { device.write(file, offset, page.buf(bytes.len())) }
+}
+
+fn open(device: &SimDevice, path: &str) -> DeviceFile {
+    device.open(Path::new(path), RW).unwrap().file
+}
+
+#[test]
+fn without_faults_it_is_the_model() {
+    let mut seed = Seed::of_test(0x0d15_c001);
+    let device = SimDevice::new(seed.fork());
+    let file = open(&device, "a");
+    let mut model = FileModel::default();
+    for _ in 0..2000 {
+        let offset = seed.below(64) * 512;
+        let len = (1 + seed.below(8)) as usize * 512;
+        match seed.below(8) {
+            0 => {
+                let len_bytes = seed.below(64 * 512);
+                device.set_len(file, len_bytes).unwrap();
+                model.set_len(len_bytes);
+            }
+            1..4 => {
+                let mut bytes = vec![0; len];
+                seed.fill(&mut bytes);
+                assert_eq!(write(&device, file, offset, &bytes), Ok(len));
+                model.write_at(offset, &bytes);
+            }
+            _ => {
+                let mut expected = vec![0; len];
+                let n = model.read_at(offset, &mut expected);
+                assert_eq!(read(&device, file, offset, len).unwrap(), expected[..n]);
+            }
+        }
+        assert_eq!(device.len(file), Ok(model.len()));
+    }
+    assert_eq!(device.bytes("a").unwrap(), model.bytes());
+}
+
+#[test]
+fn misaligned_transfers_are_refused() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    let mut page = Page::boxed(1);
+    assert_eq!(read(&device, file, 1, 512), Err(Errno::INVAL));
+    assert_eq!(read(&device, file, 0, 511), Err(Errno::INVAL));
+    let odd = IoBuf {
+        start: NonNull::from(&mut page.0[1]),
+        len: 512,
+    };
+    // SAFETY: the page is this function's own.
+    assert_eq!(unsafe { device.write(file, 0, odd) }, Err(Errno::INVAL));
+    assert_eq!(write(&device, file, FAR, &[1; 512]), Err(Errno::FBIG));
+    assert_eq!(device.counts("a"), Counts::default());
+    assert_eq!(read(&device, file, FAR, 512), Ok(Vec::new()));
+}
+
+/// Further than any simulated file reaches, and aligned.
+const FAR: u64 = !511;
+
+#[test]
+fn short_transfers_move_whole_units_and_at_least_one() {
+    let plan = FaultPlan {
+        short_per_mille: 1000,
+        ..FaultPlan::default()
+    };
+    let device = SimDevice::with_faults(Seed::new(1), plan);
+    let file = open(&device, "a");
+    for _ in 0..100 {
+        let n = write(&device, file, 0, &[1; 4096]).unwrap();
+        assert!((512..4096).contains(&n) && n.is_multiple_of(512), "{n}");
+        let n = read(&device, file, 0, 4096).unwrap().len();
+        assert!((512..4096).contains(&n) && n.is_multiple_of(512), "{n}");
+    }
+    assert_eq!(
+        write(&device, file, 0, &[1; 512]),
+        Ok(512),
+        "one unit cannot be shortened"
+    );
+    assert_eq!(device.faults_injected(), 200);
+}
+
+#[test]
+fn the_nth_read_fails_and_leaves_garbage() {
+    let plan = FaultPlan {
+        read: Failure::at(2),
+        ..FaultPlan::default()
+    };
+    let device = SimDevice::new(Seed::new(1));
+    device.put("a", &[7; 512]);
+    let file = open(&device, "a");
+    device.set_faults(plan);
+    assert_eq!(read(&device, file, 0, 512), Ok(vec![7; 512]));
+    assert_eq!(read(&device, file, 0, 512), Err(Errno::IO));
+    assert_eq!(read(&device, file, 0, 512), Ok(vec![7; 512]));
+    assert_eq!(device.counts("a").reads, 3);
+    assert_eq!(device.counts("a").read_bytes, 1024);
+}
+
+#[test]
+fn a_failed_sync_is_reported_once_and_its_data_is_lost_in_the_crash() {
+    let plan = FaultPlan {
+        sync: Failure::at(1),
+        ..FaultPlan::default()
+    };
+    let device = SimDevice::with_faults(Seed::new(1), plan);
+    device.put("a", &[1; 512]);
+    let file = open(&device, "a");
+    write(&device, file, 0, &[2; 512]).unwrap();
+    assert_eq!(device.sync(file), Err(Errno::IO));
+    assert_eq!(device.sync(file), Ok(()));
+    assert_eq!(device.bytes("a").unwrap(), [2; 512]);
+    device.crash();
+    assert_eq!(device.bytes("a").unwrap(), [1; 512]);
+    assert_eq!(read(&device, file, 0, 512), Err(Errno::BADF));
+    open(&device, "a");
+}
+
+#[test]
+fn the_power_fails_after_so_many_syncs() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    device.set_faults(FaultPlan {
+        power_fails_after_syncs: Some(1),
+        ..FaultPlan::default()
+    });
+    write(&device, file, 0, &[1; 512]).unwrap();
+    device.sync(file).unwrap();
+    assert_eq!(write(&device, file, 0, &[2; 512]), Err(Errno::IO));
+    assert_eq!(device.sync(file), Err(Errno::IO));
+    device.crash();
+    assert_eq!(device.bytes("a").unwrap(), [1; 512]);
+    let file = open(&device, "a");
+    write(&device, file, 0, &[2; 512]).unwrap();
+    device.sync(file).unwrap();
+    assert_eq!(device.bytes("a").unwrap(), [2; 512]);
+}
+
+#[test]
+fn locks_names_and_refusals() {
+    let device = SimDevice::new(Seed::new(1));
+    let missing = OpenHow {
+        create: false,
+        ..RW
+    };
+    assert_eq!(
+        device.open(Path::new("d/a"), missing),
+        Err(Errno::NOENT.into())
+    );
+    let first = device.open(Path::new("d/a"), RW).unwrap();
+    assert!(device.link("d/a", "d/b"));
+    assert_eq!(device.open(Path::new("d/b"), RW), Err(OpenError::Locked));
+    assert_eq!(device.open(Path::new("d"), RW), Err(OpenError::NotAFile));
+    let unlocked = device
+        .open(Path::new("d/b"), OpenHow { lock: false, ..RW })
+        .unwrap();
+    assert_eq!(unlocked.identity, first.identity);
+    device.close(first.file);
+    let shared = OpenHow {
+        write: false,
+        create: false,
+        ..RW
+    };
+    let reader = device.open(Path::new("d/a"), shared).unwrap().file;
+    device.open(Path::new("d/b"), shared).unwrap();
+    assert_eq!(device.open(Path::new("d/a"), RW), Err(OpenError::Locked));
+    assert_eq!(write(&device, reader, 0, &[1; 512]), Err(Errno::BADF));
+
+    device.set_faults(FaultPlan {
+        refuse_direct: true,
+        ..FaultPlan::default()
+    });
+    assert_eq!(
+        device.open(Path::new("c"), RW),
+        Err(OpenError::DirectRefused)
+    );
+    assert_eq!(device.bytes("c"), None);
+    let how = OpenHow {
+        buffered_fallback: true,
+        ..RW
+    };
+    let opened = device.open(Path::new("c"), how).unwrap();
+    assert_eq!(
+        (opened.direct, opened.alignment),
+        (
+            false,
+            Alignment {
+                memory: 1,
+                offset: 1
+            }
+        )
+    );
+    assert_eq!(write(&device, opened.file, 3, b"abc"), Ok(3));
+}
+
+#[test]
+fn queued_transfers_complete_late_out_of_order_and_all() {
+    let plan = FaultPlan {
+        held_reaps_max: 3,
+        reorder: true,
+        ..FaultPlan::default()
+    };
+    let device = SimDevice::with_faults(Seed::new(3), plan);
+    let content: Vec<u8> = (0..64).flat_map(|sector| [sector; 512]).collect();
+    device.put("a", &content);
+    let file = open(&device, "a");
+    let mut pages: Vec<Box<Page>> = (0..64).map(|_| Page::boxed(0xcc)).collect();
+    for (tag, page) in pages.iter_mut().enumerate() {
+        let (offset, buf) = (tag as u64 * 512, page.buf(512));
+        let tag = tag as u64;
+        let transfer = Transfer {
+            direction: Direction::Read,
+            file,
+            offset,
+            buf,
+            tag,
+        };
+        // SAFETY: the pages live until all have been reaped.
+        unsafe { device.submit(transfer) };
+    }
+    let (mut done, mut reaps) = (Vec::new(), 0);
+    while done.len() < 64 {
+        let before = done.len();
+        device.reap(&mut done, Deadline::NEVER);
+        assert!(
+            done.len() > before,
+            "a reap without a deadline brings something"
+        );
+        reaps += 1;
+    }
+    assert_eq!(reaps, 4);
+    assert!(done.iter().all(|completion| completion.result == Ok(512)));
+    let mut tags: Vec<u64> = done.iter().map(|completion| completion.tag).collect();
+    assert!(!tags.is_sorted());
+    tags.sort_unstable();
+    assert_eq!(tags, (0..64).collect::<Vec<_>>());
+    for (sector, page) in pages.iter().enumerate() {
+        assert!(
+            page.0[..512]
+                .iter()
+                .all(|&byte| usize::from(byte) == sector)
+        );
+    }
+}
+
+#[test]
+fn reaping_ends_by_interrupt_and_by_deadline() {
+    let device = SimDevice::new(Seed::new(1));
+    let mut done = Vec::new();
+    device.interrupt();
+    device.reap(&mut done, Deadline::NEVER);
+    device.reap(&mut done, Deadline::at(Timestamp::now()));
+    assert_eq!(done, []);
+    let device = Arc::new(device);
+    let reaper = {
+        let device = Arc::clone(&device);
+        thread::spawn(move || device.reap(&mut Vec::new(), Deadline::NEVER))
+    };
+    device.interrupt();
+    reaper.join().unwrap();
+}
+
+#[test]
+fn the_gate_holds_reads_and_nothing_else() {
+    let device = Arc::new(SimDevice::new(Seed::new(1)));
+    device.put("a", &[7; 512]);
+    let file = open(&device, "a");
+    device.block_reads();
+    let reader = {
+        let device = Arc::clone(&device);
+        thread::spawn(move || read(&device, file, 0, 512))
+    };
+    device.wait_for_held_reads(1);
+    let mut page = Page::boxed(0);
+    let buf = page.buf(512);
+    // SAFETY: the page lives until the completion has been reaped.
+    unsafe {
+        device.submit(Transfer {
+            direction: Direction::Read,
+            file,
+            offset: 0,
+            buf,
+            tag: 5,
+        });
+    }
+    device.wait_for_held_reads(2);
+    assert_eq!(device.counts("a").reads, 0);
+    write(&device, file, 0, &[8; 512]).unwrap();
+    device.release_reads();
+    assert_eq!(reader.join().unwrap(), Ok(vec![8; 512]));
+    let mut done = Vec::new();
+    device.reap(&mut done, Deadline::NEVER);
+    assert_eq!(
+        done,
+        [Completion {
+            tag: 5,
+            result: Ok(512)
+        }]
+    );
+    assert_eq!(page.0[..512], [8; 512]);
+}
+
+#[test]
+fn a_crash_ends_queued_transfers_and_frees_held_reads() {
+    let device = Arc::new(SimDevice::new(Seed::new(1)));
+    device.put("a", &[7; 512]);
+    let file = open(&device, "a");
+    device.block_reads();
+    let reader = {
+        let device = Arc::clone(&device);
+        thread::spawn(move || read(&device, file, 0, 512))
+    };
+    device.wait_for_held_reads(1);
+    let mut page = Page::boxed(9);
+    let buf = page.buf(512);
+    // SAFETY: the page lives until the completion has been reaped.
+    unsafe {
+        device.submit(Transfer {
+            direction: Direction::Write,
+            file,
+            offset: 0,
+            buf,
+            tag: 6,
+        });
+    }
+    device.crash();
+    assert_eq!(reader.join().unwrap(), Err(Errno::BADF));
+    let mut done = Vec::new();
+    device.reap(&mut done, Deadline::NEVER);
+    assert_eq!(
+        done,
+        [Completion {
+            tag: 6,
+            result: Err(Errno::IO)
+        }]
+    );
+    let survived = device.bytes("a").unwrap();
+    assert!(survived == [7; 512] || survived == [9; 512]);
+}
+
+#[test]
+#[should_panic(expected = "closed under a transfer")]
+fn closing_under_a_transfer_is_a_panic() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    let mut page = Page::boxed(0);
+    let buf = page.buf(512);
+    // SAFETY: the transfer is never carried out; the device ends before the page.
+    unsafe {
+        device.submit(Transfer {
+            direction: Direction::Read,
+            file,
+            offset: 0,
+            buf,
+            tag: 0,
+        });
+    }
+    device.close(file);
+}
+
+#[test]
+fn one_seed_one_run() {
+    let run = |origin| {
+        let plan = FaultPlan {
+            read: Failure::per_mille(200),
+            write: Failure::per_mille(200),
+            short_per_mille: 300,
+            ..FaultPlan::default()
+        };
+        let device = SimDevice::with_faults(Seed::new(origin), plan);
+        let file = open(&device, "a");
+        let results: Vec<_> = (0..50)
+            .map(|n| {
+                (
+                    write(&device, file, n * 512, &[1; 4096]),
+                    read(&device, file, 0, 4096),
+                )
+            })
+            .collect();
+        device.crash();
+        (results, device.bytes("a"))
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}

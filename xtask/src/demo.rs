@@ -1,0 +1,45 @@
+//! The demonstration: tiotest in alternating rounds, from an empty checkout to a verdict.
+
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::step::Step;
+
+/// The file system work of the first report, small enough that the first table is there within
+/// half a minute and the verdict within three.
+const DEMO: &str = "bench tiotest --with kernel,unherd-nofilter,unherd --threads 512 \
+                    --memory 64M --rounds 8 --dir target/demo";
+
+/// Builds the command, and runs the demonstration.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
+    if let Some(argument) = arguments.first() {
+        let what = format!("`demo` takes no arguments, not `{argument}`");
+        return Err(Failure::Usage(format!(
+            "{what}; use `target/release/unherd bench`"
+        )));
+    }
+    let program = build(root)?;
+    let directory = root.join("target/demo");
+    std::fs::create_dir_all(&directory).map_err(|error| {
+        Failure::Usage(format!(
+            "cannot make the directory {}: {error}",
+            directory.display()
+        ))
+    })?;
+    println!("\n== target/release/unherd {DEMO} ==");
+    let arguments: Vec<&str> = DEMO.split_whitespace().collect();
+    program.arguments(&arguments).run_last(root)
+}
+
+/// Builds the `unherd` command for measuring, and gives the step that runs it.
+pub(crate) fn build(root: &Path) -> Result<Step, Failure> {
+    // The figures are those of this build: its directory does not depend on the environment.
+    let outcome = Step::cargo("build", &["build", "--release", "-p", "unherd-cli"])
+        .environment("CARGO_TARGET_DIR", "target")
+        .run(root)?;
+    if !outcome.succeeded {
+        return Err(Failure::Failed("the build of `unherd` failed".to_owned()));
+    }
+    println!("built in {:.1} s", outcome.elapsed.as_secs_f64());
+    Ok(Step::program("unherd", &root.join("target/release/unherd")))
+}

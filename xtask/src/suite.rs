@@ -1,0 +1,209 @@
+//! The tests, and what CI checks besides them.
+
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::step::{Outcome, Step};
+use crate::tidy;
+
+/// A set of models that a checker runs: a module of a crate, built with flags of its own.
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
+    /// The flags, and the directory below `target/` for what is built with them.
+    pub(crate) cfgs: &'static [&'static str],
+    pub(crate) target: &'static str,
+    /// The tests whose path contains this.
+    pub(crate) filter: &'static str,
+}
+
+/// The models of each checker. The second run of loom replaces sleeping by yielding, because the
+/// mutex that models a futex word adds order of its own.
+pub(crate) const MODELS: [Model; 3] = [
+    Model {
+        name: "loom models",
+        package: "unherd-sync",
+        cfgs: &["loom"],
+        target: "loom",
+        filter: "loom",
+    },
+    Model {
+        name: "loom models, yielding",
+        package: "unherd-sync",
+        cfgs: &["loom", "model_yield"],
+        target: "loom-yield",
+        filter: "loom",
+    },
+    Model {
+        name: "shuttle models",
+        package: "unherd-sync",
+        cfgs: &["shuttle"],
+        target: "shuttle",
+        filter: "shuttle",
+    },
+];
+
+impl Model {
+    /// The step that builds and runs tests of `package` under the flags of this model and
+    /// `more_cfgs`, below `target`.
+    pub(crate) fn step(&self, package: &str, target: &str, more_cfgs: &[String]) -> Step {
+        let base = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+        let flags: Vec<String> = self
+            .cfgs
+            .iter()
+            .map(|&cfg| cfg.to_owned())
+            .chain(more_cfgs.iter().cloned())
+            .map(|cfg| format!("--cfg {cfg}"))
+            .collect();
+        Step::cargo(self.name, &["test", "--release", "--no-fail-fast", "--lib"])
+            .arguments(&["-p", package])
+            .environment("RUSTFLAGS", flags.join(" "))
+            .environment("CARGO_TARGET_DIR", format!("{base}/{target}"))
+    }
+}
+
+/// Runs every test, whatever fails before, and sums up.
+pub(crate) fn test(root: &Path) -> Result<(), Failure> {
+    let mut outcomes = vec![
+        Step::cargo(
+            "unit and integration tests",
+            &[
+                "test",
+                "--workspace",
+                "--no-fail-fast",
+                "--lib",
+                "--bins",
+                "--tests",
+                "--examples",
+            ],
+        )
+        .run_tests(root)?,
+        Step::cargo(
+            "documentation tests",
+            &["test", "--workspace", "--no-fail-fast", "--doc"],
+        )
+        .run_tests(root)?,
+    ];
+    outcomes.extend(run_models(root)?);
+    conclude(&outcomes)
+}
+
+/// Runs the models alone.
+pub(crate) fn models(root: &Path) -> Result<(), Failure> {
+    conclude(&run_models(root)?)
+}
+
+/// What CI runs: the checks, up to the first that fails, then the tests.
+pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
+    let lints = ["--all-targets", "--", "-D", "warnings"];
+    let mut checks = vec![
+        Step::cargo("format", &["fmt", "--all", "--check"]),
+        Step::cargo("lints", &["clippy", "--locked", "--workspace"]).arguments(&lints),
+        Step::cargo("documentation", &["doc", "--no-deps", "--workspace"])
+            .environment("RUSTDOCFLAGS", "-Dwarnings"),
+    ];
+    // A workspace of its own, so the others' code is no dependency; but it must follow our trait.
+    if root.join(RIVALS).exists() {
+        let step = Step::cargo("lints of rivals", &["clippy", "--locked"])
+            .arguments(&["--manifest-path", RIVALS])
+            .arguments(&lints);
+        checks.push(step);
+    }
+    println!("== tidy ==");
+    tidy::run(root)?;
+    for check in checks {
+        let outcome = check.run(root)?;
+        if !outcome.succeeded {
+            return Err(Failure::Failed(format!(
+                "the step `{}` failed",
+                outcome.name
+            )));
+        }
+        println!("{}: {:.1} s", outcome.name, outcome.elapsed.as_secs_f64());
+    }
+    test(root)
+}
+
+/// The manifest of the other projects' implementations.
+pub(crate) const RIVALS: &str = "rivals/Cargo.toml";
+
+fn run_models(root: &Path) -> Result<Vec<Outcome>, Failure> {
+    MODELS
+        .iter()
+        .map(|model| {
+            let step = model
+                .step(model.package, model.target, &[])
+                .arguments(&["--", model.filter]);
+            let mut outcome = step.run_tests(root)?;
+            if outcome.succeeded && outcome.tests.passed == 0 {
+                println!("no test of {} is called `{}`", model.package, model.filter);
+                outcome.succeeded = false;
+            }
+            Ok(outcome)
+        })
+        .collect()
+}
+
+/// Prints what became of each step, and the sum as the last line of standard output.
+pub(crate) fn conclude(outcomes: &[Outcome]) -> Result<(), Failure> {
+    println!("\n== summary ==");
+    for outcome in outcomes {
+        let verdict = if outcome.succeeded { "ok" } else { "FAILED" };
+        println!(
+            "{:<28} {:>6.1} s  {:>5} passed {:>4} failed {:>4} ignored  {verdict}",
+            outcome.name,
+            outcome.elapsed.as_secs_f64(),
+            outcome.tests.passed,
+            outcome.tests.failed,
+            outcome.tests.ignored,
+        );
+    }
+    let (passed, failed) = total(outcomes);
+    println!("{passed} passed, {failed} failed");
+    match outcomes.iter().find(|outcome| !outcome.succeeded) {
+        None => Ok(()),
+        Some(first) => Err(Failure::Failed(format!("the step `{}` failed", first.name))),
+    }
+}
+
+/// The sums of the tests. A step that failed without a failed test (it did not compile, or it was
+/// killed) counts as one: no sum may say "0 failed" of it.
+fn total(outcomes: &[Outcome]) -> (u64, u64) {
+    outcomes.iter().fold((0, 0), |(passed, failed), outcome| {
+        let silent = u64::from(!outcome.succeeded && outcome.tests.failed == 0);
+        (
+            passed + outcome.tests.passed,
+            failed + outcome.tests.failed + silent,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::step::Tests;
+
+    fn outcome(succeeded: bool, passed: u64, failed: u64) -> Outcome {
+        let tests = Tests {
+            passed,
+            failed,
+            ignored: 0,
+        };
+        Outcome {
+            name: "step".to_owned(),
+            succeeded,
+            elapsed: Duration::ZERO,
+            tests,
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_without_a_test_counts_as_one_failure() {
+        assert_eq!(total(&[outcome(true, 3, 0), outcome(false, 0, 0)]), (3, 1));
+        assert_eq!(total(&[outcome(true, 3, 0), outcome(false, 1, 2)]), (4, 2));
+        assert!(conclude(&[outcome(true, 1, 0)]).is_ok());
+        assert!(conclude(&[outcome(true, 1, 0), outcome(false, 0, 0)]).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! The rules of this repository that neither the compiler nor clippy checks.
+//!
+//! Each rule is a file of its own with a test in which it goes red. What the rules read is in
+//! `source` (Rust text, split into code and comments) and `json` (what `cargo metadata` prints).
+
+mod columns;
+mod imports;
+mod json;
+mod length;
+mod modules;
+mod mutants;
+mod orderings;
+mod paths;
+mod primitives;
+mod purity;
+mod safety;
+mod source;
+mod statement;
+mod words;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use source::Source;
+
+/// A place where a rule is broken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// The file, from the root of the repository.
+    file: String,
+    /// Counted from 1; 0 for the file as a whole.
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(file: &str, line: usize, what: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.file, self.what),
+            line => write!(f, "{}:{line}: {}", self.file, self.what),
+        }
+    }
+}
+
+/// Workspaces of this repository. Those besides the first may not be there.
+const MANIFESTS: [&str; 3] = ["Cargo.toml", "rivals/Cargo.toml", "fuzz/Cargo.toml"];
+
+/// What is read, from the root of the repository.
+const FOLDERS: [&str; 7] = ["crates", "xtask", "rivals", "fuzz", "docs", ".ci", ".cargo"];
+
+/// What programs have made; `.git` is a file in a second checkout of one repository.
+const MADE: [&str; 3] = ["target", "proptest-regressions", ".git"];
+
+/// Checks the whole repository, and prints what it finds.
+pub(crate) fn run(root: &Path) -> Result<(), Failure> {
+    let mut findings = check(root)?;
+    findings.sort();
+    findings.dedup();
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            println!("tidy: nothing found");
+            Ok(())
+        }
+        n => Err(Failure::Failed(format!(
+            "tidy found {n} places; the lines above name them"
+        ))),
+    }
+}
+
+fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
+    let mut findings = Vec::new();
+    let mut texts = Vec::new();
+    for path in files(root)? {
+        // What is not text is nobody's prose or code.
+        if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
+            texts.push((path, text));
+        }
+    }
+    for (path, text) in &texts {
+        findings.extend(words::check(path, text));
+        findings.extend(columns::check(path, text));
+    }
+    let mut sources: Vec<Source> = texts
+        .iter()
+        .filter(|(path, _)| path.ends_with(".rs"))
+        .map(|(path, text)| Source::new(path, text))
+        .collect();
+
+    let mut crate_roots = Vec::new();
+    for manifest in MANIFESTS
+        .iter()
+        .filter(|manifest| root.join(manifest).exists())
+    {
+        let packages = imports::packages(root, manifest)?;
+        findings.extend(imports::check(manifest, &packages));
+        crate_roots.extend(packages.into_iter().flat_map(|package| package.roots));
+    }
+    findings.extend(modules::check(&crate_roots, &mut sources));
+
+    let listed = read(root, length::LIST)?;
+    findings.extend(length::check(&listed, &texts));
+    let mutants = read(root, crate::mutants::LIST)?;
+    findings.extend(mutants::check(&mutants, &sources));
+    findings.extend(orderings::check(&sources));
+    for source in &sources {
+        findings.extend(safety::check(source));
+        findings.extend(primitives::check(source));
+        findings.extend(purity::check(source));
+    }
+    Ok(findings)
+}
+
+fn read(root: &Path, path: &str) -> Result<String, Failure> {
+    std::fs::read_to_string(root.join(path))
+        .map_err(|error| Failure::Failed(format!("cannot read {path}: {error}")))
+}
+
+/// The files to check, from the root: those that lie in it, and those in the folders above.
+fn files(root: &Path) -> Result<Vec<String>, Failure> {
+    let mut folders: Vec<PathBuf> = vec![PathBuf::new()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let cannot = |error: std::io::Error| {
+            Failure::Failed(format!(
+                "cannot list {}: {error}",
+                root.join(&folder).display()
+            ))
+        };
+        for entry in std::fs::read_dir(root.join(&folder)).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            let path = folder.join(entry.file_name());
+            let name = path.to_string_lossy().into_owned();
+            let kind = entry.file_type().map_err(cannot)?;
+            let made = MADE.iter().any(|made| path.ends_with(made));
+            let at_root = folder.as_os_str().is_empty();
+            if kind.is_dir() && !made && (!at_root || FOLDERS.contains(&name.as_str())) {
+                folders.push(path);
+            } else if kind.is_file() && !made {
+                files.push(name);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

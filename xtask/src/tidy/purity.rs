@@ -1,0 +1,57 @@
+//! The cache's policy is pure: it decides from what it is told, without I/O, time or threads.
+
+use super::Finding;
+use super::paths::paths;
+use super::source::Source;
+
+const PURE: [&str; 2] = ["crates/cache/src/policy/", "crates/cache/src/policy.rs"];
+
+/// What a policy may not name, and everything below it.
+const IMPURE: [&str; 7] = [
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::process",
+    "std::thread",
+    "std::time",
+    "unherd_sys",
+];
+
+/// Checks one file.
+pub(crate) fn check(source: &Source) -> Vec<Finding> {
+    if !PURE.iter().any(|pure| source.path.starts_with(pure)) {
+        return Vec::new();
+    }
+    paths(source, &["std", "unherd_sys"])
+        .into_iter()
+        .filter(|(at, path)| {
+            let impure = |name: &&str| {
+                path.strip_prefix(*name)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+            };
+            IMPURE.iter().any(impure) && !source.is_test(*at)
+        })
+        .map(|(at, path)| {
+            let what = format!("`{path}`: the policy is pure");
+            Finding::new(&source.path, source.line_of(at) + 1, what)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_output_and_time_are_found_in_the_policy_alone() {
+        let text = "use std::{io, time::Instant};\nuse unherd_sys::Clock;\nuse std::iter;\n";
+        assert_eq!(
+            check(&Source::new("crates/cache/src/policy/clock.rs", text)).len(),
+            3
+        );
+        assert_eq!(
+            check(&Source::new("crates/cache/src/lib.rs", text)).len(),
+            0
+        );
+    }
+}
