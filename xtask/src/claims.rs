@@ -14,12 +14,10 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let program = demo::build(root)?;
     let with_rivals = !arguments.iter().any(|argument| argument == WITHOUT_RIVALS);
     if with_rivals && root.join(RIVALS).exists() {
-        let outcome = Step::cargo(
-            "build of rivals",
-            &["build", "--release", "--manifest-path", RIVALS],
-        )
-        .environment("CARGO_TARGET_DIR", "rivals/target")
-        .run(root)?;
+        let outcome =
+            Step::cargo("build of rivals", &["build", "--release", "--manifest-path", RIVALS])
+                .environment("CARGO_TARGET_DIR", "rivals/target")
+                .run(root)?;
         if !outcome.succeeded {
             let what = format!("the build of rivals failed; {WITHOUT_RIVALS} does without them");
             return Err(Failure::Failed(what));
@@ -31,18 +29,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         .map(String::as_str)
         .filter(|&argument| argument != WITHOUT_RIVALS)
         .collect();
-    program
-        .arguments(&["claims", "--commit", &commit])
-        .arguments(&passed_on)
-        .run_last(root)
+    program.arguments(&["claims", "--commit", &commit]).arguments(&passed_on).run_last(root)
 }
 
 /// The commit that is measured, marked where the checkout differs from it.
 fn commit(root: &Path) -> String {
     let git = |arguments: &[&str]| {
-        Step::program("commit", Path::new("git"))
-            .arguments(arguments)
-            .run_quietly(root)
+        Step::program("commit", Path::new("git")).arguments(arguments).run_quietly(root)
     };
     let Ok((true, commit)) = git(&["rev-parse", "--short", "HEAD"]) else {
         return "unknown".to_owned();

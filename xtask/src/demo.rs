@@ -14,17 +14,12 @@ const DEMO: &str = "bench tiotest --with kernel,unherd-nofilter,unherd --threads
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     if let Some(argument) = arguments.first() {
         let what = format!("`demo` takes no arguments, not `{argument}`");
-        return Err(Failure::Usage(format!(
-            "{what}; use `target/release/unherd bench`"
-        )));
+        return Err(Failure::Usage(format!("{what}; use `target/release/unherd bench`")));
     }
     let program = build(root)?;
     let directory = root.join("target/demo");
     std::fs::create_dir_all(&directory).map_err(|error| {
-        Failure::Usage(format!(
-            "cannot make the directory {}: {error}",
-            directory.display()
-        ))
+        Failure::Usage(format!("cannot make the directory {}: {error}", directory.display()))
     })?;
     println!("\n== target/release/unherd {DEMO} ==");
     let arguments: Vec<&str> = DEMO.split_whitespace().collect();

@@ -55,9 +55,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "demo" => demo::run(&root, rest),
         "claims" => claims::run(&root, rest),
         "mutants" => mutants::run(&root, rest),
-        "test" | "ci" | "tidy" | "loom" | "soak" if !rest.is_empty() => Err(Failure::Usage(
-            format!("`{command}` takes no arguments, not `{}`", rest[0]),
-        )),
+        "test" | "ci" | "tidy" | "loom" | "soak" if !rest.is_empty() => {
+            Err(Failure::Usage(format!("`{command}` takes no arguments, not `{}`", rest[0])))
+        }
         "test" => suite::test(&root),
         "ci" => suite::ci(&root),
         "loom" => suite::models(&root),
@@ -67,9 +67,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             println!("{HELP}");
             Ok(())
         }
-        other => Err(Failure::Usage(format!(
-            "no command `{other}`; `./x help` lists them"
-        ))),
+        other => Err(Failure::Usage(format!("no command `{other}`; `./x help` lists them"))),
     }
 }
 
@@ -78,7 +76,5 @@ fn repository() -> PathBuf {
     // Cargo sets the variable when it runs a program; the constant serves a program run by hand.
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
-    manifest
-        .parent()
-        .map_or(manifest.clone(), Path::to_path_buf)
+    manifest.parent().map_or(manifest.clone(), Path::to_path_buf)
 }

@@ -39,11 +39,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let mut wrong = Vec::new();
     for mutant in &chosen {
         let verdict = verdict(&mutant.expected, is_caught(root, mutant)?);
-        println!(
-            "{:<16} {}",
-            mutant.id,
-            verdict.as_ref().unwrap_or_else(|text| text)
-        );
+        println!("{:<16} {}", mutant.id, verdict.as_ref().unwrap_or_else(|text| text));
         if verdict.is_err() {
             wrong.push(mutant.id.as_str());
         }
@@ -52,10 +48,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     if wrong.is_empty() {
         return Ok(());
     }
-    Err(Failure::Failed(format!(
-        "not as {LIST} says: {}",
-        wrong.join(", ")
-    )))
+    Err(Failure::Failed(format!("not as {LIST} says: {}", wrong.join(", "))))
 }
 
 /// Reads the list.
@@ -68,10 +61,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         }
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
         let [id, package, test, expected] = fields.as_slice() else {
-            return Err(format!(
-                "{LIST}:{number}: {} fields instead of 4",
-                fields.len()
-            ));
+            return Err(format!("{LIST}:{number}: {} fields instead of 4", fields.len()));
         };
         let expected = match (*expected, expected.strip_prefix("not visible:")) {
             ("caught", _) => Expected::Caught,
@@ -84,12 +74,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
             return Err(format!("{LIST}:{number}: `{id}` stands twice"));
         }
         let [id, package, test] = [id, package, test].map(|&field| field.to_owned());
-        mutants.push(Mutant {
-            id,
-            package,
-            test,
-            expected,
-        });
+        mutants.push(Mutant { id, package, test, expected });
     }
     Ok(mutants)
 }
@@ -107,10 +92,7 @@ fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
         }
         let (passes, output) = step.arguments(&["--", &mutant.test]).run_quietly(root)?;
         if output.contains("running 0 tests") {
-            let what = format!(
-                "mutant `{}`: no test is called `{}`",
-                mutant.id, mutant.test
-            );
+            let what = format!("mutant `{}`: no test is called `{}`", mutant.id, mutant.test);
             return Err(Failure::Failed(what));
         }
         if !passes {
@@ -140,21 +122,10 @@ mod tests {
         let mutants = parse(good).unwrap();
         assert_eq!(mutants.len(), 2);
         assert_eq!(mutants[0].expected, Expected::Caught);
-        assert_eq!(
-            mutants[1].expected,
-            Expected::NotVisible("the lock orders".to_owned())
-        );
+        assert_eq!(mutants[1].expected, Expected::NotVisible("the lock orders".to_owned()));
         assert!(parse("A1 | p | t").unwrap_err().contains(":1: 3 fields"));
-        assert!(
-            parse("A1 | p | t | not visible: ")
-                .unwrap_err()
-                .contains("no expectation")
-        );
-        assert!(
-            parse("A|p|t|caught\nA|p|t|caught")
-                .unwrap_err()
-                .contains("twice")
-        );
+        assert!(parse("A1 | p | t | not visible: ").unwrap_err().contains("no expectation"));
+        assert!(parse("A|p|t|caught\nA|p|t|caught").unwrap_err().contains("twice"));
     }
 
     #[test]

@@ -37,17 +37,11 @@ impl Step {
     /// `cargo` with these arguments. It is the cargo that runs this program, if one does.
     pub(crate) fn cargo(name: impl Into<String>, arguments: &[&str]) -> Self {
         let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        Self {
-            name: name.into(),
-            program,
-            ..Self::default()
-        }
-        .arguments(arguments)
+        Self { name: name.into(), program, ..Self::default() }.arguments(arguments)
     }
 
     pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
-        self.arguments
-            .extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self.arguments.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
     }
 
@@ -60,10 +54,7 @@ impl Step {
     pub(crate) fn run(&self, root: &Path) -> Result<Outcome, Failure> {
         self.announce();
         let watch = Stopwatch::start();
-        let status = self
-            .command(root)
-            .status()
-            .map_err(|error| self.not_started(&error))?;
+        let status = self.command(root).status().map_err(|error| self.not_started(&error))?;
         Ok(self.outcome(status, watch, Tests::default()))
     }
 
@@ -90,51 +81,31 @@ impl Step {
 
     /// Runs the step in `root` without showing what it prints, and gives that back.
     pub(crate) fn run_quietly(&self, root: &Path) -> Result<(bool, String), Failure> {
-        let output = self
-            .command(root)
-            .output()
-            .map_err(|error| self.not_started(&error))?;
+        let output = self.command(root).output().map_err(|error| self.not_started(&error))?;
         let text = [output.stdout, output.stderr].concat();
-        Ok((
-            output.status.success(),
-            String::from_utf8_lossy(&text).into_owned(),
-        ))
+        Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Runs the step in `root` as the last word of a command: its exit code becomes ours.
     pub(crate) fn run_last(&self, root: &Path) -> Result<(), Failure> {
-        let status = self
-            .command(root)
-            .status()
-            .map_err(|error| self.not_started(&error))?;
+        let status = self.command(root).status().map_err(|error| self.not_started(&error))?;
         match status.code() {
             Some(0) => Ok(()),
             Some(code) => Err(Failure::Passed(u8::try_from(code).unwrap_or(1))),
-            None => Err(Failure::Failed(format!(
-                "`{}` was ended by {status}",
-                self.program
-            ))),
+            None => Err(Failure::Failed(format!("`{}` was ended by {status}", self.program))),
         }
     }
 
     /// A step that runs a program which this repository has built.
     pub(crate) fn program(name: impl Into<String>, program: &Path) -> Self {
         let program = program.display().to_string();
-        Self {
-            name: name.into(),
-            program,
-            ..Self::default()
-        }
+        Self { name: name.into(), program, ..Self::default() }
     }
 
     fn command(&self, root: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(root);
-        command.envs(
-            self.environment
-                .iter()
-                .map(|(variable, value)| (variable, value)),
-        );
+        command.envs(self.environment.iter().map(|(variable, value)| (variable, value)));
         command
     }
 
@@ -143,29 +114,20 @@ impl Step {
     }
 
     fn not_started(&self, error: &std::io::Error) -> Failure {
-        Failure::Usage(format!(
-            "cannot run `{}` for `{}`: {error}",
-            self.program, self.name
-        ))
+        Failure::Usage(format!("cannot run `{}` for `{}`: {error}", self.program, self.name))
     }
 
     fn outcome(&self, status: ExitStatus, watch: Stopwatch, tests: Tests) -> Outcome {
         let succeeded = status.success();
-        Outcome {
-            name: self.name.clone(),
-            succeeded,
-            elapsed: watch.elapsed(),
-            tests,
-        }
+        Outcome { name: self.name.clone(), succeeded, elapsed: watch.elapsed(), tests }
     }
 }
 
 impl Tests {
     /// Adds what a line of the test harness tells: "test result: ok. 3 passed; 0 failed; …".
     fn add(&mut self, line: &str) {
-        let Some((_, counts)) = line
-            .strip_prefix("test result: ")
-            .and_then(|rest| rest.split_once(". "))
+        let Some((_, counts)) =
+            line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
         else {
             return;
         };
@@ -197,10 +159,7 @@ fn lines(output: impl Read) -> impl Iterator<Item = String> {
 struct Stopwatch(Instant);
 
 impl Stopwatch {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "xtask uses no crate of ours, so no Clock"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "xtask uses no crate of ours, so no Clock")]
     fn start() -> Self {
         Self(Instant::now())
     }
@@ -221,13 +180,6 @@ mod tests {
         tests.add("test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
         tests.add("test result: FAILED. 1 passed; 4 failed; 0 ignored; 0 measured");
         tests.add("test a::test result: ok. 9 passed; ... ok");
-        assert_eq!(
-            tests,
-            Tests {
-                passed: 3,
-                failed: 4,
-                ignored: 1
-            }
-        );
+        assert_eq!(tests, Tests { passed: 3, failed: 4, ignored: 1 });
     }
 }

@@ -67,22 +67,11 @@ pub(crate) fn test(root: &Path) -> Result<(), Failure> {
     let mut outcomes = vec![
         Step::cargo(
             "unit and integration tests",
-            &[
-                "test",
-                "--workspace",
-                "--no-fail-fast",
-                "--lib",
-                "--bins",
-                "--tests",
-                "--examples",
-            ],
+            &["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests", "--examples"],
         )
         .run_tests(root)?,
-        Step::cargo(
-            "documentation tests",
-            &["test", "--workspace", "--no-fail-fast", "--doc"],
-        )
-        .run_tests(root)?,
+        Step::cargo("documentation tests", &["test", "--workspace", "--no-fail-fast", "--doc"])
+            .run_tests(root)?,
     ];
     outcomes.extend(run_models(root)?);
     conclude(&outcomes)
@@ -114,10 +103,7 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
     for check in checks {
         let outcome = check.run(root)?;
         if !outcome.succeeded {
-            return Err(Failure::Failed(format!(
-                "the step `{}` failed",
-                outcome.name
-            )));
+            return Err(Failure::Failed(format!("the step `{}` failed", outcome.name)));
         }
         println!("{}: {:.1} s", outcome.name, outcome.elapsed.as_secs_f64());
     }
@@ -131,9 +117,8 @@ fn run_models(root: &Path) -> Result<Vec<Outcome>, Failure> {
     MODELS
         .iter()
         .map(|model| {
-            let step = model
-                .step(model.package, model.target, &[])
-                .arguments(&["--", model.filter]);
+            let step =
+                model.step(model.package, model.target, &[]).arguments(&["--", model.filter]);
             let mut outcome = step.run_tests(root)?;
             if outcome.succeeded && outcome.tests.passed == 0 {
                 println!("no test of {} is called `{}`", model.package, model.filter);
@@ -171,10 +156,7 @@ pub(crate) fn conclude(outcomes: &[Outcome]) -> Result<(), Failure> {
 fn total(outcomes: &[Outcome]) -> (u64, u64) {
     outcomes.iter().fold((0, 0), |(passed, failed), outcome| {
         let silent = u64::from(!outcome.succeeded && outcome.tests.failed == 0);
-        (
-            passed + outcome.tests.passed,
-            failed + outcome.tests.failed + silent,
-        )
+        (passed + outcome.tests.passed, failed + outcome.tests.failed + silent)
     })
 }
 
@@ -186,17 +168,8 @@ mod tests {
     use crate::step::Tests;
 
     fn outcome(succeeded: bool, passed: u64, failed: u64) -> Outcome {
-        let tests = Tests {
-            passed,
-            failed,
-            ignored: 0,
-        };
-        Outcome {
-            name: "step".to_owned(),
-            succeeded,
-            elapsed: Duration::ZERO,
-            tests,
-        }
+        let tests = Tests { passed, failed, ignored: 0 };
+        Outcome { name: "step".to_owned(), succeeded, elapsed: Duration::ZERO, tests }
     }
 
     #[test]

@@ -36,11 +36,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(file: &str, line: usize, what: impl Into<String>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line,
-            what: what.into(),
-        }
+        Self { file: file.to_owned(), line, what: what.into() }
     }
 }
 
@@ -75,9 +71,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
             println!("tidy: nothing found");
             Ok(())
         }
-        n => Err(Failure::Failed(format!(
-            "tidy found {n} places; the lines above name them"
-        ))),
+        n => Err(Failure::Failed(format!("tidy found {n} places; the lines above name them"))),
     }
 }
 
@@ -101,10 +95,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
         .collect();
 
     let mut crate_roots = Vec::new();
-    for manifest in MANIFESTS
-        .iter()
-        .filter(|manifest| root.join(manifest).exists())
-    {
+    for manifest in MANIFESTS.iter().filter(|manifest| root.join(manifest).exists()) {
         let packages = imports::packages(root, manifest)?;
         findings.extend(imports::check(manifest, &packages));
         crate_roots.extend(packages.into_iter().flat_map(|package| package.roots));
@@ -135,10 +126,7 @@ fn files(root: &Path) -> Result<Vec<String>, Failure> {
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         let cannot = |error: std::io::Error| {
-            Failure::Failed(format!(
-                "cannot list {}: {error}",
-                root.join(&folder).display()
-            ))
+            Failure::Failed(format!("cannot list {}: {error}", root.join(&folder).display()))
         };
         for entry in std::fs::read_dir(root.join(&folder)).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;

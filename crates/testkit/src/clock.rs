@@ -15,9 +15,7 @@ pub struct SimClock {
 impl SimClock {
     /// A clock that says `start`.
     pub fn new(start: Timestamp) -> Self {
-        Self {
-            now_ns: AtomicU64::new(start.as_ns()),
-        }
+        Self { now_ns: AtomicU64::new(start.as_ns()) }
     }
 
     /// Lets `duration` pass, and gives the time that it is then.

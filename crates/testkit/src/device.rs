@@ -58,10 +58,7 @@ pub struct SimDevice {
 impl SimDevice {
     /// A device without files and without faults.
     pub fn new(seed: Seed) -> Self {
-        Self {
-            state: Mutex::new(State::new(seed)),
-            changed: Condvar::new(),
-        }
+        Self { state: Mutex::new(State::new(seed)), changed: Condvar::new() }
     }
 
     /// A device without files, with the faults of `plan`.
@@ -175,11 +172,7 @@ impl Device for SimDevice {
     unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
         self.dawdle();
         // SAFETY: the caller's promise about `buf` lasts until this function returns.
-        unsafe {
-            self.state
-                .lock()
-                .transfer(Direction::Write, file, offset, buf)
-        }
+        unsafe { self.state.lock().transfer(Direction::Write, file, offset, buf) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {

@@ -29,10 +29,7 @@ impl FileModel {
 
     /// Copies what there is from `offset` on into `into`, and says how many bytes that were.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> usize {
-        let start = self
-            .bytes
-            .len()
-            .min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let start = self.bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let n = into.len().min(self.bytes.len() - start);
         into[..n].copy_from_slice(&self.bytes[start..start + n]);
         n

@@ -10,9 +10,7 @@ pub struct QueueModel<K> {
 
 impl<K> Default for QueueModel<K> {
     fn default() -> Self {
-        Self {
-            waiters: VecDeque::new(),
-        }
+        Self { waiters: VecDeque::new() }
     }
 }
 
@@ -24,10 +22,7 @@ impl<K: PartialEq> QueueModel<K> {
 
     /// Waiter `id` begins to wait for `key`. An `id` waits once at a time.
     pub fn wait(&mut self, key: K, id: u64) {
-        assert!(
-            self.waiters.iter().all(|&(_, other)| other != id),
-            "waiter {id} waits already"
-        );
+        assert!(self.waiters.iter().all(|&(_, other)| other != id), "waiter {id} waits already");
         self.waiters.push_back((key, id));
     }
 

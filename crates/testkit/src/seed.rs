@@ -18,10 +18,7 @@ const SEED_VARIABLE: &str = "UNHERD_SEED";
 impl Seed {
     /// A generator that begins at `origin`.
     pub const fn new(origin: u64) -> Self {
-        Self {
-            origin,
-            state: origin,
-        }
+        Self { origin, state: origin }
     }
 
     /// The generator of one test: from `UNHERD_SEED` if that is set, else from `origin`.
@@ -121,11 +118,8 @@ mod tests {
         // The first three outputs of Vigna's splitmix64.c from state 1234567.
         let mut seed = Seed::new(1_234_567);
         let numbers = [seed.next_u64(), seed.next_u64(), seed.next_u64()];
-        let expected = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-        ];
+        let expected =
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!(numbers, expected);
     }
 

@@ -21,11 +21,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
         .map(|(line, number)| (line.chars().count(), number))
         .filter(|&(columns, _)| columns > COLUMNS_MAX)
         .map(|(columns, number)| {
-            Finding::new(
-                path,
-                number,
-                format!("{columns} columns; {COLUMNS_MAX} are allowed"),
-            )
+            Finding::new(path, number, format!("{columns} columns; {COLUMNS_MAX} are allowed"))
         })
         .collect()
 }
@@ -38,10 +34,7 @@ mod tests {
     fn a_long_line_is_found_and_is_counted_in_characters() {
         assert_eq!(check("a.rs", &"é".repeat(100)), []);
         assert_eq!(check("a.rs", &format!("\n{}", "a".repeat(101)))[0].line, 2);
-        assert_eq!(
-            check("a.rs", &format!("    /// | {} |", "a".repeat(101))),
-            []
-        );
+        assert_eq!(check("a.rs", &format!("    /// | {} |", "a".repeat(101))), []);
         assert_eq!(check("a.md", &"a".repeat(101)), []);
     }
 }

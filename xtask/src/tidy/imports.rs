@@ -18,15 +18,9 @@ const MAY_IMPORT: [(&str, &[&str]); 11] = [
     ("unherd", &["unherd-sys", "unherd-sync", "unherd-cache"]),
     ("unherd-trace", &["unherd-sys"]),
     ("unherd-testkit", &["unherd-sys"]),
-    (
-        "unherd-load",
-        &["unherd-sys", "unherd-sync", "unherd-cache", "unherd"],
-    ),
+    ("unherd-load", &["unherd-sys", "unherd-sync", "unherd-cache", "unherd"]),
     ("unherd-lab", &["unherd-sys"]),
-    (
-        "unherd-cli",
-        &["unherd-sys", "unherd-load", "unherd-lab", "unherd-trace"],
-    ),
+    ("unherd-cli", &["unherd-sys", "unherd-load", "unherd-lab", "unherd-trace"]),
     ("unherd-rivals", &["unherd-sys", "unherd-load"]),
     ("xtask", &[]),
 ];
@@ -53,32 +47,16 @@ struct Dependency {
 
 /// The packages of the workspace that `manifest` describes.
 pub(crate) fn packages(root: &Path, manifest: &str) -> Result<Vec<Package>, Failure> {
-    let arguments = [
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--manifest-path",
-        manifest,
-    ];
+    let arguments = ["metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest];
     let (succeeded, output) = Step::cargo("metadata", &arguments).run_quietly(root)?;
-    let text = output
-        .lines()
-        .find(|line| line.starts_with('{'))
-        .unwrap_or_default();
+    let text = output.lines().find(|line| line.starts_with('{')).unwrap_or_default();
     if !succeeded {
-        return Err(Failure::Failed(format!(
-            "cargo metadata of {manifest} failed:\n{output}"
-        )));
+        return Err(Failure::Failed(format!("cargo metadata of {manifest} failed:\n{output}")));
     }
     let metadata = Value::parse(text)
         .map_err(|error| Failure::Failed(format!("cargo metadata of {manifest}: {error}")))?;
     let prefix = format!("{}/", root.display());
-    Ok(metadata
-        .items("packages")
-        .iter()
-        .map(|package| read(package, &prefix))
-        .collect())
+    Ok(metadata.items("packages").iter().map(|package| read(package, &prefix)).collect())
 }
 
 fn read(package: &Value, prefix: &str) -> Package {
@@ -86,12 +64,7 @@ fn read(package: &Value, prefix: &str) -> Package {
     let roots = package
         .items("targets")
         .iter()
-        .filter_map(|target| {
-            target
-                .text("src_path")?
-                .strip_prefix(prefix)
-                .map(str::to_owned)
-        })
+        .filter_map(|target| target.text("src_path")?.strip_prefix(prefix).map(str::to_owned))
         .collect();
     let dependencies = package
         .items("dependencies")
@@ -101,11 +74,7 @@ fn read(package: &Value, prefix: &str) -> Package {
             for_tests: dependency.text("kind") == Some("dev"),
         })
         .collect();
-    Package {
-        name: text(package, "name"),
-        roots,
-        dependencies,
-    }
+    Package { name: text(package, "name"), roots, dependencies }
 }
 
 /// Checks the packages of one workspace.
@@ -119,11 +88,7 @@ pub(crate) fn check(manifest: &str, packages: &[Package]) -> Vec<Finding> {
             findings.push(Finding::new(manifest, 0, what));
             continue;
         };
-        for Dependency {
-            name: other,
-            for_tests,
-        } in &package.dependencies
-        {
+        for Dependency { name: other, for_tests } in &package.dependencies {
             let foreign = !ours(other) && !other.starts_with("unherd");
             let forbidden = if foreign {
                 *name == STANDARD_ONLY
@@ -150,10 +115,7 @@ mod tests {
         );
         let package = read(&Value::parse(&text).unwrap(), "/r/");
         assert_eq!(package.roots, ["crates/a/src/lib.rs"]);
-        check("Cargo.toml", &[package])
-            .into_iter()
-            .map(|finding| finding.what)
-            .collect()
+        check("Cargo.toml", &[package]).into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]

@@ -83,22 +83,16 @@ impl Reader<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.take(token) {
-            Ok(())
-        } else {
-            Err(self.error(token))
-        }
+        if self.take(token) { Ok(()) } else { Err(self.error(token)) }
     }
 
     fn value(&mut self, depth: u32) -> Result<Value, String> {
         if depth > DEPTH_MAX {
             return Err(self.error("something less deep"));
         }
-        for (token, value) in [
-            ("null", Value::Null),
-            ("true", Value::Bool(true)),
-            ("false", Value::Bool(false)),
-        ] {
+        for (token, value) in
+            [("null", Value::Null), ("true", Value::Bool(true)), ("false", Value::Bool(false))]
+        {
             if self.take(token) {
                 return Ok(value);
             }
@@ -112,9 +106,7 @@ impl Reader<'_> {
         if self.take("\"") {
             return self.string().map(Value::Text);
         }
-        let digits = self
-            .rest()
-            .find(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c));
+        let digits = self.rest().find(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c));
         let number = &self.rest()[..digits.unwrap_or(self.rest().len())];
         let value = number.parse().map_err(|_| self.error("a value"))?;
         self.at += number.len();
@@ -197,10 +189,7 @@ impl Reader<'_> {
     }
 
     fn four_digits(&mut self) -> Result<u32, String> {
-        let digits = self
-            .rest()
-            .get(..4)
-            .ok_or_else(|| self.error("four digits"))?;
+        let digits = self.rest().get(..4).ok_or_else(|| self.error("four digits"))?;
         let code = u32::from_str_radix(digits, 16).map_err(|_| self.error("four digits"))?;
         self.at += 4;
         Ok(code)
@@ -225,17 +214,7 @@ mod tests {
 
     #[test]
     fn what_is_no_json_is_an_error() {
-        for text in [
-            "",
-            "{",
-            "[1,]",
-            "{\"a\" 1}",
-            "\"a",
-            "1 2",
-            "nul",
-            "\"\\x\"",
-            "\"\\u12\"",
-        ] {
+        for text in ["", "{", "[1,]", "{\"a\" 1}", "\"a", "1 2", "nul", "\"\\x\"", "\"\\u12\""] {
             assert!(Value::parse(text).is_err(), "{text}");
         }
         assert!(Value::parse(&"[".repeat(100_000)).is_err());

@@ -21,10 +21,7 @@ pub(crate) fn check(listed: &str, texts: &[(String, String)]) -> Vec<Finding> {
         }
     }
     let lines_of = |path: &str| {
-        texts
-            .iter()
-            .find(|(other, _)| other == path)
-            .map_or(0, |(_, text)| text.lines().count())
+        texts.iter().find(|(other, _)| other == path).map_or(0, |(_, text)| text.lines().count())
     };
     for (path, _) in texts.iter().filter(|(path, _)| path.ends_with(".rs")) {
         let lines = lines_of(path);

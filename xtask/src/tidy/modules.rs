@@ -12,10 +12,8 @@ use super::source::Source;
 /// that were not reached.
 pub(crate) fn check(crate_roots: &[String], sources: &mut [Source]) -> Vec<Finding> {
     let mut reached = BTreeSet::new();
-    let mut open: Vec<(String, bool)> = crate_roots
-        .iter()
-        .map(|root| (root.clone(), false))
-        .collect();
+    let mut open: Vec<(String, bool)> =
+        crate_roots.iter().map(|root| (root.clone(), false)).collect();
     let is_root = |path: &str| crate_roots.iter().any(|root| root == path);
     while let Some((path, test)) = open.pop() {
         if !reached.insert(path.clone()) {
@@ -31,9 +29,8 @@ pub(crate) fn check(crate_roots: &[String], sources: &mut [Source]) -> Vec<Findi
         let declared = declarations(source);
         for (names, test) in declared {
             let candidates = names.into_iter().map(|name| format!("{folder}{name}"));
-            let files: Vec<String> = candidates
-                .filter(|path| sources.iter().any(|s| s.path == *path))
-                .collect();
+            let files: Vec<String> =
+                candidates.filter(|path| sources.iter().any(|s| s.path == *path)).collect();
             open.extend(files.into_iter().map(|path| (path, test)));
         }
     }
@@ -63,12 +60,8 @@ fn declarations(source: &Source) -> Vec<(Vec<String>, bool)> {
             let end = at + "mod".len() + name.len();
             let name = name.trim();
             let is_name = !name.is_empty() && name.chars().all(super::source::is_word);
-            (is_name && source.code.as_bytes()[end] == b';').then(|| {
-                (
-                    vec![format!("{name}.rs"), format!("{name}/mod.rs")],
-                    source.is_test(at),
-                )
-            })
+            (is_name && source.code.as_bytes()[end] == b';')
+                .then(|| (vec![format!("{name}.rs"), format!("{name}/mod.rs")], source.is_test(at)))
         })
         .collect()
 }
@@ -80,10 +73,7 @@ mod tests {
     #[test]
     fn a_file_without_an_owner_is_found() {
         let mut sources = [
-            Source::new(
-                "c/src/lib.rs",
-                "mod a;\n#[cfg(test)]\nmod tests;\nmod inline { }\n",
-            ),
+            Source::new("c/src/lib.rs", "mod a;\n#[cfg(test)]\nmod tests;\nmod inline { }\n"),
             Source::new("c/src/a.rs", "pub(crate) mod b; // mod c;\n"),
             Source::new("c/src/a/b.rs", ""),
             Source::new("c/src/a/c.rs", ""),

@@ -16,10 +16,7 @@ pub(crate) fn check(listed: &str, sources: &[Source]) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     let mut switches = BTreeSet::new();
-    for source in sources
-        .iter()
-        .filter(|source| source.path.starts_with("crates/"))
-    {
+    for source in sources.iter().filter(|source| source.path.starts_with("crates/")) {
         for (at, id) in ids(source) {
             if !listed.contains(id) {
                 let what = format!("mutant `{id}` does not stand in {LIST}");
@@ -51,10 +48,7 @@ mod tests {
         let switch = source("#[cfg(not(mutant = \"W1\"))]\nfence(x);\n// mutant = \"W2\"\n");
         assert_eq!(check("W1 | p | t | caught", &switch), []);
         assert_eq!(check("", &switch).len(), 1);
-        assert_eq!(
-            check("W1 | p | t | caught\nW3 | p | t | caught", &switch).len(),
-            1
-        );
+        assert_eq!(check("W1 | p | t | caught\nW3 | p | t | caught", &switch).len(), 1);
         assert_eq!(check("W1", &switch).len(), 1);
     }
 }

@@ -25,29 +25,15 @@ struct Site {
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut sites: BTreeMap<String, Vec<Site>> = BTreeMap::new();
-    let constants: Vec<String> = sources
-        .iter()
-        .flat_map(constants)
-        .map(|(name, _)| name)
-        .collect();
-    for source in sources
-        .iter()
-        .filter(|source| source.path.starts_with("crates/"))
-    {
+    let constants: Vec<String> = sources.iter().flat_map(constants).map(|(name, _)| name).collect();
+    for source in sources.iter().filter(|source| source.path.starts_with("crates/")) {
         findings.extend(operations_without_mark(source, &constants));
         for (id, site) in marks(source) {
             sites.entry(id).or_default().push(site);
         }
     }
     for (id, sites) in sites {
-        if let [
-            Site {
-                file,
-                line,
-                names_kernel: false,
-            },
-        ] = sites.as_slice()
-        {
+        if let [Site { file, line, names_kernel: false }] = sites.as_slice() {
             let what = format!("{MARK}{id}] stands nowhere else, and does not name the kernel");
             findings.push(Finding::new(file, *line, what));
         }
@@ -60,25 +46,18 @@ fn operations_without_mark(source: &Source, constants: &[String]) -> Vec<Finding
     let defined = self::constants(source);
     let is_defined = |at| defined.iter().any(|(_, range)| range.contains(&at));
     let named = |at: usize| imported || source.code[..at].ends_with("Ordering::");
-    let by_name = ORDERINGS.iter().flat_map(|&name| {
-        source
-            .words(name)
-            .filter(|&at| named(at))
-            .map(move |at| (name, at))
-    });
-    let by_constant = constants
+    let by_name = ORDERINGS
         .iter()
-        .flat_map(|name| source.words(name).map(move |at| (name.as_str(), at)));
+        .flat_map(|&name| source.words(name).filter(|&at| named(at)).map(move |at| (name, at)));
+    let by_constant =
+        constants.iter().flat_map(|name| source.words(name).map(move |at| (name.as_str(), at)));
     let mut findings = Vec::new();
     for (name, at) in by_name.chain(by_constant) {
         let line = source.line_of(at);
         if source.is_test(at) || is_defined(at) || is_import(source.code_line(line)) {
             continue;
         }
-        if !statement::comments(source, line)
-            .iter()
-            .any(|comment| comment.contains(MARK))
-        {
+        if !statement::comments(source, line).iter().any(|comment| comment.contains(MARK)) {
             let what = format!("{name} without a comment {MARK}ID] that names its pair");
             findings.push(Finding::new(&source.path, line + 1, what));
         }
@@ -96,9 +75,7 @@ fn constants(source: &Source) -> Vec<(String, Range<usize>)> {
             let len = source.code[at..].find(';')?;
             let value = &source.code[at..at + len];
             let is_ordering = kind.trim() == "Ordering"
-                && ORDERINGS
-                    .iter()
-                    .any(|ordering| words(value, ordering).next().is_some());
+                && ORDERINGS.iter().any(|ordering| words(value, ordering).next().is_some());
             is_ordering.then(|| (name.trim().to_owned(), at..at + len))
         })
         .collect()
@@ -123,11 +100,7 @@ fn marks(source: &Source) -> Vec<(String, Site)> {
                 continue;
             };
             let names_kernel = paragraph(source, line).contains("kernel");
-            let site = Site {
-                file: source.path.clone(),
-                line: line + 1,
-                names_kernel,
-            };
+            let site = Site { file: source.path.clone(), line: line + 1, names_kernel };
             marks.push((id.to_owned(), site));
         }
     }
@@ -157,18 +130,12 @@ mod tests {
 
     fn whats(text: &str) -> Vec<String> {
         let source = Source::new("crates/a/src/lib.rs", text);
-        check(&[source])
-            .into_iter()
-            .map(|finding| finding.what)
-            .collect()
+        check(&[source]).into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
     fn an_ordering_without_a_mark_is_found() {
-        assert_eq!(
-            whats("fn a() {\n    x.store(1, Ordering::Release);\n}\n").len(),
-            1
-        );
+        assert_eq!(whats("fn a() {\n    x.store(1, Ordering::Release);\n}\n").len(), 1);
         let imported = "use x::Ordering::{self, SeqCst};\nfn a() {\n    fence(SeqCst);\n}";
         assert_eq!(whats(imported).len(), 1);
         let of_another = "fn a() {\n    // ORDER[A]\n    b();\n    fence(Ordering::SeqCst);\n}";

@@ -37,11 +37,8 @@ fn is_absolute(before: &str) -> bool {
 /// Reads one path or tree at the start of `code`, appends what it names, and says how long it is.
 fn expand(code: &str, prefix: String, found: &mut Vec<String>) -> usize {
     let start = code.len() - code.trim_start().len();
-    let word: usize = code[start..]
-        .chars()
-        .take_while(|&c| is_word(c) || c == '*')
-        .map(char::len_utf8)
-        .sum();
+    let word: usize =
+        code[start..].chars().take_while(|&c| is_word(c) || c == '*').map(char::len_utf8).sum();
     let mut path = prefix;
     let mut at = start + word;
     if word > 0 {
@@ -80,37 +77,22 @@ mod tests {
 
     fn named(text: &str) -> Vec<String> {
         let source = Source::new("a.rs", text);
-        paths(&source, &["std", "loom"])
-            .into_iter()
-            .map(|(_, path)| path)
-            .collect()
+        paths(&source, &["std", "loom"]).into_iter().map(|(_, path)| path).collect()
     }
 
     #[test]
     fn trees_are_written_out() {
         assert_eq!(
             named("use std::{fs, sync::{Arc, atomic::*, Mutex as M}, io as i};"),
-            [
-                "std::fs",
-                "std::sync::Arc",
-                "std::sync::atomic::*",
-                "std::sync::Mutex",
-                "std::io"
-            ]
+            ["std::fs", "std::sync::Arc", "std::sync::atomic::*", "std::sync::Mutex", "std::io"]
         );
-        assert_eq!(
-            named("let a = ::std::thread::spawn(b);"),
-            ["std::thread::spawn"]
-        );
+        assert_eq!(named("let a = ::std::thread::spawn(b);"), ["std::thread::spawn"]);
         assert_eq!(named("use loom as backend;"), ["loom"]);
     }
 
     #[test]
     fn words_that_begin_no_path_are_not_paths() {
-        assert_eq!(
-            named("mod loom; crate::loom::a(); x.std(); // std::fs\n"),
-            [""; 0]
-        );
+        assert_eq!(named("mod loom; crate::loom::a(); x.std(); // std::fs\n"), [""; 0]);
         assert_eq!(named("use std::{fs"), ["std::fs"]);
     }
 }

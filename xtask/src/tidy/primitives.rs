@@ -36,11 +36,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         });
         let line = source.line_of(at);
-        let exempt = || {
-            statement::comments(source, line)
-                .iter()
-                .any(|c| c.contains(EXEMPTION))
-        };
+        let exempt = || statement::comments(source, line).iter().any(|c| c.contains(EXEMPTION));
         if is_primitive && !source.is_test(at) && !exempt() {
             let what = format!("`{path}`: take it from unherd_sys::primitives");
             findings.push(Finding::new(&source.path, line + 1, what));
@@ -60,10 +56,7 @@ mod tests {
     #[test]
     fn another_door_is_found() {
         let path = "crates/sync/src/lib.rs";
-        assert_eq!(
-            count(path, "use std::sync::{Arc, Mutex, atomic::AtomicU32};\n"),
-            2
-        );
+        assert_eq!(count(path, "use std::sync::{Arc, Mutex, atomic::AtomicU32};\n"), 2);
         assert_eq!(count(path, "fn a() { std::thread::spawn(b); }\n"), 1);
         assert_eq!(count(path, "use loom::sync::Arc;\n"), 1);
     }
@@ -77,12 +70,6 @@ mod tests {
         assert_eq!(count("xtask/src/main.rs", text), 0);
         let marked = format!("// KERNEL-WORD: futex(2) reads it.\n{text}");
         assert_eq!(count("crates/sys/src/futex.rs", &marked), 0);
-        assert_eq!(
-            count(
-                "crates/sync/src/lib.rs",
-                "use std::sync::{Arc, OnceLock};\n"
-            ),
-            0
-        );
+        assert_eq!(count("crates/sync/src/lib.rs", "use std::sync::{Arc, OnceLock};\n"), 0);
     }
 }

@@ -7,15 +7,8 @@ use super::source::Source;
 const PURE: [&str; 2] = ["crates/cache/src/policy/", "crates/cache/src/policy.rs"];
 
 /// What a policy may not name, and everything below it.
-const IMPURE: [&str; 7] = [
-    "std::fs",
-    "std::io",
-    "std::net",
-    "std::process",
-    "std::thread",
-    "std::time",
-    "unherd_sys",
-];
+const IMPURE: [&str; 7] =
+    ["std::fs", "std::io", "std::net", "std::process", "std::thread", "std::time", "unherd_sys"];
 
 /// Checks one file.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
@@ -45,13 +38,7 @@ mod tests {
     #[test]
     fn input_output_and_time_are_found_in_the_policy_alone() {
         let text = "use std::{io, time::Instant};\nuse unherd_sys::Clock;\nuse std::iter;\n";
-        assert_eq!(
-            check(&Source::new("crates/cache/src/policy/clock.rs", text)).len(),
-            3
-        );
-        assert_eq!(
-            check(&Source::new("crates/cache/src/lib.rs", text)).len(),
-            0
-        );
+        assert_eq!(check(&Source::new("crates/cache/src/policy/clock.rs", text)).len(), 3);
+        assert_eq!(check(&Source::new("crates/cache/src/lib.rs", text)).len(), 0);
     }
 }

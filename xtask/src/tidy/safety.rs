@@ -44,10 +44,7 @@ mod tests {
     #[test]
     fn a_missing_and_an_empty_reason_are_found() {
         assert_eq!(count("fn a() {\n    unsafe { b() };\n}\n"), 1);
-        assert_eq!(
-            count("fn a() {\n    // SAFETY: untriaged\n    unsafe { b() };\n}\n"),
-            1
-        );
+        assert_eq!(count("fn a() {\n    // SAFETY: untriaged\n    unsafe { b() };\n}\n"), 1);
         assert_eq!(count("unsafe impl Send for A {}\n"), 1);
     }
 
@@ -57,10 +54,7 @@ mod tests {
             count("fn a() {\n    // SAFETY: invariant 3\n    // holds.\n    unsafe { b() };\n}\n"),
             0
         );
-        assert_eq!(
-            count("fn a() {\n    // SAFETY: B1.\n    unsafe { b() };\n}\n"),
-            0
-        );
+        assert_eq!(count("fn a() {\n    // SAFETY: B1.\n    unsafe { b() };\n}\n"), 0);
         assert_eq!(count("unsafe fn a() {}\n// unsafe { }\n"), 0);
     }
 }

@@ -35,22 +35,11 @@ impl Source {
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let (code, comments) = split(text);
         let starts = std::iter::once(0)
-            .chain(
-                text.bytes()
-                    .zip(1..)
-                    .filter(|&(byte, _)| byte == b'\n')
-                    .map(|(_, at)| at),
-            )
+            .chain(text.bytes().zip(1..).filter(|&(byte, _)| byte == b'\n').map(|(_, at)| at))
             .collect();
         let tests = test_items(&code);
-        let mut source = Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            code,
-            comments,
-            starts,
-            tests,
-        };
+        let mut source =
+            Self { path: path.to_owned(), text: text.to_owned(), code, comments, starts, tests };
         if path.contains("/tests/") || path.contains("/benches/") {
             source.mark_as_test();
         }
@@ -93,10 +82,7 @@ impl Source {
     }
 
     fn range(&self, line: usize) -> Range<usize> {
-        let end = self
-            .starts
-            .get(line + 1)
-            .map_or(self.text.len(), |&next| next - 1);
+        let end = self.starts.get(line + 1).map_or(self.text.len(), |&next| next - 1);
         self.starts[line]..end
     }
 
@@ -108,13 +94,11 @@ impl Source {
 
 /// Where `word` stands in `code`, by itself and not inside another word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    code.match_indices(word)
-        .map(|(at, _)| at)
-        .filter(move |&at| {
-            let before = code[..at].chars().next_back();
-            let after = code[at + word.len()..].chars().next();
-            !before.is_some_and(is_word) && !after.is_some_and(is_word)
-        })
+    code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + word.len()..].chars().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    })
 }
 
 pub(crate) fn is_word(character: char) -> bool {
@@ -183,25 +167,15 @@ fn step(inside: Inside, rest: &[u8], before: Option<u8>) -> (Inside, usize) {
             let ends = rest[0] == b'"'
                 && rest.len() > hashes
                 && rest[1..=hashes].iter().all(|&byte| byte == b'#');
-            if ends {
-                (Inside::Code, 1 + hashes)
-            } else {
-                (inside, 1)
-            }
+            if ends { (Inside::Code, 1 + hashes) } else { (inside, 1) }
         }
     }
 }
 
 /// The hashes and the length of what opens a raw string here.
 fn raw_string(rest: &[u8]) -> Option<(usize, usize)> {
-    let prefix = [b"r".as_slice(), b"br", b"cr"]
-        .into_iter()
-        .find(|p| rest.starts_with(p))?
-        .len();
-    let hashes = rest[prefix..]
-        .iter()
-        .take_while(|&&byte| byte == b'#')
-        .count();
+    let prefix = [b"r".as_slice(), b"br", b"cr"].into_iter().find(|p| rest.starts_with(p))?.len();
+    let hashes = rest[prefix..].iter().take_while(|&&byte| byte == b'#').count();
     (rest.get(prefix + hashes) == Some(&b'"')).then_some((hashes, prefix + hashes + 1))
 }
 
@@ -294,10 +268,7 @@ mod tests {
         assert_eq!(source.code_line(0).trim(), "let a =        ;");
         assert_eq!(source.comment_line(0), "// yes \"x");
         assert_eq!(source.comment_line(1), "/* a /* b */ c */");
-        assert_eq!(
-            source.code_line(1).split_whitespace().collect::<String>(),
-            "letb=;"
-        );
+        assert_eq!(source.code_line(1).split_whitespace().collect::<String>(), "letb=;");
     }
 
     #[test]

@@ -12,12 +12,8 @@ const UNFINISHED: [&str; 4] = [
 ];
 
 /// Where one machine's own paths begin.
-const MACHINES: [&str; 4] = [
-    concat!("/ho", "me/"),
-    concat!("/ro", "ot/"),
-    concat!("/Us", "ers/"),
-    concat!("/wo", "rk/"),
-];
+const MACHINES: [&str; 4] =
+    [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
 /// Checks one file of any kind.
 pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
@@ -56,26 +52,15 @@ mod tests {
     #[test]
     fn unfinished_business_is_found() {
         for word in UNFINISHED {
-            assert_eq!(
-                check("a.rs", &format!("// {word}(x): later")).len(),
-                1,
-                "{word}"
-            );
+            assert_eq!(check("a.rs", &format!("// {word}(x): later")).len(), 1, "{word}");
         }
-        assert_eq!(
-            check("a.rs", concat!("let TO", "DOS = 1; // mas", "todons")),
-            []
-        );
+        assert_eq!(check("a.rs", concat!("let TO", "DOS = 1; // mas", "todons")), []);
     }
 
     #[test]
     fn a_machines_path_is_found() {
         for start in MACHINES {
-            assert_eq!(
-                check("a.md", &format!("see `{start}me/a`")).len(),
-                1,
-                "{start}"
-            );
+            assert_eq!(check("a.md", &format!("see `{start}me/a`")).len(), 1, "{start}");
             assert_eq!(check("a.md", &format!("see src{start}me/a")), []);
         }
     }

@@ -28,26 +28,17 @@ pub struct Failure {
 impl Failure {
     /// The n-th operation fails, and no other.
     pub const fn at(operation: u64) -> Self {
-        Self {
-            when: When::Operation(operation),
-            sticky: false,
-        }
+        Self { when: When::Operation(operation), sticky: false }
     }
 
     /// The n-th operation and all after it fail.
     pub const fn from(operation: u64) -> Self {
-        Self {
-            when: When::Operation(operation),
-            sticky: true,
-        }
+        Self { when: When::Operation(operation), sticky: true }
     }
 
     /// So many operations in a thousand fail, each by itself.
     pub const fn per_mille(per_mille: u32) -> Self {
-        Self {
-            when: When::PerMille(per_mille),
-            sticky: false,
-        }
+        Self { when: When::PerMille(per_mille), sticky: false }
     }
 }
 
@@ -88,10 +79,7 @@ impl Default for FaultPlan {
             reorder: false,
             refuse_direct: false,
             power_fails_after_syncs: None,
-            alignment: Alignment {
-                memory: 512,
-                offset: 512,
-            },
+            alignment: Alignment { memory: 512, offset: 512 },
         }
     }
 }
@@ -124,9 +112,7 @@ mod tests {
 
     fn failures(failure: Failure, operations: usize) -> Vec<bool> {
         let (mut tally, mut seed) = (Tally::default(), Seed::new(1));
-        (0..operations)
-            .map(|_| tally.fails(failure, &mut seed))
-            .collect()
+        (0..operations).map(|_| tally.fails(failure, &mut seed)).collect()
     }
 
     #[test]
@@ -138,10 +124,7 @@ mod tests {
 
     #[test]
     fn random_failures_come_about_as_often_as_asked() {
-        let failed = failures(Failure::per_mille(250), 10_000)
-            .iter()
-            .filter(|&&f| f)
-            .count();
+        let failed = failures(Failure::per_mille(250), 10_000).iter().filter(|&&f| f).count();
         assert!((2200..2800).contains(&failed), "{failed}");
     }
 }

@@ -28,11 +28,7 @@ pub(super) struct Image {
 impl Image {
     /// An image of which every byte is durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
-        Self {
-            live: bytes.clone(),
-            durable: bytes,
-            unsynced: Vec::new(),
-        }
+        Self { live: bytes.clone(), durable: bytes, unsynced: Vec::new() }
     }
 
     /// What a read sees.
@@ -42,10 +38,7 @@ impl Image {
 
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         put(&mut self.live, offset, bytes);
-        self.unsynced.push(Change::Write {
-            offset,
-            bytes: bytes.to_vec(),
-        });
+        self.unsynced.push(Change::Write { offset, bytes: bytes.to_vec() });
     }
 
     /// A write that did not come to its end: a random subset of its sectors is there.
@@ -141,10 +134,7 @@ mod tests {
             image.crash(&mut Seed::new(origin));
             assert_eq!(image.live().len(), 4096);
             for (n, sector) in image.live().chunks(SECTOR_BYTES).enumerate() {
-                assert!(
-                    sector.iter().all(|&byte| byte == sector[0]),
-                    "torn inside a sector"
-                );
+                assert!(sector.iter().all(|&byte| byte == sector[0]), "torn inside a sector");
                 let legal: &[u8] = if n == 2 { &[1, 2, 3] } else { &[1, 2] };
                 assert!(legal.contains(&sector[0]));
                 kept += u32::from(sector[0] == 1);
@@ -167,9 +157,7 @@ mod tests {
     #[test]
     fn pieces_end_at_sectors() {
         let bytes = [0; 1000];
-        let pieces: Vec<_> = sectors(500, &bytes)
-            .map(|(at, piece)| (at, piece.len()))
-            .collect();
+        let pieces: Vec<_> = sectors(500, &bytes).map(|(at, piece)| (at, piece.len())).collect();
         assert_eq!(pieces, [(500, 12), (512, 512), (1024, 476)]);
     }
 }

@@ -90,10 +90,7 @@ impl State {
 
     pub(super) fn set_plan(&mut self, plan: FaultPlan) {
         let Alignment { memory, offset } = plan.alignment;
-        assert!(
-            memory.is_power_of_two() && offset.is_power_of_two(),
-            "alignment of the plan"
-        );
+        assert!(memory.is_power_of_two() && offset.is_power_of_two(), "alignment of the plan");
         self.plan = plan;
         (self.reads, self.writes, self.syncs) = Default::default();
         self.syncs_done = 0;
@@ -108,40 +105,28 @@ impl State {
     }
 
     fn power_is_off(&self) -> bool {
-        self.plan
-            .power_fails_after_syncs
-            .is_some_and(|syncs| self.syncs_done >= syncs)
+        self.plan.power_fails_after_syncs.is_some_and(|syncs| self.syncs_done >= syncs)
     }
 
     // Names and files.
 
     pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) {
-        let file = SimFile {
-            image: Image::durable(bytes.to_vec()),
-            counts: Counts::default(),
-        };
+        let file = SimFile { image: Image::durable(bytes.to_vec()), counts: Counts::default() };
         self.names.insert(path.to_owned(), self.files.len());
         self.files.push(file);
     }
 
     pub(super) fn link(&mut self, path: &Path, name: &Path) -> bool {
         let inode = self.names.get(path).copied();
-        inode
-            .map(|inode| self.names.insert(name.to_owned(), inode))
-            .is_some()
+        inode.map(|inode| self.names.insert(name.to_owned(), inode)).is_some()
     }
 
     pub(super) fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
-        self.names
-            .get(path)
-            .map(|&inode| self.files[inode].image.live().to_vec())
+        self.names.get(path).map(|&inode| self.files[inode].image.live().to_vec())
     }
 
     pub(super) fn counts(&self, path: &Path) -> Counts {
-        self.names
-            .get(path)
-            .map(|&inode| self.files[inode].counts)
-            .unwrap_or_default()
+        self.names.get(path).map(|&inode| self.files[inode].counts).unwrap_or_default()
     }
 
     // Handles.
@@ -153,11 +138,7 @@ impl State {
         if how.truncate && !how.write {
             return Err(Errno::INVAL.into());
         }
-        if self
-            .names
-            .keys()
-            .any(|name| name != path && name.starts_with(path))
-        {
+        if self.names.keys().any(|name| name != path && name.starts_with(path)) {
             return Err(OpenError::NotAFile);
         }
         if !how.create && !self.names.contains_key(path) {
@@ -180,53 +161,26 @@ impl State {
         if how.truncate {
             self.files[inode].image.set_len(0);
         }
-        let alignment = if direct {
-            self.plan.alignment
-        } else {
-            Alignment {
-                memory: 1,
-                offset: 1,
-            }
-        };
+        let alignment =
+            if direct { self.plan.alignment } else { Alignment { memory: 1, offset: 1 } };
         let file = DeviceFile(self.handles_made);
         self.handles_made += 1;
-        let handle = Handle {
-            inode,
-            write: how.write,
-            locked: how.lock,
-            alignment,
-        };
+        let handle = Handle { inode, write: how.write, locked: how.lock, alignment };
         self.handles.insert(file.0, handle);
-        let identity = Identity {
-            device: DEVICE_NUMBER,
-            inode: inode as u64 + 1,
-        };
+        let identity = Identity { device: DEVICE_NUMBER, inode: inode as u64 + 1 };
         let len_bytes = self.files[inode].image.live().len() as u64;
-        Ok(Opened {
-            file,
-            identity,
-            alignment,
-            len_bytes,
-            direct,
-        })
+        Ok(Opened { file, identity, alignment, len_bytes, direct })
     }
 
     pub(super) fn close(&mut self, file: DeviceFile) {
         let queued = self.queue.iter().any(|queued| queued.transfer.file == file);
-        assert!(
-            !queued && !self.held.contains(&file),
-            "{file:?} closed under a transfer"
-        );
+        assert!(!queued && !self.held.contains(&file), "{file:?} closed under a transfer");
         self.handles.remove(&file.0);
     }
 
     fn handle(&self, file: DeviceFile) -> Result<Handle, Errno> {
         let handle = self.handles.get(&file.0).copied().ok_or(Errno::BADF)?;
-        if self.power_is_off() {
-            Err(Errno::IO)
-        } else {
-            Ok(handle)
-        }
+        if self.power_is_off() { Err(Errno::IO) } else { Ok(handle) }
     }
 
     pub(super) fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
@@ -276,10 +230,7 @@ impl State {
         if direction == Direction::Write && !handle.write {
             return Err(Errno::BADF);
         }
-        let Alignment {
-            memory,
-            offset: unit,
-        } = handle.alignment;
+        let Alignment { memory, offset: unit } = handle.alignment;
         let aligned = buf.start.as_ptr().addr().is_multiple_of(memory as usize)
             && offset.is_multiple_of(u64::from(unit))
             && buf.len.is_multiple_of(unit as usize);
@@ -314,18 +265,12 @@ impl State {
             return Err(Errno::IO);
         }
         let live = file.image.live();
-        let start = live
-            .len()
-            .min(usize::try_from(offset).unwrap_or(usize::MAX));
+        let start = live.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let bytes = &live[start..][..len.min(live.len() - start)];
         file.counts.read_bytes += bytes.len() as u64;
         // SAFETY: `bytes` is at most `buf.len` long, and the memory is ours to write; it cannot be
         // the file's own, which nobody else has.
-        unsafe {
-            buf.start
-                .as_ptr()
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
+        unsafe { buf.start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(bytes.len())
     }
 
@@ -349,8 +294,7 @@ impl State {
         file.counts.writes += 1;
         if self.writes.fails(self.plan.write, &mut self.seed) {
             self.faults_injected += 1;
-            file.image
-                .write_torn(offset as usize, bytes, &mut self.seed);
+            file.image.write_torn(offset as usize, bytes, &mut self.seed);
             return Err(Errno::IO);
         }
         if len > 0 {
@@ -380,15 +324,9 @@ impl State {
             overlap(transfer.buf, other.transfer.buf)
                 && (written(&transfer) || written(&other.transfer))
         });
-        assert!(
-            clash.is_none(),
-            "memory lent twice: {transfer:?} and {clash:?}"
-        );
+        assert!(clash.is_none(), "memory lent twice: {transfer:?} and {clash:?}");
         let reaps_left = self.draw_delay();
-        self.queue.push(Queued {
-            transfer,
-            reaps_left,
-        });
+        self.queue.push(Queued { transfer, reaps_left });
     }
 
     /// Lets queued transfers come to their end, and appends their completions.
@@ -405,24 +343,14 @@ impl State {
         if self.plan.reorder {
             self.seed.shuffle(&mut movable);
         }
-        let soonest = movable
-            .iter()
-            .map(|queued| queued.reaps_left)
-            .min()
-            .unwrap_or(0);
+        let soonest = movable.iter().map(|queued| queued.reaps_left).min().unwrap_or(0);
         for mut queued in movable {
             if queued.reaps_left > soonest {
                 queued.reaps_left -= soonest + 1;
                 self.queue.push(queued);
                 continue;
             }
-            let Transfer {
-                direction,
-                file,
-                offset,
-                buf,
-                tag,
-            } = queued.transfer;
+            let Transfer { direction, file, offset, buf, tag } = queued.transfer;
             // SAFETY: invariant 1; the transfer has just left the queue.
             let result = unsafe { self.transfer(direction, file, offset, buf) };
             out.push(Completion { tag, result });
@@ -444,21 +372,13 @@ impl State {
     }
 
     pub(super) fn let_go(&mut self, file: DeviceFile) {
-        let at = self
-            .held
-            .iter()
-            .position(|&held| held == file)
-            .expect("it was held");
+        let at = self.held.iter().position(|&held| held == file).expect("it was held");
         self.held.swap_remove(at);
     }
 
     pub(super) fn held_reads(&self) -> usize {
         let queued = |queued: &&Queued| queued.transfer.direction == Direction::Read;
-        let at_gate = if self.reads_blocked {
-            self.queue.iter().filter(queued).count()
-        } else {
-            0
-        };
+        let at_gate = if self.reads_blocked { self.queue.iter().filter(queued).count() } else { 0 };
         self.held.len() + at_gate
     }
 
@@ -466,17 +386,8 @@ impl State {
 
     pub(super) fn crash(&mut self) {
         for Queued { transfer, .. } in std::mem::take(&mut self.queue) {
-            let Transfer {
-                direction,
-                file,
-                offset,
-                buf,
-                tag,
-            } = transfer;
-            self.done.push(Completion {
-                tag,
-                result: Err(Errno::IO),
-            });
+            let Transfer { direction, file, offset, buf, tag } = transfer;
+            self.done.push(Completion { tag, result: Err(Errno::IO) });
             if let (Direction::Write, Ok(handle)) = (direction, self.handle(file)) {
                 if !handle.write || offset.saturating_add(buf.len as u64) > FILE_BYTES_MAX {
                     continue;

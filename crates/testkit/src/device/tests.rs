@@ -6,13 +6,8 @@ use unherd_sys::primitives::Arc;
 use super::*;
 use crate::FileModel;
 
-const RW: OpenHow = OpenHow {
-    write: true,
-    create: true,
-    truncate: false,
-    lock: true,
-    buffered_fallback: false,
-};
+const RW: OpenHow =
+    OpenHow { write: true, create: true, truncate: false, lock: true, buffered_fallback: false };
 
 /// Memory that is aligned to a page.
 #[repr(align(4096))]
@@ -24,10 +19,7 @@ impl Page {
     }
 
     fn buf(&mut self, len: usize) -> IoBuf {
-        IoBuf {
-            start: NonNull::from(&mut self.0).cast(),
-            len,
-        }
+        IoBuf { start: NonNull::from(&mut self.0).cast(), len }
     }
 }
 
@@ -88,10 +80,7 @@ fn misaligned_transfers_are_refused() {
     let mut page = Page::boxed(1);
     assert_eq!(read(&device, file, 1, 512), Err(Errno::INVAL));
     assert_eq!(read(&device, file, 0, 511), Err(Errno::INVAL));
-    let odd = IoBuf {
-        start: NonNull::from(&mut page.0[1]),
-        len: 512,
-    };
+    let odd = IoBuf { start: NonNull::from(&mut page.0[1]), len: 512 };
     // SAFETY: the page is this function's own.
     assert_eq!(unsafe { device.write(file, 0, odd) }, Err(Errno::INVAL));
     assert_eq!(write(&device, file, FAR, &[1; 512]), Err(Errno::FBIG));
@@ -104,10 +93,7 @@ const FAR: u64 = !511;
 
 #[test]
 fn short_transfers_move_whole_units_and_at_least_one() {
-    let plan = FaultPlan {
-        short_per_mille: 1000,
-        ..FaultPlan::default()
-    };
+    let plan = FaultPlan { short_per_mille: 1000, ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(1), plan);
     let file = open(&device, "a");
     for _ in 0..100 {
@@ -116,20 +102,13 @@ fn short_transfers_move_whole_units_and_at_least_one() {
         let n = read(&device, file, 0, 4096).unwrap().len();
         assert!((512..4096).contains(&n) && n.is_multiple_of(512), "{n}");
     }
-    assert_eq!(
-        write(&device, file, 0, &[1; 512]),
-        Ok(512),
-        "one unit cannot be shortened"
-    );
+    assert_eq!(write(&device, file, 0, &[1; 512]), Ok(512), "one unit cannot be shortened");
     assert_eq!(device.faults_injected(), 200);
 }
 
 #[test]
 fn the_nth_read_fails_and_leaves_garbage() {
-    let plan = FaultPlan {
-        read: Failure::at(2),
-        ..FaultPlan::default()
-    };
+    let plan = FaultPlan { read: Failure::at(2), ..FaultPlan::default() };
     let device = SimDevice::new(Seed::new(1));
     device.put("a", &[7; 512]);
     let file = open(&device, "a");
@@ -143,10 +122,7 @@ fn the_nth_read_fails_and_leaves_garbage() {
 
 #[test]
 fn a_failed_sync_is_reported_once_and_its_data_is_lost_in_the_crash() {
-    let plan = FaultPlan {
-        sync: Failure::at(1),
-        ..FaultPlan::default()
-    };
+    let plan = FaultPlan { sync: Failure::at(1), ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(1), plan);
     device.put("a", &[1; 512]);
     let file = open(&device, "a");
@@ -164,10 +140,7 @@ fn a_failed_sync_is_reported_once_and_its_data_is_lost_in_the_crash() {
 fn the_power_fails_after_so_many_syncs() {
     let device = SimDevice::new(Seed::new(1));
     let file = open(&device, "a");
-    device.set_faults(FaultPlan {
-        power_fails_after_syncs: Some(1),
-        ..FaultPlan::default()
-    });
+    device.set_faults(FaultPlan { power_fails_after_syncs: Some(1), ..FaultPlan::default() });
     write(&device, file, 0, &[1; 512]).unwrap();
     device.sync(file).unwrap();
     assert_eq!(write(&device, file, 0, &[2; 512]), Err(Errno::IO));
@@ -183,67 +156,33 @@ fn the_power_fails_after_so_many_syncs() {
 #[test]
 fn locks_names_and_refusals() {
     let device = SimDevice::new(Seed::new(1));
-    let missing = OpenHow {
-        create: false,
-        ..RW
-    };
-    assert_eq!(
-        device.open(Path::new("d/a"), missing),
-        Err(Errno::NOENT.into())
-    );
+    let missing = OpenHow { create: false, ..RW };
+    assert_eq!(device.open(Path::new("d/a"), missing), Err(Errno::NOENT.into()));
     let first = device.open(Path::new("d/a"), RW).unwrap();
     assert!(device.link("d/a", "d/b"));
     assert_eq!(device.open(Path::new("d/b"), RW), Err(OpenError::Locked));
     assert_eq!(device.open(Path::new("d"), RW), Err(OpenError::NotAFile));
-    let unlocked = device
-        .open(Path::new("d/b"), OpenHow { lock: false, ..RW })
-        .unwrap();
+    let unlocked = device.open(Path::new("d/b"), OpenHow { lock: false, ..RW }).unwrap();
     assert_eq!(unlocked.identity, first.identity);
     device.close(first.file);
-    let shared = OpenHow {
-        write: false,
-        create: false,
-        ..RW
-    };
+    let shared = OpenHow { write: false, create: false, ..RW };
     let reader = device.open(Path::new("d/a"), shared).unwrap().file;
     device.open(Path::new("d/b"), shared).unwrap();
     assert_eq!(device.open(Path::new("d/a"), RW), Err(OpenError::Locked));
     assert_eq!(write(&device, reader, 0, &[1; 512]), Err(Errno::BADF));
 
-    device.set_faults(FaultPlan {
-        refuse_direct: true,
-        ..FaultPlan::default()
-    });
-    assert_eq!(
-        device.open(Path::new("c"), RW),
-        Err(OpenError::DirectRefused)
-    );
+    device.set_faults(FaultPlan { refuse_direct: true, ..FaultPlan::default() });
+    assert_eq!(device.open(Path::new("c"), RW), Err(OpenError::DirectRefused));
     assert_eq!(device.bytes("c"), None);
-    let how = OpenHow {
-        buffered_fallback: true,
-        ..RW
-    };
+    let how = OpenHow { buffered_fallback: true, ..RW };
     let opened = device.open(Path::new("c"), how).unwrap();
-    assert_eq!(
-        (opened.direct, opened.alignment),
-        (
-            false,
-            Alignment {
-                memory: 1,
-                offset: 1
-            }
-        )
-    );
+    assert_eq!((opened.direct, opened.alignment), (false, Alignment { memory: 1, offset: 1 }));
     assert_eq!(write(&device, opened.file, 3, b"abc"), Ok(3));
 }
 
 #[test]
 fn queued_transfers_complete_late_out_of_order_and_all() {
-    let plan = FaultPlan {
-        held_reaps_max: 3,
-        reorder: true,
-        ..FaultPlan::default()
-    };
+    let plan = FaultPlan { held_reaps_max: 3, reorder: true, ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(3), plan);
     let content: Vec<u8> = (0..64).flat_map(|sector| [sector; 512]).collect();
     device.put("a", &content);
@@ -252,13 +191,7 @@ fn queued_transfers_complete_late_out_of_order_and_all() {
     for (tag, page) in pages.iter_mut().enumerate() {
         let (offset, buf) = (tag as u64 * 512, page.buf(512));
         let tag = tag as u64;
-        let transfer = Transfer {
-            direction: Direction::Read,
-            file,
-            offset,
-            buf,
-            tag,
-        };
+        let transfer = Transfer { direction: Direction::Read, file, offset, buf, tag };
         // SAFETY: the pages live until all have been reaped.
         unsafe { device.submit(transfer) };
     }
@@ -266,10 +199,7 @@ fn queued_transfers_complete_late_out_of_order_and_all() {
     while done.len() < 64 {
         let before = done.len();
         device.reap(&mut done, Deadline::NEVER);
-        assert!(
-            done.len() > before,
-            "a reap without a deadline brings something"
-        );
+        assert!(done.len() > before, "a reap without a deadline brings something");
         reaps += 1;
     }
     assert_eq!(reaps, 4);
@@ -279,11 +209,7 @@ fn queued_transfers_complete_late_out_of_order_and_all() {
     tags.sort_unstable();
     assert_eq!(tags, (0..64).collect::<Vec<_>>());
     for (sector, page) in pages.iter().enumerate() {
-        assert!(
-            page.0[..512]
-                .iter()
-                .all(|&byte| usize::from(byte) == sector)
-        );
+        assert!(page.0[..512].iter().all(|&byte| usize::from(byte) == sector));
     }
 }
 
@@ -319,13 +245,7 @@ fn the_gate_holds_reads_and_nothing_else() {
     let buf = page.buf(512);
     // SAFETY: the page lives until the completion has been reaped.
     unsafe {
-        device.submit(Transfer {
-            direction: Direction::Read,
-            file,
-            offset: 0,
-            buf,
-            tag: 5,
-        });
+        device.submit(Transfer { direction: Direction::Read, file, offset: 0, buf, tag: 5 });
     }
     device.wait_for_held_reads(2);
     assert_eq!(device.counts("a").reads, 0);
@@ -334,13 +254,7 @@ fn the_gate_holds_reads_and_nothing_else() {
     assert_eq!(reader.join().unwrap(), Ok(vec![8; 512]));
     let mut done = Vec::new();
     device.reap(&mut done, Deadline::NEVER);
-    assert_eq!(
-        done,
-        [Completion {
-            tag: 5,
-            result: Ok(512)
-        }]
-    );
+    assert_eq!(done, [Completion { tag: 5, result: Ok(512) }]);
     assert_eq!(page.0[..512], [8; 512]);
 }
 
@@ -359,25 +273,13 @@ fn a_crash_ends_queued_transfers_and_frees_held_reads() {
     let buf = page.buf(512);
     // SAFETY: the page lives until the completion has been reaped.
     unsafe {
-        device.submit(Transfer {
-            direction: Direction::Write,
-            file,
-            offset: 0,
-            buf,
-            tag: 6,
-        });
+        device.submit(Transfer { direction: Direction::Write, file, offset: 0, buf, tag: 6 });
     }
     device.crash();
     assert_eq!(reader.join().unwrap(), Err(Errno::BADF));
     let mut done = Vec::new();
     device.reap(&mut done, Deadline::NEVER);
-    assert_eq!(
-        done,
-        [Completion {
-            tag: 6,
-            result: Err(Errno::IO)
-        }]
-    );
+    assert_eq!(done, [Completion { tag: 6, result: Err(Errno::IO) }]);
     let survived = device.bytes("a").unwrap();
     assert!(survived == [7; 512] || survived == [9; 512]);
 }
@@ -391,13 +293,7 @@ fn closing_under_a_transfer_is_a_panic() {
     let buf = page.buf(512);
     // SAFETY: the transfer is never carried out; the device ends before the page.
     unsafe {
-        device.submit(Transfer {
-            direction: Direction::Read,
-            file,
-            offset: 0,
-            buf,
-            tag: 0,
-        });
+        device.submit(Transfer { direction: Direction::Read, file, offset: 0, buf, tag: 0 });
     }
     device.close(file);
 }
@@ -414,12 +310,7 @@ fn one_seed_one_run() {
         let device = SimDevice::with_faults(Seed::new(origin), plan);
         let file = open(&device, "a");
         let results: Vec<_> = (0..50)
-            .map(|n| {
-                (
-                    write(&device, file, n * 512, &[1; 4096]),
-                    read(&device, file, 0, 4096),
-                )
-            })
+            .map(|n| (write(&device, file, n * 512, &[1; 4096]), read(&device, file, 0, 4096)))
             .collect();
         device.crash();
         (results, device.bytes("a"))
