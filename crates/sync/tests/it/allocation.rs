@@ -1,0 +1,55 @@
+//! Waiting and waking allocate nothing, counted by an allocator.
+#![expect(unsafe_code, reason = "an allocator is unsafe by nature")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use unherd_sync::{Deadline, Outcome, Reason, Timestamp, Token, Verdict, WaitTable};
+use unherd_sys::primitives::Arc;
+
+use crate::sleeping::Sleeper;
+
+struct Counting;
+
+thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn waits_and_wakes_allocate_nothing() {
+    let table = Arc::new(WaitTable::<u64>::builder().buckets(1).build());
+    let past = Deadline::at(Timestamp::from_ns(1));
+    // The thread's first use registers it.
+    table.wake_all(&0);
+    // More sleepers than any list of fixed length would hold.
+    let sleepers: Vec<_> = (0..100).map(|_| Sleeper::start(&table, 7)).collect();
+
+    let before = ALLOCATIONS.get();
+    assert_eq!(table.wake_all(&0), 0);
+    assert_eq!(table.wait(&1, || true, past), Outcome::TimedOut);
+    assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
+    assert_eq!(table.wake_where(&7, |_| Verdict::Skip, Default::default()), 0);
+    assert_eq!(table.wake_all(&7), 100);
+    assert_eq!(ALLOCATIONS.get(), before);
+
+    for sleeper in sleepers {
+        assert_eq!(sleeper.join(), Outcome::Woken(Token(0)));
+    }
+    drop(std::hint::black_box(Box::new(1)));
+    assert!(ALLOCATIONS.get() > before, "the counter counts");
+}

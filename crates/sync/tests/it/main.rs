@@ -1,0 +1,7 @@
+//! The wait table against the real kernel and against the plainest model of a queue.
+#![cfg(not(any(loom, shuttle)))]
+
+mod allocation;
+mod model;
+mod process;
+mod sleeping;

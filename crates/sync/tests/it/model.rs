@@ -1,0 +1,103 @@
+//! Random operations, one after the other, against a `VecDeque`.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use unherd_sync::Reason;
+use unherd_sync::{Outcome, Tag, Token, Verdict, Wait, WaitTable};
+use unherd_sys::primitives::{Arc, thread};
+use unherd_testkit::QueueModel;
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Wait { key: u8 },
+    Wake { key: u8, n: usize },
+    WakeAll { key: u8 },
+    WakeEven { key: u8 },
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let key = 0..3_u8;
+    let operation = prop_oneof![
+        3 => key.clone().prop_map(|key| Operation::Wait { key }),
+        2 => (key.clone(), 0..4_usize).prop_map(|(key, n)| Operation::Wake { key, n }),
+        1 => key.clone().prop_map(|key| Operation::WakeAll { key }),
+        1 => key.prop_map(|key| Operation::WakeEven { key }),
+    ];
+    prop::collection::vec(operation, 1..40)
+}
+
+/// The table, driven one operation at a time; each waiter is a thread with a number.
+struct Driven {
+    table: Arc<WaitTable<u8>>,
+    sleepers: BTreeMap<u64, thread::JoinHandle<Outcome>>,
+}
+
+impl Driven {
+    /// Starts a waiter and returns when it is in the queue.
+    fn wait(&mut self, key: u8, id: u64) {
+        let table = Arc::clone(&self.table);
+        let how = Wait::new(Reason::OTHER).tag(Tag(id));
+        self.sleepers.insert(id, thread::spawn(move || table.wait(&key, || true, how)));
+        let mut queued = false;
+        while !queued {
+            let look = |tag: Tag| {
+                queued |= tag == Tag(id);
+                Verdict::Skip
+            };
+            self.table.wake_where(&key, look, Token(0));
+            thread::yield_now();
+        }
+    }
+
+    /// The waiters that ended with `token`; asks only those that the model says should have.
+    fn ended(&mut self, expected: &[u64], token: u64) {
+        for id in expected {
+            let sleeper = self.sleepers.remove(id).expect("the model knows only waiters");
+            assert_eq!(sleeper.join().expect("no panic"), Outcome::Woken(Token(token)));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn the_table_is_a_queue_for_each_key(operations in operations(), buckets in 1..4_usize) {
+        let table = Arc::new(WaitTable::<u8>::builder().buckets(buckets).build());
+        let mut driven = Driven { table, sleepers: BTreeMap::new() };
+        let mut model = QueueModel::new();
+        for (step, operation) in (1_u64..).zip(operations) {
+            let (expected, woken) = match operation {
+                Operation::Wait { key } => {
+                    model.wait(key, step);
+                    driven.wait(key, step);
+                    continue;
+                }
+                Operation::Wake { key, n } => {
+                    (model.wake(&key, n), driven.table.wake_with(&key, n, Token(step)))
+                }
+                Operation::WakeAll { key } => {
+                    let woken = driven.table.wake_with(&key, usize::MAX, Token(step));
+                    (model.wake_all(&key), woken)
+                }
+                Operation::WakeEven { key } => {
+                    let even = |tag: Tag| {
+                        if tag.0.is_multiple_of(2) { Verdict::Wake } else { Verdict::Skip }
+                    };
+                    let expected = model.wake_where(&key, |id| id.is_multiple_of(2));
+                    (expected, driven.table.wake_where(&key, even, Token(step)))
+                }
+            };
+            prop_assert_eq!(woken, expected.len());
+            driven.ended(&expected, step);
+        }
+        prop_assert_eq!(driven.sleepers.len(), model.waiting());
+        for key in 0..3 {
+            let expected = model.wake_all(&key);
+            driven.table.wake_with(&key, usize::MAX, Token(0));
+            driven.ended(&expected, 0);
+        }
+        prop_assert!(driven.sleepers.is_empty());
+    }
+}
