@@ -11,6 +11,27 @@ mod clock;
 mod device;
 mod futex;
 
+/// All that needs a real kernel; a model checker's build has none of it.
+macro_rules! with_a_kernel {
+    ($($item:item)*) => { $(#[cfg(not(any(loom, shuttle)))] $item)* };
+}
+
+with_a_kernel! {
+    mod busy;
+    mod direct;
+    mod file_table;
+    mod map;
+    mod process_mark;
+    mod ring;
+    mod usage;
+
+    pub use busy::BusyTime;
+    pub use direct::DirectDevice;
+    pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
+    pub use process_mark::{NotAProcessMark, ProcessMark};
+    pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};
+}
+
 pub use clock::{Clock, Deadline, SystemClock, Timestamp};
 pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, OpenError, OpenHow,

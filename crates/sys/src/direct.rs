@@ -1,0 +1,323 @@
+//! The real [`Device`]: files of the kernel, with its page cache bypassed.
+//!
+//! One call is one system call; only an interrupted one (EINTR) is begun again. Queued transfers go
+//! through an io_uring (`ring.rs`). Finding a file's descriptor takes no lock (`file_table.rs`).
+//!
+//! Opening leaves a file as it is until all checks have passed and the lock is held: it is cut
+//! (`truncate`) last. A file that `create` made stays when a later step fails.
+#![expect(
+    unsafe_code,
+    reason = "pread and pwrite on memory that is promised by contract"
+)]
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl,
+    fcntl_setfl, fdatasync, flock, fstat, fstatfs, ftruncate, open, seek, statx,
+};
+use rustix::io::Errno;
+
+use crate::primitives::Arc;
+use crate::ring::TransferQueue;
+use crate::{
+    Alignment, Completion, Deadline, Device, DeviceFile, HugePages, Identity, IoBuf, Map,
+    OpenError, OpenHow, Opened, Transfer,
+};
+
+/// What every device takes, and what is assumed where neither the kernel nor a probe tells.
+const SAFE_ALIGNMENT: Alignment = Alignment {
+    memory: 4096,
+    offset: 4096,
+};
+/// The least that a disk takes.
+const SECTOR_ALIGNMENT: Alignment = Alignment {
+    memory: 512,
+    offset: 512,
+};
+/// The kernel's page cache takes anything.
+const BUFFERED_ALIGNMENT: Alignment = Alignment {
+    memory: 1,
+    offset: 1,
+};
+
+/// File systems that take the flag for direct I/O but hold their files in the page cache.
+/// KERNEL: 6.6, tmpfs opens with O_DIRECT.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* ramfs */];
+
+/// Regular files and block devices, read and written by direct I/O. See [`Device`].
+///
+/// The advisory lock is flock(2)'s: it belongs to one opening of a file, so a second opening
+/// conflicts in the same process too. On drop, all files are closed; transfers that were queued but
+/// not yet given to the kernel are forgotten.
+#[derive(Debug)]
+pub struct DirectDevice {
+    queue: Arc<TransferQueue>,
+    refuses_direct: bool,
+}
+
+impl Default for DirectDevice {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DirectDevice {
+    /// A device without open files. Finds out whether this process may use io_uring.
+    pub fn new() -> Self {
+        Self {
+            queue: TransferQueue::new(),
+            refuses_direct: false,
+        }
+    }
+
+    /// As [`DirectDevice::new`], but every file system is taken to refuse direct I/O, so that tests
+    /// see what happens then.
+    pub fn refusing_direct() -> Self {
+        Self {
+            queue: TransferQueue::new(),
+            refuses_direct: true,
+        }
+    }
+
+    /// Asks for direct I/O on an open file: the alignment, or `None` where it is refused.
+    fn make_direct(&self, fd: &OwnedFd) -> Result<Option<Alignment>, Errno> {
+        let file_system = fstatfs(fd)?.f_type as u64;
+        if self.refuses_direct || MEMORY_FILE_SYSTEMS.contains(&file_system) {
+            return Ok(None);
+        }
+        let stated = stated_alignment(fd)?;
+        if stated == Stated::Refused {
+            return Ok(None);
+        }
+        match fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::DIRECT) {
+            Ok(()) => {}
+            Err(Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        match stated {
+            Stated::Alignment(alignment) => Ok(Some(alignment)),
+            Stated::Nothing | Stated::Refused => probe_alignment(fd).map(Some),
+        }
+    }
+}
+
+/// Opens with the page cache; direct I/O is asked for once the file has been looked at.
+fn open_buffered(path: &Path, how: OpenHow) -> Result<OwnedFd, OpenError> {
+    let access = if how.write {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
+    };
+    let create = if how.create {
+        OFlags::CREATE
+    } else {
+        OFlags::empty()
+    };
+    // NONBLOCK: opening a pipe or a terminal by mistake must not hang; NOCTTY likewise.
+    let flags = access | create | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let fd = open(path, flags, Mode::from_raw_mode(0o666)).map_err(|errno| match errno {
+        Errno::ISDIR | Errno::NXIO => OpenError::NotAFile,
+        errno => OpenError::System(errno),
+    })?;
+    match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => {}
+        _ => return Err(OpenError::NotAFile),
+    }
+    // With NONBLOCK io_uring would answer EAGAIN where it should wait.
+    fcntl_setfl(&fd, fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
+    Ok(fd)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Stated {
+    Alignment(Alignment),
+    Refused,
+    Nothing,
+}
+
+/// What statx(2) says of direct I/O on the file.
+fn stated_alignment(fd: &OwnedFd) -> Result<Stated, Errno> {
+    // KERNEL: 6.1, STATX_DIOALIGN; a file system may still leave it out.
+    let stat = match statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(stat) => stat,
+        Err(Errno::NOSYS) => return Ok(Stated::Nothing),
+        Err(errno) => return Err(errno),
+    };
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        return Ok(Stated::Nothing);
+    }
+    let alignment = Alignment {
+        memory: stat.stx_dio_mem_align,
+        offset: stat.stx_dio_offset_align,
+    };
+    if alignment.memory == 0 || alignment.offset == 0 {
+        return Ok(Stated::Refused);
+    }
+    Ok(Stated::Alignment(alignment))
+}
+
+/// Finds the alignment by reading one sector: 512 where that works, 4096 where it does not or where
+/// the file has nothing to read.
+fn probe_alignment(fd: &OwnedFd) -> Result<Alignment, Errno> {
+    let map = Map::new(4096, HugePages::AsConfigured)?;
+    // SAFETY: the second sector of a fresh map, in bounds.
+    let start = unsafe { map.start().add(512) };
+    // SAFETY: as above; nobody else has the map.
+    let read = unsafe { read_at(fd, 0, IoBuf { start, len: 512 }) };
+    Ok(if read == Ok(512) {
+        SECTOR_ALIGNMENT
+    } else {
+        SAFE_ALIGNMENT
+    })
+}
+
+/// One pread(2), begun again only if a signal interrupted it.
+///
+/// # Safety
+/// The memory of `buf` is the caller's, as [`IoBuf`] says.
+unsafe fn read_at(fd: impl AsFd, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
+    let fd = fd.as_fd().as_raw_fd();
+    loop {
+        // SAFETY: the caller's promise. The libc call rather than a slice: memory in the hands of a
+        // device is never behind a reference.
+        let read = unsafe { libc::pread64(fd, buf.start.as_ptr().cast(), buf.len, offset) };
+        match transferred(read) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// One pwrite(2), begun again only if a signal interrupted it.
+///
+/// # Safety
+/// The memory of `buf` is the caller's, as [`IoBuf`] says.
+unsafe fn write_at(fd: impl AsFd, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
+    let fd = fd.as_fd().as_raw_fd();
+    loop {
+        // SAFETY: the caller's promise; see `read_at`.
+        let written = unsafe { libc::pwrite64(fd, buf.start.as_ptr().cast(), buf.len, offset) };
+        match transferred(written) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// The bytes moved, or the thread's `errno` if the call returned -1.
+fn transferred(returned: isize) -> Result<usize, Errno> {
+    usize::try_from(returned)
+        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+fn len_bytes(fd: impl AsFd) -> Result<u64, Errno> {
+    let stat = fstat(&fd)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        // No transfer uses the position that this moves.
+        FileType::BlockDevice => seek(&fd, SeekFrom::End(0)),
+        _ => Ok(stat.st_size as u64),
+    }
+}
+
+impl Device for DirectDevice {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
+        let fd = open_buffered(path, how)?;
+        if how.lock {
+            let lock = if how.write {
+                FlockOperation::NonBlockingLockExclusive
+            } else {
+                FlockOperation::NonBlockingLockShared
+            };
+            flock(&fd, lock).map_err(|errno| match errno {
+                Errno::WOULDBLOCK => OpenError::Locked,
+                errno => OpenError::System(errno),
+            })?;
+        }
+        let direct = self.make_direct(&fd)?;
+        if direct.is_none() && !how.buffered_fallback {
+            return Err(OpenError::DirectRefused);
+        }
+        if how.truncate {
+            ftruncate(&fd, 0)?;
+        }
+        let stat = fstat(&fd)?;
+        let identity = match FileType::from_raw_mode(stat.st_mode) {
+            // A block device is what its number says, whatever node names it.
+            FileType::BlockDevice => Identity {
+                device: stat.st_rdev,
+                inode: 0,
+            },
+            _ => Identity {
+                device: stat.st_dev,
+                inode: stat.st_ino,
+            },
+        };
+        let len_bytes = len_bytes(&fd)?;
+        Ok(Opened {
+            file: self.queue.files.insert(fd)?,
+            identity,
+            alignment: direct.unwrap_or(BUFFERED_ALIGNMENT),
+            len_bytes,
+            direct: direct.is_some(),
+        })
+    }
+
+    fn close(&self, file: DeviceFile) {
+        self.queue.files.close(file);
+    }
+
+    fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
+        len_bytes(self.queue.files.enter(file)?.fd())
+    }
+
+    fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
+        let file = self.queue.files.enter(file)?;
+        rustix::io::retry_on_intr(|| ftruncate(file.fd(), len_bytes))
+    }
+
+    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+        let file = self.queue.files.enter(file)?;
+        // SAFETY: the caller's promise is passed on.
+        unsafe { read_at(file.fd(), offset, buf) }
+    }
+
+    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+        let file = self.queue.files.enter(file)?;
+        // SAFETY: the caller's promise is passed on.
+        unsafe { write_at(file.fd(), offset, buf) }
+    }
+
+    fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
+        let file = self.queue.files.enter(file)?;
+        rustix::io::retry_on_intr(|| fdatasync(file.fd()))
+    }
+
+    fn can_queue(&self) -> bool {
+        self.queue.available()
+    }
+
+    unsafe fn submit(&self, transfer: Transfer) {
+        self.queue.submit(transfer);
+    }
+
+    fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline) {
+        self.queue.reap(out, deadline);
+    }
+
+    fn interrupt(&self) {
+        self.queue.interrupt();
+    }
+}
+
+impl Drop for DirectDevice {
+    fn drop(&mut self) {
+        self.queue.shut_down();
+    }
+}
+
+#[cfg(test)]
+mod tests;

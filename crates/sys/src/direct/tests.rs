@@ -1,0 +1,491 @@
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::*;
+use crate::Direction;
+use crate::primitives::{AtomicU64, Ordering, thread};
+
+const PAGE: usize = 4096;
+
+fn on_disk() -> tempfile::TempDir {
+    // The system's temporary directory may be a tmpfs; the build directory is on a disk.
+    tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
+}
+
+fn for_writing() -> OpenHow {
+    OpenHow {
+        write: true,
+        create: true,
+        ..OpenHow::default()
+    }
+}
+
+fn map(pages: usize) -> Map {
+    Map::new(pages * PAGE, HugePages::AsConfigured).unwrap()
+}
+
+fn page(map: &Map, index: usize) -> IoBuf {
+    // SAFETY: the tests stay within their maps.
+    let start = unsafe { map.start().add(index * PAGE) };
+    IoBuf { start, len: PAGE }
+}
+
+fn fill(buf: IoBuf, byte: u8) {
+    // SAFETY: the tests fill only memory that no transfer is using.
+    unsafe { buf.start.as_ptr().write_bytes(byte, buf.len) };
+}
+
+fn bytes(buf: IoBuf) -> Vec<u8> {
+    let mut out = vec![0; buf.len];
+    // SAFETY: both are valid for the length; no transfer is using the memory.
+    unsafe { std::ptr::copy_nonoverlapping(buf.start.as_ptr(), out.as_mut_ptr(), buf.len) };
+    out
+}
+
+fn write(device: &DirectDevice, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    // SAFETY: the tests keep their maps while a call runs.
+    unsafe { device.write(file, offset, buf) }
+}
+
+fn read(device: &DirectDevice, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    // SAFETY: the tests keep their maps while a call runs.
+    unsafe { device.read(file, offset, buf) }
+}
+
+fn submit(device: &DirectDevice, transfer: Transfer) {
+    // SAFETY: the tests keep their maps until all is reaped.
+    unsafe { device.submit(transfer) };
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let opened = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap();
+    assert!(opened.direct);
+    assert!(opened.alignment.offset.is_power_of_two() && opened.alignment.memory.is_power_of_two());
+    assert_eq!(opened.len_bytes, 0);
+    let map = map(2);
+    fill(page(&map, 0), 0xA5);
+    assert_eq!(write(&device, opened.file, 4096, page(&map, 0)), Ok(PAGE));
+    assert_eq!(device.len(opened.file), Ok(8192));
+    device.sync(opened.file).unwrap();
+    assert_eq!(read(&device, opened.file, 4096, page(&map, 1)), Ok(PAGE));
+    assert_eq!(bytes(page(&map, 1)), vec![0xA5; PAGE]);
+    // The hole reads as zeros, the end as nothing.
+    assert_eq!(read(&device, opened.file, 0, page(&map, 1)), Ok(PAGE));
+    assert_eq!(bytes(page(&map, 1)), vec![0; PAGE]);
+    assert_eq!(read(&device, opened.file, 8192, page(&map, 1)), Ok(0));
+    device.set_len(opened.file, 5000).unwrap();
+    assert_eq!(read(&device, opened.file, 4096, page(&map, 1)), Ok(904));
+}
+
+#[test]
+fn misaligned_and_out_of_range_is_refused() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let opened = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap();
+    let map = map(1);
+    assert_eq!(
+        write(&device, opened.file, 1, page(&map, 0)),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(
+        read(&device, opened.file, u64::MAX, page(&map, 0)),
+        Err(Errno::INVAL)
+    );
+    device.close(opened.file);
+    assert_eq!(
+        read(&device, opened.file, 0, page(&map, 0)),
+        Err(Errno::BADF)
+    );
+    assert_eq!(device.sync(opened.file), Err(Errno::BADF));
+}
+
+#[test]
+fn a_second_opening_finds_the_lock() {
+    let dir = on_disk();
+    let path = dir.path().join("file");
+    let (first, second) = (DirectDevice::new(), DirectDevice::new());
+    let opened = first.open(&path, for_writing()).unwrap();
+    first.set_len(opened.file, 4096).unwrap();
+    let truncating = OpenHow {
+        truncate: true,
+        ..for_writing()
+    };
+    assert_eq!(
+        second.open(&path, truncating).unwrap_err(),
+        OpenError::Locked
+    );
+    assert_eq!(
+        second.open(&path, OpenHow::default()).unwrap_err(),
+        OpenError::Locked
+    );
+    assert_eq!(
+        first.len(opened.file),
+        Ok(4096),
+        "a refused opening cuts nothing"
+    );
+    let unlocked = second
+        .open(
+            &path,
+            OpenHow {
+                lock: false,
+                ..OpenHow::default()
+            },
+        )
+        .unwrap();
+    assert_eq!(unlocked.identity, opened.identity);
+    first.close(opened.file);
+    let reader = second.open(&path, OpenHow::default()).unwrap();
+    assert!(
+        first.open(&path, OpenHow::default()).is_ok(),
+        "readers share"
+    );
+    assert_eq!(
+        first.open(&path, for_writing()).unwrap_err(),
+        OpenError::Locked
+    );
+    second.close(reader.file);
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let refused = |path: PathBuf, how| device.open(&path, how).unwrap_err();
+    assert_eq!(
+        refused(dir.path().into(), OpenHow::default()),
+        OpenError::NotAFile
+    );
+    assert_eq!(
+        refused(dir.path().into(), for_writing()),
+        OpenError::NotAFile
+    );
+    assert_eq!(
+        refused("/dev/null".into(), OpenHow::default()),
+        OpenError::NotAFile
+    );
+    let absent = dir.path().join("absent");
+    assert_eq!(
+        refused(absent, OpenHow::default()),
+        OpenError::System(Errno::NOENT)
+    );
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+    assert_eq!(refused(fifo, OpenHow::default()), OpenError::NotAFile);
+}
+
+#[test]
+fn refused_direct_is_an_error_or_a_visible_fallback() {
+    let dir = on_disk();
+    let path = dir.path().join("file");
+    let device = DirectDevice::refusing_direct();
+    assert_eq!(
+        device.open(&path, for_writing()).unwrap_err(),
+        OpenError::DirectRefused
+    );
+    let how = OpenHow {
+        buffered_fallback: true,
+        ..for_writing()
+    };
+    let opened = device.open(&path, how).unwrap();
+    assert!(!opened.direct);
+    let map = map(1);
+    fill(page(&map, 0), 3);
+    let odd = IoBuf {
+        len: 13,
+        ..page(&map, 0)
+    };
+    assert_eq!(write(&device, opened.file, 7, odd), Ok(13));
+    assert_eq!(device.len(opened.file), Ok(20));
+}
+
+#[test]
+fn memory_file_systems_refuse_direct() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        println!("skipped: no /dev/shm to write in");
+        return;
+    };
+    let path = dir.path().join("file");
+    let device = DirectDevice::new();
+    assert_eq!(
+        device.open(&path, for_writing()).unwrap_err(),
+        OpenError::DirectRefused
+    );
+    let how = OpenHow {
+        buffered_fallback: true,
+        ..for_writing()
+    };
+    assert!(!device.open(&path, how).unwrap().direct);
+}
+
+#[test]
+fn probing_knows_sectors_and_falls_back() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let path = dir.path().join("file");
+    let opened = device.open(&path, for_writing()).unwrap();
+    let reopen = || open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).unwrap();
+    assert_eq!(
+        probe_alignment(&reopen()).unwrap(),
+        SAFE_ALIGNMENT,
+        "an empty file tells nothing"
+    );
+    device.set_len(opened.file, 4096).unwrap();
+    let probed = probe_alignment(&reopen()).unwrap();
+    assert!(probed.offset >= opened.alignment.offset);
+}
+
+fn reap_all(device: &DirectDevice, count: usize) -> Vec<Completion> {
+    let mut out = Vec::new();
+    while out.len() < count {
+        device.reap(&mut out, Deadline::NEVER);
+    }
+    out
+}
+
+/// More transfers than the ring has room for, from several threads, each comes back once.
+#[test]
+fn queued_transfers_all_come_back() {
+    const THREADS: usize = 4;
+    const EACH: usize = 300;
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    if !device.can_queue() {
+        println!("skipped: io_uring is not allowed here");
+        return;
+    }
+    let file = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap()
+        .file;
+    let map = map(THREADS * EACH);
+    for direction in [Direction::Write, Direction::Read] {
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (device, map) = (&device, &map);
+                scope.spawn(move || {
+                    for index in thread * EACH..(thread + 1) * EACH {
+                        let buf = page(map, index);
+                        let byte = if direction == Direction::Write {
+                            index as u8
+                        } else {
+                            0
+                        };
+                        fill(buf, byte);
+                        let offset = (index * PAGE) as u64;
+                        let tag = index as u64;
+                        submit(
+                            device,
+                            Transfer {
+                                direction,
+                                file,
+                                offset,
+                                buf,
+                                tag,
+                            },
+                        );
+                    }
+                });
+            }
+            let done = reap_all(&device, THREADS * EACH);
+            assert!(done.iter().all(|done| done.result == Ok(PAGE)));
+            let tags: HashSet<u64> = done.iter().map(|done| done.tag).collect();
+            assert_eq!((done.len(), tags.len()), (THREADS * EACH, THREADS * EACH));
+        });
+    }
+    for index in 0..THREADS * EACH {
+        assert_eq!(bytes(page(&map, index)), vec![index as u8; PAGE]);
+    }
+}
+
+#[test]
+fn failures_of_queued_transfers_are_completions() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let file = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap()
+        .file;
+    device.set_len(file, PAGE as u64).unwrap();
+    let map = map(1);
+    let buf = page(&map, 0);
+    let read = |file, offset, tag| Transfer {
+        direction: Direction::Read,
+        file,
+        offset,
+        buf,
+        tag,
+    };
+    // A misaligned read may be served through the page cache (ext4 does so); a write is refused.
+    let write = Transfer {
+        direction: Direction::Write,
+        ..read(file, 1, 1)
+    };
+    submit(&device, write);
+    submit(&device, read(file, u64::MAX, 2));
+    submit(&device, read(DeviceFile(77), 0, 3));
+    submit(&device, read(file, 1 << 30, 4));
+    let mut done = reap_all(&device, 4);
+    done.sort_by_key(|done| done.tag);
+    let results: Vec<_> = done.iter().map(|done| done.result).collect();
+    let expected = [
+        Err(Errno::INVAL),
+        Err(Errno::INVAL),
+        Err(Errno::BADF),
+        Ok(0),
+    ];
+    assert_eq!(results, expected);
+}
+
+#[test]
+fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let file = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap()
+        .file;
+    device.set_len(file, PAGE as u64).unwrap();
+    let mut out = Vec::new();
+    device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
+    device.interrupt();
+    device.reap(&mut out, Deadline::NEVER);
+    assert!(out.is_empty());
+    let map = map(1);
+    let turn = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let reaper = scope.spawn(|| {
+            let mut out = Vec::new();
+            // 200 submissions, one after another, each most likely into a sleep.
+            for tag in 0..200 {
+                device.reap(&mut out, Deadline::NEVER);
+                assert_eq!(
+                    out.pop(),
+                    Some(Completion {
+                        tag,
+                        result: Ok(PAGE)
+                    })
+                );
+                turn.store(tag + 1, Ordering::Relaxed);
+            }
+            device.reap(&mut out, Deadline::NEVER);
+            assert!(out.is_empty());
+        });
+        for tag in 0..200 {
+            let buf = page(&map, 0);
+            submit(
+                &device,
+                Transfer {
+                    direction: Direction::Read,
+                    file,
+                    offset: 0,
+                    buf,
+                    tag,
+                },
+            );
+            while turn.load(Ordering::Relaxed) == tag {
+                thread::yield_now();
+            }
+        }
+        device.interrupt();
+        reaper.join().unwrap();
+    });
+}
+
+/// An owner that ends with transfers under way leaves their completions to the next one.
+#[test]
+fn the_ring_changes_hands_without_loss() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let file = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap()
+        .file;
+    device.set_len(file, 64 * PAGE as u64).unwrap();
+    let map = map(64);
+    for round in 0..20 {
+        let mut reaped = thread::scope(|scope| {
+            let owner = scope.spawn(|| {
+                for index in 0..64 {
+                    let (offset, tag) = ((index * PAGE) as u64, index as u64);
+                    let buf = page(&map, index);
+                    let direction = Direction::Read;
+                    submit(
+                        &device,
+                        Transfer {
+                            direction,
+                            file,
+                            offset,
+                            buf,
+                            tag,
+                        },
+                    );
+                }
+                let mut out = Vec::new();
+                device.reap(&mut out, Deadline::NEVER);
+                out
+            });
+            owner.join().unwrap()
+        });
+        while reaped.len() < 64 {
+            device.reap(&mut reaped, Deadline::NEVER);
+        }
+        let tags: HashSet<u64> = reaped.iter().map(|done| done.tag).collect();
+        assert_eq!((reaped.len(), tags.len()), (64, 64), "round {round}");
+        assert!(reaped.iter().all(|done| done.result == Ok(PAGE)));
+    }
+}
+
+/// While the owner lives and has transfers under way, another thread's reap waits and loses none.
+#[test]
+fn a_reaper_that_comes_too_early_waits() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let file = device
+        .open(&dir.path().join("file"), for_writing())
+        .unwrap()
+        .file;
+    device.set_len(file, 256 * PAGE as u64).unwrap();
+    let map = map(256);
+    for index in 0..256 {
+        let (offset, tag, buf) = ((index * PAGE) as u64, index as u64, page(&map, index));
+        submit(
+            &device,
+            Transfer {
+                direction: Direction::Read,
+                file,
+                offset,
+                buf,
+                tag,
+            },
+        );
+    }
+    let mut out = Vec::new();
+    device.reap(&mut out, Deadline::after(Duration::ZERO));
+    thread::scope(|scope| {
+        let device = &device;
+        let early = scope.spawn(move || {
+            let mut out = Vec::new();
+            device.reap(&mut out, Deadline::after(Duration::from_millis(20)));
+            out
+        });
+        out.extend(early.join().unwrap());
+    });
+    while out.len() < 256 {
+        device.reap(&mut out, Deadline::NEVER);
+    }
+    assert_eq!(
+        out.iter()
+            .map(|done| done.tag)
+            .collect::<HashSet<_>>()
+            .len(),
+        256
+    );
+}

@@ -1,0 +1,296 @@
+//! From a [`DeviceFile`] number to a descriptor, without a lock.
+//!
+//! Each file has a slot; the slot's state word counts the calls and transfers that are using the
+//! descriptor now, as the kernel counts the users of a file. So a descriptor is never given back
+//! while it is in use, not even by a caller who closes a file with transfers under way: the last
+//! user closes it.
+//!
+//! | state | users | means | leaves by |
+//! |---|---|---|---|
+//! | `FREE` | 0 | no descriptor | `insert`: `OPEN` |
+//! | `OPEN` | any | `enter` succeeds | `close`: `CLOSING` |
+//! | `CLOSING` | any | `enter` fails | the one who takes `CLOSING` with no users to `FREE`, and closes |
+//!
+//! A failing `enter` counts itself for a moment in any state. Invariants:
+//! 1. `fd` is written only while the slot is `FREE` and its index in nobody's hands but `insert`'s.
+//! 2. While the state is `OPEN`, or `CLOSING` with users that entered, `fd` is an open descriptor
+//!    that this table owns.
+#![expect(unsafe_code, reason = "a slot owns a descriptor by number")]
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+use crate::DeviceFile;
+use crate::primitives::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+const OPEN: u64 = 1 << 32;
+const CLOSING: u64 = 1 << 33;
+const USERS: u64 = OPEN - 1;
+
+/// Slots in the first chunk; each further chunk doubles the table.
+const FIRST_CHUNK: usize = 64;
+/// Enough for 2^31 files, more than there can be descriptors.
+const CHUNKS: usize = 26;
+
+#[derive(Debug, Default)]
+struct Slot {
+    state: AtomicU64,
+    /// The descriptor. Relaxed: `state` publishes it.
+    fd: AtomicU32,
+}
+
+/// The open files of one device.
+#[derive(Debug)]
+pub(crate) struct FileTable {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    free: Mutex<FreeIndexes>,
+}
+
+#[derive(Debug, Default)]
+struct FreeIndexes {
+    returned: Vec<u32>,
+    next: u32,
+}
+
+/// The use of an open file; the descriptor stays open for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct FileUse<'a> {
+    table: &'a FileTable,
+    index: u32,
+    fd: RawFd,
+}
+
+impl FileTable {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            free: Mutex::default(),
+        }
+    }
+
+    /// Takes over `fd` and numbers it. Allocates when the table grows.
+    pub(crate) fn insert(&self, fd: OwnedFd) -> Result<DeviceFile, Errno> {
+        let index = {
+            let mut free = self.free.lock();
+            match free.returned.pop() {
+                Some(index) => index,
+                None => {
+                    let index = free.next;
+                    free.next = index.checked_add(1).ok_or(Errno::MFILE)?;
+                    index
+                }
+            }
+        };
+        let (chunk, offset, len) = place(index);
+        let slots = self.chunks.get(chunk).ok_or(Errno::MFILE)?.get_or_init(|| {
+            let mut slots = Vec::new();
+            slots.resize_with(len, Slot::default);
+            slots.into_boxed_slice()
+        });
+        let slot = &slots[offset];
+        // Invariant 1: the index came from the free list, so the slot is this call's alone.
+        slot.fd.store(fd.into_raw_fd() as u32, Ordering::Relaxed);
+        // Added, not stored: a stale `enter` may have counted itself for a moment.
+        // ORDER[F1]: Release; pairs with the Acquire in `enter`. Publishes `fd`.
+        slot.state.fetch_or(OPEN, Ordering::Release);
+        Ok(DeviceFile(index))
+    }
+
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        let (chunk, offset, _) = place(index);
+        self.chunks.get(chunk)?.get()?.get(offset)
+    }
+
+    /// The file's descriptor for a while, `EBADF` if it is not open. One shared write.
+    pub(crate) fn enter(&self, file: DeviceFile) -> Result<FileUse<'_>, Errno> {
+        let slot = self.slot(file.0).ok_or(Errno::BADF)?;
+        // ORDER[F1]: Acquire; pairs with the Release in `insert`, so that `fd` is the open one's.
+        let before = slot.state.fetch_add(1, Ordering::Acquire);
+        if before & OPEN == 0 {
+            self.leave(file.0);
+            return Err(Errno::BADF);
+        }
+        let fd = slot.fd.load(Ordering::Relaxed) as RawFd;
+        Ok(FileUse {
+            table: self,
+            index: file.0,
+            fd,
+        })
+    }
+
+    /// Gives back one use, and the descriptor with it if the file was closed meanwhile.
+    fn leave(&self, index: u32) {
+        let Some(slot) = self.slot(index) else { return };
+        // ORDER[F2]: Release; pairs with the Acquire in `give_back`: whoever closes the descriptor
+        // does so after all use of it.
+        let before = slot.state.fetch_sub(1, Ordering::Release);
+        if before == CLOSING | 1 {
+            self.give_back(slot, index);
+        }
+    }
+
+    /// Lets nobody else enter; the descriptor goes with its last user, now if there is none.
+    pub(crate) fn close(&self, file: DeviceFile) {
+        let Some(slot) = self.slot(file.0) else {
+            return;
+        };
+        let closed = slot
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+                (state & OPEN != 0).then_some(state & !OPEN | CLOSING)
+            });
+        if closed.is_ok_and(|before| before & USERS == 0) {
+            self.give_back(slot, file.0);
+        }
+    }
+
+    /// Closes every file.
+    pub(crate) fn close_all(&self) {
+        let files = self.free.lock().next;
+        for index in 0..files {
+            self.close(DeviceFile(index));
+        }
+    }
+
+    /// Closes the descriptor of a slot without users; of several callers one gets to do it.
+    fn give_back(&self, slot: &Slot, index: u32) {
+        // ORDER[F2]: Acquire; pairs with the Release in `leave`.
+        let won = slot
+            .state
+            .compare_exchange(CLOSING, 0, Ordering::Acquire, Ordering::Relaxed);
+        if won.is_err() {
+            return;
+        }
+        let fd = slot.fd.load(Ordering::Relaxed) as RawFd;
+        // SAFETY: invariant 2: the table owns the descriptor, and the exchange above gave it to
+        // this call alone; no user is left.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        self.free.lock().returned.push(index);
+    }
+}
+
+impl Drop for FileTable {
+    fn drop(&mut self) {
+        self.close_all();
+    }
+}
+
+/// The chunk of a slot, its place in there and the chunk's length.
+fn place(index: u32) -> (usize, usize, usize) {
+    let index = index as usize;
+    let chunk = (index / FIRST_CHUNK + 1).ilog2() as usize;
+    let len = FIRST_CHUNK << chunk;
+    (chunk, index + FIRST_CHUNK - len, len)
+}
+
+impl FileUse<'_> {
+    /// Keeps the file in use beyond the borrow, until [`FileTable::release`].
+    pub(crate) fn keep(self) -> KeptUse {
+        let kept = KeptUse {
+            index: self.index,
+            fd: self.fd,
+        };
+        std::mem::forget(self);
+        kept
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: invariant 2: this use entered, so the descriptor is open while it lives.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}
+
+impl AsRawFd for FileUse<'_> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd
+    }
+}
+
+impl Drop for FileUse<'_> {
+    fn drop(&mut self) {
+        self.table.leave(self.index);
+    }
+}
+
+/// The use of a file by a queued transfer; [`FileTable::release`] ends it.
+#[derive(Debug)]
+pub(crate) struct KeptUse {
+    index: u32,
+    pub(crate) fd: RawFd,
+}
+
+impl FileTable {
+    /// Ends a use that was kept.
+    pub(crate) fn release(&self, kept: KeptUse) {
+        self.leave(kept.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pipe_end() -> (OwnedFd, OwnedFd) {
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap()
+    }
+
+    /// Whether every writing end of the pipe is closed: then reading finds the end.
+    fn hung_up(reader: &OwnedFd) -> bool {
+        rustix::io::read(reader, &mut [0; 1]) == Ok(0)
+    }
+
+    #[test]
+    fn numbers_find_their_place() {
+        assert_eq!(place(0), (0, 0, 64));
+        assert_eq!(place(63), (0, 63, 64));
+        assert_eq!(place(64), (1, 0, 128));
+        assert_eq!(place(191), (1, 127, 128));
+        assert_eq!(place(192), (2, 0, 256));
+        assert!(place(i32::MAX as u32).0 < CHUNKS);
+    }
+
+    #[test]
+    fn a_closed_file_is_gone_and_its_number_used_again() {
+        let table = FileTable::new();
+        let (reader, writer) = pipe_end();
+        let file = table.insert(writer).unwrap();
+        assert!(table.enter(file).is_ok());
+        assert!(!hung_up(&reader));
+        table.close(file);
+        assert!(hung_up(&reader));
+        assert_eq!(table.enter(file).unwrap_err(), Errno::BADF);
+        table.close(file);
+        let (_reader, writer) = pipe_end();
+        assert_eq!(table.insert(writer).unwrap(), file);
+        assert!(table.enter(file).is_ok());
+    }
+
+    #[test]
+    fn the_last_user_closes() {
+        let table = FileTable::new();
+        let (reader, writer) = pipe_end();
+        let file = table.insert(writer).unwrap();
+        let kept = table.enter(file).unwrap().keep();
+        table.close(file);
+        assert!(!hung_up(&reader));
+        assert_eq!(table.enter(file).unwrap_err(), Errno::BADF);
+        table.release(kept);
+        assert!(hung_up(&reader));
+    }
+
+    #[test]
+    fn dropping_the_table_closes_all() {
+        let table = FileTable::new();
+        let ends: Vec<_> = (0..200)
+            .map(|_| {
+                let (reader, writer) = pipe_end();
+                table.insert(writer).unwrap();
+                reader
+            })
+            .collect();
+        drop(table);
+        assert!(ends.iter().all(hung_up));
+    }
+}

@@ -1,0 +1,170 @@
+//! Anonymous memory: page-aligned, zero-filled, given back on drop.
+//!
+//! A [`Map`] hands out a raw pointer and a length, never a slice: what lies in it is read and
+//! written by devices and other threads under rules that its owner makes. A child made by fork(2)
+//! gets a copy as of any private memory (`MADV_DONTFORK` is not set).
+#![expect(unsafe_code, reason = "mmap, madvise and munmap are raw by nature")]
+
+use std::ptr::NonNull;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// The size of a huge page, in bytes: that of x86-64 and of AArch64 with 4 KiB pages.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Whether a [`Map`] should be backed by huge pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HugePages {
+    /// As the system is set up; the map is aligned to ordinary pages.
+    AsConfigured,
+    /// The map is aligned to [`HUGE_PAGE_BYTES`], and the kernel is asked for huge pages.
+    Advised,
+}
+
+/// Private anonymous memory.
+#[derive(Debug)]
+pub struct Map {
+    start: NonNull<u8>,
+    len: usize,
+    huge_pages_advised: bool,
+}
+
+// SAFETY: a `Map` is an address, a length and the duty to unmap; munmap(2) may be called by any
+// thread. What the memory holds is reached through raw pointers alone, at their user's own duty.
+unsafe impl Send for Map {}
+// SAFETY: as above; the shared methods only tell the address and the length.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps at least `len_bytes` bytes, rounded up to whole pages, that read as zeros.
+    ///
+    /// No memory is used before it is touched. `EINVAL` for no bytes; `ENOMEM` where the address
+    /// space or the limit on memory does not have them.
+    pub fn new(len_bytes: usize, huge_pages: HugePages) -> Result<Self, Errno> {
+        let page = rustix::param::page_size();
+        let align = match huge_pages {
+            HugePages::AsConfigured => page,
+            HugePages::Advised => HUGE_PAGE_BYTES,
+        };
+        if len_bytes == 0 {
+            return Err(Errno::INVAL);
+        }
+        let len = len_bytes
+            .checked_next_multiple_of(page)
+            .ok_or(Errno::NOMEM)?;
+        let (start, len) = map_aligned(len, align, page)?;
+        let mut map = Self {
+            start,
+            len,
+            huge_pages_advised: false,
+        };
+        if huge_pages == HugePages::Advised {
+            // SAFETY: the range is this map's own; the advice changes no content.
+            let advised =
+                unsafe { madvise(map.start.as_ptr().cast(), map.len, Advice::LinuxHugepage) };
+            // A kernel without transparent huge pages says EINVAL: the map is as good without.
+            map.huge_pages_advised = advised.is_ok();
+        }
+        Ok(map)
+    }
+
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// The length in bytes; a multiple of the page size.
+    #[expect(clippy::len_without_is_empty, reason = "a map is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the kernel took the advice to use huge pages. It may still lack free ones.
+    pub fn huge_pages_advised(&self) -> bool {
+        self.huge_pages_advised
+    }
+}
+
+/// Maps `len` bytes at a multiple of `align`: maps more, then gives back both ends.
+fn map_aligned(len: usize, align: usize, page: usize) -> Result<(NonNull<u8>, usize), Errno> {
+    let reserve = len.checked_add(align - page).ok_or(Errno::NOMEM)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
+    let base = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            reserve,
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )
+    }?
+    .cast::<u8>();
+    let head = base.align_offset(align);
+    let start = base.wrapping_add(head);
+    let tail = reserve - head - len;
+    for (at, surplus) in [(base, head), (start.wrapping_add(len), tail)] {
+        if surplus > 0 {
+            // SAFETY: a page-aligned part of the range mapped above that nobody has seen yet.
+            unsafe { munmap(at.cast(), surplus) }?;
+        }
+    }
+    Ok((NonNull::new(start).ok_or(Errno::NOMEM)?, len))
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that `new` mapped; the owner gave up all use of it.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of a whole map cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_aligned_zeroed_and_writable() {
+        for (huge, align) in [
+            (HugePages::AsConfigured, 4096),
+            (HugePages::Advised, HUGE_PAGE_BYTES),
+        ] {
+            let map = Map::new(5 << 20 | 1, huge).unwrap();
+            assert_eq!(map.start().as_ptr() as usize % align, 0);
+            assert_eq!(map.len(), (5 << 20) + rustix::param::page_size());
+            // SAFETY: the last byte of the map, which this test alone uses.
+            let last = unsafe { map.start().add(map.len() - 1) };
+            // SAFETY: mapped, and nobody else writes it.
+            assert_eq!(unsafe { last.read() }, 0);
+            // SAFETY: mapped, and nobody else uses it.
+            unsafe { last.write(7) };
+        }
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused() {
+        assert_eq!(
+            Map::new(0, HugePages::AsConfigured).unwrap_err(),
+            Errno::INVAL
+        );
+        assert_eq!(
+            Map::new(usize::MAX, HugePages::Advised).unwrap_err(),
+            Errno::NOMEM
+        );
+        assert_eq!(
+            Map::new(1 << 62, HugePages::AsConfigured).unwrap_err(),
+            Errno::NOMEM
+        );
+    }
+
+    #[test]
+    fn drop_unmaps() {
+        let map = Map::new(1 << 20, HugePages::AsConfigured).unwrap();
+        let start = map.start();
+        drop(map);
+        // SAFETY: mincore(2)-like question: madvise of an unmapped range changes nothing.
+        let gone = unsafe { madvise(start.as_ptr().cast(), 4096, Advice::Normal) };
+        assert_eq!(gone, Err(Errno::NOMEM));
+    }
+}

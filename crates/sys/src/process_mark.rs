@@ -1,0 +1,118 @@
+//! Whose is it: a process named so that it cannot be taken for a later one.
+//!
+//! Process numbers are used again. What must outlive a process and be cleared away after it (a
+//! cgroup, a changed setting, a temporary directory) carries its number *and* the time it started.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A process, by number and start time; prints and parses as `PID-START`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProcessMark {
+    pid: u32,
+    /// Clock ticks from boot to the start of the process.
+    start_ticks: u64,
+}
+
+impl ProcessMark {
+    /// The calling process. Reads `/proc`; where that is not there the start time is 0, and the
+    /// mark is alive for as long as any process has the number.
+    pub fn current() -> Self {
+        let pid = std::process::id();
+        Self {
+            pid,
+            start_ticks: stat_of(pid).map_or(0, |stat| stat.start_ticks),
+        }
+    }
+
+    /// The process number.
+    pub fn pid(self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the process still runs. A zombie does not.
+    pub fn is_alive(self) -> bool {
+        match stat_of(self.pid) {
+            Some(stat) => {
+                !matches!(stat.state, 'Z' | 'X')
+                    && (self.start_ticks == 0 || stat.start_ticks == self.start_ticks)
+            }
+            None => false,
+        }
+    }
+}
+
+impl fmt::Display for ProcessMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.pid, self.start_ticks)
+    }
+}
+
+/// The text is no `PID-START`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a process mark of the form PID-START")]
+pub struct NotAProcessMark;
+
+impl FromStr for ProcessMark {
+    type Err = NotAProcessMark;
+
+    fn from_str(text: &str) -> Result<Self, NotAProcessMark> {
+        let (pid, start) = text.split_once('-').ok_or(NotAProcessMark)?;
+        Ok(Self {
+            pid: pid.parse().map_err(|_| NotAProcessMark)?,
+            start_ticks: start.parse().map_err(|_| NotAProcessMark)?,
+        })
+    }
+}
+
+struct Stat {
+    state: char,
+    start_ticks: u64,
+}
+
+fn stat_of(pid: u32) -> Option<Stat> {
+    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Fields 3 and 22 of `/proc/PID/stat`; the name in field 2 may hold blanks and parentheses.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let start_ticks = fields.nth(18)?.parse().ok()?;
+    Some(Stat { state, start_ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_confuse() {
+        let text = "7 (a) Z (b)) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 5";
+        let stat = parse_stat(text).unwrap();
+        assert_eq!((stat.state, stat.start_ticks), ('S', 4711));
+    }
+
+    #[test]
+    fn marks_tell_the_living_from_the_dead() {
+        let me = ProcessMark::current();
+        assert!(me.is_alive());
+        assert_eq!(me.to_string().parse(), Ok(me));
+        let earlier = ProcessMark {
+            start_ticks: me.start_ticks + 1,
+            ..me
+        };
+        assert!(!earlier.is_alive(), "another process had the number");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(
+            !ProcessMark {
+                pid,
+                start_ticks: 0
+            }
+            .is_alive()
+        );
+        assert_eq!("12".parse::<ProcessMark>(), Err(NotAProcessMark));
+    }
+}

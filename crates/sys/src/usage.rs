@@ -1,0 +1,371 @@
+//! What processes used, by the kernel's own account, and children that cannot be left behind.
+//!
+//! A [`ChildProcess`] is waited for by wait4(2), which gives its resource usage with its status.
+//! Dropped early, it is killed and waited for. With [`SpawnHow::die_with_parent`] the kernel kills
+//! it when the spawning *thread* ends for whatever reason, SIGKILL included.
+#![expect(
+    unsafe_code,
+    reason = "wait4, getrusage and the step between fork and exec"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal,
+};
+
+use crate::{Deadline, Timestamp};
+
+/// What was used: CPU time, context switches, memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// CPU time in user mode.
+    pub user: Duration,
+    /// CPU time in the kernel on behalf of the process.
+    pub system: Duration,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because somebody else was to run.
+    pub involuntary_switches: u64,
+    /// The largest resident size ever, in bytes. A child's is at least its parent's size when it
+    /// was forked: the kernel carries the peak over exec(2).
+    pub max_rss_bytes: u64,
+}
+
+impl Usage {
+    /// What all threads of this process have used so far, the ended ones too.
+    pub fn of_this_process() -> Self {
+        let mut raw = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the pointer is to a writable `rusage`.
+        let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, raw.as_mut_ptr()) };
+        debug_assert_eq!(result, 0, "getrusage of oneself cannot fail");
+        // SAFETY: a `rusage` is plain numbers, zeroed at least.
+        Self::from_raw(&unsafe { raw.assume_init() })
+    }
+
+    /// What was used since `earlier`; the memory is the peak of the whole time.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            voluntary_switches: self
+                .voluntary_switches
+                .saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(earlier.involuntary_switches),
+            max_rss_bytes: self.max_rss_bytes,
+        }
+    }
+
+    /// User and system time together.
+    pub fn cpu(self) -> Duration {
+        self.user + self.system
+    }
+
+    fn from_raw(raw: &libc::rusage) -> Self {
+        let time = |time: libc::timeval| {
+            Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+        };
+        Self {
+            user: time(raw.ru_utime),
+            system: time(raw.ru_stime),
+            voluntary_switches: raw.ru_nvcsw as u64,
+            involuntary_switches: raw.ru_nivcsw as u64,
+            max_rss_bytes: raw.ru_maxrss as u64 * 1024,
+        }
+    }
+}
+
+/// The end of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildUsage {
+    /// What it and the descendants that it waited for have used.
+    pub usage: Usage,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+/// How to start a child.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SpawnHow<'a> {
+    /// SIGKILL for the child when the thread that spawns it ends. A child that changes its user on
+    /// exec (set-user-ID) loses this.
+    pub die_with_parent: bool,
+    /// A process group of its own: a terminal's interrupt does not reach it, and a kill reaches its
+    /// descendants too.
+    pub own_group: bool,
+    /// An open `cgroup.procs`: the child enters that cgroup before it begins.
+    pub cgroup: Option<BorrowedFd<'a>>,
+}
+
+/// A child that runs, or has ended and has not been waited for.
+#[derive(Debug)]
+pub struct ChildProcess {
+    child: Child,
+    pid: Pid,
+    pidfd: OwnedFd,
+    own_group: bool,
+    ended: Option<ChildUsage>,
+}
+
+impl ChildProcess {
+    /// Starts `command`. Errors are those of [`Command::spawn`], which reports a failing exec and
+    /// a failing entry into the cgroup alike.
+    pub fn spawn(mut command: Command, how: SpawnHow<'_>) -> io::Result<Self> {
+        if how.own_group {
+            command.process_group(0);
+        }
+        let cgroup = how
+            .cgroup
+            .map(|procs| procs.try_clone_to_owned())
+            .transpose()?;
+        let parent = getpid();
+        let prepare = move || {
+            if let Some(procs) = &cgroup {
+                rustix::io::write(procs, b"0")?;
+            }
+            if how.die_with_parent {
+                set_parent_process_death_signal(Some(Signal::KILL))?;
+                // A parent that ended before the line above sends no signal any more.
+                if getppid() != Some(parent) {
+                    return Err(Errno::SRCH.into());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes system calls and nothing else: it takes
+        // no lock and no memory.
+        unsafe { command.pre_exec(prepare) };
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Self {
+                child,
+                pid,
+                pidfd,
+                own_group: how.own_group,
+                ended: None,
+            }),
+            Err(errno) => {
+                child.kill()?;
+                child.wait()?;
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// The process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The writing end of its standard input, if that is a pipe and was not taken before.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// The reading end of its standard output, if that is a pipe and was not taken before.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// The reading end of its standard error, if that is a pipe and was not taken before.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+
+    /// Readable once the child has ended: for callers that wait for several things at once.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Waits for the child's end: its usage and status, or `None` when the deadline came first.
+    /// Signal handlers do not end the wait. After the end, says the same again.
+    pub fn wait(&mut self, deadline: Deadline) -> Result<Option<ChildUsage>, Errno> {
+        if self.ended.is_some() {
+            return Ok(self.ended);
+        }
+        loop {
+            let now = Timestamp::now();
+            let timeout = deadline.timestamp().map(|at| {
+                let left = at.since(now);
+                rustix::time::Timespec {
+                    tv_sec: left.as_secs() as i64,
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                }
+            });
+            let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            match poll(&mut ended, timeout.as_ref()) {
+                Ok(0) | Err(Errno::INTR) if deadline.has_passed(Timestamp::now()) => {
+                    return Ok(None);
+                }
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        let ended = wait4(self.pid)?;
+        self.ended = Some(ended);
+        Ok(self.ended)
+    }
+
+    /// Sends SIGKILL to the child, and to its whole group if it has one of its own. Nothing happens
+    /// if it has been waited for.
+    pub fn kill(&self) -> Result<(), Errno> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        // Until it is waited for, its number cannot become another's, nor that of its group.
+        if self.own_group && kill_process_group(self.pid, Signal::KILL).is_ok() {
+            return Ok(());
+        }
+        match pidfd_send_signal(&self.pidfd, Signal::KILL) {
+            Err(Errno::SRCH) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        if self.ended.is_none() && self.kill().is_ok() {
+            // A killed child ends; should the wait fail, init takes it.
+            let _ = self.wait(Deadline::NEVER);
+        }
+    }
+}
+
+fn wait4(pid: Pid) -> Result<ChildUsage, Errno> {
+    let mut status = 0;
+    let mut raw = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    loop {
+        // SAFETY: both pointers are to writable memory of their types.
+        let waited =
+            unsafe { libc::wait4(pid.as_raw_nonzero().get(), &mut status, 0, raw.as_mut_ptr()) };
+        if waited >= 0 {
+            break;
+        }
+        let errno = Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO);
+        if errno != Errno::INTR {
+            return Err(errno);
+        }
+    }
+    // SAFETY: a `rusage` is plain numbers, zeroed at least and filled in by the kernel.
+    let raw = unsafe { raw.assume_init() };
+    Ok(ChildUsage {
+        usage: Usage::from_raw(&raw),
+        status: ExitStatus::from_raw(status),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::Stdio;
+
+    use super::*;
+    use crate::ProcessMark;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    /// Not through a shell: that may keep a child of its own, which a kill would leave behind.
+    fn sleep() -> Command {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        command
+    }
+
+    fn spawn(script: &str) -> ChildProcess {
+        ChildProcess::spawn(shell(script), SpawnHow::default()).unwrap()
+    }
+
+    #[test]
+    fn a_child_is_accounted_for() {
+        let mut child = spawn("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 7");
+        let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
+        assert_eq!(ended.status.code(), Some(7));
+        assert!(ended.usage.user > Duration::from_millis(1));
+        assert!(ended.usage.max_rss_bytes > 1 << 16);
+        assert_eq!(child.wait(Deadline::NEVER), Ok(Some(ended)));
+        assert_eq!(child.kill(), Ok(()));
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_a_kill_ends_the_child() {
+        let mut child = ChildProcess::spawn(sleep(), SpawnHow::default()).unwrap();
+        assert_eq!(
+            child.wait(Deadline::after(Duration::from_millis(5))),
+            Ok(None)
+        );
+        child.kill().unwrap();
+        let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_dropped_child_takes_its_group_along() {
+        let mut command = shell("sleep 1000 & echo $!; wait");
+        command.stdout(Stdio::piped());
+        let how = SpawnHow {
+            own_group: true,
+            ..SpawnHow::default()
+        };
+        let mut child = ChildProcess::spawn(command, how).unwrap();
+        let mut stdout = child.take_stdout().unwrap();
+        let mut pid = String::new();
+        let mut byte = [0];
+        while stdout.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+            pid.push(char::from(byte[0]));
+        }
+        let descendant: ProcessMark = format!("{pid}-0").parse().unwrap();
+        assert!(descendant.is_alive());
+        drop(child);
+        // The pipe's end is closed once the descendant is gone.
+        assert_eq!(stdout.read(&mut byte).unwrap(), 0);
+        while descendant.is_alive() {
+            crate::primitives::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_child_dies_with_the_thread_that_spawned_it() {
+        let mut child = crate::primitives::thread::spawn(|| {
+            let how = SpawnHow {
+                die_with_parent: true,
+                ..SpawnHow::default()
+            };
+            ChildProcess::spawn(sleep(), how).unwrap()
+        })
+        .join()
+        .unwrap();
+        let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn what_cannot_start_is_an_error() {
+        let absent = Command::new("/nonexistent/program");
+        let error = ChildProcess::spawn(absent, SpawnHow::default()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn own_usage_grows() {
+        let before = Usage::of_this_process();
+        while Usage::of_this_process().since(before).cpu() < Duration::from_millis(5) {}
+        assert!(Usage::of_this_process().max_rss_bytes > 0);
+    }
+}
