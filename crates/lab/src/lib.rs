@@ -1,1 +1,3 @@
 //! lab
+pub mod random;
+pub mod statistics;
