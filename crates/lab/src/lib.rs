@@ -3,9 +3,14 @@ pub mod catalogue;
 mod error;
 mod plan;
 mod random;
+mod result;
+mod round;
 mod size;
 pub mod statistics;
+mod waits;
 
 pub use error::Error;
 pub use plan::{Cell, Contender, Judged, Plan, Request, Step};
+pub use result::{BenchResult, ComparisonLine, Point, RoundLine, SummaryLine};
+pub use round::{Round, agree};
 pub use size::{format_size, parse_share, parse_size};
