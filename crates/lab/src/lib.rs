@@ -1,5 +1,6 @@
 //! Plan rounds, run them as processes, keep the records, compare, print.
 pub mod catalogue;
+pub mod claims;
 mod date;
 mod error;
 mod interrupt;
@@ -11,6 +12,7 @@ mod result;
 mod round;
 mod size;
 pub mod statistics;
+mod tables;
 mod waits;
 
 pub use error::Error;
@@ -20,3 +22,4 @@ pub use record::{Header, Kept, Record};
 pub use result::{BenchResult, ComparisonLine, Point, RoundLine, SummaryLine};
 pub use round::{Round, agree};
 pub use size::{format_size, parse_share, parse_size};
+pub use tables::{Profile, ProfileLine, Progress, profile_table, tables};

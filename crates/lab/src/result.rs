@@ -85,7 +85,8 @@ pub struct SummaryLine {
 }
 
 /// One verdict. Ratios tell how many times *better* than the base, in the metric's direction: above
-/// 1 is better whether less or more of the metric is. `null` is an infinite ratio: one side was 0.
+/// 1 is better, whether less or more of the metric is. A ratio of `null` is infinite (the worse side was
+/// 0); so are the ends, unless there were too few pairs for any.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparisonLine {
     /// About which metric.
@@ -143,12 +144,15 @@ impl BenchResult {
     }
 }
 
-fn point(plan: &Plan, cell: usize) -> Point {
-    let cell = &plan.cells[cell];
-    Point {
-        threads: cell.threads,
-        cpus: cell.cpus,
-        params: cell.params.clone(),
+impl Point {
+    /// The point at which the plan's cell of this index stands.
+    pub(crate) fn of(plan: &Plan, cell: usize) -> Self {
+        let cell = &plan.cells[cell];
+        Self {
+            threads: cell.threads,
+            cpus: cell.cpus,
+            params: cell.params.clone(),
+        }
     }
 }
 
@@ -156,7 +160,7 @@ fn round_line(plan: &Plan, round: &Round) -> RoundLine {
     RoundLine {
         round: round.round,
         label: round.label.clone(),
-        point: point(plan, round.cell),
+        point: Point::of(plan, round.cell),
         metrics: round.metrics.clone(),
     }
 }
@@ -200,7 +204,7 @@ fn summaries(plan: &Plan, rounds: &[Round]) -> Vec<SummaryLine> {
                 };
                 lines.push(SummaryLine {
                     label: contender.label.clone(),
-                    point: point(plan, cell),
+                    point: Point::of(plan, cell),
                     metric: metric.to_owned(),
                     median: found.median,
                     min: found.min,
@@ -293,7 +297,7 @@ fn comparison_line(
         metric: place.judged.metric.clone(),
         base: base.label.clone(),
         label: place.contender.label.clone(),
-        point: point(plan, place.cell),
+        point: Point::of(plan, place.cell),
         ratio: finite(judgement.ratio),
         low: judgement.interval.and_then(|i| finite(i.low)),
         high: judgement.interval.and_then(|i| finite(i.high)),
