@@ -1,0 +1,385 @@
+//! Claims that can be run: what we publish, the command that shows it, and the target.
+//!
+//! ```toml
+//! [[claim]]
+//! name = "filtered-wakeups-one-bucket"
+//! says = "512 waiters in one bucket: CPU per event against the report's before"
+//! command = "unherd bench pagewait --with before,unherd --threads 512 --buckets 1"
+//! target = "low >= 100"
+//!
+//! [claim.select]              # which comparison; what is left out may be anything
+//! metric = "cpu_us_per_event"
+//! impl = "unherd"
+//!
+//! [claim.last]
+//! ratio = 271.0
+//! low = 262.1
+//! high = 280.4
+//! commit = "2380c5e"
+//! date = "2026-11-21"
+//! ```
+//!
+//! Pure: running the command is the caller's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::result::{BenchResult, ComparisonLine};
+use crate::statistics::Verdict;
+use crate::tables::number;
+
+/// A file of claims.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claims {
+    /// The claims, in the file's order.
+    #[serde(default, rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// One published figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// A word to call it by.
+    pub name: String,
+    /// What it says, for the README.
+    pub says: String,
+    /// The command that shows it, beginning with `unherd bench`.
+    pub command: String,
+    /// What must hold of the comparison, such as `low >= 100` or `verdict != slower`.
+    pub target: Target,
+    /// Which comparison of the result.
+    #[serde(default)]
+    pub select: Selector,
+    /// What the last run found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Found>,
+}
+
+/// Which comparison of a result is meant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Selector {
+    /// About this metric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    /// Of this implementation.
+    #[serde(default, rename = "impl", skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<String>,
+    /// At this thread count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// At this CPU count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<usize>,
+    /// With these options.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: BTreeMap<String, String>,
+}
+
+/// What a run found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    /// The estimate; infinite if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// The interval's lower end; infinite if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// The interval's upper end; infinite if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    /// At which commit.
+    pub commit: String,
+    /// When.
+    pub date: String,
+}
+
+/// What must hold of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Target {
+    /// A bound on one of its numbers.
+    Bound {
+        /// Which number.
+        of: Figure,
+        /// Whether it must be at least `value`, else at most.
+        at_least: bool,
+        /// The bound.
+        value: f64,
+    },
+    /// Its verdict is this one, or is not.
+    Verdict {
+        /// Whether it must be.
+        is: bool,
+        /// The verdict.
+        verdict: Verdict,
+    },
+}
+
+/// A number of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// The estimate.
+    Ratio,
+    /// The interval's lower end.
+    Low,
+    /// The interval's upper end.
+    High,
+}
+
+impl Figure {
+    const ALL: [(Self, &'static str); 3] = [
+        (Self::Ratio, "ratio"),
+        (Self::Low, "low"),
+        (Self::High, "high"),
+    ];
+}
+
+const VERDICTS: [Verdict; 5] = [
+    Verdict::Faster,
+    Verdict::Slower,
+    Verdict::Same,
+    Verdict::CannotTell,
+    Verdict::NotExercised,
+];
+
+impl TryFrom<String> for Target {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no target; write 'low >= 100', 'high <= 1.02', 'verdict != slower'"
+            )
+        };
+        let (subject, rest) = text.trim().split_once(' ').ok_or_else(wrong)?;
+        let (sign, object) = rest.trim().split_once(' ').ok_or_else(wrong)?;
+        let object = object.trim();
+        if subject == "verdict" {
+            let is = match sign {
+                "=" | "==" => true,
+                "!=" => false,
+                _ => return Err(wrong()),
+            };
+            let verdict = VERDICTS
+                .into_iter()
+                .find(|v| v.word() == object)
+                .ok_or_else(wrong)?;
+            return Ok(Self::Verdict { is, verdict });
+        }
+        let at_least = match sign {
+            ">=" => true,
+            "<=" => false,
+            _ => return Err(wrong()),
+        };
+        let of = Figure::ALL
+            .into_iter()
+            .find(|(_, word)| *word == subject)
+            .ok_or_else(wrong)?
+            .0;
+        Ok(Self::Bound {
+            of,
+            at_least,
+            value: object.parse().map_err(|_| wrong())?,
+        })
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::Bound {
+                of,
+                at_least,
+                value,
+            } => {
+                let word = Figure::ALL.iter().find(|(figure, _)| *figure == of);
+                let sign = if at_least { ">=" } else { "<=" };
+                format!("{} {sign} {value}", word.map_or("ratio", |(_, word)| word))
+            }
+            Target::Verdict { is, verdict } => {
+                format!("verdict {} {}", if is { "=" } else { "!=" }, verdict.word())
+            }
+        }
+    }
+}
+
+impl Target {
+    /// Whether `line` meets it. Verdicts that rest on nothing meet no bound.
+    pub fn is_met(&self, line: &ComparisonLine) -> bool {
+        match self {
+            Self::Bound { .. } if line.verdict == Verdict::NotExercised => false,
+            Self::Bound {
+                of,
+                at_least,
+                value,
+            } => {
+                let figure = match of {
+                    Figure::Ratio => line.ratio,
+                    Figure::Low => line.low,
+                    Figure::High => line.high,
+                };
+                let figure = figure.unwrap_or(f64::INFINITY);
+                if *at_least {
+                    figure >= *value
+                } else {
+                    figure <= *value
+                }
+            }
+            Self::Verdict { is, verdict } => (line.verdict == *verdict) == *is,
+        }
+    }
+}
+
+/// How a claim fared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Whether every comparison that was meant meets the target.
+    pub is_met: bool,
+    /// Whether it is surely worse than what the last run found: the intervals do not meet.
+    pub is_regression: bool,
+    /// The comparison that is furthest from the target, or is it by least.
+    pub found: ComparisonLine,
+}
+
+impl Claims {
+    /// Reads a file of claims.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let claims: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (index, claim) in claims.claims.iter().enumerate() {
+            if claims.claims[..index]
+                .iter()
+                .any(|earlier| earlier.name == claim.name)
+            {
+                return Err(format!("two claims are called '{}'", claim.name));
+            }
+            claim.arguments()?;
+        }
+        Ok(claims)
+    }
+
+    /// The file again. Comments are not kept.
+    ///
+    /// # Errors
+    ///
+    /// Where a value has no form in TOML.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string_pretty(self).map_err(|error| error.to_string())
+    }
+
+    /// The README's table: what is claimed, the last figure with its interval, and the command.
+    pub fn markdown_table(&self) -> String {
+        let mut text =
+            "| claim | target | last | at | command |\n|---|---|---|---|---|\n".to_owned();
+        let figure = |value: Option<f64>| number(value.unwrap_or(f64::INFINITY));
+        for claim in &self.claims {
+            let target: String = claim.target.clone().into();
+            let (last, at) = match &claim.last {
+                None => ("not yet run".to_owned(), String::new()),
+                Some(found) => (
+                    format!(
+                        "{} ({} to {})",
+                        figure(found.ratio),
+                        figure(found.low),
+                        figure(found.high)
+                    ),
+                    format!("{}, {}", found.commit, found.date),
+                ),
+            };
+            let says = claim.says.replace('|', "\\|");
+            let _ = writeln!(
+                text,
+                "| {says} | {target} | {last} | {at} | `{}` |",
+                claim.command
+            );
+        }
+        text
+    }
+}
+
+impl Claim {
+    /// The command's arguments, after `unherd`.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not a bench of ours, or needs a shell.
+    pub fn arguments(&self) -> Result<Vec<String>, String> {
+        let mut words = self.command.split_whitespace().map(str::to_owned);
+        let name = &self.name;
+        if words.next().as_deref() != Some("unherd") || words.next().as_deref() != Some("bench") {
+            return Err(format!(
+                "claim '{name}': its command does not begin with 'unherd bench'"
+            ));
+        }
+        if self
+            .command
+            .contains(['\'', '"', '$', '`', '|', '>', '<', ';', '&', '\\'])
+        {
+            return Err(format!(
+                "claim '{name}': its command is run without a shell"
+            ));
+        }
+        Ok(std::iter::once("bench".to_owned()).chain(words).collect())
+    }
+
+    /// Judges a fresh result.
+    ///
+    /// # Errors
+    ///
+    /// Where the result has no such comparison.
+    pub fn judge(&self, result: &BenchResult) -> Result<Outcome, String> {
+        let meant: Vec<&ComparisonLine> = result
+            .comparisons
+            .iter()
+            .filter(|line| self.select.matches(line))
+            .collect();
+        let low = |line: &ComparisonLine| line.low.unwrap_or(f64::INFINITY);
+        let unmet = meant.iter().filter(|line| !self.target.is_met(line));
+        let found = unmet
+            .min_by(|a, b| low(a).total_cmp(&low(b)))
+            .or_else(|| meant.iter().min_by(|a, b| low(a).total_cmp(&low(b))))
+            .ok_or_else(|| format!("claim '{}': the result has no such comparison", self.name))?;
+        let high = found.high.unwrap_or(f64::INFINITY);
+        let last_low = self
+            .last
+            .as_ref()
+            .map(|last| last.low.unwrap_or(f64::INFINITY));
+        Ok(Outcome {
+            is_met: meant.iter().all(|line| self.target.is_met(line)),
+            is_regression: last_low.is_some_and(|last| high < last),
+            found: (*found).clone(),
+        })
+    }
+}
+
+impl Selector {
+    fn matches(&self, line: &ComparisonLine) -> bool {
+        self.metric
+            .as_ref()
+            .is_none_or(|metric| *metric == line.metric)
+            && self
+                .implementation
+                .as_ref()
+                .is_none_or(|label| *label == line.label)
+            && self
+                .threads
+                .is_none_or(|threads| threads == line.point.threads)
+            && self.cpus.is_none_or(|cpus| Some(cpus) == line.point.cpus)
+            && self
+                .params
+                .iter()
+                .all(|(name, value)| line.point.params.get(name) == Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests;

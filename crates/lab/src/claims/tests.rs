@@ -1,0 +1,127 @@
+use super::*;
+use crate::result::Point;
+
+const FILE: &str = r#"
+[[claim]]
+name = "one-bucket"
+says = "512 waiters in one bucket"
+command = "unherd bench pagewait --with before,unherd --buckets 1"
+target = "low >= 100"
+
+[claim.select]
+metric = "cpu_us_per_event"
+impl = "unherd"
+
+[claim.last]
+ratio = 271.0
+low = 262.0
+high = 280.0
+commit = "2380c5e"
+date = "2026-11-21"
+
+[[claim]]
+name = "rival"
+says = "not slower"
+command = "unherd bench pagewait --with parking_lot_core,unherd"
+target = "verdict != slower"
+"#;
+
+fn line(low: f64, high: f64, verdict: Verdict) -> ComparisonLine {
+    ComparisonLine {
+        metric: "cpu_us_per_event".to_owned(),
+        base: "before".to_owned(),
+        label: "unherd".to_owned(),
+        point: Point {
+            threads: 512,
+            cpus: None,
+            params: BTreeMap::new(),
+        },
+        ratio: Some(low.midpoint(high)),
+        low: Some(low),
+        high: Some(high),
+        level: 0.95,
+        pairs: 6,
+        p_value: 0.03,
+        verdict,
+        smallest_effect: None,
+    }
+}
+
+fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
+    BenchResult {
+        schema: crate::result::RESULT_SCHEMA.to_owned(),
+        machine: serde_json::Value::Null,
+        workload: "pagewait".to_owned(),
+        params: serde_json::Map::new(),
+        seed: 1,
+        delta: 0.02,
+        marks: Vec::new(),
+        rounds: Vec::new(),
+        summary: Vec::new(),
+        comparisons,
+    }
+}
+
+#[test]
+fn a_file_is_read_and_written_again() {
+    let claims = Claims::parse(FILE).unwrap();
+    assert_eq!(claims.claims.len(), 2);
+    assert_eq!(Claims::parse(&claims.to_toml().unwrap()).unwrap(), claims);
+    let arguments = claims.claims[0].arguments().unwrap();
+    assert_eq!(arguments[..2], ["bench", "pagewait"]);
+    let table = claims.markdown_table();
+    assert!(
+        table.contains("| low >= 100 | 271 (262 to 280) | 2380c5e, 2026-11-21 |"),
+        "{table}"
+    );
+    assert!(
+        table.contains("| verdict != slower | not yet run |"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_target_is_met_by_the_lower_end_of_the_interval() {
+    let claim = &Claims::parse(FILE).unwrap().claims[0];
+    let outcome = |low, high| {
+        claim
+            .judge(&result(vec![line(low, high, Verdict::Faster)]))
+            .unwrap()
+    };
+    assert!(outcome(100.0, 300.0).is_met);
+    assert!(!outcome(99.0, 500.0).is_met);
+    assert!(!outcome(250.0, 270.0).is_regression, "the intervals meet");
+    assert!(outcome(150.0, 260.0).is_regression);
+    let mut infinite = line(1.0, 1.0, Verdict::Faster);
+    (infinite.low, infinite.high) = (None, None);
+    assert!(claim.judge(&result(vec![infinite])).unwrap().is_met);
+    let unused = line(500.0, 600.0, Verdict::NotExercised);
+    assert!(!claim.judge(&result(vec![unused])).unwrap().is_met);
+}
+
+#[test]
+fn every_comparison_that_is_meant_must_meet_it() {
+    let claims = Claims::parse(FILE).unwrap();
+    let two = vec![
+        line(200.0, 210.0, Verdict::Faster),
+        line(0.5, 0.6, Verdict::Slower),
+    ];
+    let outcome = claims.claims[1].judge(&result(two)).unwrap();
+    assert!(!outcome.is_met);
+    assert_eq!(outcome.found.verdict, Verdict::Slower);
+    let mut other = line(200.0, 210.0, Verdict::Faster);
+    other.metric = "events_per_s".to_owned();
+    assert!(claims.claims[0].judge(&result(vec![other])).is_err());
+}
+
+#[test]
+fn what_is_no_claim_is_said_so() {
+    let wrong = |from: &str, to: &str| Claims::parse(&FILE.replace(from, to)).unwrap_err();
+    assert!(wrong("low >= 100", "low > 100").contains("is no target"));
+    assert!(wrong("low >= 100", "much").contains("is no target"));
+    assert!(wrong("!= slower", "!= slow").contains("is no target"));
+    assert!(wrong("\"rival\"", "\"one-bucket\"").contains("two claims"));
+    assert!(wrong("unherd bench pagewait --with before", "rm -rf x").contains("unherd bench"));
+    assert!(wrong("--buckets 1", "--buckets $B").contains("without a shell"));
+    assert!(wrong("impl =", "implementation =").contains("unknown field"));
+}

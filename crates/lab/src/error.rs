@@ -1,0 +1,253 @@
+//! What can go wrong, as one line each: what it is, and what to do about it.
+
+use std::path::{Path, PathBuf};
+
+/// Why a bench could not be run, or what it found broken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name that nothing has.
+    #[error("no {kind} is called '{name}'; {advice}")]
+    UnknownName {
+        /// What was to be named: workload, implementation, metric, option.
+        kind: &'static str,
+        /// The name that was given.
+        name: String,
+        /// The nearest name there is, or all of them.
+        advice: String,
+    },
+    /// The command line asks for what cannot be.
+    #[error("{what}; {advice}")]
+    Usage {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Fewer rounds than the statistics can say anything about.
+    #[error(
+        "{rounds} rounds cannot tell {cells} comparisons apart; give --rounds {needed} or more, or \
+         leave it out"
+    )]
+    TooFewRounds {
+        /// What was asked for.
+        rounds: usize,
+        /// How many comparisons are judged together.
+        cells: usize,
+        /// How many rounds that takes.
+        needed: usize,
+    },
+    /// The machine does not allow it.
+    #[error("{what}: {source}; {advice}")]
+    Machine {
+        /// What was tried.
+        what: String,
+        /// What to do.
+        advice: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// A runner said that the command line or the machine does not allow the round.
+    #[error("{line}")]
+    Refused {
+        /// The runner's own line.
+        line: String,
+    },
+    /// A runner's catalogue cannot be used.
+    #[error("{} load --describe: {what}; build it again, or leave it out", runner.display())]
+    Catalogue {
+        /// The executable.
+        runner: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A round crashed, hung or printed nonsense.
+    #[error("round {round} of {label}: {what}; its output is above, the finished rounds are in {}", records.display())]
+    Round {
+        /// Which round.
+        round: usize,
+        /// Whose.
+        label: String,
+        /// What happened.
+        what: String,
+        /// What it wrote to standard error.
+        stderr: String,
+        /// Where the finished rounds are.
+        records: PathBuf,
+    },
+    /// The implementations did different work.
+    #[error("round {round}: {what}; their figures cannot be compared, the records are in {}", records.display())]
+    Disagreement {
+        /// Which round.
+        round: usize,
+        /// Who disagrees, and on what.
+        what: String,
+        /// Where the finished rounds are.
+        records: PathBuf,
+    },
+    /// A record could not be written or read.
+    #[error("{}: {what}: {source}; {advice}", path.display())]
+    Record {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What to do.
+        advice: &'static str,
+        /// What the kernel said.
+        source: std::io::Error,
+        /// Whether anything had been measured by then.
+        begun: bool,
+    },
+    /// A kept record or a file of claims does not hold what it should.
+    #[error("{}: {what}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Somebody asked for an end.
+    #[error("interrupted after {finished} of {rounds} rounds; the finished ones are in {}", records.display())]
+    Interrupted {
+        /// How many rounds were finished.
+        finished: usize,
+        /// How many were planned.
+        rounds: usize,
+        /// Where they are.
+        records: PathBuf,
+    },
+    /// Figures that have no ratio.
+    #[error("{metric} of {label}: {source}; choose another by --metric")]
+    NoRatio {
+        /// The metric.
+        metric: String,
+        /// The implementation.
+        label: String,
+        /// The pair.
+        source: crate::statistics::NoRatio,
+    },
+}
+
+impl Error {
+    /// 2 where the command line or the machine does not allow what was asked, 1 where what was
+    /// measured failed.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::UnknownName { .. }
+            | Self::Usage { .. }
+            | Self::TooFewRounds { .. }
+            | Self::Machine { .. }
+            | Self::Refused { .. }
+            | Self::Catalogue { .. }
+            | Self::Malformed { .. }
+            | Self::Record { begun: false, .. } => 2,
+            Self::Round { .. }
+            | Self::Disagreement { .. }
+            | Self::Record { begun: true, .. }
+            | Self::Interrupted { .. }
+            | Self::NoRatio { .. } => 1,
+        }
+    }
+
+    /// What the measured process wrote to standard error before it failed, if this is about one.
+    pub fn child_output(&self) -> Option<&str> {
+        match self {
+            Self::Round { stderr, .. } if !stderr.is_empty() => Some(stderr),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::Usage {
+            what: what.into(),
+            advice: advice.into(),
+        }
+    }
+
+    pub(crate) fn machine(
+        what: impl Into<String>,
+        advice: impl Into<String>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
+        Self::Machine {
+            what: what.into(),
+            advice: advice.into(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn malformed(path: &Path, what: impl Into<String>) -> Self {
+        Self::Malformed {
+            path: path.to_owned(),
+            what: what.into(),
+        }
+    }
+
+    /// An unknown name, with the nearest of `known` or, where none is near, all of them.
+    pub(crate) fn unknown<'a>(
+        kind: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        let advice = match nearest(name, &known) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None if known.is_empty() => "there is none".to_owned(),
+            None => format!("there are: {}", known.join(", ")),
+        };
+        Self::UnknownName {
+            kind,
+            name: name.to_owned(),
+            advice,
+        }
+    }
+}
+
+/// The one of `known` that `name` most likely was meant to be, if any is near enough to guess.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    const NEAR: f64 = 0.75;
+    known
+        .iter()
+        .map(|&candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|&(likeness, _)| likeness >= NEAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_gets_the_nearest_name_and_a_wild_guess_gets_the_list() {
+        let known = ["pagewait", "tiotest"];
+        let slip = Error::unknown("workload", "tiotset", known).to_string();
+        assert_eq!(
+            slip,
+            "no workload is called 'tiotset'; did you mean 'tiotest'?"
+        );
+        let wild = Error::unknown("workload", "xyz", known).to_string();
+        assert_eq!(
+            wild,
+            "no workload is called 'xyz'; there are: pagewait, tiotest"
+        );
+    }
+
+    #[test]
+    fn only_what_was_measured_fails_with_1() {
+        let few = Error::TooFewRounds {
+            rounds: 2,
+            cells: 1,
+            needed: 6,
+        };
+        assert_eq!(few.exit_code(), 2);
+        let records = PathBuf::from("out/x");
+        let interrupted = Error::Interrupted {
+            finished: 1,
+            rounds: 6,
+            records,
+        };
+        assert_eq!(interrupted.exit_code(), 1);
+    }
+}

@@ -1,0 +1,267 @@
+//! One child process from start to end: its outputs, its status, and what it used.
+//!
+//! The child has a process group of its own (a terminal's Ctrl-C reaches the lab alone, which then
+//! stops it), is killed by the kernel when the lab dies in whatever way, and is waited for by wait4,
+//! whose account of CPU, context switches and memory is the kernel's own.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::{ChildProcess, ChildUsage, Deadline, SpawnHow, Timestamp, Usage};
+
+use crate::interrupt::{Interrupt, Waited};
+
+/// The result is the last line; of what comes before, this much is kept.
+const STDOUT_KEPT_BYTES: usize = 4 << 20;
+/// Of what a child says before it fails, the end matters.
+const STDERR_KEPT_BYTES: usize = 64 << 10;
+/// How long a killed child's outputs are read on: its descendants may have left its group.
+const AFTER_KILL: Duration = Duration::from_secs(1);
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) args: Vec<OsString>,
+    /// The first so many CPUs, or all.
+    pub(crate) cpus: Option<usize>,
+    /// The `cgroup.procs` to enter.
+    pub(crate) cgroup: Option<BorrowedFd<'a>>,
+    pub(crate) timeout: Duration,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) ending: Ending,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) usage: Usage,
+    pub(crate) elapsed: Duration,
+}
+
+/// Why it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By itself.
+    Exited(ExitStatus),
+    /// The lab killed it: it took too long.
+    TimedOut,
+    /// The lab killed it: somebody asked for an end.
+    Interrupted,
+}
+
+impl Launch<'_> {
+    /// Runs the child to its end. Blocks until then, the timeout or the interrupt; no child of this
+    /// call is left when it returns.
+    ///
+    /// # Errors
+    ///
+    /// Where the child cannot be started or waited for.
+    pub(crate) fn run(self, interrupt: &Interrupt) -> io::Result<Finished> {
+        let mut command = self.command();
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let how = SpawnHow {
+            die_with_parent: true,
+            own_group: true,
+            cgroup: self.cgroup,
+        };
+        let started = Timestamp::now();
+        let deadline = Deadline::at(started.after(self.timeout));
+        let mut child = ChildProcess::spawn(command, how)?;
+        interrupt.expect_outputs(2);
+        let stdout = child
+            .take_stdout()
+            .map(|out| keep(out, STDOUT_KEPT_BYTES, interrupt));
+        let stderr = child
+            .take_stderr()
+            .map(|out| keep(out, STDERR_KEPT_BYTES, interrupt));
+        let (ended, killed) = wait(&mut child, deadline, interrupt)?;
+        let elapsed = Timestamp::now().since(started);
+        if killed.is_some() {
+            interrupt.wait_for_outputs(Deadline::after(AFTER_KILL));
+        }
+        let text = |kept: Option<Kept>| kept.map_or_else(String::new, |kept| kept.lock().text());
+        Ok(Finished {
+            ending: killed.unwrap_or(Ending::Exited(ended.status)),
+            stdout: text(stdout),
+            stderr: text(stderr),
+            usage: ended.usage,
+            elapsed,
+        })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = match self.cpus {
+            None => Command::new(self.program),
+            Some(cpus) => {
+                let mut command = Command::new("taskset");
+                command
+                    .arg("--cpu-list")
+                    .arg(format!("0-{}", cpus - 1))
+                    .arg(self.program);
+                command
+            }
+        };
+        command.args(&self.args);
+        command
+    }
+}
+
+/// Waits for the outputs to close, which is how a child ends without being asked again and again;
+/// then for the child itself, which may have closed them and gone on.
+fn wait(
+    child: &mut ChildProcess,
+    deadline: Deadline,
+    interrupt: &Interrupt,
+) -> io::Result<(ChildUsage, Option<Ending>)> {
+    const LOOK_AGAIN: Duration = Duration::from_millis(200);
+    let mut waited = interrupt.wait_for_outputs(deadline);
+    while waited == Waited::Closed {
+        let look_again = Deadline::after(LOOK_AGAIN);
+        if let Some(ended) = child.wait(look_again)? {
+            return Ok((ended, None));
+        }
+        waited = interrupt.wait_for_outputs(deadline);
+        if waited == Waited::Closed && deadline.has_passed(Timestamp::now()) {
+            waited = Waited::TimedOut;
+        }
+    }
+    child.kill()?;
+    let ended = child
+        .wait(Deadline::NEVER)?
+        .ok_or(io::ErrorKind::TimedOut)?;
+    let ending = match waited {
+        Waited::Interrupted => Ending::Interrupted,
+        Waited::TimedOut | Waited::Closed => Ending::TimedOut,
+    };
+    Ok((ended, Some(ending)))
+}
+
+type Kept = Arc<Mutex<Tail>>;
+
+/// Reads an output to its end on a thread of its own, and keeps the last of it.
+fn keep(mut output: impl Read + Send + 'static, limit: usize, interrupt: &Interrupt) -> Kept {
+    let kept: Kept = Arc::new(Mutex::new(Tail {
+        bytes: Vec::new(),
+        limit,
+    }));
+    let (into, interrupt) = (Arc::clone(&kept), interrupt.clone());
+    thread::spawn(move || {
+        let mut chunk = [0; 8192];
+        loop {
+            match output.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(count) => into.lock().push(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        interrupt.output_closed();
+    });
+    kept
+}
+
+/// The last bytes of a stream.
+#[derive(Debug)]
+struct Tail {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl Tail {
+    fn push(&mut self, chunk: &[u8]) {
+        self.bytes.extend_from_slice(chunk);
+        // Dropped in halves, so that each byte is moved at most once.
+        if self.bytes.len() > 2 * self.limit {
+            self.bytes.drain(..self.bytes.len() - self.limit);
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, timeout: Duration) -> Finished {
+        let launch = Launch {
+            program: Path::new("sh"),
+            args: vec!["-c".into(), script.into()],
+            cpus: None,
+            cgroup: None,
+            timeout,
+        };
+        launch.run(&Interrupt::new()).unwrap()
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn outputs_status_and_usage_come_back() {
+        let finished = shell("echo out; echo err >&2; exit 3", LONG);
+        assert_eq!((&*finished.stdout, &*finished.stderr), ("out\n", "err\n"));
+        let Ending::Exited(status) = finished.ending else {
+            panic!("{finished:?}")
+        };
+        assert_eq!(status.code(), Some(3));
+        assert!(finished.usage.max_rss_bytes > 0);
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_killed_with_its_descendants() {
+        let finished = shell(
+            "echo begun; sleep 1000 & sleep 1000",
+            Duration::from_millis(100),
+        );
+        assert_eq!(finished.ending, Ending::TimedOut);
+        assert_eq!(finished.stdout, "begun\n");
+    }
+
+    #[test]
+    fn a_child_that_closes_its_outputs_and_goes_on_is_still_waited_for() {
+        let finished = shell("exec >&- 2>&-; sleep 0.3; exit 4", LONG);
+        assert!(matches!(finished.ending, Ending::Exited(status) if status.code() == Some(4)));
+        let hanging = shell("exec >&- 2>&-; sleep 1000", Duration::from_millis(100));
+        assert_eq!(hanging.ending, Ending::TimedOut);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_and_the_child() {
+        let interrupt = Interrupt::new();
+        let raiser = interrupt.clone();
+        let launch = Launch {
+            program: Path::new("sleep"),
+            args: vec!["1000".into()],
+            cpus: None,
+            cgroup: None,
+            timeout: LONG,
+        };
+        let raising = thread::spawn(move || raiser.raise());
+        assert_eq!(launch.run(&interrupt).unwrap().ending, Ending::Interrupted);
+        raising.join().unwrap();
+    }
+
+    #[test]
+    fn only_the_end_of_a_flood_is_kept() {
+        let mut tail = Tail {
+            bytes: Vec::new(),
+            limit: 4,
+        };
+        for chunk in ["abc", "def", "ghi"] {
+            tail.push(chunk.as_bytes());
+        }
+        assert_eq!(tail.text(), "fghi");
+    }
+}

@@ -1,0 +1,332 @@
+//! What is kept of a bench: a directory that tells everything, also of one that was cut short.
+//!
+//! | file | holds | written |
+//! |---|---|---|
+//! | `plan.json` | the plan, the command line, the machine, the marks | before the first round |
+//! | `rounds/001.jsonl` | the rounds of each contender and cell, a line each | each line as it finishes |
+//! | `result.json` | schema `unherd.bench/1` | at the end |
+//! | `tables.txt` | the same as tables | at the end |
+//! | `stderr.txt` | what a failed runner wrote | when one fails |
+//!
+//! A line is one write; a reader leaves out a last line that has no end.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::date;
+use crate::error::Error;
+use crate::plan::{PLAN_SCHEMA, Plan};
+use crate::result::BenchResult;
+use crate::round::Round;
+
+const PLAN: &str = "plan.json";
+const RESULT: &str = "result.json";
+const TABLES: &str = "tables.txt";
+const STDERR: &str = "stderr.txt";
+const ROUNDS: &str = "rounds";
+
+/// What stands in `plan.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// The plan.
+    #[serde(flatten)]
+    pub plan: Plan,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The machine.
+    pub machine: Value,
+    /// What a reader must know before believing the figures.
+    pub marks: Vec<String>,
+}
+
+/// A record being written.
+#[derive(Debug)]
+pub struct Record {
+    directory: PathBuf,
+    current: Option<(usize, File)>,
+}
+
+impl Record {
+    /// Makes the directory (`out/NAME-DATE` unless told) and writes the plan.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`] where that cannot be written; [`Error::Usage`] where a record is already.
+    pub fn create(out: Option<&Path>, header: &Header) -> Result<Self, Error> {
+        let directory = match out {
+            Some(path) => path.to_owned(),
+            None => free_name(&header.plan.workload),
+        };
+        if directory.join(PLAN).exists() {
+            return Err(Error::usage(
+                format!("{} already holds a record", directory.display()),
+                "give another directory by --out",
+            ));
+        }
+        let rounds = directory.join(ROUNDS);
+        fs::create_dir_all(&rounds).map_err(|source| {
+            failed(&rounds, "cannot make the record's directory", source, false)
+        })?;
+        let record = Self {
+            directory,
+            current: None,
+        };
+        record.write(PLAN, &pretty(header), false)?;
+        Ok(record)
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Appends a finished round.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`], for instance when the disk is full.
+    pub fn append(&mut self, round: &Round) -> Result<(), Error> {
+        let path = self
+            .directory
+            .join(ROUNDS)
+            .join(format!("{:03}.jsonl", round.round));
+        let failed = |source| failed(&path, "cannot append a finished round", source, true);
+        let mut file = match self.current.take() {
+            Some((number, file)) if number == round.round => file,
+            _ => File::options()
+                .create(true)
+                .append(true)
+                .open(&path)
+                .map_err(failed)?,
+        };
+        let mut line = compact(round);
+        line.push('\n');
+        file.write_all(line.as_bytes()).map_err(failed)?;
+        self.current = Some((round.round, file));
+        Ok(())
+    }
+
+    /// Writes the result and its tables.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`], for instance when the disk is full.
+    pub fn finish(&self, result: &BenchResult, tables: &str) -> Result<(), Error> {
+        self.write(RESULT, &pretty(result), true)?;
+        self.write(TABLES, tables, true)
+    }
+
+    /// Keeps what a failed runner wrote. It is about to be shown anyway, so a second failure here is
+    /// not reported over the first.
+    pub fn keep_stderr(&self, text: &str) {
+        let _ = fs::write(self.directory.join(STDERR), text);
+    }
+
+    fn write(&self, name: &str, text: &str, begun: bool) -> Result<(), Error> {
+        let path = self.directory.join(name);
+        fs::write(&path, text).map_err(|source| failed(&path, "cannot write", source, begun))
+    }
+}
+
+/// A record that was kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The plan and where it ran.
+    pub header: Header,
+    /// The rounds that finished.
+    pub rounds: Vec<Round>,
+}
+
+impl Kept {
+    /// Reads a record, finished or cut short.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`] where it cannot be read, [`Error::Malformed`] where it is no record.
+    pub fn load(directory: &Path) -> Result<Self, Error> {
+        let path = directory.join(PLAN);
+        let header: Header = serde_json::from_str(&read(&path)?)
+            .map_err(|error| Error::malformed(&path, format!("no plan of a record: {error}")))?;
+        if header.plan.schema != PLAN_SCHEMA {
+            let what = format!(
+                "its schema is '{}', not '{PLAN_SCHEMA}'",
+                header.plan.schema
+            );
+            return Err(Error::malformed(&path, what));
+        }
+        let mut rounds = Vec::new();
+        for number in 1..=header.plan.rounds {
+            let path = directory.join(ROUNDS).join(format!("{number:03}.jsonl"));
+            if path.exists() {
+                read_rounds(&path, &mut rounds)?;
+            }
+        }
+        Ok(Self { header, rounds })
+    }
+
+    /// Judges the rounds that there are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BenchResult::new`].
+    pub fn result(&self) -> Result<BenchResult, Error> {
+        let Header {
+            plan,
+            machine,
+            marks,
+            ..
+        } = &self.header;
+        BenchResult::new(plan, &self.rounds, machine.clone(), marks.clone())
+    }
+}
+
+fn read_rounds(path: &Path, rounds: &mut Vec<Round>) -> Result<(), Error> {
+    let text = read(path)?;
+    // What stands after the last line's end was being written when the lab ended.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    for (index, line) in whole.lines().enumerate() {
+        let round = serde_json::from_str(line)
+            .map_err(|error| Error::malformed(path, format!("line {}: {error}", index + 1)))?;
+        rounds.push(round);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| Error::Record {
+        path: path.to_owned(),
+        what: "cannot read the record",
+        advice: "name the directory that --out named",
+        source,
+        begun: false,
+    })
+}
+
+fn failed(path: &Path, what: &'static str, source: io::Error, begun: bool) -> Error {
+    let advice = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or give --out",
+        _ => "give a directory that can be written by --out",
+    };
+    Error::Record {
+        path: path.to_owned(),
+        what,
+        advice,
+        source,
+        begun,
+    }
+}
+
+fn free_name(workload: &str) -> PathBuf {
+    let name = format!("out/{workload}-{}", date::stamp_now());
+    let path = PathBuf::from(&name);
+    if !path.exists() {
+        return path;
+    }
+    // Two in one second: the process number tells them apart.
+    PathBuf::from(format!("{name}-{}", std::process::id()))
+}
+
+fn pretty(value: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(value)
+        .expect("strings, numbers and maps with string keys always become JSON");
+    text.push('\n');
+    text
+}
+
+fn compact(value: &impl Serialize) -> String {
+    serde_json::to_string(value)
+        .expect("strings, numbers and maps with string keys always become JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::tests::registry;
+    use crate::plan::Request;
+    use crate::round::tests::round;
+
+    fn header() -> Header {
+        let request = Request {
+            seed: u64::MAX,
+            delta: 0.02,
+            ..Request::default()
+        };
+        let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        Header {
+            plan,
+            command: vec!["unherd".to_owned()],
+            machine: Value::Null,
+            marks: vec![],
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_can_be_read() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("deep/record");
+        let mut record = Record::create(Some(&out), &header()).unwrap();
+        let rounds = [
+            round(1, "before", 2.0),
+            round(1, "unherd", 1.0),
+            round(2, "before", 2.0),
+        ];
+        for round in &rounds {
+            record.append(round).unwrap();
+        }
+        let torn = out.join("rounds/002.jsonl");
+        let mut file = File::options().append(true).open(torn).unwrap();
+        file.write_all(b"{\"round\": 2, \"ce").unwrap();
+        let kept = Kept::load(&out).unwrap();
+        assert_eq!(kept.header, header());
+        assert_eq!(kept.rounds, rounds);
+        assert_eq!(kept.result().unwrap().comparisons[0].pairs, 1);
+    }
+
+    #[test]
+    fn a_record_is_never_written_over() {
+        let place = tempfile::tempdir().unwrap();
+        Record::create(Some(place.path()), &header()).unwrap();
+        let error = Record::create(Some(place.path()), &header()).unwrap_err();
+        assert!(
+            error.to_string().contains("already holds a record"),
+            "{error}"
+        );
+        assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn what_is_no_record_is_said_so() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            Kept::load(place.path()),
+            Err(Error::Record { .. })
+        ));
+        fs::write(place.path().join(PLAN), "{}").unwrap();
+        assert!(matches!(
+            Kept::load(place.path()),
+            Err(Error::Malformed { .. })
+        ));
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = Record::create(Some(&file.join("under")), &header()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_is_a_failure_of_the_run() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let mut record = Record::create(Some(place.path()), &header()).unwrap();
+        record.current = Some((1, full));
+        let error = record.append(&round(1, "before", 2.0)).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert!(
+            error.to_string().ends_with("make room, or give --out"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! What a bench found: the contract `unherd.bench/1`, made from a plan and its finished rounds. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+use crate::plan::{Contender, Judged, Plan};
+use crate::round::Round;
+use crate::statistics::{Comparison, Judgement, Verdict, judge, log_ratios, summary};
+use crate::waits;
+
+/// The schema of a result.
+pub const RESULT_SCHEMA: &str = "unherd.bench/1";
+
+/// What a bench found. Fields are only ever added within a schema version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchResult {
+    /// [`RESULT_SCHEMA`].
+    pub schema: String,
+    /// The machine.
+    pub machine: Value,
+    /// The workload.
+    pub workload: String,
+    /// The options that were the same in every round.
+    pub params: Map<String, Value>,
+    /// Where all randomness started.
+    pub seed: u64,
+    /// Changes within this share are called the same.
+    pub delta: f64,
+    /// What a reader must know before believing the figures.
+    pub marks: Vec<String>,
+    /// Every round.
+    pub rounds: Vec<RoundLine>,
+    /// Every metric of every implementation in every cell.
+    pub summary: Vec<SummaryLine>,
+    /// Every verdict.
+    pub comparisons: Vec<ComparisonLine>,
+}
+
+/// One round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoundLine {
+    /// Which, from 1.
+    pub round: usize,
+    /// Whose.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// The point of the sweep.
+    #[serde(flatten)]
+    pub point: Point,
+    /// What was measured.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// A point of the sweep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Threads.
+    pub threads: usize,
+    /// CPUs that the process could use; all if `null`.
+    pub cpus: Option<usize>,
+    /// The options that were given on the command line.
+    pub params: BTreeMap<String, String>,
+}
+
+/// One metric over all rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SummaryLine {
+    /// Whose.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// The point of the sweep.
+    #[serde(flatten)]
+    pub point: Point,
+    /// Which.
+    pub metric: String,
+    /// The middle.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// One verdict. Ratios tell how many times *better* than the base, in the metric's direction: above
+/// 1 is better, whether less or more of the metric is. A ratio of `null` is infinite (the worse side was
+/// 0); so are the ends, unless there were too few pairs for any.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonLine {
+    /// About which metric.
+    pub metric: String,
+    /// Compared with whom.
+    pub base: String,
+    /// Who.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// The point of the sweep.
+    #[serde(flatten)]
+    pub point: Point,
+    /// The estimate.
+    pub ratio: Option<f64>,
+    /// The interval's lower end.
+    pub low: Option<f64>,
+    /// The interval's upper end.
+    pub high: Option<f64>,
+    /// The confidence of the interval, after Holm over all comparisons of the result.
+    pub level: f64,
+    /// How many pairs.
+    pub pairs: usize,
+    /// The exact p-value, before Holm.
+    pub p_value: f64,
+    /// The word for it.
+    pub verdict: Verdict,
+    /// The smallest ratio that these pairs could have shown.
+    pub smallest_effect: Option<f64>,
+}
+
+impl BenchResult {
+    /// Judges the finished rounds. Rounds in which a side is missing make no pair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRatio`] where a judged metric is negative.
+    pub fn new(
+        plan: &Plan,
+        rounds: &[Round],
+        machine: Value,
+        marks: Vec<String>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            schema: RESULT_SCHEMA.to_owned(),
+            machine,
+            workload: plan.workload.clone(),
+            params: common_params(rounds),
+            seed: plan.seed,
+            delta: plan.delta,
+            marks,
+            rounds: rounds.iter().map(|round| round_line(plan, round)).collect(),
+            summary: summaries(plan, rounds),
+            comparisons: comparisons(plan, rounds)?,
+        })
+    }
+}
+
+impl Point {
+    /// The point at which the plan's cell of this index stands.
+    pub(crate) fn of(plan: &Plan, cell: usize) -> Self {
+        let cell = &plan.cells[cell];
+        Self {
+            threads: cell.threads,
+            cpus: cell.cpus,
+            params: cell.params.clone(),
+        }
+    }
+}
+
+fn round_line(plan: &Plan, round: &Round) -> RoundLine {
+    RoundLine {
+        round: round.round,
+        label: round.label.clone(),
+        point: Point::of(plan, round.cell),
+        metrics: round.metrics.clone(),
+    }
+}
+
+fn common_params(rounds: &[Round]) -> Map<String, Value> {
+    let Some((first, rest)) = rounds.split_first() else {
+        return Map::new();
+    };
+    let mut common = first.params.clone();
+    common.retain(|name, value| {
+        rest.iter()
+            .all(|round| round.params.get(name) == Some(value))
+    });
+    common
+}
+
+/// The rounds of one contender in one cell.
+fn rounds_of<'a>(
+    rounds: &'a [Round],
+    cell: usize,
+    contender: &'a Contender,
+) -> impl Iterator<Item = &'a Round> + Clone {
+    rounds
+        .iter()
+        .filter(move |round| round.cell == cell && round.label == contender.label)
+}
+
+fn summaries(plan: &Plan, rounds: &[Round]) -> Vec<SummaryLine> {
+    let mut lines = Vec::new();
+    for cell in 0..plan.cells.len() {
+        for contender in &plan.contenders {
+            let mut metrics: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+            for round in rounds_of(rounds, cell, contender) {
+                for (name, value) in &round.metrics {
+                    metrics.entry(name).or_default().push(*value);
+                }
+            }
+            for (metric, values) in metrics {
+                let Some(found) = summary(&values) else {
+                    continue;
+                };
+                lines.push(SummaryLine {
+                    label: contender.label.clone(),
+                    point: Point::of(plan, cell),
+                    metric: metric.to_owned(),
+                    median: found.median,
+                    min: found.min,
+                    max: found.max,
+                });
+            }
+        }
+    }
+    lines
+}
+
+/// Which comparison stands at which place of the family.
+struct Place<'a> {
+    cell: usize,
+    judged: &'a Judged,
+    contender: &'a Contender,
+}
+
+fn comparisons(plan: &Plan, rounds: &[Round]) -> Result<Vec<ComparisonLine>, Error> {
+    let Some((base, others)) = plan.contenders.split_first() else {
+        return Ok(Vec::new());
+    };
+    let mut places = Vec::new();
+    let mut family = Vec::new();
+    for cell in 0..plan.cells.len() {
+        for judged in &plan.judged {
+            for contender in others {
+                let place = Place {
+                    cell,
+                    judged,
+                    contender,
+                };
+                family.push(compare(plan, rounds, base, &place)?);
+                places.push(place);
+            }
+        }
+    }
+    let judgements = judge(&family, plan.delta);
+    Ok(places
+        .iter()
+        .zip(judgements)
+        .filter_map(|(place, judgement)| Some(comparison_line(plan, base, place, &judgement?)))
+        .collect())
+}
+
+fn compare(
+    plan: &Plan,
+    rounds: &[Round],
+    base: &Contender,
+    place: &Place<'_>,
+) -> Result<Comparison, Error> {
+    let metric = &place.judged.metric;
+    let (mut bases, mut others) = (Vec::new(), Vec::new());
+    for round in rounds_of(rounds, place.cell, place.contender) {
+        let partner =
+            rounds_of(rounds, place.cell, base).find(|partner| partner.round == round.round);
+        let pair =
+            partner.and_then(|p| Some((*p.metrics.get(metric)?, *round.metrics.get(metric)?)));
+        if let Some((base, other)) = pair {
+            bases.push(base);
+            others.push(other);
+        }
+    }
+    let log_ratios =
+        log_ratios(&bases, &others, place.judged.better).map_err(|source| Error::NoRatio {
+            metric: metric.clone(),
+            label: place.contender.label.clone(),
+            source,
+        })?;
+    let exercised = plan.counts_as_exercised.as_deref().is_none_or(|count| {
+        waits::exercised(
+            rounds_of(rounds, place.cell, place.contender).map(|r| &r.waits),
+            count,
+        )
+    });
+    Ok(Comparison {
+        log_ratios,
+        exercised,
+    })
+}
+
+fn comparison_line(
+    plan: &Plan,
+    base: &Contender,
+    place: &Place<'_>,
+    judgement: &Judgement,
+) -> ComparisonLine {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    ComparisonLine {
+        metric: place.judged.metric.clone(),
+        base: base.label.clone(),
+        label: place.contender.label.clone(),
+        point: Point::of(plan, place.cell),
+        ratio: finite(judgement.ratio),
+        low: judgement.interval.and_then(|i| finite(i.low)),
+        high: judgement.interval.and_then(|i| finite(i.high)),
+        level: judgement.level,
+        pairs: judgement.pairs,
+        p_value: judgement.p_value,
+        verdict: judgement.verdict,
+        smallest_effect: judgement.smallest_effect.and_then(finite),
+    }
+}
+
+#[cfg(test)]
+mod tests;

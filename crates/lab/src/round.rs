@@ -1,0 +1,262 @@
+//! One finished round: what the runner printed, checked, with what the kernel counted.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::plan::{Cell, Contender, Judged, Plan, Step};
+
+/// What a runner prints on its last line.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Printed {
+    workload: String,
+    #[serde(rename = "impl")]
+    implementation: String,
+    threads: usize,
+    params: Map<String, Value>,
+    seed: u64,
+    check: String,
+    metrics: BTreeMap<String, f64>,
+    #[serde(default)]
+    waits: Value,
+}
+
+/// One round of one contender in one cell: a line of the records.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Which round, from 1.
+    pub round: usize,
+    /// Index of the cell in the plan.
+    pub cell: usize,
+    /// The contender's label.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// Threads.
+    pub threads: usize,
+    /// CPUs that the process could use; all if `None`.
+    pub cpus: Option<usize>,
+    /// All of the workload's options, as the runner had them.
+    pub params: Map<String, Value>,
+    /// The seed of its work.
+    pub seed: u64,
+    /// What all implementations must agree on.
+    pub check: String,
+    /// What was measured.
+    pub metrics: BTreeMap<String, f64>,
+    /// The wait account (schema `unherd.waits/1`), as the runner printed it.
+    pub waits: Value,
+}
+
+impl Printed {
+    /// Reads the last line that is not empty.
+    pub(crate) fn parse(stdout: &str) -> Result<Self, String> {
+        let last = stdout.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.ok_or("it printed nothing")?;
+        serde_json::from_str(last)
+            .map_err(|error| format!("its last line is no result ({error}): {}", shortened(last)))
+    }
+
+    /// Checks that it is the round that was asked for, and that what is judged was measured.
+    pub(crate) fn check(
+        &self,
+        plan: &Plan,
+        cell: &Cell,
+        contender: &Contender,
+        step: Step,
+    ) -> Result<(), String> {
+        let differs = |what: &str, found: &dyn std::fmt::Display, asked: &dyn std::fmt::Display| {
+            Err(format!("it ran {what} {found} instead of {asked}"))
+        };
+        if self.workload != plan.workload {
+            return differs("workload", &self.workload, &plan.workload);
+        }
+        if self.implementation != contender.implementation {
+            return differs(
+                "implementation",
+                &self.implementation,
+                &contender.implementation,
+            );
+        }
+        if self.threads != cell.threads {
+            return differs("threads", &self.threads, &cell.threads);
+        }
+        if self.seed != step.seed {
+            return differs("seed", &self.seed, &step.seed);
+        }
+        for Judged { metric, .. } in &plan.judged {
+            if !metric.starts_with("process_") && !self.metrics.contains_key(metric) {
+                return Err(format!("it did not measure {metric}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of it.
+    pub(crate) fn into_round(
+        mut self,
+        round: usize,
+        step: Step,
+        cell: &Cell,
+        label: &str,
+        counted: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Round {
+        self.metrics.extend(
+            counted
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
+        Round {
+            round,
+            cell: step.cell,
+            label: label.to_owned(),
+            threads: cell.threads,
+            cpus: cell.cpus,
+            params: self.params,
+            seed: step.seed,
+            check: self.check,
+            metrics: self.metrics,
+            waits: self.waits,
+        }
+    }
+}
+
+fn shortened(line: &str) -> String {
+    const SHOWN: usize = 120;
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+/// Whether all contenders of each cell did the same work in one round; else who did not.
+///
+/// # Errors
+///
+/// The labels and their checks, grouped.
+pub fn agree(rounds: &[Round]) -> Result<(), String> {
+    let mut cells: BTreeMap<(usize, usize), BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+    for round in rounds {
+        let checks = cells.entry((round.round, round.cell)).or_default();
+        checks.entry(&round.check).or_default().push(&round.label);
+    }
+    for checks in cells.values().filter(|checks| checks.len() > 1) {
+        let groups: Vec<String> = checks
+            .iter()
+            .map(|(check, labels)| format!("{} has check {check}", labels.join(" and ")))
+            .collect();
+        return Err(format!(
+            "the implementations disagree: {}",
+            groups.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::catalogue::tests::registry;
+    use crate::plan::Request;
+
+    /// A round of the test catalogue's workload.
+    pub(crate) fn round(number: usize, label: &str, cost_us: f64) -> Round {
+        Round {
+            round: number,
+            cell: 0,
+            label: label.to_owned(),
+            threads: 4,
+            cpus: None,
+            params: Map::new(),
+            seed: 1,
+            check: "abc".to_owned(),
+            metrics: BTreeMap::from([
+                ("cost_us".to_owned(), cost_us),
+                ("work_per_s".to_owned(), 1e6 / cost_us),
+            ]),
+            waits: Value::Null,
+        }
+    }
+
+    fn plan() -> Plan {
+        let request = Request {
+            seed: 3,
+            delta: 0.02,
+            ..Request::default()
+        };
+        Plan::new(&request, registry().workload("wait").unwrap()).unwrap()
+    }
+
+    fn line(seed: u64) -> String {
+        format!(
+            r#"{{"workload":"wait","impl":"before","threads":4,"params":{{"buckets":"16"}},
+            "seed":{seed},"check":"ff","metrics":{{"cost_us":2.5}},"waits":null}}"#
+        )
+        .replace('\n', "")
+    }
+
+    #[test]
+    fn the_last_line_is_the_result() {
+        let plan = plan();
+        let step = plan.round(1)[0];
+        let step = Step {
+            contender: 0,
+            ..step
+        };
+        let printed = Printed::parse(&format!("hello\n{}\n\n", line(step.seed))).unwrap();
+        printed
+            .check(&plan, &plan.cells[0], &plan.contenders[0], step)
+            .unwrap();
+        let round =
+            printed.into_round(1, step, &plan.cells[0], "before", [("process_user_s", 0.5)]);
+        assert_eq!(
+            (round.metrics["cost_us"], round.metrics["process_user_s"]),
+            (2.5, 0.5)
+        );
+    }
+
+    #[test]
+    fn nonsense_is_told_apart() {
+        assert_eq!(Printed::parse("\n").unwrap_err(), "it printed nothing");
+        assert!(
+            Printed::parse("42 is the answer")
+                .unwrap_err()
+                .contains("no result")
+        );
+        assert!(Printed::parse(&line(1).replace("2.5", "null")).is_err());
+        let plan = plan();
+        let step = Step {
+            contender: 0,
+            ..plan.round(1)[0]
+        };
+        let check = |from: &str, to: &str| {
+            let printed = Printed::parse(&line(step.seed).replace(from, to)).unwrap();
+            printed
+                .check(&plan, &plan.cells[0], &plan.contenders[0], step)
+                .unwrap_err()
+        };
+        assert!(check("cost_us", "cost_ms").contains("did not measure cost_us"));
+        assert!(check("before", "after").contains("implementation after instead of before"));
+        assert!(check("\"threads\":4", "\"threads\":5").contains("threads 5 instead of 4"));
+        assert!(check(&step.seed.to_string(), "1").contains("seed 1 instead of"));
+        assert!(check("\"wait\"", "\"other\"").contains("workload other"));
+    }
+
+    #[test]
+    fn who_disagrees_is_named() {
+        let mut rounds = vec![
+            round(1, "before", 1.0),
+            round(1, "unherd", 1.0),
+            round(2, "unherd", 1.0),
+        ];
+        assert!(agree(&rounds).is_ok());
+        rounds[2].check = "other seed".to_owned();
+        assert!(agree(&rounds).is_ok(), "another round has another seed");
+        rounds[1].check = "def".to_owned();
+        let error = agree(&rounds).unwrap_err();
+        assert!(
+            error.contains("before has check abc, unherd has check def"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,301 @@
+//! From pairs to words.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ALPHA, Interval, Pairs, holm};
+
+/// Which way a metric is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Less is better: times, CPU, wakeups.
+    Lower,
+    /// More is better: rates.
+    Higher,
+    /// The metric describes and does not judge; there are no verdicts about it.
+    Neither,
+}
+
+/// What may be said of an implementation against the base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// Better in the metric's direction, surely and by more than δ could hide.
+    #[serde(rename = "faster")]
+    Faster,
+    /// Worse in the metric's direction.
+    #[serde(rename = "slower")]
+    Slower,
+    /// The whole interval lies within δ of "no change".
+    #[serde(rename = "same")]
+    Same,
+    /// The interval holds both "no change" and changes larger than δ.
+    #[serde(rename = "cannot tell")]
+    CannotTell,
+    /// The mechanism was used 0 times, so the pairs say nothing about it.
+    #[serde(rename = "not exercised")]
+    NotExercised,
+}
+
+impl Verdict {
+    /// The word as reports print it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Same => "same",
+            Self::CannotTell => "cannot tell",
+            Self::NotExercised => "not exercised",
+        }
+    }
+}
+
+/// One cell to be judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Logarithms of "how many times better", pair by pair ([`log_ratios`]).
+    pub log_ratios: Vec<f64>,
+    /// Whether the mechanism that the workload is about was used at all.
+    pub exercised: bool,
+}
+
+/// What the pairs of one cell say. Ratios tell how many times *better* the implementation is than
+/// the base, in the metric's direction: above 1 is better, whether less or more of the metric is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Judgement {
+    /// The Hodges–Lehmann estimate.
+    pub ratio: f64,
+    /// The interval's ends, or `None` where there are too few pairs for any at this level.
+    pub interval: Option<Interval>,
+    /// The confidence of the interval, after Holm.
+    pub level: f64,
+    /// How many pairs there were.
+    pub pairs: usize,
+    /// The exact two-sided p-value, before Holm.
+    pub p_value: f64,
+    /// The word for it.
+    pub verdict: Verdict,
+    /// The smallest ratio that these pairs could have shown: half the interval's width. An effect
+    /// larger than that would have carried the interval, as wide as it is, off "no change".
+    pub smallest_effect: Option<f64>,
+}
+
+/// Why there is no ratio.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("pair {pair} is {base} and {other}: a ratio needs numbers that are not negative")]
+pub struct NoRatio {
+    /// Which pair, from 1.
+    pub pair: usize,
+    /// What the base measured.
+    pub base: f64,
+    /// What the other measured.
+    pub other: f64,
+}
+
+/// The logarithms of how many times better `other` is than `base`, pair by pair. Two zeros are
+/// equal; one zero is an infinite ratio.
+///
+/// # Errors
+///
+/// [`NoRatio`] for a pair with a negative number or a NaN.
+pub fn log_ratios(base: &[f64], other: &[f64], better: Better) -> Result<Vec<f64>, NoRatio> {
+    base.iter()
+        .zip(other)
+        .enumerate()
+        .map(|(index, (&base, &other))| {
+            if !(base >= 0.0 && other >= 0.0) {
+                return Err(NoRatio {
+                    pair: index + 1,
+                    base,
+                    other,
+                });
+            }
+            let more = if base == other {
+                0.0
+            } else {
+                other.ln() - base.ln()
+            };
+            Ok(if better == Better::Lower { -more } else { more })
+        })
+        .collect()
+}
+
+/// Judges a family of cells together: the chance that any of them is called different though nothing
+/// differs is at most [`ALPHA`]. Changes within `delta` (0.02 is 2 %) are called the same.
+///
+/// Cells without pairs are left out of the family and get no judgement.
+pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {
+    let pairs: Vec<Option<Pairs>> = family
+        .iter()
+        .map(|cell| Pairs::new(&cell.log_ratios))
+        .collect();
+    let p_values: Vec<f64> = pairs.iter().flatten().map(Pairs::p_value).collect();
+    let mut steps = holm(&p_values, ALPHA).into_iter();
+    pairs
+        .iter()
+        .zip(family)
+        .map(|(pairs, cell)| {
+            let (pairs, step) = (pairs.as_ref()?, steps.next()?);
+            Some(judge_one(pairs, step.alpha, delta, cell.exercised))
+        })
+        .collect()
+}
+
+fn judge_one(pairs: &Pairs, alpha: f64, delta: f64, exercised: bool) -> Judgement {
+    let interval = pairs.interval(alpha);
+    let verdict = match interval {
+        _ if !exercised => Verdict::NotExercised,
+        None => Verdict::CannotTell,
+        Some(interval) => verdict_of(interval, delta),
+    };
+    // Two equal infinite ends have no width.
+    let half_width = interval.map(|i| {
+        if i.low == i.high {
+            0.0
+        } else {
+            (i.high - i.low) / 2.0
+        }
+    });
+    Judgement {
+        ratio: pairs.estimate().exp(),
+        interval: interval.map(|i| Interval {
+            low: i.low.exp(),
+            high: i.high.exp(),
+        }),
+        level: 1.0 - alpha,
+        pairs: pairs.count(),
+        p_value: pairs.p_value(),
+        verdict,
+        smallest_effect: half_width.map(f64::exp),
+    }
+}
+
+/// Within δ comes first: a change that is sure but too small to matter is no reason for anything.
+fn verdict_of(interval: Interval, delta: f64) -> Verdict {
+    let within = (1.0 + delta).ln();
+    if interval.low >= -within && interval.high <= within {
+        Verdict::Same
+    } else if interval.low > 0.0 {
+        Verdict::Faster
+    } else if interval.high < 0.0 {
+        Verdict::Slower
+    } else {
+        Verdict::CannotTell
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(log_ratios: &[f64]) -> Judgement {
+        let cell = Comparison {
+            log_ratios: log_ratios.to_vec(),
+            exercised: true,
+        };
+        judge(&[cell], 0.02)[0].unwrap()
+    }
+
+    #[test]
+    fn the_direction_of_the_metric_decides_what_better_is() {
+        let base = [10.0; 6];
+        let half = [5.0, 5.1, 4.9, 5.0, 5.2, 5.0];
+        let lower = one(&log_ratios(&base, &half, Better::Lower).unwrap());
+        assert_eq!(lower.verdict, Verdict::Faster);
+        assert!((lower.ratio - 2.0).abs() < 0.05, "{}", lower.ratio);
+        let higher = one(&log_ratios(&base, &half, Better::Higher).unwrap());
+        assert_eq!(higher.verdict, Verdict::Slower);
+        assert!((higher.ratio - 0.5).abs() < 0.05, "{}", higher.ratio);
+    }
+
+    #[test]
+    fn each_verdict_has_its_interval() {
+        assert_eq!(
+            one(&[0.001, -0.002, 0.003, 0.0, 0.001, -0.001]).verdict,
+            Verdict::Same
+        );
+        assert_eq!(
+            one(&[0.005, 0.006, 0.007, 0.008, 0.005, 0.006]).verdict,
+            Verdict::Same
+        );
+        assert_eq!(
+            one(&[0.1, -0.2, 0.3, 0.0, 0.1, -0.1]).verdict,
+            Verdict::CannotTell
+        );
+        assert_eq!(
+            one(&[0.1, 0.2, 0.3, 0.15, 0.12, 0.11]).verdict,
+            Verdict::Faster
+        );
+        let few = one(&[0.1, 0.2, 0.3]);
+        assert_eq!((few.verdict, few.interval), (Verdict::CannotTell, None));
+    }
+
+    #[test]
+    fn a_mechanism_that_was_not_used_gets_no_praise() {
+        let cell = Comparison {
+            log_ratios: vec![0.5; 8],
+            exercised: false,
+        };
+        assert_eq!(
+            judge(&[cell], 0.02)[0].unwrap().verdict,
+            Verdict::NotExercised
+        );
+    }
+
+    #[test]
+    fn the_smallest_effect_is_half_the_width() {
+        let judged = one(&[0.1, -0.1, 0.1, -0.1, 0.1, -0.1]);
+        let interval = judged.interval.unwrap();
+        assert_eq!(judged.verdict, Verdict::CannotTell);
+        let half = (interval.high.ln() - interval.low.ln()) / 2.0;
+        assert!((judged.smallest_effect.unwrap().ln() - half).abs() < 1e-12);
+        assert!((half - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn no_verdict_contradicts_its_interval_in_a_family() {
+        let mut random = crate::random::Random::new(11);
+        let family: Vec<Comparison> = (0..12)
+            .map(|cell| {
+                let shift = f64::from(cell % 4) * 0.05;
+                let noise = |random: &mut crate::random::Random| {
+                    (random.below(1000) as f64 / 1000.0 - 0.5) * 0.2
+                };
+                let log_ratios = (0..12).map(|_| shift + noise(&mut random)).collect();
+                Comparison {
+                    log_ratios,
+                    exercised: true,
+                }
+            })
+            .collect();
+        let judged = judge(&family, 0.02);
+        for judgement in judged.iter().flatten() {
+            let interval = judgement.interval.unwrap();
+            let apart = interval.low > 1.0 || interval.high < 1.0;
+            assert_eq!(
+                apart,
+                judgement.p_value <= 1.0 - judgement.level,
+                "{judgement:?}"
+            );
+        }
+        assert!(
+            judged
+                .iter()
+                .flatten()
+                .any(|j| j.verdict == Verdict::Faster)
+        );
+        assert!(
+            judged
+                .iter()
+                .flatten()
+                .any(|j| j.verdict == Verdict::CannotTell)
+        );
+    }
+
+    #[test]
+    fn zeros_are_equal_to_zeros_and_infinitely_far_from_the_rest() {
+        let ratios = log_ratios(&[0.0, 0.0, 2.0], &[0.0, 3.0, 0.0], Better::Lower).unwrap();
+        assert_eq!(ratios, [0.0, f64::NEG_INFINITY, f64::INFINITY]);
+        assert!(log_ratios(&[1.0], &[-1.0], Better::Lower).is_err());
+        assert!(log_ratios(&[f64::NAN], &[1.0], Better::Lower).is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! A result as text. Pure; every table takes figures and gives lines.
+//!
+//! The order is the reports': what each implementation did, then the comparison with its interval and
+//! verdict, then the waits.
+
+mod comparison;
+mod number;
+mod profile;
+mod tiotest;
+mod wait_account;
+
+use std::fmt::Write as _;
+
+use crate::catalogue::Workload;
+use crate::plan::Plan;
+use crate::result::{BenchResult, Point, SummaryLine};
+use crate::round::Round;
+use crate::statistics::Better;
+
+pub(crate) use number::number;
+pub use profile::{Profile, ProfileLine, profile_table};
+
+/// How far the rounds behind a table have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// One full round of so many: figures without verdicts.
+    First {
+        /// How many are planned.
+        of: usize,
+    },
+    /// All of them.
+    Done,
+}
+
+/// All tables of a result.
+pub fn tables(
+    plan: &Plan,
+    workload: &Workload,
+    result: &BenchResult,
+    rounds: &[Round],
+    progress: Progress,
+) -> String {
+    let mut text = heading(plan, result, progress);
+    for cell in 0..plan.cells.len() {
+        let point = Point::of(plan, cell);
+        let _ = writeln!(text, "\n{}", point_title(plan, &point));
+        let report = tiotest::report(plan, result, &point, rounds_behind(plan, progress));
+        let in_report_shape = report.is_some();
+        if let Some(report) = report {
+            text.push_str(&report);
+        }
+        text.push_str(&figures(plan, workload, result, &point, in_report_shape));
+        if progress == Progress::Done {
+            text.push_str(&comparison::comparisons(result, &point));
+        }
+        text.push_str(&wait_account::waits(plan, cell, rounds));
+    }
+    if !result.marks.is_empty() {
+        text.push_str("\nBefore believing these figures:\n");
+        for mark in &result.marks {
+            let _ = writeln!(text, "  * {mark}");
+        }
+    }
+    text
+}
+
+fn rounds_behind(plan: &Plan, progress: Progress) -> usize {
+    match progress {
+        Progress::First { .. } => 1,
+        Progress::Done => plan.rounds,
+    }
+}
+
+fn heading(plan: &Plan, result: &BenchResult, progress: Progress) -> String {
+    let contenders: Vec<&str> = plan.contenders.iter().map(|c| &*c.label).collect();
+    let options: Vec<String> = result
+        .params
+        .iter()
+        .map(|(name, value)| match value.as_str() {
+            Some(text) => format!("{name} {text}"),
+            None => format!("{name} {value}"),
+        })
+        .collect();
+    let mut text = format!("{}: {}\n", plan.workload, contenders.join(", "));
+    if !options.is_empty() {
+        let _ = writeln!(text, "{}", options.join(", "));
+    }
+    let _ = match progress {
+        Progress::First { of } => writeln!(text, "round 1 of {of}, not judged yet"),
+        Progress::Done => writeln!(
+            text,
+            "{} rounds, each a fresh process, in random order from seed {}",
+            plan.rounds, plan.seed
+        ),
+    };
+    text
+}
+
+fn point_title(plan: &Plan, point: &Point) -> String {
+    let threads = if point.threads == 1 {
+        "thread"
+    } else {
+        "threads"
+    };
+    let mut title = format!("{}, {} {threads}", plan.workload, point.threads);
+    if let Some(cpus) = point.cpus {
+        let _ = write!(title, ", {cpus} CPUs");
+    }
+    for (name, value) in &point.params {
+        let _ = write!(title, ", {name} {value}");
+    }
+    title
+}
+
+/// The judged metrics with their ranges, then the medians of the others side by side. In the report's
+/// shape the first are there already, and the others would bury them: those stay in the JSON.
+fn figures(
+    plan: &Plan,
+    workload: &Workload,
+    result: &BenchResult,
+    point: &Point,
+    in_report_shape: bool,
+) -> String {
+    let mut text = String::new();
+    for judged in &plan.judged {
+        text.push_str(&ranges(plan, result, point, &judged.metric, judged.better));
+    }
+    let others: Vec<&str> = workload
+        .metrics
+        .iter()
+        .map(|metric| &*metric.name)
+        .filter(|name| plan.judged.iter().all(|judged| judged.metric != *name))
+        .filter(|name| !in_report_shape || name.starts_with("process_"))
+        .collect();
+    text.push_str(&side_by_side(plan, result, point, &others));
+    text
+}
+
+fn line_of<'a>(
+    result: &'a BenchResult,
+    point: &Point,
+    label: &str,
+    metric: &str,
+) -> Option<&'a SummaryLine> {
+    result
+        .summary
+        .iter()
+        .find(|line| line.label == label && line.metric == metric && line.point == *point)
+}
+
+/// One metric: median, smallest and largest of each implementation.
+fn ranges(
+    plan: &Plan,
+    result: &BenchResult,
+    point: &Point,
+    metric: &str,
+    better: Better,
+) -> String {
+    let side = match better {
+        Better::Lower => " (less is better)",
+        Better::Higher => " (more is better)",
+        Better::Neither => "",
+    };
+    let title = format!("{metric}{side}");
+    let mut text = format!(
+        "\n  {title:<44}{:>12}{:>12}{:>12}\n",
+        "median", "min", "max"
+    );
+    for contender in &plan.contenders {
+        if let Some(line) = line_of(result, point, &contender.label, metric) {
+            let _ = writeln!(
+                text,
+                "    {:<42}{:>12}{:>12}{:>12}",
+                contender.label,
+                number(line.median),
+                number(line.min),
+                number(line.max)
+            );
+        }
+    }
+    text
+}
+
+/// Medians only, a column for each implementation.
+fn side_by_side(plan: &Plan, result: &BenchResult, point: &Point, metrics: &[&str]) -> String {
+    let width = plan
+        .contenders
+        .iter()
+        .map(|c| c.label.len())
+        .max()
+        .unwrap_or(0)
+        .max(10)
+        + 2;
+    let mut rows = String::new();
+    for &metric in metrics {
+        let medians: Vec<Option<f64>> = plan
+            .contenders
+            .iter()
+            .map(|c| line_of(result, point, &c.label, metric).map(|line| line.median))
+            .collect();
+        if medians.iter().all(Option::is_none) {
+            continue;
+        }
+        let _ = write!(rows, "  {metric:<34}");
+        for median in medians {
+            let _ = write!(
+                rows,
+                "{:>width$}",
+                median.map_or_else(|| "-".to_owned(), number)
+            );
+        }
+        rows.push('\n');
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    let mut text = format!("\n  {:<34}", "medians");
+    for contender in &plan.contenders {
+        let _ = write!(text, "{:>width$}", contender.label);
+    }
+    text.push('\n');
+    text.push_str(&rows);
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The tables of tiotest, in the shape of the report of 2004 on filtered wakeups, so that the two can
+//! be read side by side.
+
+use std::fmt::Write as _;
+
+use super::line_of;
+use crate::plan::{Contender, Plan};
+use crate::result::{BenchResult, Point};
+
+const WORKLOAD: &str = "tiotest";
+
+/// The report's items and what the metrics of their phase begin with.
+const PHASES: [(&str, &str); 4] = [
+    ("Write", "write"),
+    ("Random Write", "random_write"),
+    ("Read", "read"),
+    ("Random Read", "random_read"),
+];
+
+/// The tables of each implementation, or `None` where the result is not tiotest's.
+pub(super) fn report(
+    plan: &Plan,
+    result: &BenchResult,
+    point: &Point,
+    rounds: usize,
+) -> Option<String> {
+    if plan.workload != WORKLOAD {
+        return None;
+    }
+    let mut text = String::new();
+    for contender in &plan.contenders {
+        let figure = |phase: &str, metric: &str| {
+            let name = format!("{phase}_{metric}");
+            Some(line_of(result, point, &contender.label, &name)?.median)
+        };
+        text.push_str(&heading(contender, rounds));
+        text.push_str(&in_a_box(point.threads, figure)?);
+        text.push_str(&scaled(figure)?);
+    }
+    Some(text)
+}
+
+fn heading(contender: &Contender, rounds: usize) -> String {
+    let of = if rounds == 1 {
+        String::new()
+    } else {
+        format!(" (medians of {rounds} rounds)")
+    };
+    format!("\n{}{of}:\n", contender.label)
+}
+
+fn in_a_box(threads: usize, figure: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
+    let mut text = format!("Tiotest results for {threads} concurrent io threads:\n");
+    text.push_str(",----------------------------------------------------------------------.\n");
+    text.push_str("| Item                  | Time     | Rate         | Usr CPU  | Sys CPU |\n");
+    text.push_str("+-----------------------+----------+--------------+----------+---------+\n");
+    for (item, phase) in PHASES {
+        let _ = writeln!(
+            text,
+            "| {item}{:>size$.0} MBs | {:>6} s | {:>7} MB/s | {:>5.1} %  | {:>5.1} % |",
+            figure(phase, "mb")?,
+            fitted(figure(phase, "s")?, 6, 1),
+            fitted(figure(phase, "mb_per_s")?, 7, 3),
+            figure(phase, "user_pct")?,
+            figure(phase, "sys_pct")?,
+            size = 17 - item.len(),
+        );
+    }
+    text.push_str("`----------------------------------------------------------------------'\n");
+    Some(text)
+}
+
+/// As many of `decimals` as leave the number within `width`: today's disks outgrow the box of 2004.
+fn fitted(value: f64, width: usize, decimals: usize) -> String {
+    (0..=decimals)
+        .rev()
+        .map(|decimals| format!("{value:.decimals$}"))
+        .find(|text| text.len() <= width)
+        .unwrap_or_else(|| format!("{value:.0}"))
+}
+
+fn scaled(figure: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
+    let mut text = "\nThroughput scaled by %cpu:\n".to_owned();
+    for (item, phase) in PHASES {
+        let label = format!("{item}:");
+        let value = figure(phase, "mb_per_cpusec")?;
+        let _ = writeln!(
+            text,
+            "{label}{value:>width$.4}MB/cpusec",
+            width = 24 - label.len()
+        );
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of the report's first table.
+    fn of_2004(phase: &str, metric: &str) -> Option<f64> {
+        let row: [f64; 6] = match phase {
+            "write" => [16384.0, 1118.1, 14.654, 1.6, 280.9, 5.1873],
+            "random_write" => [2000.0, 336.2, 5.950, 0.8, 20.4, 28.0660],
+            "read" => [16384.0, 1717.1, 9.542, 1.4, 31.8, 28.7410],
+            _ => [2000.0, 465.2, 4.300, 1.1, 36.1, 11.5591],
+        };
+        let names = [
+            "mb",
+            "s",
+            "mb_per_s",
+            "user_pct",
+            "sys_pct",
+            "mb_per_cpusec",
+        ];
+        Some(row[names.iter().position(|&name| name == metric)?])
+    }
+
+    #[test]
+    fn the_figures_of_2004_give_the_tables_of_2004() {
+        let expected = "\
+Tiotest results for 512 concurrent io threads:
+,----------------------------------------------------------------------.
+| Item                  | Time     | Rate         | Usr CPU  | Sys CPU |
++-----------------------+----------+--------------+----------+---------+
+| Write       16384 MBs | 1118.1 s |  14.654 MB/s |   1.6 %  | 280.9 % |
+| Random Write 2000 MBs |  336.2 s |   5.950 MB/s |   0.8 %  |  20.4 % |
+| Read        16384 MBs | 1717.1 s |   9.542 MB/s |   1.4 %  |  31.8 % |
+| Random Read  2000 MBs |  465.2 s |   4.300 MB/s |   1.1 %  |  36.1 % |
+`----------------------------------------------------------------------'
+";
+        assert_eq!(in_a_box(512, of_2004).unwrap(), expected);
+        let expected = "
+Throughput scaled by %cpu:
+Write:            5.1873MB/cpusec
+Random Write:    28.0660MB/cpusec
+Read:            28.7410MB/cpusec
+Random Read:     11.5591MB/cpusec
+";
+        assert_eq!(scaled(of_2004).unwrap(), expected);
+    }
+
+    #[test]
+    fn fast_disks_stay_within_the_box() {
+        assert_eq!(fitted(1234.5678, 7, 3), "1234.57");
+        assert_eq!(fitted(14.654, 7, 3), "14.654");
+        assert_eq!(fitted(12_345_678.9, 7, 3), "12345679");
+    }
+}
