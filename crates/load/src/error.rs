@@ -1,0 +1,125 @@
+//! Why a round was not measured.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Why a round was not measured. Its text is one line: what, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The command line asks for something that there is not.
+    #[error("{0}")]
+    Usage(String),
+    /// The directory's file system has too little space; nothing was written.
+    #[error(
+        "{dir}: the file set needs {needed_bytes} bytes and {free_bytes} are free: \
+         free some, give another --dir, or a smaller --memory"
+    )]
+    Space {
+        /// The directory.
+        dir: PathBuf,
+        /// What the run would write at its largest, in bytes.
+        needed_bytes: u64,
+        /// What the file system has for this user, in bytes.
+        free_bytes: u64,
+    },
+    /// The directory cannot hold the run's files.
+    #[error("{dir}: {source}: give a --dir that exists and can be written")]
+    Directory {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file operation of the measured implementation failed.
+    #[error("{doing} file {file}: {message}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file's number in the file set.
+        file: usize,
+        /// What the implementation said.
+        message: String,
+    },
+    /// What was read is not what was written.
+    #[error(
+        "file {file}, byte {offset}: read {found:#018x} where {expected:#018x} was written: \
+         the implementation lost or damaged data"
+    )]
+    Corrupt {
+        /// The file's number in the file set.
+        file: usize,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// The eight bytes that were written there.
+        expected: u64,
+        /// The eight bytes that were read.
+        found: u64,
+    },
+    /// A thread did not see each completion of its page once and in order.
+    #[error(
+        "page {page}: completion {completion} reached its thread as {found:#018x}, not as \
+         {expected:#018x}: the implementation lost or repeated a completion"
+    )]
+    Disorder {
+        /// The page.
+        page: usize,
+        /// Which completion of it.
+        completion: u64,
+        /// The value that was published with it.
+        expected: u64,
+        /// The value that the thread saw.
+        found: u64,
+    },
+    /// A thread could not be started.
+    #[error("thread {thread} of {threads} could not be started: {source}: give fewer --threads")]
+    Thread {
+        /// The thread's number.
+        thread: usize,
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The implementation could not be set up.
+    #[error("{name} could not be set up: {message}")]
+    Setup {
+        /// The implementation.
+        name: String,
+        /// What it said.
+        message: String,
+    },
+    /// A thread of the measured implementation panicked.
+    #[error("thread {thread} panicked: {message}")]
+    Panicked {
+        /// The thread's number.
+        thread: usize,
+        /// What it said.
+        message: String,
+    },
+    /// The kernel did not say how much was used.
+    #[error("{what} could not be read: {source}")]
+    Meter {
+        /// What was asked for.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl LoadError {
+    /// 2 where the command line or the machine does not allow the run, 1 where the run failed.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) | Self::Space { .. } | Self::Directory { .. } | Self::Thread { .. } => {
+                ExitCode::from(2)
+            }
+            _ => ExitCode::from(1),
+        }
+    }
+
+    /// A usage error that says `what`.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::Usage(what.into())
+    }
+}
