@@ -46,7 +46,9 @@ pub fn run(
     let first = args.next_text()?.ok_or_else(|| LoadError::usage(USAGE))?;
     if first == "--describe" {
         if let Some(more) = args.next_text()? {
-            return Err(LoadError::usage(format!("--describe stands alone; drop {more:?}")));
+            return Err(LoadError::usage(format!(
+                "--describe stands alone; drop {more:?}"
+            )));
         }
         let catalogue = Catalogue::new(workloads.iter().map(|workload| workload.describe()));
         return Ok(to_line(&catalogue));
@@ -54,7 +56,10 @@ pub fn run(
     let found = workloads.iter().map(|known| (known, known.describe()));
     let Some((workload, description)) = found.into_iter().find(|(_, known)| known.name == first)
     else {
-        let known: Vec<_> = workloads.iter().map(|known| known.describe().name).collect();
+        let known: Vec<_> = workloads
+            .iter()
+            .map(|known| known.describe().name)
+            .collect();
         return Err(LoadError::usage(format!(
             "no workload {first:?}; there are: {}",
             known.join(", ")
@@ -82,7 +87,9 @@ impl<I: Iterator<Item = OsString>> Args<I> {
     }
 
     fn value(&mut self, option: &str) -> Result<OsString, LoadError> {
-        self.0.next().ok_or_else(|| LoadError::usage(format!("{option} needs a value; {USAGE}")))
+        self.0
+            .next()
+            .ok_or_else(|| LoadError::usage(format!("{option} needs a value; {USAGE}")))
     }
 
     fn text_value(&mut self, option: &str) -> Result<String, LoadError> {
@@ -116,7 +123,11 @@ where
         idle_busy: 0.0,
         params: Params::defaults(description),
     };
-    let finite = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+    let finite = |text: &str| {
+        text.parse::<f64>()
+            .ok()
+            .filter(|n| n.is_finite() && *n >= 0.0)
+    };
     while let Some(option) = args.next_text()? {
         match option.as_str() {
             "--with" => job.with = args.text_value("--with")?,
@@ -135,9 +146,9 @@ where
             "--idle-busy" => job.idle_busy = args.parsed("--idle-busy", "CPUs, as 0.02", finite)?,
             "--param" => {
                 let pair = args.text_value("--param")?;
-                let (name, value) = pair.split_once('=').ok_or_else(|| {
-                    LoadError::usage(format!("--param {pair}: give NAME=VALUE"))
-                })?;
+                let (name, value) = pair
+                    .split_once('=')
+                    .ok_or_else(|| LoadError::usage(format!("--param {pair}: give NAME=VALUE")))?;
                 job.params.set(name, value)?;
             }
             other => return Err(LoadError::usage(format!("no option {other:?}; {USAGE}"))),

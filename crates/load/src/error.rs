@@ -97,23 +97,24 @@ pub enum LoadError {
         /// What it said.
         message: String,
     },
-    /// The kernel did not say how much was used.
-    #[error("{what} could not be read: {source}")]
-    Meter {
-        /// What was asked for.
-        what: &'static str,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    /// The machine's busy time is not to be had.
+    #[error("/proc/stat: {0}: the machine's busy time is needed; mount /proc")]
+    BusyTime(unherd_sys::Errno),
+    /// The waker's own context switches are not to be had.
+    #[error("/proc/thread-self/status: {0}: context switches are needed; mount /proc")]
+    Switches(std::io::Error),
 }
 
 impl LoadError {
     /// 2 where the command line or the machine does not allow the run, 1 where the run failed.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Usage(_) | Self::Space { .. } | Self::Directory { .. } | Self::Thread { .. } => {
-                ExitCode::from(2)
-            }
+            Self::Usage(_)
+            | Self::Space { .. }
+            | Self::Directory { .. }
+            | Self::Thread { .. }
+            | Self::BusyTime(_)
+            | Self::Switches(_) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }
     }

@@ -8,7 +8,8 @@
 
 use unherd_sys::Timestamp;
 
-use crate::{LoadError, usage};
+use crate::LoadError;
+use crate::usage::{BusyTime, Usage};
 
 /// Whose CPU time a workload is judged by, and a planted slowdown is a share of.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,8 +33,8 @@ pub struct Meter {
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     at: Timestamp,
-    process: usage::Usage,
-    machine_busy_ns: u64,
+    process: Usage,
+    machine: BusyTime,
 }
 
 /// What a timed region cost.
@@ -56,7 +57,10 @@ pub struct Span {
 impl Meter {
     /// Begins a region.
     pub fn start(basis: Basis) -> Result<Self, LoadError> {
-        Ok(Self { basis, begin: Reading::take(basis)? })
+        Ok(Self {
+            basis,
+            begin: Reading::take(basis)?,
+        })
     }
 
     /// Burns `share` of the CPU time that the region has used so far, in this thread, so that a
@@ -73,7 +77,9 @@ impl Meter {
             for _ in 0..10_000 {
                 word = std::hint::black_box(word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             }
-            let burned_s = before.until(&Reading::take(Basis::Process)?, Basis::Process).cpu_s;
+            let burned_s = before
+                .until(&Reading::take(Basis::Process)?, Basis::Process)
+                .cpu_s;
             if burned_s >= target_s {
                 return Ok(burned_s);
             }
@@ -84,52 +90,66 @@ impl Meter {
     pub fn stop(self, plant: f64) -> Result<Span, LoadError> {
         let planted_s = self.plant(plant)?;
         let end = Reading::take(self.basis)?;
-        Ok(Span { planted_s, ..self.begin.until(&end, self.basis) })
+        Ok(Span {
+            planted_s,
+            ..self.begin.until(&end, self.basis)
+        })
     }
 }
 
 impl Reading {
     fn take(basis: Basis) -> Result<Self, LoadError> {
-        let machine_busy_ns = match basis {
-            Basis::Process => 0,
-            Basis::Machine { .. } => usage::machine_busy_ns()
-                .map_err(|source| LoadError::Meter { what: "the machine's busy time", source })?,
+        let machine = match basis {
+            Basis::Process => BusyTime::default(),
+            Basis::Machine { .. } => BusyTime::now().map_err(LoadError::BusyTime)?,
         };
-        let process = usage::own()
-            .map_err(|source| LoadError::Meter { what: "the process's CPU time", source })?;
-        Ok(Self { at: Timestamp::now(), process, machine_busy_ns })
+        Ok(Self {
+            at: Timestamp::now(),
+            process: Usage::of_this_process(),
+            machine,
+        })
     }
 
     fn until(&self, end: &Self, basis: Basis) -> Span {
-        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
         let elapsed_s = end.at.since(self.at).as_secs_f64();
-        let user_s = seconds(self.process.user_ns, end.process.user_ns);
-        let process_cpu_s = seconds(
-            self.process.user_ns + self.process.system_ns,
-            end.process.user_ns + end.process.system_ns,
-        );
+        let process = end.process.since(self.process);
+        let process_cpu_s = process.cpu().as_secs_f64();
         let cpu_s = match basis {
             Basis::Process => process_cpu_s,
             Basis::Machine { idle_busy } => {
-                let busy_s = seconds(self.machine_busy_ns, end.machine_busy_ns);
+                let busy_s = end.machine.since(self.machine).busy_ns() as f64 / 1e9;
                 (busy_s - idle_busy * elapsed_s).max(process_cpu_s)
             }
         };
-        let switches = |usage: &usage::Usage| usage.voluntary_switches;
-        let voluntary_switches = switches(&end.process).saturating_sub(switches(&self.process));
-        Span { elapsed_s, user_s, process_cpu_s, cpu_s, voluntary_switches, planted_s: 0.0 }
+        Span {
+            elapsed_s,
+            user_s: process.user.as_secs_f64(),
+            process_cpu_s,
+            cpu_s,
+            voluntary_switches: process.voluntary_switches,
+            planted_s: 0.0,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn burn(meter: &Meter) -> f64 {
         // A region that used some CPU of its own.
-        while meter.begin.until(&Reading::take(meter.basis).unwrap(), Basis::Process).cpu_s < 0.02 {
-        }
-        meter.begin.until(&Reading::take(meter.basis).unwrap(), meter.basis).cpu_s
+        while meter
+            .begin
+            .until(&Reading::take(meter.basis).unwrap(), Basis::Process)
+            .cpu_s
+            < 0.02
+        {}
+        meter
+            .begin
+            .until(&Reading::take(meter.basis).unwrap(), meter.basis)
+            .cpu_s
     }
 
     #[test]
@@ -151,8 +171,14 @@ mod tests {
     fn the_machine_is_never_less_busy_than_the_process() {
         let at = |ms: u64, own_ms: u64, busy_ms: u64| Reading {
             at: Timestamp::from_ns(ms * 1_000_000),
-            process: usage::Usage { user_ns: own_ms * 1_000_000, ..Default::default() },
-            machine_busy_ns: busy_ms * 1_000_000,
+            process: Usage {
+                user: Duration::from_millis(own_ms),
+                ..Default::default()
+            },
+            machine: BusyTime {
+                system_ns: busy_ms * 1_000_000,
+                ..Default::default()
+            },
         };
         let basis = Basis::Machine { idle_busy: 0.1 };
         let span = at(0, 0, 0).until(&at(1000, 300, 500), basis);

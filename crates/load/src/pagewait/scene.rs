@@ -40,7 +40,7 @@ use unherd_sys::primitives::thread;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering};
 
 use crate::random::{Random, mix_all};
-use crate::{Basis, Job, LoadError, Meter, Round, Span, usage};
+use crate::{Basis, Job, LoadError, Meter, Round, Span};
 
 /// The fewest events that a run with `events` = `auto` times, so that a slow implementation's
 /// figure is not made of its first herd.
@@ -79,13 +79,15 @@ impl Tally {
     /// The thread has returned from sleep.
     #[inline]
     pub fn wakeup(&self) {
-        self.wakeups.store(self.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.wakeups
+            .store(self.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// The return from sleep that was told last found the page still pending.
     #[inline]
     pub fn needless(&self) {
-        self.needless.store(self.needless.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.needless
+            .store(self.needless.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
@@ -151,12 +153,20 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
                 Ok(handle) => threads.push(handle),
                 Err(source) => {
                     let threads = job.threads;
-                    failed = Some(LoadError::Thread { thread: index, threads, source });
+                    failed = Some(LoadError::Thread {
+                        thread: index,
+                        threads,
+                        source,
+                    });
                     break;
                 }
             }
         }
-        let mut waker = Waker { scene, random: Random::new(job.seed), outstanding };
+        let mut waker = Waker {
+            scene,
+            random: Random::new(job.seed),
+            outstanding,
+        };
         let timed = match failed {
             None => waker.timed_events(job),
             Some(error) => Err(error),
@@ -176,13 +186,17 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
 fn panicked(thread: usize, panic: &(dyn std::any::Any + Send)) -> LoadError {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    LoadError::Panicked { thread, message: message.unwrap_or_else(|| "no message".to_owned()) }
+    LoadError::Panicked {
+        thread,
+        message: message.unwrap_or_else(|| "no message".to_owned()),
+    }
 }
 
 impl<W: PageWaits> Scene<'_, W> {
     /// The page's number among all pages: spread, and not at equal distances.
     fn page_number(&self, index: usize) -> usize {
-        index * self.page_stride + Random::new(mix_all(&[self.seed, index as u64])).below(self.page_stride)
+        index * self.page_stride
+            + Random::new(mix_all(&[self.seed, index as u64])).below(self.page_stride)
     }
 
     fn value(&self, index: usize, completion: u64) -> u64 {
@@ -192,7 +206,11 @@ impl<W: PageWaits> Scene<'_, W> {
     fn sleeper(&self, index: usize) -> Seen {
         let page = &self.pages[index];
         let number = self.page_number(index);
-        let mut seen = Seen { first: 0, completions: 0, wrong: None };
+        let mut seen = Seen {
+            first: 0,
+            completions: 0,
+            wrong: None,
+        };
         loop {
             self.count_back();
             let next = seen.completions + 1;
@@ -213,7 +231,12 @@ impl<W: PageWaits> Scene<'_, W> {
             let expected = self.value(index, next);
             if found != expected && seen.wrong.is_none() {
                 let (page, completion) = (number, next);
-                seen.wrong = Some(LoadError::Disorder { page, completion, expected, found });
+                seen.wrong = Some(LoadError::Disorder {
+                    page,
+                    completion,
+                    expected,
+                    found,
+                });
             }
             if self.last.load(Ordering::Relaxed) {
                 return seen;
@@ -320,21 +343,26 @@ impl<W: PageWaits> Waker<'_, '_, W> {
     fn end(&mut self, threads: usize) {
         self.scene.last.store(true, Ordering::Relaxed);
         let pages = &self.scene.pages[..threads];
-        let completions: Vec<u64> =
-            pages.iter().map(|page| page.completed.load(Ordering::Relaxed) + 1).collect();
+        let completions: Vec<u64> = pages
+            .iter()
+            .map(|page| page.completed.load(Ordering::Relaxed) + 1)
+            .collect();
         // All threads have counted themselves back, so each waits or is about to. All are published
         // before the first is woken: with a condvar for all, the first wake-up ends them all.
         for (index, completion) in completions.iter().enumerate() {
             self.publish(index, *completion);
         }
         for index in 0..threads {
-            self.scene.waits.complete(self.scene.page_number(index), || ());
+            self.scene
+                .waits
+                .complete(self.scene.page_number(index), || ());
         }
     }
 
     fn publish(&self, index: usize, completion: u64) {
         let page = &self.scene.pages[index];
-        page.value.store(self.scene.value(index, completion), Ordering::Relaxed);
+        page.value
+            .store(self.scene.value(index, completion), Ordering::Relaxed);
         // ORDER[P1]: Release; pairs with the Acquire in `Scene::sleeper`.
         page.completed.store(completion, Ordering::Release);
     }
@@ -344,7 +372,9 @@ impl<W: PageWaits> Waker<'_, '_, W> {
         let scene = self.scene;
         let completion = scene.pages[index].completed.load(Ordering::Relaxed) + 1;
         scene.in_flight.word().fetch_add(1, Ordering::Relaxed);
-        scene.waits.complete(scene.page_number(index), || self.publish(index, completion));
+        scene
+            .waits
+            .complete(scene.page_number(index), || self.publish(index, completion));
     }
 
     /// A random page whose thread waits.
@@ -389,15 +419,21 @@ impl<W: PageWaits> Waker<'_, '_, W> {
     }
 }
 
+/// How often the calling thread has given up its CPU because it had to wait.
 fn own_switches() -> Result<u64, LoadError> {
-    let what = "the waker's context switches";
-    let usage = usage::thread().map_err(|source| LoadError::Meter { what, source })?;
-    Ok(usage.voluntary_switches)
+    let text = std::fs::read_to_string("/proc/thread-self/status").map_err(LoadError::Switches)?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .ok_or_else(|| LoadError::Switches(std::io::ErrorKind::InvalidData.into()))
 }
 
 fn round<W: PageWaits>(job: &Job, waits: &W, check: u64, span: &Span, counts: Counts) -> Round {
     let events = counts.events.max(1) as f64;
-    let switches = span.voluntary_switches.saturating_sub(counts.waker_switches) as f64;
+    let switches = span
+        .voluntary_switches
+        .saturating_sub(counts.waker_switches) as f64;
     let metrics = [
         ("cpu_us_per_event", span.cpu_s * 1e6 / events),
         ("events_per_s", counts.events as f64 / span.elapsed_s),
@@ -414,7 +450,9 @@ fn round<W: PageWaits>(job: &Job, waits: &W, check: u64, span: &Span, counts: Co
     ];
     Round {
         check,
-        metrics: metrics.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+        metrics: metrics
+            .map(|(name, value)| (name.to_owned(), value))
+            .to_vec(),
         waits: counts.waits,
     }
 }
