@@ -32,7 +32,7 @@ pub fn main_with(workloads: &[&dyn Workload], args: impl Iterator<Item = OsStrin
             let mut err = std::io::stderr().lock();
             // Standard error is the last resort; where it is closed the exit code must do.
             let _ = writeln!(err, "{error}");
-            error.exit_code()
+            ExitCode::from(error.exit_code())
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Why a round was not measured.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Why a round was not measured. Its text is one line: what, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +70,17 @@ pub enum LoadError {
         /// The value that the thread saw.
         found: u64,
     },
+    /// A wait ended while its page was still pending.
+    #[error(
+        "page {page}: the wait for completion {completion} ended before it came: the \
+         implementation must look again before it returns"
+    )]
+    Early {
+        /// The page.
+        page: usize,
+        /// Which completion of it.
+        completion: u64,
+    },
     /// A thread could not be started.
     #[error("thread {thread} of {threads} could not be started: {source}: give fewer --threads")]
     Thread {
@@ -106,16 +116,41 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// 2 where the command line or the machine does not allow the run, 1 where the run failed.
-    pub fn exit_code(&self) -> ExitCode {
+    /// The exit code: 2 where the command line or the machine does not allow the run, 1 where the
+    /// run failed.
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_)
             | Self::Space { .. }
             | Self::Directory { .. }
+            | Self::Setup { .. }
             | Self::Thread { .. }
             | Self::BusyTime(_)
-            | Self::Switches(_) => ExitCode::from(2),
-            _ => ExitCode::from(1),
+            | Self::Switches(_) => 2,
+            Self::File { .. }
+            | Self::Corrupt { .. }
+            | Self::Disorder { .. }
+            | Self::Early { .. }
+            | Self::Panicked { .. } => 1,
+        }
+    }
+
+    /// The failure of a file operation.
+    pub(crate) fn file(doing: &'static str, file: usize, error: &std::io::Error) -> Self {
+        Self::File {
+            doing,
+            file,
+            message: error.to_string(),
+        }
+    }
+
+    /// What a joined thread that panicked has left.
+    pub(crate) fn panicked(thread: usize, panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panicked {
+            thread,
+            message: message.unwrap_or_else(|| "no message".to_owned()),
         }
     }
 

@@ -17,6 +17,7 @@ pub use scene::{PageWaits, Tally, run_with};
 
 use unherd_sys::primitives::{Condvar, Mutex};
 
+use crate::random::mix;
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
 /// The workload `pagewait` with the implementations of this crate.
@@ -153,6 +154,11 @@ const PARAMS: &[Param] = &[
         kind: Kind::Count,
     },
 ];
+
+/// The bucket of a page among `buckets`, a power of two, for implementations without a table.
+pub fn bucket_of(page: usize, buckets: usize) -> usize {
+    mix(page as u64) as usize & (buckets - 1)
+}
 
 /// A lock and its condvar; what they guard is elsewhere.
 #[derive(Debug, Default)]

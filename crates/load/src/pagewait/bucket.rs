@@ -3,8 +3,7 @@
 //! As Linux 2.6.6 had it: the completion of a page wakes all who sleep in its bucket, and each looks
 //! whether it was its own page.
 
-use super::{PageWaits, Tally, WaitPoint};
-use crate::random::mix;
+use super::{PageWaits, Tally, WaitPoint, bucket_of};
 
 pub(super) struct BucketCondvars(Vec<WaitPoint>);
 
@@ -19,7 +18,7 @@ impl BucketCondvars {
     }
 
     fn bucket(&self, page: usize) -> &WaitPoint {
-        &self.0[mix(page as u64) as usize & (self.0.len() - 1)]
+        &self.0[bucket_of(page, self.0.len())]
     }
 }
 

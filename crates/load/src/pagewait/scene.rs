@@ -175,21 +175,16 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
         waker.end(threads.len());
         let mut seen = Vec::with_capacity(threads.len());
         for (index, handle) in threads.into_iter().enumerate() {
-            seen.push(handle.join().map_err(|panic| panicked(index, &*panic))?);
+            seen.push(
+                handle
+                    .join()
+                    .map_err(|panic| LoadError::panicked(index, &*panic))?,
+            );
         }
         let (span, counts) = timed?;
         let check = scene.check(seen)?;
         Ok(round(job, waits, check, &span, counts))
     })
-}
-
-fn panicked(thread: usize, panic: &(dyn std::any::Any + Send)) -> LoadError {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    LoadError::Panicked {
-        thread,
-        message: message.unwrap_or_else(|| "no message".to_owned()),
-    }
 }
 
 impl<W: PageWaits> Scene<'_, W> {
@@ -214,29 +209,39 @@ impl<W: PageWaits> Scene<'_, W> {
         loop {
             self.count_back();
             let next = seen.completions + 1;
-            self.waits.wait(number, &page.tally, || {
-                // ORDER[P1]: Acquire; pairs with the Release in `Waker::complete`, which publishes
-                // `value` and `last`.
+            let pending = || {
+                // ORDER[P1]: Acquire; pairs with the Release in `Waker::publish`. The thread sees
+                // `value` and `last` as they were when the completion was published.
                 let pending = page.completed.load(Ordering::Acquire) < next;
                 if pending {
                     page.armed.store(next, Ordering::Relaxed);
                 }
                 pending
-            });
+            };
+            self.waits.wait(number, &page.tally, pending);
+            while pending() {
+                let early = LoadError::Early {
+                    page: number,
+                    completion: next,
+                };
+                seen.wrong.get_or_insert(early);
+                self.waits.wait(number, &page.tally, pending);
+            }
             seen.completions = next;
             let found = page.value.load(Ordering::Relaxed);
             if next == 1 {
                 seen.first = found;
             }
             let expected = self.value(index, next);
-            if found != expected && seen.wrong.is_none() {
+            if found != expected {
                 let (page, completion) = (number, next);
-                seen.wrong = Some(LoadError::Disorder {
+                let wrong = LoadError::Disorder {
                     page,
                     completion,
                     expected,
                     found,
-                });
+                };
+                seen.wrong.get_or_insert(wrong);
             }
             if self.last.load(Ordering::Relaxed) {
                 return seen;
