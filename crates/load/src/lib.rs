@@ -1,1 +1,46 @@
-//! load
+//! The workloads that unherd measures, each in a file or folder of its own behind one trait.
+//!
+//! One run of a runner is one round: one implementation of one [`Workload`], in a process of its
+//! own, which prints one JSON object. It promises that all implementations of a workload do the same
+//! work in the same order of the same seed, that the work's result is verified in every round (a
+//! wrong byte or a lost completion fails it), and that starting threads and making data are outside
+//! the timed regions. It does not repeat, compare or judge: that is the lab's affair.
+//!
+//! A runner of other implementations (`rivals/`) brings [`Workload`]s of the same names and calls
+//! [`main_with`]; see [`pagewait::run_with`].
+
+mod catalogue;
+mod command;
+mod error;
+mod job;
+mod meter;
+mod random;
+mod usage;
+
+pub mod pagewait;
+pub mod tiotest;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use catalogue::{Better, Catalogue, Description, Impl, Kind, Metric, Param};
+pub use command::{main_with, run};
+pub use error::LoadError;
+pub use job::{Job, Params, Round};
+pub use meter::{Basis, Meter, Span};
+/// The waits of a timed region, as the library's ledger counts them (`unherd.waits/1`).
+pub use unherd_sync::Snapshot as Waits;
+
+/// Something that can be measured in several implementations.
+pub trait Workload: Sync {
+    /// Its name, options, implementations and metrics.
+    fn describe(&self) -> Description;
+
+    /// Runs one round. Blocks until it is done; what the round started or wrote is gone by then.
+    fn run(&self, job: &Job) -> Result<Round, LoadError>;
+}
+
+/// Runs `unherd load …` with the workloads of this crate; `args` is what follows the word `load`.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    main_with(&[&pagewait::PageWait, &tiotest::TioTest], args)
+}

@@ -1,0 +1,161 @@
+//! Why a round was not measured.
+
+use std::path::PathBuf;
+
+/// Why a round was not measured. Its text is one line: what, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The command line asks for something that there is not.
+    #[error("{0}")]
+    Usage(String),
+    /// The directory's file system has too little space; nothing was written.
+    #[error(
+        "{dir}: the file set needs {needed_bytes} bytes and {free_bytes} are free: \
+         free some, give another --dir, or a smaller --memory"
+    )]
+    Space {
+        /// The directory.
+        dir: PathBuf,
+        /// What the run would write at its largest, in bytes.
+        needed_bytes: u64,
+        /// What the file system has for this user, in bytes.
+        free_bytes: u64,
+    },
+    /// The directory cannot hold the run's files.
+    #[error("{dir}: {source}: give a --dir that exists and can be written")]
+    Directory {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file operation of the measured implementation failed.
+    #[error("{doing} file {file}: {message}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file's number in the file set.
+        file: usize,
+        /// What the implementation said.
+        message: String,
+    },
+    /// What was read is not what was written.
+    #[error(
+        "file {file}, byte {offset}: read {found:#018x} where {expected:#018x} was written: \
+         the implementation lost or damaged data"
+    )]
+    Corrupt {
+        /// The file's number in the file set.
+        file: usize,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// The eight bytes that were written there.
+        expected: u64,
+        /// The eight bytes that were read.
+        found: u64,
+    },
+    /// A thread did not see each completion of its page once and in order.
+    #[error(
+        "page {page}: completion {completion} reached its thread as {found:#018x}, not as \
+         {expected:#018x}: the implementation lost or repeated a completion"
+    )]
+    Disorder {
+        /// The page.
+        page: usize,
+        /// Which completion of it.
+        completion: u64,
+        /// The value that was published with it.
+        expected: u64,
+        /// The value that the thread saw.
+        found: u64,
+    },
+    /// A wait ended while its page was still pending.
+    #[error(
+        "page {page}: the wait for completion {completion} ended before it came: the \
+         implementation must look again before it returns"
+    )]
+    Early {
+        /// The page.
+        page: usize,
+        /// Which completion of it.
+        completion: u64,
+    },
+    /// A thread could not be started.
+    #[error("thread {thread} of {threads} could not be started: {source}: give fewer --threads")]
+    Thread {
+        /// The thread's number.
+        thread: usize,
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The implementation could not be set up.
+    #[error("{name} could not be set up: {message}")]
+    Setup {
+        /// The implementation.
+        name: String,
+        /// What it said.
+        message: String,
+    },
+    /// A thread of the measured implementation panicked.
+    #[error("thread {thread} panicked: {message}")]
+    Panicked {
+        /// The thread's number.
+        thread: usize,
+        /// What it said.
+        message: String,
+    },
+    /// The machine's busy time is not to be had.
+    #[error("/proc/stat: {0}: the machine's busy time is needed; mount /proc")]
+    BusyTime(unherd_sys::Errno),
+    /// The waker's own context switches are not to be had.
+    #[error("/proc/thread-self/status: {0}: context switches are needed; mount /proc")]
+    Switches(std::io::Error),
+}
+
+impl LoadError {
+    /// The exit code: 2 where the command line or the machine does not allow the run, 1 where the
+    /// run failed.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_)
+            | Self::Space { .. }
+            | Self::Directory { .. }
+            | Self::Setup { .. }
+            | Self::Thread { .. }
+            | Self::BusyTime(_)
+            | Self::Switches(_) => 2,
+            Self::File { .. }
+            | Self::Corrupt { .. }
+            | Self::Disorder { .. }
+            | Self::Early { .. }
+            | Self::Panicked { .. } => 1,
+        }
+    }
+
+    /// The failure of a file operation.
+    pub(crate) fn file(doing: &'static str, file: usize, error: &std::io::Error) -> Self {
+        Self::File {
+            doing,
+            file,
+            message: error.to_string(),
+        }
+    }
+
+    /// What a joined thread that panicked has left.
+    pub(crate) fn panicked(thread: usize, panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panicked {
+            thread,
+            message: message.unwrap_or_else(|| "no message".to_owned()),
+        }
+    }
+
+    /// A usage error that says `what`.
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::Usage(what.into())
+    }
+}

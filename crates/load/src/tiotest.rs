@@ -1,0 +1,161 @@
+//! `tiotest`: many threads, each with a file of its own, write and read it in four phases.
+//!
+//! This is the benchmark of report 000: sequential write, random write, sequential read and random
+//! read in blocks of 4 KiB, and writing ends with a sync inside the timing. It differs from tiotest
+//! in what a result needs to be believed: contents are pseudo-random and verified while they are
+//! read, starting the threads and opening the files is not timed, and CPU time is the machine's, as
+//! the kernel writes back in threads of its own.
+//!
+//! Between the phases nothing is dropped from any cache. The file set is five times the memory, so
+//! what is left of one phase is at most a fifth of the next one's work, and it is left for all
+//! implementations alike.
+
+mod cached;
+mod content;
+mod crew;
+mod kernel;
+mod phases;
+mod plan;
+
+use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
+
+use cached::Filter;
+use plan::Plan;
+
+/// The workload `tiotest` with the implementations of this crate.
+#[derive(Debug, Clone, Copy)]
+pub struct TioTest;
+
+const IMPLS: &[Impl] = &[
+    Impl {
+        name: "kernel",
+        about: "pread, pwrite and fsync through the kernel's page cache",
+    },
+    Impl {
+        name: "unherd",
+        about: "the page cache of unherd, direct I/O below",
+    },
+    Impl {
+        name: "unherd-nofilter",
+        about: "the same cache, but a completion wakes all who wait in the page's queue",
+    },
+];
+
+impl Workload for TioTest {
+    fn describe(&self) -> Description {
+        Description {
+            name: "tiotest",
+            about: "T threads write, rewrite at random, read and read at random a file each",
+            primary: phases::NAMES
+                .iter()
+                .map(|phase| format!("{phase}_mb_per_cpusec"))
+                .collect(),
+            impls: IMPLS.to_vec(),
+            default_impls: vec!["kernel", "unherd"],
+            params: PARAMS.to_vec(),
+            metrics: metrics(),
+            uses_dir: true,
+            uses_memory: true,
+            kernel_work: true,
+            default_threads: 512,
+            counts_as_exercised: None,
+        }
+    }
+
+    fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        let plan = Plan::of(job)?;
+        match job.with.as_str() {
+            "kernel" => phases::run(job, &plan, kernel::create),
+            "unherd" => cached::run(job, &plan, Filter::ByKey),
+            "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing),
+            _ => Err(job.unknown_impl(&self.describe())),
+        }
+    }
+}
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "scale",
+        about: "memory: the file set is 5 x --memory; report: 16384 MB and 2000 MB, as report 000",
+        default: "memory",
+        kind: Kind::Text,
+    },
+    Param {
+        name: "total",
+        about: "bytes of all files together; auto: as scale says",
+        default: "auto",
+        kind: Kind::Size,
+    },
+    Param {
+        name: "random",
+        about: "bytes of each random phase; auto: 2000/16384 of the total, as in report 000",
+        default: "auto",
+        kind: Kind::Size,
+    },
+    Param {
+        name: "block",
+        about: "bytes of one read or write, a power of two from 512",
+        default: "4096",
+        kind: Kind::Size,
+    },
+    Param {
+        name: "wait-queues",
+        about: "queues of the cache's wait table; auto: one per 256 pages of memory, 4 to 4096",
+        default: "auto",
+        kind: Kind::Count,
+    },
+];
+
+fn metrics() -> Vec<Metric> {
+    use Better::{Higher, Lower, Neither};
+    let phase = |phase: &&str| {
+        [
+            ("mb", Neither, "megabytes (2^20 bytes) moved"),
+            ("s", Lower, "the phase on the clock, with its sync"),
+            ("mb_per_s", Higher, "megabytes in a second"),
+            (
+                "user_pct",
+                Lower,
+                "the process's user time, in percent of one CPU",
+            ),
+            (
+                "sys_pct",
+                Lower,
+                "the rest of the CPU time that counts, in percent of one CPU",
+            ),
+            (
+                "cpu_s",
+                Lower,
+                "CPU time that counts: the machine's busy time less its idle one's",
+            ),
+            (
+                "mb_per_cpusec",
+                Higher,
+                "megabytes in a second of CPU time that counts",
+            ),
+            ("process_cpu_s", Lower, "CPU time of the process alone"),
+            (
+                "context_switches",
+                Lower,
+                "voluntary context switches of the process",
+            ),
+            (
+                "wakeups_per_op",
+                Lower,
+                "returns from sleep for a read or write (see the docs)",
+            ),
+            (
+                "needless_wakeups",
+                Lower,
+                "returns from sleep that found nothing; not for kernel",
+            ),
+            ("latency_us_max", Lower, "the longest read or write"),
+            ("planted_s", Neither, "CPU time burned on purpose"),
+        ]
+        .map(|(name, better, about)| Metric::new(format!("{phase}_{name}"), better, about))
+    };
+    phases::NAMES.iter().flat_map(phase).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! `pagewait` at sizes that take no time.
+
+use unherd_load::pagewait::{PageWaits, Tally, run_with};
+use unherd_load::{Job, Workload};
+use unherd_sys::primitives::{AtomicUsize, Ordering};
+
+use super::*;
+
+const IMPLS: [&str; 4] = ["before", "per-page", "unherd", "unherd-nofilter"];
+
+fn small(with: &str, options: &str) -> Value {
+    let size = "--threads 8 --param events=200 --param pages=64";
+    run(&format!("pagewait --with {with} {size} {options}")).unwrap()
+}
+
+#[test]
+fn all_implementations_agree() {
+    for buckets in [1, 4] {
+        let options = format!("--seed 7 --param buckets={buckets}");
+        let rounds = IMPLS.map(|with| small(with, &options));
+        for (with, round) in IMPLS.iter().zip(&rounds) {
+            assert_eq!(round["workload"], "pagewait");
+            assert_eq!(round["impl"], *with);
+            assert_eq!(round["threads"], 8);
+            assert_eq!(round["seed"], 7);
+            assert_eq!(round["params"]["buckets"], buckets.to_string());
+            assert_eq!(round["check"], rounds[0]["check"], "{with}");
+            assert_eq!(metric(round, "events"), 200.0);
+            assert!(metric(round, "wakeups_per_event") >= 1.0, "{round}");
+            assert!(metric(round, "wait_bytes") > 0.0);
+        }
+    }
+    let checks = ["1", "2"].map(|seed| small("unherd", &format!("--seed {seed}"))["check"].clone());
+    assert_ne!(checks[0], checks[1]);
+}
+
+#[test]
+fn every_metric_of_the_catalogue_is_there() {
+    let round = small("unherd", "");
+    let listed: Vec<_> = PageWait
+        .describe()
+        .metrics
+        .into_iter()
+        .map(|metric| metric.name)
+        .collect();
+    let given: Vec<_> = round["metrics"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .cloned()
+        .collect();
+    assert_eq!(given, listed);
+}
+
+#[test]
+fn filtered_wakeups_are_exact_and_the_ledger_agrees() {
+    for with in ["unherd", "unherd-nofilter"] {
+        let round = small(with, "--param buckets=1");
+        let (wakeups, needless) = (
+            metric(&round, "wakeups"),
+            metric(&round, "needless_wakeups"),
+        );
+        assert_eq!(wakeups - needless, 200.0, "{round}");
+        match with {
+            "unherd" => assert_eq!(needless, 0.0, "{round}"),
+            _ => assert!(needless > 0.0, "{round}"),
+        }
+        let reasons = round["waits"]["reasons"].as_array().unwrap();
+        let waits = reasons
+            .iter()
+            .find(|entry| entry["reason"] == "page-wait")
+            .unwrap();
+        if with == "unherd" {
+            // Other tests of this process count under the same reason, so at least.
+            assert!(waits["wakeups"].as_f64().unwrap() >= wakeups, "{waits}");
+        }
+    }
+}
+
+#[test]
+fn one_thread_and_one_page() {
+    let round =
+        run("pagewait --with unherd --threads 1 --param events=50 --param pages=1").unwrap();
+    assert_eq!(metric(&round, "events"), 50.0);
+    assert_eq!(metric(&round, "wakeups_per_event"), 1.0);
+}
+
+#[test]
+fn a_budget_makes_at_least_a_hundred_events() {
+    let round = run("pagewait --with per-page --threads 4 --param budget-ms=0").unwrap();
+    assert_eq!(metric(&round, "events"), 100.0);
+}
+
+#[test]
+fn a_planted_slowdown_is_burned() {
+    let round = small("per-page", "--plant 0.5");
+    let cpu_s = metric(&round, "cpu_us_per_event") * metric(&round, "events") / 1e6;
+    assert!(metric(&round, "planted_s") >= 0.3 * cpu_s, "{round}");
+}
+
+/// An implementation that now and then returns before the completion.
+struct Early {
+    calls: AtomicUsize,
+}
+
+impl PageWaits for Early {
+    fn wait(&self, _page: usize, _tally: &Tally, pending: impl Fn() -> bool) {
+        let early = self.calls.fetch_add(1, Ordering::Relaxed) % 64 == 0;
+        while pending() && !early {
+            unherd_sys::primitives::thread::yield_now();
+        }
+    }
+
+    fn complete(&self, _page: usize, publish: impl FnOnce()) {
+        publish();
+    }
+
+    fn wait_bytes(&self, _threads: usize) -> usize {
+        0
+    }
+}
+
+#[test]
+fn a_wait_that_ends_early_fails_the_round() {
+    let mut job = Job::new(&PageWait.describe(), "early", 4);
+    job.params.set("events", "200").unwrap();
+    let error = run_with(
+        &job,
+        &Early {
+            calls: AtomicUsize::new(0),
+        },
+    )
+    .unwrap_err();
+    assert!(matches!(error, LoadError::Early { .. }), "{error}");
+    assert_eq!(error.exit_code(), 1);
+}
