@@ -114,11 +114,7 @@ pub struct Known {
 impl Known {
     /// The executable that has this implementation.
     pub fn runner_of(&self, implementation: &str) -> Option<&Path> {
-        let index = self
-            .workload
-            .impls
-            .iter()
-            .position(|i| i.name == implementation)?;
+        let index = self.workload.impls.iter().position(|i| i.name == implementation)?;
         Some(&self.runners[index])
     }
 
@@ -149,10 +145,7 @@ impl Registry {
     ///
     /// [`Error::Catalogue`] where the text is no catalogue that this lab reads.
     pub fn add(&mut self, runner: &Path, described: &str) -> Result<(), Error> {
-        let broken = |what: String| Error::Catalogue {
-            runner: runner.to_owned(),
-            what,
-        };
+        let broken = |what: String| Error::Catalogue { runner: runner.to_owned(), what };
         let catalogue: Catalogue =
             serde_json::from_str(described.trim()).map_err(|e| broken(e.to_string()))?;
         if catalogue.schema != CATALOGUE_SCHEMA {
@@ -166,18 +159,9 @@ impl Registry {
     }
 
     fn merge(&mut self, runner: &Path, mut workload: Workload) {
-        if let Some(known) = self
-            .known
-            .iter_mut()
-            .find(|k| k.workload.name == workload.name)
-        {
+        if let Some(known) = self.known.iter_mut().find(|k| k.workload.name == workload.name) {
             for implementation in workload.impls {
-                if known
-                    .workload
-                    .impls
-                    .iter()
-                    .all(|i| i.name != implementation.name)
-                {
+                if known.workload.impls.iter().all(|i| i.name != implementation.name) {
                     known.workload.impls.push(implementation);
                     known.runners.push(runner.to_owned());
                 }
@@ -214,16 +198,10 @@ fn check_primary(workload: &Workload) -> Result<(), String> {
         return Err(format!("{name} has no primary metric"));
     }
     for primary in &workload.primary {
-        match workload
-            .metrics
-            .iter()
-            .find(|metric| metric.name == *primary)
-        {
+        match workload.metrics.iter().find(|metric| metric.name == *primary) {
             None => return Err(format!("{name} does not describe its metric {primary}")),
             Some(metric) if metric.better == Better::Neither => {
-                return Err(format!(
-                    "{name} judges by {primary}, which has no better side"
-                ));
+                return Err(format!("{name} judges by {primary}, which has no better side"));
             }
             Some(_) => {}
         }
@@ -239,27 +217,12 @@ fn lab_metrics() -> Vec<Metric> {
         better: Better::Lower,
     };
     vec![
-        metric(
-            "process_user_s",
-            "user CPU of the whole process, set-up included",
-        ),
-        metric(
-            "process_sys_s",
-            "system CPU of the whole process, set-up included",
-        ),
-        metric(
-            "process_context_switches",
-            "voluntary context switches of the whole process",
-        ),
-        metric(
-            "process_preemptions",
-            "involuntary context switches of the whole process",
-        ),
+        metric("process_user_s", "user CPU of the whole process, set-up included"),
+        metric("process_sys_s", "system CPU of the whole process, set-up included"),
+        metric("process_context_switches", "voluntary context switches of the whole process"),
+        metric("process_preemptions", "involuntary context switches of the whole process"),
         metric("process_peak_bytes", "largest resident size of the process"),
-        metric(
-            "process_elapsed_s",
-            "from the start of the process to its end",
-        ),
+        metric("process_elapsed_s", "from the start of the process to its end"),
     ]
 }
 
@@ -269,10 +232,8 @@ pub(crate) mod tests {
 
     /// A catalogue of one workload, `wait`, for tests.
     pub(crate) fn described(impls: &[&str]) -> String {
-        let impls: Vec<_> = impls
-            .iter()
-            .map(|name| serde_json::json!({"name": name, "about": "one"}))
-            .collect();
+        let impls: Vec<_> =
+            impls.iter().map(|name| serde_json::json!({"name": name, "about": "one"})).collect();
         serde_json::json!({
             "schema": CATALOGUE_SCHEMA,
             "workloads": [{
@@ -296,12 +257,8 @@ pub(crate) mod tests {
 
     pub(crate) fn registry() -> Registry {
         let mut registry = Registry::default();
-        registry
-            .add(Path::new("own"), &described(&["before", "unherd"]))
-            .unwrap();
-        registry
-            .add(Path::new("rivals"), &described(&["rival", "unherd"]))
-            .unwrap();
+        registry.add(Path::new("own"), &described(&["before", "unherd"])).unwrap();
+        registry.add(Path::new("rivals"), &described(&["rival", "unherd"])).unwrap();
         registry
     }
 

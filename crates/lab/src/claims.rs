@@ -133,20 +133,12 @@ pub enum Figure {
 }
 
 impl Figure {
-    const ALL: [(Self, &'static str); 3] = [
-        (Self::Ratio, "ratio"),
-        (Self::Low, "low"),
-        (Self::High, "high"),
-    ];
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Ratio, "ratio"), (Self::Low, "low"), (Self::High, "high")];
 }
 
-const VERDICTS: [Verdict; 5] = [
-    Verdict::Faster,
-    Verdict::Slower,
-    Verdict::Same,
-    Verdict::CannotTell,
-    Verdict::NotExercised,
-];
+const VERDICTS: [Verdict; 5] =
+    [Verdict::Faster, Verdict::Slower, Verdict::Same, Verdict::CannotTell, Verdict::NotExercised];
 
 impl TryFrom<String> for Target {
     type Error = String;
@@ -166,10 +158,7 @@ impl TryFrom<String> for Target {
                 "!=" => false,
                 _ => return Err(wrong()),
             };
-            let verdict = VERDICTS
-                .into_iter()
-                .find(|v| v.word() == object)
-                .ok_or_else(wrong)?;
+            let verdict = VERDICTS.into_iter().find(|v| v.word() == object).ok_or_else(wrong)?;
             return Ok(Self::Verdict { is, verdict });
         }
         let at_least = match sign {
@@ -177,27 +166,15 @@ impl TryFrom<String> for Target {
             "<=" => false,
             _ => return Err(wrong()),
         };
-        let of = Figure::ALL
-            .into_iter()
-            .find(|(_, word)| *word == subject)
-            .ok_or_else(wrong)?
-            .0;
-        Ok(Self::Bound {
-            of,
-            at_least,
-            value: object.parse().map_err(|_| wrong())?,
-        })
+        let of = Figure::ALL.into_iter().find(|(_, word)| *word == subject).ok_or_else(wrong)?.0;
+        Ok(Self::Bound { of, at_least, value: object.parse().map_err(|_| wrong())? })
     }
 }
 
 impl From<Target> for String {
     fn from(target: Target) -> Self {
         match target {
-            Target::Bound {
-                of,
-                at_least,
-                value,
-            } => {
+            Target::Bound { of, at_least, value } => {
                 let word = Figure::ALL.iter().find(|(figure, _)| *figure == of);
                 let sign = if at_least { ">=" } else { "<=" };
                 format!("{} {sign} {value}", word.map_or("ratio", |(_, word)| word))
@@ -214,22 +191,14 @@ impl Target {
     pub fn is_met(&self, line: &ComparisonLine) -> bool {
         match self {
             Self::Bound { .. } if line.verdict == Verdict::NotExercised => false,
-            Self::Bound {
-                of,
-                at_least,
-                value,
-            } => {
+            Self::Bound { of, at_least, value } => {
                 let figure = match of {
                     Figure::Ratio => line.ratio,
                     Figure::Low => line.low,
                     Figure::High => line.high,
                 };
                 let figure = figure.unwrap_or(f64::INFINITY);
-                if *at_least {
-                    figure >= *value
-                } else {
-                    figure <= *value
-                }
+                if *at_least { figure >= *value } else { figure <= *value }
             }
             Self::Verdict { is, verdict } => (line.verdict == *verdict) == *is,
         }
@@ -256,10 +225,7 @@ impl Claims {
     pub fn parse(text: &str) -> Result<Self, String> {
         let claims: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         for (index, claim) in claims.claims.iter().enumerate() {
-            if claims.claims[..index]
-                .iter()
-                .any(|earlier| earlier.name == claim.name)
-            {
+            if claims.claims[..index].iter().any(|earlier| earlier.name == claim.name) {
                 return Err(format!("two claims are called '{}'", claim.name));
             }
             claim.arguments()?;
@@ -296,11 +262,7 @@ impl Claims {
                 ),
             };
             let says = claim.says.replace('|', "\\|");
-            let _ = writeln!(
-                text,
-                "| {says} | {target} | {last} | {at} | `{}` |",
-                claim.command
-            );
+            let _ = writeln!(text, "| {says} | {target} | {last} | {at} | `{}` |", claim.command);
         }
         text
     }
@@ -316,17 +278,10 @@ impl Claim {
         let mut words = self.command.split_whitespace().map(str::to_owned);
         let name = &self.name;
         if words.next().as_deref() != Some("unherd") || words.next().as_deref() != Some("bench") {
-            return Err(format!(
-                "claim '{name}': its command does not begin with 'unherd bench'"
-            ));
+            return Err(format!("claim '{name}': its command does not begin with 'unherd bench'"));
         }
-        if self
-            .command
-            .contains(['\'', '"', '$', '`', '|', '>', '<', ';', '&', '\\'])
-        {
-            return Err(format!(
-                "claim '{name}': its command is run without a shell"
-            ));
+        if self.command.contains(['\'', '"', '$', '`', '|', '>', '<', ';', '&', '\\']) {
+            return Err(format!("claim '{name}': its command is run without a shell"));
         }
         Ok(std::iter::once("bench".to_owned()).chain(words).collect())
     }
@@ -337,11 +292,8 @@ impl Claim {
     ///
     /// Where the result has no such comparison.
     pub fn judge(&self, result: &BenchResult) -> Result<Outcome, String> {
-        let meant: Vec<&ComparisonLine> = result
-            .comparisons
-            .iter()
-            .filter(|line| self.select.matches(line))
-            .collect();
+        let meant: Vec<&ComparisonLine> =
+            result.comparisons.iter().filter(|line| self.select.matches(line)).collect();
         let low = |line: &ComparisonLine| line.low.unwrap_or(f64::INFINITY);
         let unmet = meant.iter().filter(|line| !self.target.is_met(line));
         let found = unmet
@@ -349,10 +301,7 @@ impl Claim {
             .or_else(|| meant.iter().min_by(|a, b| low(a).total_cmp(&low(b))))
             .ok_or_else(|| format!("claim '{}': the result has no such comparison", self.name))?;
         let high = found.high.unwrap_or(f64::INFINITY);
-        let last_low = self
-            .last
-            .as_ref()
-            .map(|last| last.low.unwrap_or(f64::INFINITY));
+        let last_low = self.last.as_ref().map(|last| last.low.unwrap_or(f64::INFINITY));
         Ok(Outcome {
             is_met: meant.iter().all(|line| self.target.is_met(line)),
             is_regression: last_low.is_some_and(|last| high < last),
@@ -363,21 +312,11 @@ impl Claim {
 
 impl Selector {
     fn matches(&self, line: &ComparisonLine) -> bool {
-        self.metric
-            .as_ref()
-            .is_none_or(|metric| *metric == line.metric)
-            && self
-                .implementation
-                .as_ref()
-                .is_none_or(|label| *label == line.label)
-            && self
-                .threads
-                .is_none_or(|threads| threads == line.point.threads)
+        self.metric.as_ref().is_none_or(|metric| *metric == line.metric)
+            && self.implementation.as_ref().is_none_or(|label| *label == line.label)
+            && self.threads.is_none_or(|threads| threads == line.point.threads)
             && self.cpus.is_none_or(|cpus| Some(cpus) == line.point.cpus)
-            && self
-                .params
-                .iter()
-                .all(|(name, value)| line.point.params.get(name) == Some(value))
+            && self.params.iter().all(|(name, value)| line.point.params.get(name) == Some(value))
     }
 }
 

@@ -3,14 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The time now in UTC as `20040502-191709`.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a date for people, not a time that is measured"
-)]
+#[expect(clippy::disallowed_methods, reason = "a date for people, not a time that is measured")]
 pub(crate) fn stamp_now() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     stamp(since.as_secs())
 }
 
@@ -32,11 +27,7 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = year_of_era + era * 400 + (month <= 2) as u64;
     (year, month, day)
 }

@@ -159,10 +159,7 @@ impl Error {
     }
 
     pub(crate) fn usage(what: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::Usage {
-            what: what.into(),
-            advice: advice.into(),
-        }
+        Self::Usage { what: what.into(), advice: advice.into() }
     }
 
     pub(crate) fn machine(
@@ -170,18 +167,11 @@ impl Error {
         advice: impl Into<String>,
         source: impl Into<std::io::Error>,
     ) -> Self {
-        Self::Machine {
-            what: what.into(),
-            advice: advice.into(),
-            source: source.into(),
-        }
+        Self::Machine { what: what.into(), advice: advice.into(), source: source.into() }
     }
 
     pub(crate) fn malformed(path: &Path, what: impl Into<String>) -> Self {
-        Self::Malformed {
-            path: path.to_owned(),
-            what: what.into(),
-        }
+        Self::Malformed { path: path.to_owned(), what: what.into() }
     }
 
     /// An unknown name, with the nearest of `known` or, where none is near, all of them.
@@ -196,11 +186,7 @@ impl Error {
             None if known.is_empty() => "there is none".to_owned(),
             None => format!("there are: {}", known.join(", ")),
         };
-        Self::UnknownName {
-            kind,
-            name: name.to_owned(),
-            advice,
-        }
+        Self::UnknownName { kind, name: name.to_owned(), advice }
     }
 }
 
@@ -223,31 +209,17 @@ mod tests {
     fn a_slip_gets_the_nearest_name_and_a_wild_guess_gets_the_list() {
         let known = ["pagewait", "tiotest"];
         let slip = Error::unknown("workload", "tiotset", known).to_string();
-        assert_eq!(
-            slip,
-            "no workload is called 'tiotset'; did you mean 'tiotest'?"
-        );
+        assert_eq!(slip, "no workload is called 'tiotset'; did you mean 'tiotest'?");
         let wild = Error::unknown("workload", "xyz", known).to_string();
-        assert_eq!(
-            wild,
-            "no workload is called 'xyz'; there are: pagewait, tiotest"
-        );
+        assert_eq!(wild, "no workload is called 'xyz'; there are: pagewait, tiotest");
     }
 
     #[test]
     fn only_what_was_measured_fails_with_1() {
-        let few = Error::TooFewRounds {
-            rounds: 2,
-            cells: 1,
-            needed: 6,
-        };
+        let few = Error::TooFewRounds { rounds: 2, cells: 1, needed: 6 };
         assert_eq!(few.exit_code(), 2);
         let records = PathBuf::from("out/x");
-        let interrupted = Error::Interrupted {
-            finished: 1,
-            rounds: 6,
-            records,
-        };
+        let interrupted = Error::Interrupted { finished: 1, rounds: 6, records };
         assert_eq!(interrupted.exit_code(), 1);
     }
 }

@@ -65,25 +65,14 @@ impl Launch<'_> {
     /// Where the child cannot be started or waited for.
     pub(crate) fn run(self, interrupt: &Interrupt) -> io::Result<Finished> {
         let mut command = self.command();
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let how = SpawnHow {
-            die_with_parent: true,
-            own_group: true,
-            cgroup: self.cgroup,
-        };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let how = SpawnHow { die_with_parent: true, own_group: true, cgroup: self.cgroup };
         let started = Timestamp::now();
         let deadline = Deadline::at(started.after(self.timeout));
         let mut child = ChildProcess::spawn(command, how)?;
         interrupt.expect_outputs(2);
-        let stdout = child
-            .take_stdout()
-            .map(|out| keep(out, STDOUT_KEPT_BYTES, interrupt));
-        let stderr = child
-            .take_stderr()
-            .map(|out| keep(out, STDERR_KEPT_BYTES, interrupt));
+        let stdout = child.take_stdout().map(|out| keep(out, STDOUT_KEPT_BYTES, interrupt));
+        let stderr = child.take_stderr().map(|out| keep(out, STDERR_KEPT_BYTES, interrupt));
         let (ended, killed) = wait(&mut child, deadline, interrupt)?;
         let elapsed = Timestamp::now().since(started);
         if killed.is_some() {
@@ -104,10 +93,7 @@ impl Launch<'_> {
             None => Command::new(self.program),
             Some(cpus) => {
                 let mut command = Command::new("taskset");
-                command
-                    .arg("--cpu-list")
-                    .arg(format!("0-{}", cpus - 1))
-                    .arg(self.program);
+                command.arg("--cpu-list").arg(format!("0-{}", cpus - 1)).arg(self.program);
                 command
             }
         };
@@ -136,9 +122,7 @@ fn wait(
         }
     }
     child.kill()?;
-    let ended = child
-        .wait(Deadline::NEVER)?
-        .ok_or(io::ErrorKind::TimedOut)?;
+    let ended = child.wait(Deadline::NEVER)?.ok_or(io::ErrorKind::TimedOut)?;
     let ending = match waited {
         Waited::Interrupted => Ending::Interrupted,
         Waited::TimedOut | Waited::Closed => Ending::TimedOut,
@@ -150,10 +134,7 @@ type Kept = Arc<Mutex<Tail>>;
 
 /// Reads an output to its end on a thread of its own, and keeps the last of it.
 fn keep(mut output: impl Read + Send + 'static, limit: usize, interrupt: &Interrupt) -> Kept {
-    let kept: Kept = Arc::new(Mutex::new(Tail {
-        bytes: Vec::new(),
-        limit,
-    }));
+    let kept: Kept = Arc::new(Mutex::new(Tail { bytes: Vec::new(), limit }));
     let (into, interrupt) = (Arc::clone(&kept), interrupt.clone());
     thread::spawn(move || {
         let mut chunk = [0; 8192];
@@ -212,19 +193,14 @@ mod tests {
     fn outputs_status_and_usage_come_back() {
         let finished = shell("echo out; echo err >&2; exit 3", LONG);
         assert_eq!((&*finished.stdout, &*finished.stderr), ("out\n", "err\n"));
-        let Ending::Exited(status) = finished.ending else {
-            panic!("{finished:?}")
-        };
+        let Ending::Exited(status) = finished.ending else { panic!("{finished:?}") };
         assert_eq!(status.code(), Some(3));
         assert!(finished.usage.max_rss_bytes > 0);
     }
 
     #[test]
     fn a_child_that_hangs_is_killed_with_its_descendants() {
-        let finished = shell(
-            "echo begun; sleep 1000 & sleep 1000",
-            Duration::from_millis(100),
-        );
+        let finished = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(100));
         assert_eq!(finished.ending, Ending::TimedOut);
         assert_eq!(finished.stdout, "begun\n");
     }
@@ -255,10 +231,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_a_flood_is_kept() {
-        let mut tail = Tail {
-            bytes: Vec::new(),
-            limit: 4,
-        };
+        let mut tail = Tail { bytes: Vec::new(), limit: 4 };
         for chunk in ["abc", "def", "ghi"] {
             tail.push(chunk.as_bytes());
         }

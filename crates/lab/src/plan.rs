@@ -126,11 +126,7 @@ impl Plan {
         let needed = pairs_needed(comparisons);
         let rounds = request.rounds.unwrap_or(needed);
         if rounds < needed && comparisons > 0 {
-            return Err(Error::TooFewRounds {
-                rounds,
-                cells: comparisons,
-                needed,
-            });
+            return Err(Error::TooFewRounds { rounds, cells: comparisons, needed });
         }
         if rounds == 0 || rounds > ROUNDS_MAX {
             return Err(Error::usage(
@@ -139,10 +135,7 @@ impl Plan {
             ));
         }
         if !(request.delta > 0.0 && request.delta < 1.0) {
-            return Err(Error::usage(
-                "--delta is out of range",
-                "give a share such as 2%",
-            ));
+            return Err(Error::usage("--delta is out of range", "give a share such as 2%"));
         }
         Ok(Self {
             schema: PLAN_SCHEMA.to_owned(),
@@ -173,11 +166,7 @@ impl Plan {
             let seed = random.next_u64() >> 11;
             let mut order: Vec<usize> = (0..self.contenders.len()).collect();
             random.shuffle(&mut order);
-            steps.extend(order.into_iter().map(|contender| Step {
-                cell,
-                contender,
-                seed,
-            }));
+            steps.extend(order.into_iter().map(|contender| Step { cell, contender, seed }));
         }
         steps
     }
@@ -199,10 +188,7 @@ fn contenders(request: &Request, known: &Known) -> Result<Vec<Contender>, Error>
         return against_itself(request, &names);
     }
     if request.plant.is_some() {
-        return Err(Error::usage(
-            "--plant slows one side of an A/A run",
-            "add --aa",
-        ));
+        return Err(Error::usage("--plant slows one side of an A/A run", "add --aa"));
     }
     if let Some(base) = &request.base {
         names.retain(|name| name != base);
@@ -218,11 +204,7 @@ fn contenders(request: &Request, known: &Known) -> Result<Vec<Contender>, Error>
     }
     Ok(names
         .into_iter()
-        .map(|name| Contender {
-            label: name.clone(),
-            implementation: name,
-            plant: None,
-        })
+        .map(|name| Contender { label: name.clone(), implementation: name, plant: None })
         .collect())
 }
 
@@ -233,14 +215,8 @@ fn against_itself(request: &Request, names: &[String]) -> Result<Vec<Contender>,
             "name exactly one by --with",
         ));
     };
-    if request
-        .plant
-        .is_some_and(|plant| !(plant > 0.0 && plant <= 10.0))
-    {
-        return Err(Error::usage(
-            "--plant is out of range",
-            "give a share such as 5%",
-        ));
+    if request.plant.is_some_and(|plant| !(plant > 0.0 && plant <= 10.0)) {
+        return Err(Error::usage("--plant is out of range", "give a share such as 5%"));
     }
     let side = |number: u32, plant| Contender {
         label: format!("{name}#{number}"),
@@ -251,11 +227,7 @@ fn against_itself(request: &Request, names: &[String]) -> Result<Vec<Contender>,
 }
 
 fn judged(request: &Request, known: &Known) -> Result<Vec<Judged>, Error> {
-    let names = if request.metrics.is_empty() {
-        &known.workload.primary
-    } else {
-        &request.metrics
-    };
+    let names = if request.metrics.is_empty() { &known.workload.primary } else { &request.metrics };
     names
         .iter()
         .map(|name| {
@@ -266,10 +238,7 @@ fn judged(request: &Request, known: &Known) -> Result<Vec<Judged>, Error> {
                     "its median is in the tables; choose another by --metric",
                 ));
             }
-            Ok(Judged {
-                metric: name.clone(),
-                better: metric.better,
-            })
+            Ok(Judged { metric: name.clone(), better: metric.better })
         })
         .collect()
 }
@@ -286,10 +255,7 @@ fn cells(request: &Request, known: &Known) -> Result<Vec<Cell>, Error> {
     };
     for (option, values) in [("--threads", &threads), ("--cpus", &request.cpus)] {
         if values.contains(&0) {
-            return Err(Error::usage(
-                format!("{option} 0 runs nothing"),
-                "give 1 or more",
-            ));
+            return Err(Error::usage(format!("{option} 0 runs nothing"), "give 1 or more"));
         }
     }
     let mut points = vec![BTreeMap::new()];
@@ -310,16 +276,9 @@ fn cells(request: &Request, known: &Known) -> Result<Vec<Cell>, Error> {
     for params in &points {
         for &cpus in &cpus {
             for &threads in &threads {
-                let cell = Cell {
-                    threads,
-                    cpus,
-                    params: params.clone(),
-                };
+                let cell = Cell { threads, cpus, params: params.clone() };
                 if cells.contains(&cell) {
-                    return Err(Error::usage(
-                        "a swept value is given twice",
-                        "name each once",
-                    ));
+                    return Err(Error::usage("a swept value is given twice", "name each once"));
                 }
                 cells.push(cell);
             }
@@ -338,10 +297,7 @@ fn param_values(known: &Known, name: &str, values: &[String]) -> Result<Vec<Stri
         .iter()
         .map(|value| {
             let wrong = |advice: &str| {
-                Error::usage(
-                    format!("--{name} '{value}' is no {}", kind_word(param.kind)),
-                    advice,
-                )
+                Error::usage(format!("--{name} '{value}' is no {}", kind_word(param.kind)), advice)
             };
             match param.kind {
                 ParamKind::Text => Ok(value.clone()),

@@ -71,10 +71,7 @@ impl Record {
         fs::create_dir_all(&rounds).map_err(|source| {
             failed(&rounds, "cannot make the record's directory", source, false)
         })?;
-        let record = Self {
-            directory,
-            current: None,
-        };
+        let record = Self { directory, current: None };
         record.write(PLAN, &pretty(header), false)?;
         Ok(record)
     }
@@ -90,18 +87,11 @@ impl Record {
     ///
     /// [`Error::Record`], for instance when the disk is full.
     pub fn append(&mut self, round: &Round) -> Result<(), Error> {
-        let path = self
-            .directory
-            .join(ROUNDS)
-            .join(format!("{:03}.jsonl", round.round));
+        let path = self.directory.join(ROUNDS).join(format!("{:03}.jsonl", round.round));
         let failed = |source| failed(&path, "cannot append a finished round", source, true);
         let mut file = match self.current.take() {
             Some((number, file)) if number == round.round => file,
-            _ => File::options()
-                .create(true)
-                .append(true)
-                .open(&path)
-                .map_err(failed)?,
+            _ => File::options().create(true).append(true).open(&path).map_err(failed)?,
         };
         let mut line = compact(round);
         line.push('\n');
@@ -152,10 +142,7 @@ impl Kept {
         let header: Header = serde_json::from_str(&read(&path)?)
             .map_err(|error| Error::malformed(&path, format!("no plan of a record: {error}")))?;
         if header.plan.schema != PLAN_SCHEMA {
-            let what = format!(
-                "its schema is '{}', not '{PLAN_SCHEMA}'",
-                header.plan.schema
-            );
+            let what = format!("its schema is '{}', not '{PLAN_SCHEMA}'", header.plan.schema);
             return Err(Error::malformed(&path, what));
         }
         let mut rounds = Vec::new();
@@ -174,12 +161,7 @@ impl Kept {
     ///
     /// Those of [`BenchResult::new`].
     pub fn result(&self) -> Result<BenchResult, Error> {
-        let Header {
-            plan,
-            machine,
-            marks,
-            ..
-        } = &self.header;
+        let Header { plan, machine, marks, .. } = &self.header;
         BenchResult::new(plan, &self.rounds, machine.clone(), marks.clone())
     }
 }
@@ -211,13 +193,7 @@ fn failed(path: &Path, what: &'static str, source: io::Error, begun: bool) -> Er
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or give --out",
         _ => "give a directory that can be written by --out",
     };
-    Error::Record {
-        path: path.to_owned(),
-        what,
-        advice,
-        source,
-        begun,
-    }
+    Error::Record { path: path.to_owned(), what, advice, source, begun }
 }
 
 fn free_name(workload: &str) -> PathBuf {
@@ -250,18 +226,9 @@ mod tests {
     use crate::round::tests::round;
 
     fn header() -> Header {
-        let request = Request {
-            seed: u64::MAX,
-            delta: 0.02,
-            ..Request::default()
-        };
+        let request = Request { seed: u64::MAX, delta: 0.02, ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        Header {
-            plan,
-            command: vec!["unherd".to_owned()],
-            machine: Value::Null,
-            marks: vec![],
-        }
+        Header { plan, command: vec!["unherd".to_owned()], machine: Value::Null, marks: vec![] }
     }
 
     #[test]
@@ -269,11 +236,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("deep/record");
         let mut record = Record::create(Some(&out), &header()).unwrap();
-        let rounds = [
-            round(1, "before", 2.0),
-            round(1, "unherd", 1.0),
-            round(2, "before", 2.0),
-        ];
+        let rounds = [round(1, "before", 2.0), round(1, "unherd", 1.0), round(2, "before", 2.0)];
         for round in &rounds {
             record.append(round).unwrap();
         }
@@ -291,25 +254,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         Record::create(Some(place.path()), &header()).unwrap();
         let error = Record::create(Some(place.path()), &header()).unwrap_err();
-        assert!(
-            error.to_string().contains("already holds a record"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("already holds a record"), "{error}");
         assert_eq!(error.exit_code(), 2);
     }
 
     #[test]
     fn what_is_no_record_is_said_so() {
         let place = tempfile::tempdir().unwrap();
-        assert!(matches!(
-            Kept::load(place.path()),
-            Err(Error::Record { .. })
-        ));
+        assert!(matches!(Kept::load(place.path()), Err(Error::Record { .. })));
         fs::write(place.path().join(PLAN), "{}").unwrap();
-        assert!(matches!(
-            Kept::load(place.path()),
-            Err(Error::Malformed { .. })
-        ));
+        assert!(matches!(Kept::load(place.path()), Err(Error::Malformed { .. })));
         let file = place.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Record::create(Some(&file.join("under")), &header()).unwrap_err();
@@ -324,9 +278,6 @@ mod tests {
         record.current = Some((1, full));
         let error = record.append(&round(1, "before", 2.0)).unwrap_err();
         assert_eq!(error.exit_code(), 1);
-        assert!(
-            error.to_string().ends_with("make room, or give --out"),
-            "{error}"
-        );
+        assert!(error.to_string().ends_with("make room, or give --out"), "{error}");
     }
 }

@@ -148,11 +148,7 @@ impl Point {
     /// The point at which the plan's cell of this index stands.
     pub(crate) fn of(plan: &Plan, cell: usize) -> Self {
         let cell = &plan.cells[cell];
-        Self {
-            threads: cell.threads,
-            cpus: cell.cpus,
-            params: cell.params.clone(),
-        }
+        Self { threads: cell.threads, cpus: cell.cpus, params: cell.params.clone() }
     }
 }
 
@@ -170,10 +166,7 @@ fn common_params(rounds: &[Round]) -> Map<String, Value> {
         return Map::new();
     };
     let mut common = first.params.clone();
-    common.retain(|name, value| {
-        rest.iter()
-            .all(|round| round.params.get(name) == Some(value))
-    });
+    common.retain(|name, value| rest.iter().all(|round| round.params.get(name) == Some(value)));
     common
 }
 
@@ -183,9 +176,7 @@ fn rounds_of<'a>(
     cell: usize,
     contender: &'a Contender,
 ) -> impl Iterator<Item = &'a Round> + Clone {
-    rounds
-        .iter()
-        .filter(move |round| round.cell == cell && round.label == contender.label)
+    rounds.iter().filter(move |round| round.cell == cell && round.label == contender.label)
 }
 
 fn summaries(plan: &Plan, rounds: &[Round]) -> Vec<SummaryLine> {
@@ -232,11 +223,7 @@ fn comparisons(plan: &Plan, rounds: &[Round]) -> Result<Vec<ComparisonLine>, Err
     for cell in 0..plan.cells.len() {
         for judged in &plan.judged {
             for contender in others {
-                let place = Place {
-                    cell,
-                    judged,
-                    contender,
-                };
+                let place = Place { cell, judged, contender };
                 family.push(compare(plan, rounds, base, &place)?);
                 places.push(place);
             }
@@ -268,22 +255,13 @@ fn compare(
             others.push(other);
         }
     }
-    let log_ratios =
-        log_ratios(&bases, &others, place.judged.better).map_err(|source| Error::NoRatio {
-            metric: metric.clone(),
-            label: place.contender.label.clone(),
-            source,
-        })?;
+    let log_ratios = log_ratios(&bases, &others, place.judged.better).map_err(|source| {
+        Error::NoRatio { metric: metric.clone(), label: place.contender.label.clone(), source }
+    })?;
     let exercised = plan.counts_as_exercised.as_deref().is_none_or(|count| {
-        waits::exercised(
-            rounds_of(rounds, place.cell, place.contender).map(|r| &r.waits),
-            count,
-        )
+        waits::exercised(rounds_of(rounds, place.cell, place.contender).map(|r| &r.waits), count)
     });
-    Ok(Comparison {
-        log_ratios,
-        exercised,
-    })
+    Ok(Comparison { log_ratios, exercised })
 }
 
 fn comparison_line(

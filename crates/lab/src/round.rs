@@ -72,11 +72,7 @@ impl Printed {
             return differs("workload", &self.workload, &plan.workload);
         }
         if self.implementation != contender.implementation {
-            return differs(
-                "implementation",
-                &self.implementation,
-                &contender.implementation,
-            );
+            return differs("implementation", &self.implementation, &contender.implementation);
         }
         if self.threads != cell.threads {
             return differs("threads", &self.threads, &cell.threads);
@@ -101,11 +97,7 @@ impl Printed {
         label: &str,
         counted: impl IntoIterator<Item = (&'static str, f64)>,
     ) -> Round {
-        self.metrics.extend(
-            counted
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value)),
-        );
+        self.metrics.extend(counted.into_iter().map(|(name, value)| (name.to_owned(), value)));
         Round {
             round,
             cell: step.cell,
@@ -145,10 +137,7 @@ pub fn agree(rounds: &[Round]) -> Result<(), String> {
             .iter()
             .map(|(check, labels)| format!("{} has check {check}", labels.join(" and ")))
             .collect();
-        return Err(format!(
-            "the implementations disagree: {}",
-            groups.join(", ")
-        ));
+        return Err(format!("the implementations disagree: {}", groups.join(", ")));
     }
     Ok(())
 }
@@ -179,11 +168,7 @@ pub(crate) mod tests {
     }
 
     fn plan() -> Plan {
-        let request = Request {
-            seed: 3,
-            delta: 0.02,
-            ..Request::default()
-        };
+        let request = Request { seed: 3, delta: 0.02, ..Request::default() };
         Plan::new(&request, registry().workload("wait").unwrap()).unwrap()
     }
 
@@ -199,41 +184,24 @@ pub(crate) mod tests {
     fn the_last_line_is_the_result() {
         let plan = plan();
         let step = plan.round(1)[0];
-        let step = Step {
-            contender: 0,
-            ..step
-        };
+        let step = Step { contender: 0, ..step };
         let printed = Printed::parse(&format!("hello\n{}\n\n", line(step.seed))).unwrap();
-        printed
-            .check(&plan, &plan.cells[0], &plan.contenders[0], step)
-            .unwrap();
+        printed.check(&plan, &plan.cells[0], &plan.contenders[0], step).unwrap();
         let round =
             printed.into_round(1, step, &plan.cells[0], "before", [("process_user_s", 0.5)]);
-        assert_eq!(
-            (round.metrics["cost_us"], round.metrics["process_user_s"]),
-            (2.5, 0.5)
-        );
+        assert_eq!((round.metrics["cost_us"], round.metrics["process_user_s"]), (2.5, 0.5));
     }
 
     #[test]
     fn nonsense_is_told_apart() {
         assert_eq!(Printed::parse("\n").unwrap_err(), "it printed nothing");
-        assert!(
-            Printed::parse("42 is the answer")
-                .unwrap_err()
-                .contains("no result")
-        );
+        assert!(Printed::parse("42 is the answer").unwrap_err().contains("no result"));
         assert!(Printed::parse(&line(1).replace("2.5", "null")).is_err());
         let plan = plan();
-        let step = Step {
-            contender: 0,
-            ..plan.round(1)[0]
-        };
+        let step = Step { contender: 0, ..plan.round(1)[0] };
         let check = |from: &str, to: &str| {
             let printed = Printed::parse(&line(step.seed).replace(from, to)).unwrap();
-            printed
-                .check(&plan, &plan.cells[0], &plan.contenders[0], step)
-                .unwrap_err()
+            printed.check(&plan, &plan.cells[0], &plan.contenders[0], step).unwrap_err()
         };
         assert!(check("cost_us", "cost_ms").contains("did not measure cost_us"));
         assert!(check("before", "after").contains("implementation after instead of before"));
@@ -244,19 +212,13 @@ pub(crate) mod tests {
 
     #[test]
     fn who_disagrees_is_named() {
-        let mut rounds = vec![
-            round(1, "before", 1.0),
-            round(1, "unherd", 1.0),
-            round(2, "unherd", 1.0),
-        ];
+        let mut rounds =
+            vec![round(1, "before", 1.0), round(1, "unherd", 1.0), round(2, "unherd", 1.0)];
         assert!(agree(&rounds).is_ok());
         rounds[2].check = "other seed".to_owned();
         assert!(agree(&rounds).is_ok(), "another round has another seed");
         rounds[1].check = "def".to_owned();
         let error = agree(&rounds).unwrap_err();
-        assert!(
-            error.contains("before has check abc, unherd has check def"),
-            "{error}"
-        );
+        assert!(error.contains("before has check abc, unherd has check def"), "{error}");
     }
 }

@@ -93,28 +93,15 @@ mod tests {
         for cells in 1..200 {
             let n = pairs_needed(cells) as i32;
             let needed = ALPHA / cells as f64;
-            assert!(
-                2.0 * 0.5_f64.powi(n) <= needed,
-                "{n} pairs are too few for {cells} cells"
-            );
-            assert!(
-                2.0 * 0.5_f64.powi(n - 1) > needed,
-                "{n} pairs are too many for {cells} cells"
-            );
+            assert!(2.0 * 0.5_f64.powi(n) <= needed, "{n} pairs are too few for {cells} cells");
+            assert!(2.0 * 0.5_f64.powi(n - 1) > needed, "{n} pairs are too many for {cells} cells");
         }
     }
 
     #[test]
     fn a_summary_is_of_the_sorted_values() {
         let four = summary(&[4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!(
-            four,
-            Summary {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            }
-        );
+        assert_eq!(four, Summary { median: 2.5, min: 1.0, max: 4.0 });
         assert_eq!(summary(&[7.0]).unwrap().median, 7.0);
         assert_eq!(summary(&[]), None);
     }

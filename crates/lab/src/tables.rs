@@ -97,11 +97,7 @@ fn heading(plan: &Plan, result: &BenchResult, progress: Progress) -> String {
 }
 
 fn point_title(plan: &Plan, point: &Point) -> String {
-    let threads = if point.threads == 1 {
-        "thread"
-    } else {
-        "threads"
-    };
+    let threads = if point.threads == 1 { "thread" } else { "threads" };
     let mut title = format!("{}, {} {threads}", plan.workload, point.threads);
     if let Some(cpus) = point.cpus {
         let _ = write!(title, ", {cpus} CPUs");
@@ -162,10 +158,7 @@ fn ranges(
         Better::Neither => "",
     };
     let title = format!("{metric}{side}");
-    let mut text = format!(
-        "\n  {title:<44}{:>12}{:>12}{:>12}\n",
-        "median", "min", "max"
-    );
+    let mut text = format!("\n  {title:<44}{:>12}{:>12}{:>12}\n", "median", "min", "max");
     for contender in &plan.contenders {
         if let Some(line) = line_of(result, point, &contender.label, metric) {
             let _ = writeln!(
@@ -183,14 +176,7 @@ fn ranges(
 
 /// Medians only, a column for each implementation.
 fn side_by_side(plan: &Plan, result: &BenchResult, point: &Point, metrics: &[&str]) -> String {
-    let width = plan
-        .contenders
-        .iter()
-        .map(|c| c.label.len())
-        .max()
-        .unwrap_or(0)
-        .max(10)
-        + 2;
+    let width = plan.contenders.iter().map(|c| c.label.len()).max().unwrap_or(0).max(10) + 2;
     let mut rows = String::new();
     for &metric in metrics {
         let medians: Vec<Option<f64>> = plan
@@ -203,11 +189,7 @@ fn side_by_side(plan: &Plan, result: &BenchResult, point: &Point, metrics: &[&st
         }
         let _ = write!(rows, "  {metric:<34}");
         for median in medians {
-            let _ = write!(
-                rows,
-                "{:>width$}",
-                median.map_or_else(|| "-".to_owned(), number)
-            );
+            let _ = write!(rows, "{:>width$}", median.map_or_else(|| "-".to_owned(), number));
         }
         rows.push('\n');
     }

@@ -31,16 +31,10 @@ fn collect(key: &str, value: &Value, found: &mut Vec<WaitLine>) {
                 .collect();
             if !counts.is_empty() {
                 let texts: Vec<&str> = fields.values().filter_map(Value::as_str).collect();
-                let name = if texts.is_empty() {
-                    key.to_owned()
-                } else {
-                    texts.join(" ")
-                };
+                let name = if texts.is_empty() { key.to_owned() } else { texts.join(" ") };
                 found.push(WaitLine { name, counts });
             }
-            fields
-                .iter()
-                .for_each(|(name, value)| collect(name, value, found));
+            fields.iter().for_each(|(name, value)| collect(name, value, found));
         }
         _ => {}
     }
@@ -70,10 +64,7 @@ mod tests {
             "reasons": [{"reason": "page", "waits": 3, "wakeups": 2}]});
         let keyed = json!({"page": {"waits": 3, "wakeups": 2}});
         let counts = vec![("waits".to_owned(), 3.0), ("wakeups".to_owned(), 2.0)];
-        let line = WaitLine {
-            name: "page".to_owned(),
-            counts,
-        };
+        let line = WaitLine { name: "page".to_owned(), counts };
         assert_eq!(lines(&list), std::slice::from_ref(&line));
         assert_eq!(lines(&keyed), [line]);
         assert_eq!(lines(&Value::Null), []);

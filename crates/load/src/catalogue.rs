@@ -12,10 +12,7 @@ pub struct Catalogue {
 impl Catalogue {
     /// The catalogue of these workloads.
     pub fn new(workloads: impl IntoIterator<Item = Description>) -> Self {
-        Self {
-            schema: "unherd.catalogue/1",
-            workloads: workloads.into_iter().collect(),
-        }
+        Self { schema: "unherd.catalogue/1", workloads: workloads.into_iter().collect() }
     }
 }
 
@@ -99,11 +96,7 @@ pub struct Metric {
 impl Metric {
     /// A metric.
     pub fn new(name: impl Into<String>, better: Better, about: &'static str) -> Self {
-        Self {
-            name: name.into(),
-            about,
-            better,
-        }
+        Self { name: name.into(), about, better }
     }
 }
 

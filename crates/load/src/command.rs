@@ -46,9 +46,7 @@ pub fn run(
     let first = args.next_text()?.ok_or_else(|| LoadError::usage(USAGE))?;
     if first == "--describe" {
         if let Some(more) = args.next_text()? {
-            return Err(LoadError::usage(format!(
-                "--describe stands alone; drop {more:?}"
-            )));
+            return Err(LoadError::usage(format!("--describe stands alone; drop {more:?}")));
         }
         let catalogue = Catalogue::new(workloads.iter().map(|workload| workload.describe()));
         return Ok(to_line(&catalogue));
@@ -56,10 +54,7 @@ pub fn run(
     let found = workloads.iter().map(|known| (known, known.describe()));
     let Some((workload, description)) = found.into_iter().find(|(_, known)| known.name == first)
     else {
-        let known: Vec<_> = workloads
-            .iter()
-            .map(|known| known.describe().name)
-            .collect();
+        let known: Vec<_> = workloads.iter().map(|known| known.describe().name).collect();
         return Err(LoadError::usage(format!(
             "no workload {first:?}; there are: {}",
             known.join(", ")
@@ -87,9 +82,7 @@ impl<I: Iterator<Item = OsString>> Args<I> {
     }
 
     fn value(&mut self, option: &str) -> Result<OsString, LoadError> {
-        self.0
-            .next()
-            .ok_or_else(|| LoadError::usage(format!("{option} needs a value; {USAGE}")))
+        self.0.next().ok_or_else(|| LoadError::usage(format!("{option} needs a value; {USAGE}")))
     }
 
     fn text_value(&mut self, option: &str) -> Result<String, LoadError> {
@@ -123,11 +116,7 @@ where
         idle_busy: 0.0,
         params: Params::defaults(description),
     };
-    let finite = |text: &str| {
-        text.parse::<f64>()
-            .ok()
-            .filter(|n| n.is_finite() && *n >= 0.0)
-    };
+    let finite = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
     while let Some(option) = args.next_text()? {
         match option.as_str() {
             "--with" => job.with = args.text_value("--with")?,

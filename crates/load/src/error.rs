@@ -137,21 +137,14 @@ impl LoadError {
 
     /// The failure of a file operation.
     pub(crate) fn file(doing: &'static str, file: usize, error: &std::io::Error) -> Self {
-        Self::File {
-            doing,
-            file,
-            message: error.to_string(),
-        }
+        Self::File { doing, file, message: error.to_string() }
     }
 
     /// What a joined thread that panicked has left.
     pub(crate) fn panicked(thread: usize, panic: &(dyn std::any::Any + Send)) -> Self {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let message = text.or_else(|| panic.downcast_ref::<String>().cloned());
-        Self::Panicked {
-            thread,
-            message: message.unwrap_or_else(|| "no message".to_owned()),
-        }
+        Self::Panicked { thread, message: message.unwrap_or_else(|| "no message".to_owned()) }
     }
 
     /// A usage error that says `what`.

@@ -54,13 +54,9 @@ impl Job {
     /// The memory in bytes, or a usage error.
     pub fn memory_bytes(&self) -> Result<u64, LoadError> {
         match self.memory_bytes {
-            Some(0) => Err(LoadError::usage(
-                "--memory 0: give the bytes to work in, such as 256M",
-            )),
+            Some(0) => Err(LoadError::usage("--memory 0: give the bytes to work in, such as 256M")),
             Some(bytes) => Ok(bytes),
-            None => Err(LoadError::usage(
-                "this workload is bounded by memory: give --memory",
-            )),
+            None => Err(LoadError::usage("this workload is bounded by memory: give --memory")),
         }
     }
 
@@ -101,18 +97,13 @@ impl Params {
             (_, "auto") => Ok(()),
             (Kind::Count | Kind::Size, _) => self.number(name).map(drop),
             (Kind::Flag, "true" | "false") | (Kind::Text, _) => Ok(()),
-            (Kind::Flag, _) => Err(LoadError::usage(format!(
-                "{name}={value}: give true or false"
-            ))),
+            (Kind::Flag, _) => Err(LoadError::usage(format!("{name}={value}: give true or false"))),
         }
     }
 
     /// The text of an option; empty if there is no such option.
     pub fn text(&self, name: &str) -> &str {
-        self.0
-            .iter()
-            .find(|(known, ..)| *known == name)
-            .map_or("", |(.., value)| value)
+        self.0.iter().find(|(known, ..)| *known == name).map_or("", |(.., value)| value)
     }
 
     /// A count or a size; `None` for `auto`.
@@ -120,32 +111,21 @@ impl Params {
         match self.text(name) {
             "auto" => Ok(None),
             text => parse_size(text).map(Some).ok_or_else(|| {
-                LoadError::usage(format!(
-                    "{name}={text}: give a whole number, such as 16 or 256M"
-                ))
+                LoadError::usage(format!("{name}={text}: give a whole number, such as 16 or 256M"))
             }),
         }
     }
 
     /// A number of at least one that has a default other than `auto`.
     pub fn at_least_one(&self, name: &str) -> Result<usize, LoadError> {
-        match self
-            .number(name)?
-            .and_then(|number| usize::try_from(number).ok())
-        {
+        match self.number(name)?.and_then(|number| usize::try_from(number).ok()) {
             Some(number) if number > 0 => Ok(number),
-            _ => Err(LoadError::usage(format!(
-                "{name}={}: give at least 1",
-                self.text(name)
-            ))),
+            _ => Err(LoadError::usage(format!("{name}={}: give at least 1", self.text(name)))),
         }
     }
 
     pub(crate) fn to_json(&self) -> Map<String, Value> {
-        self.0
-            .iter()
-            .map(|(name, _, value)| ((*name).to_owned(), Value::from(&**value)))
-            .collect()
+        self.0.iter().map(|(name, _, value)| ((*name).to_owned(), Value::from(&**value))).collect()
     }
 }
 
@@ -179,10 +159,7 @@ pub struct Round {
 impl Round {
     /// The figure of that name.
     pub fn metric(&self, name: &str) -> Option<f64> {
-        self.metrics
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| *value)
+        self.metrics.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 }
 
@@ -210,9 +187,7 @@ impl<'a> Report<'a> {
             params: job.params.to_json(),
             seed: job.seed,
             check: format!("{:016x}", round.check),
-            metrics: metrics
-                .map(|(name, value)| (name.clone(), Value::from(*value)))
-                .collect(),
+            metrics: metrics.map(|(name, value)| (name.clone(), Value::from(*value))).collect(),
             waits: &round.waits,
         }
     }

@@ -57,10 +57,7 @@ pub struct Span {
 impl Meter {
     /// Begins a region.
     pub fn start(basis: Basis) -> Result<Self, LoadError> {
-        Ok(Self {
-            basis,
-            begin: Reading::take(basis)?,
-        })
+        Ok(Self { basis, begin: Reading::take(basis)? })
     }
 
     /// Burns `share` of the CPU time that the region has used so far, in this thread, so that a
@@ -77,9 +74,7 @@ impl Meter {
             for _ in 0..10_000 {
                 word = std::hint::black_box(word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             }
-            let burned_s = before
-                .until(&Reading::take(Basis::Process)?, Basis::Process)
-                .cpu_s;
+            let burned_s = before.until(&Reading::take(Basis::Process)?, Basis::Process).cpu_s;
             if burned_s >= target_s {
                 return Ok(burned_s);
             }
@@ -90,10 +85,7 @@ impl Meter {
     pub fn stop(self, plant: f64) -> Result<Span, LoadError> {
         let planted_s = self.plant(plant)?;
         let end = Reading::take(self.basis)?;
-        Ok(Span {
-            planted_s,
-            ..self.begin.until(&end, self.basis)
-        })
+        Ok(Span { planted_s, ..self.begin.until(&end, self.basis) })
     }
 }
 
@@ -103,11 +95,7 @@ impl Reading {
             Basis::Process => BusyTime::default(),
             Basis::Machine { .. } => BusyTime::now().map_err(LoadError::BusyTime)?,
         };
-        Ok(Self {
-            at: Timestamp::now(),
-            process: Usage::of_this_process(),
-            machine,
-        })
+        Ok(Self { at: Timestamp::now(), process: Usage::of_this_process(), machine })
     }
 
     fn until(&self, end: &Self, basis: Basis) -> Span {
@@ -140,16 +128,9 @@ mod tests {
 
     fn burn(meter: &Meter) -> f64 {
         // A region that used some CPU of its own.
-        while meter
-            .begin
-            .until(&Reading::take(meter.basis).unwrap(), Basis::Process)
-            .cpu_s
-            < 0.02
-        {}
-        meter
-            .begin
-            .until(&Reading::take(meter.basis).unwrap(), meter.basis)
-            .cpu_s
+        while meter.begin.until(&Reading::take(meter.basis).unwrap(), Basis::Process).cpu_s < 0.02 {
+        }
+        meter.begin.until(&Reading::take(meter.basis).unwrap(), meter.basis).cpu_s
     }
 
     #[test]
@@ -171,14 +152,8 @@ mod tests {
     fn the_machine_is_never_less_busy_than_the_process() {
         let at = |ms: u64, own_ms: u64, busy_ms: u64| Reading {
             at: Timestamp::from_ns(ms * 1_000_000),
-            process: Usage {
-                user: Duration::from_millis(own_ms),
-                ..Default::default()
-            },
-            machine: BusyTime {
-                system_ns: busy_ms * 1_000_000,
-                ..Default::default()
-            },
+            process: Usage { user: Duration::from_millis(own_ms), ..Default::default() },
+            machine: BusyTime { system_ns: busy_ms * 1_000_000, ..Default::default() },
         };
         let basis = Basis::Machine { idle_busy: 0.1 };
         let span = at(0, 0, 0).until(&at(1000, 300, 500), basis);

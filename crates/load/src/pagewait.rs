@@ -29,14 +29,8 @@ const IMPLS: &[Impl] = &[
         name: "before",
         about: "one mutex and condvar per bucket, and each completion wakes all of its bucket",
     },
-    Impl {
-        name: "per-page",
-        about: "one mutex and condvar per page: no herd, but all that space",
-    },
-    Impl {
-        name: "unherd",
-        about: "the wait table: a completion wakes the page's waiters only",
-    },
+    Impl { name: "per-page", about: "one mutex and condvar per page: no herd, but all that space" },
+    Impl { name: "unherd", about: "the wait table: a completion wakes the page's waiters only" },
     Impl {
         name: "unherd-nofilter",
         about: "the wait table with the key ignored: a completion wakes all of its bucket",
@@ -73,44 +67,16 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         default_impls,
         params: PARAMS.to_vec(),
         metrics: vec![
-            metric(
-                "cpu_us_per_event",
-                Lower,
-                "user and system time of the process",
-            ),
+            metric("cpu_us_per_event", Lower, "user and system time of the process"),
             metric("events_per_s", Higher, "completions seen by their threads"),
-            metric(
-                "wakeups_per_event",
-                Lower,
-                "returns from sleep; 1 is the least",
-            ),
-            metric(
-                "needless_wakeups",
-                Lower,
-                "returns from sleep that found the page pending",
-            ),
-            metric(
-                "context_switches",
-                Lower,
-                "the waiting threads' voluntary ones, by the kernel",
-            ),
-            metric(
-                "context_switches_per_event",
-                Lower,
-                "the same for one event",
-            ),
-            metric(
-                "wait_bytes",
-                Lower,
-                "memory of the wait structures and of the waiters in them",
-            ),
+            metric("wakeups_per_event", Lower, "returns from sleep; 1 is the least"),
+            metric("needless_wakeups", Lower, "returns from sleep that found the page pending"),
+            metric("context_switches", Lower, "the waiting threads' voluntary ones, by the kernel"),
+            metric("context_switches_per_event", Lower, "the same for one event"),
+            metric("wait_bytes", Lower, "memory of the wait structures and of the waiters in them"),
             metric("wakeups", Neither, "returns from sleep in the whole region"),
             metric("events", Neither, "completions in the timed region"),
-            metric(
-                "waker_context_switches",
-                Neither,
-                "the waker's own voluntary ones",
-            ),
+            metric("waker_context_switches", Neither, "the waker's own voluntary ones"),
             metric("elapsed_s", Neither, "the timed region on the clock"),
             metric("planted_s", Neither, "CPU time burned on purpose"),
         ],

@@ -27,14 +27,8 @@ use plan::Plan;
 pub struct TioTest;
 
 const IMPLS: &[Impl] = &[
-    Impl {
-        name: "kernel",
-        about: "pread, pwrite and fsync through the kernel's page cache",
-    },
-    Impl {
-        name: "unherd",
-        about: "the page cache of unherd, direct I/O below",
-    },
+    Impl { name: "kernel", about: "pread, pwrite and fsync through the kernel's page cache" },
+    Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
     Impl {
         name: "unherd-nofilter",
         about: "the same cache, but a completion wakes all who wait in the page's queue",
@@ -46,10 +40,7 @@ impl Workload for TioTest {
         Description {
             name: "tiotest",
             about: "T threads write, rewrite at random, read and read at random a file each",
-            primary: phases::NAMES
-                .iter()
-                .map(|phase| format!("{phase}_mb_per_cpusec"))
-                .collect(),
+            primary: phases::NAMES.iter().map(|phase| format!("{phase}_mb_per_cpusec")).collect(),
             impls: IMPLS.to_vec(),
             default_impls: vec!["kernel", "unherd"],
             params: PARAMS.to_vec(),
@@ -113,42 +104,14 @@ fn metrics() -> Vec<Metric> {
             ("mb", Neither, "megabytes (2^20 bytes) moved"),
             ("s", Lower, "the phase on the clock, with its sync"),
             ("mb_per_s", Higher, "megabytes in a second"),
-            (
-                "user_pct",
-                Lower,
-                "the process's user time, in percent of one CPU",
-            ),
-            (
-                "sys_pct",
-                Lower,
-                "the rest of the CPU time that counts, in percent of one CPU",
-            ),
-            (
-                "cpu_s",
-                Lower,
-                "CPU time that counts: the machine's busy time less its idle one's",
-            ),
-            (
-                "mb_per_cpusec",
-                Higher,
-                "megabytes in a second of CPU time that counts",
-            ),
+            ("user_pct", Lower, "the process's user time, in percent of one CPU"),
+            ("sys_pct", Lower, "the rest of the CPU time that counts, in percent of one CPU"),
+            ("cpu_s", Lower, "CPU time that counts: the machine's busy time less its idle one's"),
+            ("mb_per_cpusec", Higher, "megabytes in a second of CPU time that counts"),
             ("process_cpu_s", Lower, "CPU time of the process alone"),
-            (
-                "context_switches",
-                Lower,
-                "voluntary context switches of the process",
-            ),
-            (
-                "wakeups_per_op",
-                Lower,
-                "returns from sleep for a read or write (see the docs)",
-            ),
-            (
-                "needless_wakeups",
-                Lower,
-                "returns from sleep that found nothing; not for kernel",
-            ),
+            ("context_switches", Lower, "voluntary context switches of the process"),
+            ("wakeups_per_op", Lower, "returns from sleep for a read or write (see the docs)"),
+            ("needless_wakeups", Lower, "returns from sleep that found nothing; not for kernel"),
             ("latency_us_max", Lower, "the longest read or write"),
             ("planted_s", Neither, "CPU time burned on purpose"),
         ]

@@ -28,9 +28,7 @@ impl Usage {
         Self {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
-            voluntary_switches: self
-                .voluntary_switches
-                .saturating_sub(earlier.voluntary_switches),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
         }
     }
     pub(crate) fn cpu(self) -> Duration {
@@ -48,11 +46,7 @@ impl BusyTime {
     pub(crate) fn now() -> Result<Self, Errno> {
         let text = std::fs::read_to_string("/proc/stat").map_err(|_| Errno::IO)?;
         let line = text.lines().next().unwrap_or("");
-        let n: Vec<u64> = line
-            .split_whitespace()
-            .skip(1)
-            .filter_map(|w| w.parse().ok())
-            .collect();
+        let n: Vec<u64> = line.split_whitespace().skip(1).filter_map(|w| w.parse().ok()).collect();
         Ok(Self {
             user_ns: (n[0] + n[1]) * 10_000_000,
             system_ns: (n[2] + n[5] + n[6]) * 10_000_000,

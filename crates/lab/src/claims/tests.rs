@@ -31,11 +31,7 @@ fn line(low: f64, high: f64, verdict: Verdict) -> ComparisonLine {
         metric: "cpu_us_per_event".to_owned(),
         base: "before".to_owned(),
         label: "unherd".to_owned(),
-        point: Point {
-            threads: 512,
-            cpus: None,
-            params: BTreeMap::new(),
-        },
+        point: Point { threads: 512, cpus: None, params: BTreeMap::new() },
         ratio: Some(low.midpoint(high)),
         low: Some(low),
         high: Some(high),
@@ -70,24 +66,14 @@ fn a_file_is_read_and_written_again() {
     let arguments = claims.claims[0].arguments().unwrap();
     assert_eq!(arguments[..2], ["bench", "pagewait"]);
     let table = claims.markdown_table();
-    assert!(
-        table.contains("| low >= 100 | 271 (262 to 280) | 2380c5e, 2026-11-21 |"),
-        "{table}"
-    );
-    assert!(
-        table.contains("| verdict != slower | not yet run |"),
-        "{table}"
-    );
+    assert!(table.contains("| low >= 100 | 271 (262 to 280) | 2380c5e, 2026-11-21 |"), "{table}");
+    assert!(table.contains("| verdict != slower | not yet run |"), "{table}");
 }
 
 #[test]
 fn a_target_is_met_by_the_lower_end_of_the_interval() {
     let claim = &Claims::parse(FILE).unwrap().claims[0];
-    let outcome = |low, high| {
-        claim
-            .judge(&result(vec![line(low, high, Verdict::Faster)]))
-            .unwrap()
-    };
+    let outcome = |low, high| claim.judge(&result(vec![line(low, high, Verdict::Faster)])).unwrap();
     assert!(outcome(100.0, 300.0).is_met);
     assert!(!outcome(99.0, 500.0).is_met);
     assert!(!outcome(250.0, 270.0).is_regression, "the intervals meet");
@@ -102,10 +88,7 @@ fn a_target_is_met_by_the_lower_end_of_the_interval() {
 #[test]
 fn every_comparison_that_is_meant_must_meet_it() {
     let claims = Claims::parse(FILE).unwrap();
-    let two = vec![
-        line(200.0, 210.0, Verdict::Faster),
-        line(0.5, 0.6, Verdict::Slower),
-    ];
+    let two = vec![line(200.0, 210.0, Verdict::Faster), line(0.5, 0.6, Verdict::Slower)];
     let outcome = claims.claims[1].judge(&result(two)).unwrap();
     assert!(!outcome.is_met);
     assert_eq!(outcome.found.verdict, Verdict::Slower);

@@ -2,11 +2,7 @@ use super::*;
 use crate::catalogue::tests::registry;
 
 fn request() -> Request {
-    Request {
-        seed: 7,
-        delta: 0.02,
-        ..Request::default()
-    }
+    Request { seed: 7, delta: 0.02, ..Request::default() }
 }
 
 fn plan(request: &Request) -> Result<Plan, Error> {
@@ -24,14 +20,7 @@ fn the_defaults_are_the_workloads() {
     let plan = plan(&request()).unwrap();
     let labels: Vec<_> = plan.contenders.iter().map(|c| &*c.label).collect();
     assert_eq!(labels, ["before", "unherd"]);
-    assert_eq!(
-        plan.cells,
-        [Cell {
-            threads: 4,
-            cpus: None,
-            params: BTreeMap::new()
-        }]
-    );
+    assert_eq!(plan.cells, [Cell { threads: 4, cpus: None, params: BTreeMap::new() }]);
     assert_eq!((plan.rounds, &*plan.judged[0].metric), (6, "cost_us"));
 }
 
@@ -41,10 +30,7 @@ fn rounds_grow_with_the_comparisons_and_fewer_are_refused() {
     sweep.threads = vec![1, 2];
     sweep.params = vec![("buckets".to_owned(), vec!["1".to_owned(), "16".to_owned()])];
     let planned = plan(&sweep).unwrap();
-    assert_eq!(
-        (planned.cells.len(), planned.comparisons(), planned.rounds),
-        (4, 4, 8)
-    );
+    assert_eq!((planned.cells.len(), planned.comparisons(), planned.rounds), (4, 4, 8));
     sweep.rounds = Some(7);
     assert_eq!(
         refusal(&sweep),
@@ -63,11 +49,7 @@ fn every_round_measures_everything_once_with_pairs_side_by_side() {
     for round in 1..=plan.rounds {
         let steps = plan.round(round);
         for chunk in steps.chunks(3) {
-            assert!(
-                chunk
-                    .iter()
-                    .all(|s| s.cell == chunk[0].cell && s.seed == chunk[0].seed)
-            );
+            assert!(chunk.iter().all(|s| s.cell == chunk[0].cell && s.seed == chunk[0].seed));
             let mut who: Vec<_> = chunk.iter().map(|s| s.contender).collect();
             who.sort_unstable();
             assert_eq!(who, [0, 1, 2]);
@@ -75,20 +57,14 @@ fn every_round_measures_everything_once_with_pairs_side_by_side() {
         let mut cells: Vec<_> = steps.chunks(3).map(|chunk| chunk[0].cell).collect();
         cells.sort_unstable();
         assert_eq!(cells, [0, 1, 2]);
-        assert_eq!(
-            steps,
-            plan.round(round),
-            "the order comes from the seed alone"
-        );
+        assert_eq!(steps, plan.round(round), "the order comes from the seed alone");
     }
 }
 
 #[test]
 fn each_side_goes_first_about_as_often() {
     let plan = plan(&request()).unwrap();
-    let first = (1..=1000)
-        .filter(|&round| plan.round(round)[0].contender == 0)
-        .count();
+    let first = (1..=1000).filter(|&round| plan.round(round)[0].contender == 0).count();
     assert!((400..600).contains(&first), "{first} of 1000");
 }
 
@@ -96,12 +72,7 @@ fn each_side_goes_first_about_as_often() {
 fn the_base_comes_first() {
     let mut asked = request();
     asked.base = Some("rival".to_owned());
-    let labels: Vec<_> = plan(&asked)
-        .unwrap()
-        .contenders
-        .into_iter()
-        .map(|c| c.label)
-        .collect();
+    let labels: Vec<_> = plan(&asked).unwrap().contenders.into_iter().map(|c| c.label).collect();
     assert_eq!(labels, ["rival", "before", "unherd"]);
 }
 
@@ -128,15 +99,9 @@ fn bad_input_is_refused_with_what_to_do() {
     };
     assert!(refusal(&with(&["before", "unherdd"])).contains("did you mean 'unherd'?"));
     assert!(refusal(&with(&["before", "before"])).contains("twice"));
-    let metric = Request {
-        metrics: vec!["cost_ms".to_owned()],
-        ..request()
-    };
+    let metric = Request { metrics: vec!["cost_ms".to_owned()], ..request() };
     assert!(refusal(&metric).contains("did you mean 'cost_us'?"));
-    let neither = Request {
-        metrics: vec!["size_bytes".to_owned()],
-        ..request()
-    };
+    let neither = Request { metrics: vec!["size_bytes".to_owned()], ..request() };
     assert!(refusal(&neither).contains("no better side"));
     let param = |name: &str, value: &str| Request {
         params: vec![(name.to_owned(), vec![value.to_owned()])],
@@ -146,27 +111,9 @@ fn bad_input_is_refused_with_what_to_do() {
     assert!(refusal(&param("buckets", "x")).contains("is no count"));
     assert!(refusal(&param("span", "4Q")).contains("is no size"));
     assert!(refusal(&param("loud", "maybe")).contains("is no switch"));
-    assert!(
-        refusal(&Request {
-            threads: vec![0],
-            ..request()
-        })
-        .contains("runs nothing")
-    );
-    assert!(
-        refusal(&Request {
-            rounds: Some(501),
-            ..request()
-        })
-        .contains("1 to 500")
-    );
-    assert!(
-        refusal(&Request {
-            threads: vec![2, 2],
-            ..request()
-        })
-        .contains("twice")
-    );
+    assert!(refusal(&Request { threads: vec![0], ..request() }).contains("runs nothing"));
+    assert!(refusal(&Request { rounds: Some(501), ..request() }).contains("1 to 500"));
+    assert!(refusal(&Request { threads: vec![2, 2], ..request() }).contains("twice"));
     let sized = plan(&param("span", "4K")).unwrap();
     assert_eq!(sized.cells[0].params["span"], "4096");
 }

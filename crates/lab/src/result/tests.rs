@@ -4,11 +4,7 @@ use crate::plan::Request;
 use crate::round::tests::round;
 
 fn plan() -> Plan {
-    let request = Request {
-        seed: 3,
-        delta: 0.02,
-        ..Request::default()
-    };
+    let request = Request { seed: 3, delta: 0.02, ..Request::default() };
     Plan::new(&request, registry().workload("wait").unwrap()).unwrap()
 }
 
@@ -32,19 +28,11 @@ fn judged(rounds: &[Round]) -> BenchResult {
 #[test]
 fn drift_that_hits_both_sides_leaves_the_ratio_alone() {
     let result = judged(&rounds(4.0));
-    let [comparison] = &*result.comparisons else {
-        panic!("one comparison")
-    };
+    let [comparison] = &*result.comparisons else { panic!("one comparison") };
     assert_eq!(comparison.verdict, Verdict::Faster);
-    assert!(
-        (comparison.ratio.unwrap() - 4.0).abs() < 0.01,
-        "{comparison:?}"
-    );
+    assert!((comparison.ratio.unwrap() - 4.0).abs() < 0.01, "{comparison:?}");
     assert!(comparison.low.unwrap() > 3.98 && comparison.high.unwrap() <= 4.0 + 1e-9);
-    assert_eq!(
-        (comparison.pairs, &*comparison.base, &*comparison.label),
-        (6, "before", "unherd")
-    );
+    assert_eq!((comparison.pairs, &*comparison.base, &*comparison.label), (6, "before", "unherd"));
 }
 
 #[test]
@@ -86,13 +74,10 @@ fn the_json_is_the_contract() {
     for field in ["impl", "threads", "metric", "median", "min", "max"] {
         assert!(!json["summary"][0][field].is_null(), "summary.{field}");
     }
-    for field in [
-        "metric", "base", "impl", "threads", "ratio", "low", "high", "level", "pairs", "verdict",
-    ] {
-        assert!(
-            !json["comparisons"][0][field].is_null(),
-            "comparisons.{field}"
-        );
+    for field in
+        ["metric", "base", "impl", "threads", "ratio", "low", "high", "level", "pairs", "verdict"]
+    {
+        assert!(!json["comparisons"][0][field].is_null(), "comparisons.{field}");
     }
     let back: BenchResult = serde_json::from_value(json).unwrap();
     assert_eq!(back, judged(&some));
@@ -100,12 +85,8 @@ fn the_json_is_the_contract() {
 
 #[test]
 fn nothing_against_something_is_infinitely_better() {
-    let some: Vec<Round> = (1..=6)
-        .flat_map(|n| [round(n, "before", 5.0), round(n, "unherd", 0.0)])
-        .collect();
+    let some: Vec<Round> =
+        (1..=6).flat_map(|n| [round(n, "before", 5.0), round(n, "unherd", 0.0)]).collect();
     let comparison = &judged(&some).comparisons[0];
-    assert_eq!(
-        (comparison.verdict, comparison.ratio),
-        (Verdict::Faster, None)
-    );
+    assert_eq!((comparison.verdict, comparison.ratio), (Verdict::Faster, None));
 }

@@ -16,13 +16,7 @@ pub struct HolmStep {
 pub fn holm(p_values: &[f64], alpha: f64) -> Vec<HolmStep> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));
-    let mut steps = vec![
-        HolmStep {
-            alpha,
-            rejected: false
-        };
-        p_values.len()
-    ];
+    let mut steps = vec![HolmStep { alpha, rejected: false }; p_values.len()];
     let mut stopped = None;
     for (rank, &cell) in order.iter().enumerate() {
         let level = stopped.unwrap_or(alpha / (p_values.len() - rank) as f64);
@@ -30,10 +24,7 @@ pub fn holm(p_values: &[f64], alpha: f64) -> Vec<HolmStep> {
         if !rejected {
             stopped = Some(level);
         }
-        steps[cell] = HolmStep {
-            alpha: level,
-            rejected,
-        };
+        steps[cell] = HolmStep { alpha: level, rejected };
     }
     steps
 }
@@ -43,19 +34,13 @@ mod tests {
     use super::*;
 
     fn rejected(p_values: &[f64]) -> Vec<bool> {
-        holm(p_values, 0.05)
-            .iter()
-            .map(|step| step.rejected)
-            .collect()
+        holm(p_values, 0.05).iter().map(|step| step.rejected).collect()
     }
 
     #[test]
     fn holms_steps_are_those_of_the_textbook() {
         // The levels for four cells are 0.0125, 0.01667, 0.025, 0.05; 0.03 > 0.025 stops it.
-        assert_eq!(
-            rejected(&[0.01, 0.04, 0.03, 0.005]),
-            [true, false, false, true]
-        );
+        assert_eq!(rejected(&[0.01, 0.04, 0.03, 0.005]), [true, false, false, true]);
         // Bonferroni would have kept the second from being told apart.
         assert_eq!(rejected(&[0.01, 0.016]), [true, true]);
         assert_eq!(rejected(&[0.051]), [false]);

@@ -64,10 +64,7 @@ impl Pairs {
         if cut == 0 {
             return None;
         }
-        Some(Interval {
-            low: self.walsh[cut - 1],
-            high: self.walsh[self.walsh.len() - cut],
-        })
+        Some(Interval { low: self.walsh[cut - 1], high: self.walsh[self.walsh.len() - cut] })
     }
 
     /// The two-sided p-value of "no difference": the smallest α whose interval leaves zero out.
@@ -105,12 +102,8 @@ fn null_distribution(n: usize) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    const TEN: [f64; 10] = [
-        0.021, -0.013, 0.034, 0.008, 0.055, -0.002, 0.041, 0.017, 0.029, 0.003,
-    ];
-    const TWELVE: [f64; 12] = [
-        1.5, -0.7, 2.2, 0.3, -1.1, 3.4, 0.9, -2.6, 4.1, 1.3, -0.2, 2.9,
-    ];
+    const TEN: [f64; 10] = [0.021, -0.013, 0.034, 0.008, 0.055, -0.002, 0.041, 0.017, 0.029, 0.003];
+    const TWELVE: [f64; 12] = [1.5, -0.7, 2.2, 0.3, -1.1, 3.4, 0.9, -2.6, 4.1, 1.3, -0.2, 2.9];
 
     fn close(a: f64, b: f64) -> bool {
         (a - b).abs() <= 1e-12 * b.abs().max(1e-3)
@@ -126,21 +119,14 @@ mod tests {
             (&TWELVE[..], 0.109_863_281_25),
         ];
         for (differences, p) in expected {
-            assert!(
-                close(Pairs::new(differences).unwrap().p_value(), p),
-                "{differences:?}"
-            );
+            assert!(close(Pairs::new(differences).unwrap().p_value(), p), "{differences:?}");
         }
     }
 
     #[test]
     fn estimates_are_numpys() {
         // numpy 2: numpy.median([(x[i] + x[j]) / 2 for i in range(n) for j in range(i, n)])
-        let expected = [
-            (&TEN[..], 0.019),
-            (&TWELVE[..8], 0.475),
-            (&TWELVE[..], 1.05),
-        ];
+        let expected = [(&TEN[..], 0.019), (&TWELVE[..8], 0.475), (&TWELVE[..], 1.05)];
         for (differences, estimate) in expected {
             let found = Pairs::new(differences).unwrap().estimate();
             assert!(close(found, estimate), "{differences:?}: {found}");
@@ -153,15 +139,9 @@ mod tests {
         // scipy.stats.wilcoxon(x - m, method='exact').pvalue > alpha
         let ten = Pairs::new(&TEN).unwrap();
         let at_5 = ten.interval(0.05).unwrap();
-        assert!(
-            close(at_5.low, 0.003) && close(at_5.high, 0.035),
-            "{at_5:?}"
-        );
+        assert!(close(at_5.low, 0.003) && close(at_5.high, 0.035), "{at_5:?}");
         let at_1_25 = ten.interval(0.0125).unwrap();
-        assert!(
-            close(at_1_25.low, -0.0025) && close(at_1_25.high, 0.042),
-            "{at_1_25:?}"
-        );
+        assert!(close(at_1_25.low, -0.0025) && close(at_1_25.high, 0.042), "{at_1_25:?}");
     }
 
     /// Runs `visit` with every choice of signs for `sizes`.
@@ -181,12 +161,7 @@ mod tests {
         let mut order: Vec<usize> = (0..differences.len()).collect();
         order.sort_by(|&a, &b| differences[a].abs().total_cmp(&differences[b].abs()));
         let positive = |signed: &[f64]| -> usize {
-            order
-                .iter()
-                .enumerate()
-                .filter(|&(_, &i)| signed[i] > 0.0)
-                .map(|(r, _)| r + 1)
-                .sum()
+            order.iter().enumerate().filter(|&(_, &i)| signed[i] > 0.0).map(|(r, _)| r + 1).sum()
         };
         let all = differences.len() * (differences.len() + 1) / 2;
         let seen = positive(differences);
@@ -208,10 +183,7 @@ mod tests {
                 differences.extend_from_slice(&TWELVE[n.min(6)..n]);
                 let found = Pairs::new(&differences).unwrap().p_value();
                 let expected = p_by_enumeration(&differences);
-                assert!(
-                    close(found, expected),
-                    "{differences:?}: {found} not {expected}"
-                );
+                assert!(close(found, expected), "{differences:?}: {found} not {expected}");
             });
         }
     }
@@ -226,9 +198,7 @@ mod tests {
         ];
         for sizes in tied {
             let mut p_values = Vec::new();
-            every_sign_flip(sizes, |flipped| {
-                p_values.push(Pairs::new(flipped).unwrap().p_value())
-            });
+            every_sign_flip(sizes, |flipped| p_values.push(Pairs::new(flipped).unwrap().p_value()));
             for &alpha in &p_values {
                 let rejected = p_values.iter().filter(|&&p| p <= alpha).count();
                 let share = rejected as f64 / p_values.len() as f64;
@@ -244,9 +214,8 @@ mod tests {
                 let pairs = Pairs::new(flipped).unwrap();
                 for alpha in [0.01, 0.02, 0.05, 0.1, 0.3] {
                     let rejects = pairs.p_value() <= alpha;
-                    let leaves_out = pairs
-                        .interval(alpha)
-                        .is_some_and(|i| i.low > 0.0 || i.high < 0.0);
+                    let leaves_out =
+                        pairs.interval(alpha).is_some_and(|i| i.low > 0.0 || i.high < 0.0);
                     assert_eq!(rejects, leaves_out, "{flipped:?} at {alpha}");
                 }
             });

@@ -17,10 +17,7 @@ struct Machine {
 
 impl Machine {
     fn new(seed: u64) -> Self {
-        Self {
-            random: Random::new(seed),
-            drift: 0.0,
-        }
+        Self { random: Random::new(seed), drift: 0.0 }
     }
 
     /// A standard normal deviate (Box and Muller).
@@ -66,10 +63,7 @@ fn intervals_cover_the_truth_as_often_as_they_say() {
             (interval.low..=interval.high).contains(&-effect.ln())
         });
         println!("{rounds} rounds, effect {effect}: {covered:.4} covered");
-        assert!(
-            (0.93..=0.97).contains(&covered),
-            "{rounds} rounds: {covered}"
-        );
+        assert!((0.93..=0.97).contains(&covered), "{rounds} rounds: {covered}");
     }
 }
 
@@ -80,22 +74,13 @@ fn nothing_is_rarely_called_something() {
         let mut machine = Machine::new(100 + rounds as u64);
         let called_different = share(|| {
             let family: Vec<Comparison> = (0..cells)
-                .map(|_| Comparison {
-                    log_ratios: machine.pairs(rounds, 1.0),
-                    exercised: true,
-                })
+                .map(|_| Comparison { log_ratios: machine.pairs(rounds, 1.0), exercised: true })
                 .collect();
             let judged = judge(&family, 0.02);
-            judged
-                .iter()
-                .flatten()
-                .any(|j| matches!(j.verdict, Verdict::Faster | Verdict::Slower))
+            judged.iter().flatten().any(|j| matches!(j.verdict, Verdict::Faster | Verdict::Slower))
         });
         println!("{cells} cells, {rounds} rounds: {called_different:.4} called different");
-        assert!(
-            called_different <= ALPHA,
-            "{cells} cells: {called_different}"
-        );
+        assert!(called_different <= ALPHA, "{cells} cells: {called_different}");
     }
 }
 
@@ -104,10 +89,7 @@ fn five_per_cent_is_found() {
     let mut machine = Machine::new(5);
     let rounds = 10;
     let found = share(|| {
-        let cell = Comparison {
-            log_ratios: machine.pairs(rounds, 1.05),
-            exercised: true,
-        };
+        let cell = Comparison { log_ratios: machine.pairs(rounds, 1.05), exercised: true };
         judge(&[cell], 0.02)[0].is_some_and(|j| j.verdict == Verdict::Slower)
     });
     println!("{rounds} rounds: 5 % found {found:.4}");

@@ -103,17 +103,9 @@ pub fn log_ratios(base: &[f64], other: &[f64], better: Better) -> Result<Vec<f64
         .enumerate()
         .map(|(index, (&base, &other))| {
             if !(base >= 0.0 && other >= 0.0) {
-                return Err(NoRatio {
-                    pair: index + 1,
-                    base,
-                    other,
-                });
+                return Err(NoRatio { pair: index + 1, base, other });
             }
-            let more = if base == other {
-                0.0
-            } else {
-                other.ln() - base.ln()
-            };
+            let more = if base == other { 0.0 } else { other.ln() - base.ln() };
             Ok(if better == Better::Lower { -more } else { more })
         })
         .collect()
@@ -124,10 +116,8 @@ pub fn log_ratios(base: &[f64], other: &[f64], better: Better) -> Result<Vec<f64
 ///
 /// Cells without pairs are left out of the family and get no judgement.
 pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {
-    let pairs: Vec<Option<Pairs>> = family
-        .iter()
-        .map(|cell| Pairs::new(&cell.log_ratios))
-        .collect();
+    let pairs: Vec<Option<Pairs>> =
+        family.iter().map(|cell| Pairs::new(&cell.log_ratios)).collect();
     let p_values: Vec<f64> = pairs.iter().flatten().map(Pairs::p_value).collect();
     let mut steps = holm(&p_values, ALPHA).into_iter();
     pairs
@@ -148,19 +138,10 @@ fn judge_one(pairs: &Pairs, alpha: f64, delta: f64, exercised: bool) -> Judgemen
         Some(interval) => verdict_of(interval, delta),
     };
     // Two equal infinite ends have no width.
-    let half_width = interval.map(|i| {
-        if i.low == i.high {
-            0.0
-        } else {
-            (i.high - i.low) / 2.0
-        }
-    });
+    let half_width = interval.map(|i| if i.low == i.high { 0.0 } else { (i.high - i.low) / 2.0 });
     Judgement {
         ratio: pairs.estimate().exp(),
-        interval: interval.map(|i| Interval {
-            low: i.low.exp(),
-            high: i.high.exp(),
-        }),
+        interval: interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp() }),
         level: 1.0 - alpha,
         pairs: pairs.count(),
         p_value: pairs.p_value(),
@@ -188,10 +169,7 @@ mod tests {
     use super::*;
 
     fn one(log_ratios: &[f64]) -> Judgement {
-        let cell = Comparison {
-            log_ratios: log_ratios.to_vec(),
-            exercised: true,
-        };
+        let cell = Comparison { log_ratios: log_ratios.to_vec(), exercised: true };
         judge(&[cell], 0.02)[0].unwrap()
     }
 
@@ -209,36 +187,18 @@ mod tests {
 
     #[test]
     fn each_verdict_has_its_interval() {
-        assert_eq!(
-            one(&[0.001, -0.002, 0.003, 0.0, 0.001, -0.001]).verdict,
-            Verdict::Same
-        );
-        assert_eq!(
-            one(&[0.005, 0.006, 0.007, 0.008, 0.005, 0.006]).verdict,
-            Verdict::Same
-        );
-        assert_eq!(
-            one(&[0.1, -0.2, 0.3, 0.0, 0.1, -0.1]).verdict,
-            Verdict::CannotTell
-        );
-        assert_eq!(
-            one(&[0.1, 0.2, 0.3, 0.15, 0.12, 0.11]).verdict,
-            Verdict::Faster
-        );
+        assert_eq!(one(&[0.001, -0.002, 0.003, 0.0, 0.001, -0.001]).verdict, Verdict::Same);
+        assert_eq!(one(&[0.005, 0.006, 0.007, 0.008, 0.005, 0.006]).verdict, Verdict::Same);
+        assert_eq!(one(&[0.1, -0.2, 0.3, 0.0, 0.1, -0.1]).verdict, Verdict::CannotTell);
+        assert_eq!(one(&[0.1, 0.2, 0.3, 0.15, 0.12, 0.11]).verdict, Verdict::Faster);
         let few = one(&[0.1, 0.2, 0.3]);
         assert_eq!((few.verdict, few.interval), (Verdict::CannotTell, None));
     }
 
     #[test]
     fn a_mechanism_that_was_not_used_gets_no_praise() {
-        let cell = Comparison {
-            log_ratios: vec![0.5; 8],
-            exercised: false,
-        };
-        assert_eq!(
-            judge(&[cell], 0.02)[0].unwrap().verdict,
-            Verdict::NotExercised
-        );
+        let cell = Comparison { log_ratios: vec![0.5; 8], exercised: false };
+        assert_eq!(judge(&[cell], 0.02)[0].unwrap().verdict, Verdict::NotExercised);
     }
 
     #[test]
@@ -261,34 +221,17 @@ mod tests {
                     (random.below(1000) as f64 / 1000.0 - 0.5) * 0.2
                 };
                 let log_ratios = (0..12).map(|_| shift + noise(&mut random)).collect();
-                Comparison {
-                    log_ratios,
-                    exercised: true,
-                }
+                Comparison { log_ratios, exercised: true }
             })
             .collect();
         let judged = judge(&family, 0.02);
         for judgement in judged.iter().flatten() {
             let interval = judgement.interval.unwrap();
             let apart = interval.low > 1.0 || interval.high < 1.0;
-            assert_eq!(
-                apart,
-                judgement.p_value <= 1.0 - judgement.level,
-                "{judgement:?}"
-            );
+            assert_eq!(apart, judgement.p_value <= 1.0 - judgement.level, "{judgement:?}");
         }
-        assert!(
-            judged
-                .iter()
-                .flatten()
-                .any(|j| j.verdict == Verdict::Faster)
-        );
-        assert!(
-            judged
-                .iter()
-                .flatten()
-                .any(|j| j.verdict == Verdict::CannotTell)
-        );
+        assert!(judged.iter().flatten().any(|j| j.verdict == Verdict::Faster));
+        assert!(judged.iter().flatten().any(|j| j.verdict == Verdict::CannotTell));
     }
 
     #[test]

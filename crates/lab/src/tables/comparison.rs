@@ -8,23 +8,13 @@ use crate::statistics::Verdict;
 
 /// All comparisons at one point of the sweep, a sentence each.
 pub(super) fn comparisons(result: &BenchResult, point: &Point) -> String {
-    let lines: Vec<&ComparisonLine> = result
-        .comparisons
-        .iter()
-        .filter(|line| line.point == *point)
-        .collect();
+    let lines: Vec<&ComparisonLine> =
+        result.comparisons.iter().filter(|line| line.point == *point).collect();
     let Some(first) = lines.first() else {
         return String::new();
     };
-    let mut text = format!(
-        "\n  compared with {} (ratios above 1 are better)\n",
-        first.base
-    );
-    let width = lines
-        .iter()
-        .map(|line| line.metric.len())
-        .max()
-        .unwrap_or(0);
+    let mut text = format!("\n  compared with {} (ratios above 1 are better)\n", first.base);
+    let width = lines.iter().map(|line| line.metric.len()).max().unwrap_or(0);
     for line in lines {
         let _ = writeln!(
             text,
@@ -39,32 +29,20 @@ pub(super) fn comparisons(result: &BenchResult, point: &Point) -> String {
 
 fn sentence(line: &ComparisonLine, delta: f64) -> String {
     let label = &line.label;
-    let level = format!(
-        "{} %, {} pairs",
-        number((line.level * 1e4).round() / 1e2),
-        line.pairs
-    );
+    let level = format!("{} %, {} pairs", number((line.level * 1e4).round() / 1e2), line.pairs);
     let range = match (line.low, line.high) {
         (Some(low), Some(high)) => format!("{} to {}; {level}", number(low), number(high)),
         (Some(low), None) => format!("{} to infinite; {level}", number(low)),
         _ => level,
     };
-    let times = line
-        .ratio
-        .map_or_else(|| "infinitely many".to_owned(), number);
+    let times = line.ratio.map_or_else(|| "infinitely many".to_owned(), number);
     match line.verdict {
         Verdict::Faster | Verdict::Slower => {
-            format!(
-                "{label} is {times} times as good as {} ({range})",
-                line.base
-            )
+            format!("{label} is {times} times as good as {} ({range})", line.base)
         }
         Verdict::Same => {
             let within = number(delta * 100.0);
-            format!(
-                "{label} is the same as {} within {within} % ({range})",
-                line.base
-            )
+            format!("{label} is the same as {} within {within} % ({range})", line.base)
         }
         Verdict::CannotTell => {
             let effect = match line.smallest_effect {

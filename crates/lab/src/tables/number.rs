@@ -3,11 +3,7 @@
 /// Four significant digits, at most six decimals; whole numbers whole, and large ones in full.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
-        return if value > 0.0 {
-            "infinite".to_owned()
-        } else {
-            "-".to_owned()
-        };
+        return if value > 0.0 { "infinite".to_owned() } else { "-".to_owned() };
     }
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return format!("{value:.0}");
@@ -24,10 +20,7 @@ mod tests {
     #[test]
     fn four_digits_tell_enough() {
         let shown = [3811.76, 14.0512, 1.0, 0.0234567, 1_234_567.8, 0.0, 512.0].map(number);
-        assert_eq!(
-            shown,
-            ["3812", "14.05", "1", "0.02346", "1234568", "0", "512"]
-        );
+        assert_eq!(shown, ["3812", "14.05", "1", "0.02346", "1234568", "0", "512"]);
         assert_eq!(number(f64::INFINITY), "infinite");
     }
 }

@@ -39,11 +39,7 @@ pub fn profile_table(profile: &Profile) -> String {
         };
         let _ = writeln!(text, "{:>6} {:<32} {per_byte:>16}", line.count, line.name);
     }
-    let _ = writeln!(
-        text,
-        "{} of {} samples arrived",
-        profile.delivered, profile.expected
-    );
+    let _ = writeln!(text, "{} of {} samples arrived", profile.delivered, profile.expected);
     text
 }
 
@@ -54,19 +50,12 @@ mod tests {
     #[test]
     fn the_columns_are_the_reports() {
         // finish_task_switch of the report: 21733 hits, 113.1927 a byte, so 192 bytes.
-        let line = |count, name: &str, bytes| ProfileLine {
-            count,
-            name: name.to_owned(),
-            bytes,
-        };
+        let line = |count, name: &str, bytes| ProfileLine { count, name: name.to_owned(), bytes };
         let profile = Profile {
             title: "kernel cpu consumers".to_owned(),
             delivered: 86,
             expected: 100,
-            lines: vec![
-                line(21_733, "finish_task_switch", Some(192)),
-                line(5, "x", None),
-            ],
+            lines: vec![line(21_733, "finish_task_switch", Some(192)), line(5, "x", None)],
         };
         let expected = "\
 top 10 kernel cpu consumers:

@@ -8,11 +8,7 @@ use crate::round::tests::round;
 fn shown(progress: Progress, rounds: &[Round]) -> String {
     let registry = registry();
     let known = registry.workload("wait").unwrap();
-    let request = Request {
-        seed: 3,
-        delta: 0.02,
-        ..Request::default()
-    };
+    let request = Request { seed: 3, delta: 0.02, ..Request::default() };
     let plan = Plan::new(&request, known).unwrap();
     let marks = vec!["no cgroup".to_owned()];
     let result = BenchResult::new(&plan, rounds, Value::Null, marks).unwrap();
@@ -64,9 +60,6 @@ fn what_cannot_be_told_says_what_could_have_been() {
         round.metrics.insert("cost_us".to_owned(), cost);
     }
     let text = shown(Progress::Done, &some);
-    assert!(
-        text.contains("CANNOT TELL: unherd may be 1.000 times as good (0.5000 to 2"),
-        "{text}"
-    );
+    assert!(text.contains("CANNOT TELL: unherd may be 1.000 times as good (0.5000 to 2"), "{text}");
     assert!(text.contains("could have shown is 100 %"), "{text}");
 }

@@ -41,11 +41,7 @@ pub(super) fn report(
 }
 
 fn heading(contender: &Contender, rounds: usize) -> String {
-    let of = if rounds == 1 {
-        String::new()
-    } else {
-        format!(" (medians of {rounds} rounds)")
-    };
+    let of = if rounds == 1 { String::new() } else { format!(" (medians of {rounds} rounds)") };
     format!("\n{}{of}:\n", contender.label)
 }
 
@@ -84,11 +80,7 @@ fn scaled(figure: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
     for (item, phase) in PHASES {
         let label = format!("{item}:");
         let value = figure(phase, "mb_per_cpusec")?;
-        let _ = writeln!(
-            text,
-            "{label}{value:>width$.4}MB/cpusec",
-            width = 24 - label.len()
-        );
+        let _ = writeln!(text, "{label}{value:>width$.4}MB/cpusec", width = 24 - label.len());
     }
     Some(text)
 }
@@ -105,14 +97,7 @@ mod tests {
             "read" => [16384.0, 1717.1, 9.542, 1.4, 31.8, 28.7410],
             _ => [2000.0, 465.2, 4.300, 1.1, 36.1, 11.5591],
         };
-        let names = [
-            "mb",
-            "s",
-            "mb_per_s",
-            "user_pct",
-            "sys_pct",
-            "mb_per_cpusec",
-        ];
+        let names = ["mb", "s", "mb_per_s", "user_pct", "sys_pct", "mb_per_cpusec"];
         Some(row[names.iter().position(|&name| name == metric)?])
     }
 

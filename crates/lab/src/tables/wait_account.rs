@@ -25,20 +25,10 @@ pub(super) fn waits(plan: &Plan, cell: usize, rounds: &[Round]) -> String {
             }
         }
     }
-    let width = plan
-        .contenders
-        .iter()
-        .map(|c| c.label.len())
-        .max()
-        .unwrap_or(0)
-        .max(10)
-        + 2;
+    let width = plan.contenders.iter().map(|c| c.label.len()).max().unwrap_or(0).max(10) + 2;
     let mut text = String::new();
     for (site, counts) in &sites {
-        if counts
-            .iter()
-            .all(|(_, columns)| columns.iter().flatten().all(|&v| v == 0.0))
-        {
+        if counts.iter().all(|(_, columns)| columns.iter().flatten().all(|&v| v == 0.0)) {
             continue;
         }
         let _ = write!(text, "\n  {:<34}", format!("waits: {site}"));
@@ -59,12 +49,9 @@ pub(super) fn waits(plan: &Plan, cell: usize, rounds: &[Round]) -> String {
 
 /// The entry called `name`, made if need be; the order of the first sight is kept.
 fn entry<'a, V: Default>(entries: &'a mut Vec<(String, V)>, name: &str) -> &'a mut V {
-    let index = entries
-        .iter()
-        .position(|(known, _)| known == name)
-        .unwrap_or_else(|| {
-            entries.push((name.to_owned(), V::default()));
-            entries.len() - 1
-        });
+    let index = entries.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+        entries.push((name.to_owned(), V::default()));
+        entries.len() - 1
+    });
     &mut entries[index].1
 }

@@ -10,11 +10,7 @@ pub(super) struct BucketCondvars(Vec<WaitPoint>);
 impl BucketCondvars {
     /// `buckets` is rounded up to a power of two, as the wait table does.
     pub(super) fn new(buckets: usize) -> Self {
-        Self(
-            (0..buckets.next_power_of_two())
-                .map(|_| WaitPoint::default())
-                .collect(),
-        )
+        Self((0..buckets.next_power_of_two()).map(|_| WaitPoint::default()).collect())
     }
 
     fn bucket(&self, page: usize) -> &WaitPoint {

@@ -79,15 +79,13 @@ impl Tally {
     /// The thread has returned from sleep.
     #[inline]
     pub fn wakeup(&self) {
-        self.wakeups
-            .store(self.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.wakeups.store(self.wakeups.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// The return from sleep that was told last found the page still pending.
     #[inline]
     pub fn needless(&self) {
-        self.needless
-            .store(self.needless.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.needless.store(self.needless.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
@@ -153,20 +151,12 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
                 Ok(handle) => threads.push(handle),
                 Err(source) => {
                     let threads = job.threads;
-                    failed = Some(LoadError::Thread {
-                        thread: index,
-                        threads,
-                        source,
-                    });
+                    failed = Some(LoadError::Thread { thread: index, threads, source });
                     break;
                 }
             }
         }
-        let mut waker = Waker {
-            scene,
-            random: Random::new(job.seed),
-            outstanding,
-        };
+        let mut waker = Waker { scene, random: Random::new(job.seed), outstanding };
         let timed = match failed {
             None => waker.timed_events(job),
             Some(error) => Err(error),
@@ -175,11 +165,7 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
         waker.end(threads.len());
         let mut seen = Vec::with_capacity(threads.len());
         for (index, handle) in threads.into_iter().enumerate() {
-            seen.push(
-                handle
-                    .join()
-                    .map_err(|panic| LoadError::panicked(index, &*panic))?,
-            );
+            seen.push(handle.join().map_err(|panic| LoadError::panicked(index, &*panic))?);
         }
         let (span, counts) = timed?;
         let check = scene.check(seen)?;
@@ -201,11 +187,7 @@ impl<W: PageWaits> Scene<'_, W> {
     fn sleeper(&self, index: usize) -> Seen {
         let page = &self.pages[index];
         let number = self.page_number(index);
-        let mut seen = Seen {
-            first: 0,
-            completions: 0,
-            wrong: None,
-        };
+        let mut seen = Seen { first: 0, completions: 0, wrong: None };
         loop {
             self.count_back();
             let next = seen.completions + 1;
@@ -220,10 +202,7 @@ impl<W: PageWaits> Scene<'_, W> {
             };
             self.waits.wait(number, &page.tally, pending);
             while pending() {
-                let early = LoadError::Early {
-                    page: number,
-                    completion: next,
-                };
+                let early = LoadError::Early { page: number, completion: next };
                 seen.wrong.get_or_insert(early);
                 self.waits.wait(number, &page.tally, pending);
             }
@@ -235,12 +214,7 @@ impl<W: PageWaits> Scene<'_, W> {
             let expected = self.value(index, next);
             if found != expected {
                 let (page, completion) = (number, next);
-                let wrong = LoadError::Disorder {
-                    page,
-                    completion,
-                    expected,
-                    found,
-                };
+                let wrong = LoadError::Disorder { page, completion, expected, found };
                 seen.wrong.get_or_insert(wrong);
             }
             if self.last.load(Ordering::Relaxed) {
@@ -348,26 +322,21 @@ impl<W: PageWaits> Waker<'_, '_, W> {
     fn end(&mut self, threads: usize) {
         self.scene.last.store(true, Ordering::Relaxed);
         let pages = &self.scene.pages[..threads];
-        let completions: Vec<u64> = pages
-            .iter()
-            .map(|page| page.completed.load(Ordering::Relaxed) + 1)
-            .collect();
+        let completions: Vec<u64> =
+            pages.iter().map(|page| page.completed.load(Ordering::Relaxed) + 1).collect();
         // All threads have counted themselves back, so each waits or is about to. All are published
         // before the first is woken: with a condvar for all, the first wake-up ends them all.
         for (index, completion) in completions.iter().enumerate() {
             self.publish(index, *completion);
         }
         for index in 0..threads {
-            self.scene
-                .waits
-                .complete(self.scene.page_number(index), || ());
+            self.scene.waits.complete(self.scene.page_number(index), || ());
         }
     }
 
     fn publish(&self, index: usize, completion: u64) {
         let page = &self.scene.pages[index];
-        page.value
-            .store(self.scene.value(index, completion), Ordering::Relaxed);
+        page.value.store(self.scene.value(index, completion), Ordering::Relaxed);
         // ORDER[P1]: Release; pairs with the Acquire in `Scene::sleeper`.
         page.completed.store(completion, Ordering::Release);
     }
@@ -377,9 +346,7 @@ impl<W: PageWaits> Waker<'_, '_, W> {
         let scene = self.scene;
         let completion = scene.pages[index].completed.load(Ordering::Relaxed) + 1;
         scene.in_flight.word().fetch_add(1, Ordering::Relaxed);
-        scene
-            .waits
-            .complete(scene.page_number(index), || self.publish(index, completion));
+        scene.waits.complete(scene.page_number(index), || self.publish(index, completion));
     }
 
     /// A random page whose thread waits.
@@ -427,18 +394,14 @@ impl<W: PageWaits> Waker<'_, '_, W> {
 /// How often the calling thread has given up its CPU because it had to wait.
 fn own_switches() -> Result<u64, LoadError> {
     let text = std::fs::read_to_string("/proc/thread-self/status").map_err(LoadError::Switches)?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let line = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok())
         .ok_or_else(|| LoadError::Switches(std::io::ErrorKind::InvalidData.into()))
 }
 
 fn round<W: PageWaits>(job: &Job, waits: &W, check: u64, span: &Span, counts: Counts) -> Round {
     let events = counts.events.max(1) as f64;
-    let switches = span
-        .voluntary_switches
-        .saturating_sub(counts.waker_switches) as f64;
+    let switches = span.voluntary_switches.saturating_sub(counts.waker_switches) as f64;
     let metrics = [
         ("cpu_us_per_event", span.cpu_s * 1e6 / events),
         ("events_per_s", counts.events as f64 / span.elapsed_s),
@@ -455,9 +418,7 @@ fn round<W: PageWaits>(job: &Job, waits: &W, check: u64, span: &Span, counts: Co
     ];
     Round {
         check,
-        metrics: metrics
-            .map(|(name, value)| (name.to_owned(), value))
-            .to_vec(),
+        metrics: metrics.map(|(name, value)| (name.to_owned(), value)).to_vec(),
         waits: counts.waits,
     }
 }

@@ -15,21 +15,13 @@ pub(super) struct TableWaits {
 impl TableWaits {
     pub(super) fn new(buckets: usize, filtered: bool, seed: u64) -> Self {
         let reason = Reason::register(REASON);
-        let builder = WaitTable::<WaitKey>::builder()
-            .buckets(buckets)
-            .reason(reason);
-        Self {
-            table: builder.filtered(filtered).seed(seed).build(),
-            reason,
-        }
+        let builder = WaitTable::<WaitKey>::builder().buckets(buckets).reason(reason);
+        Self { table: builder.filtered(filtered).seed(seed).build(), reason }
     }
 }
 
 fn key(page: usize) -> WaitKey {
-    WaitKey::Page {
-        file: 0,
-        page: page as u64,
-    }
+    WaitKey::Page { file: 0, page: page as u64 }
 }
 
 impl PageWaits for TableWaits {

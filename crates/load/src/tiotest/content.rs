@@ -29,9 +29,7 @@ pub(super) struct Mismatch {
 
 impl Content {
     pub(super) fn new(seed: u64, file: usize, block: u64, version: u64) -> Self {
-        Self {
-            key: mix_all(&[seed, file as u64, block, version]),
-        }
+        Self { key: mix_all(&[seed, file as u64, block, version]) }
     }
 
     fn lanes(self) -> [u64; LANES] {
@@ -60,11 +58,7 @@ impl Content {
                 hash[lane] = hash[lane].rotate_left(5) ^ found;
             }
         }
-        if differs != 0 {
-            Err(self.first_mismatch(block))
-        } else {
-            Ok(mix_all(&hash))
-        }
+        if differs != 0 { Err(self.first_mismatch(block)) } else { Ok(mix_all(&hash)) }
     }
 
     #[cold]

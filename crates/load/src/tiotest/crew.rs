@@ -57,11 +57,7 @@ pub(super) fn run<P, D: Send>(
                 Err(source) => {
                     begin.cancel();
                     leave.cancel();
-                    return Err(LoadError::Thread {
-                        thread: index,
-                        threads,
-                        source,
-                    });
+                    return Err(LoadError::Thread { thread: index, threads, source });
                 }
             }
         }
@@ -90,9 +86,7 @@ pub(super) fn run<P, D: Send>(
 
 fn time(job: &Job, work: impl FnOnce()) -> Result<(Span, Waits), LoadError> {
     let before = Ledger::snapshot();
-    let meter = Meter::start(Basis::Machine {
-        idle_busy: job.idle_busy,
-    })?;
+    let meter = Meter::start(Basis::Machine { idle_busy: job.idle_busy })?;
     work();
     let span = meter.stop(job.plant)?;
     Ok((span, Ledger::snapshot().since(&before)))

@@ -8,11 +8,7 @@ use std::path::Path;
 use super::phases::TestFile;
 
 pub(super) fn create(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path)
+    File::options().read(true).write(true).create_new(true).open(path)
 }
 
 impl TestFile for File {

@@ -41,11 +41,7 @@ pub(super) fn run<F: TestFile>(
         let opened = create(&path);
         files.push(opened.map_err(|source| LoadError::Directory { dir: path, source })?);
     }
-    let scene = Scene {
-        plan,
-        files,
-        failed: AtomicBool::new(false),
-    };
+    let scene = Scene { plan, files, failed: AtomicBool::new(false) };
     let before = unherd_sync::Ledger::snapshot();
     let mut report = Report::<F>::default();
     let write = |file, _| scene.write(file, 0..plan.blocks, 1);
@@ -59,11 +55,7 @@ pub(super) fn run<F: TestFile>(
         |file, versions| scene.read(file, plan.random_sequence(file, Sequence::Read), versions);
     report.phase(3, crew::run(job, rewritten, random_read)?);
     let waits = unherd_sync::Ledger::snapshot().since(&before);
-    Ok(Round {
-        check: report.check,
-        metrics: report.metrics,
-        waits,
-    })
+    Ok(Round { check: report.check, metrics: report.metrics, waits })
 }
 
 struct Scene<'a, F> {
@@ -114,14 +106,12 @@ impl<F: TestFile> Scene<'_, F> {
             done.timed(|| self.files[file].read_at(&mut buffer, offset))
                 .map_err(|error| LoadError::file("reading", file, &error))?;
             let content = Content::new(self.plan.seed, file, block, versions.version(block));
-            let hash = content
-                .verify(&buffer)
-                .map_err(|wrong| LoadError::Corrupt {
-                    file,
-                    offset: offset + wrong.offset_in_block as u64,
-                    expected: wrong.expected,
-                    found: wrong.found,
-                })?;
+            let hash = content.verify(&buffer).map_err(|wrong| LoadError::Corrupt {
+                file,
+                offset: offset + wrong.offset_in_block as u64,
+                expected: wrong.expected,
+                found: wrong.found,
+            })?;
             done.hash = done.hash.rotate_left(1) ^ hash;
             Ok(())
         })?;
@@ -171,11 +161,7 @@ struct Report<F> {
 
 impl<F> Default for Report<F> {
     fn default() -> Self {
-        Self {
-            check: 0,
-            metrics: Vec::new(),
-            file: std::marker::PhantomData,
-        }
+        Self { check: 0, metrics: Vec::new(), file: std::marker::PhantomData }
     }
 }
 
@@ -183,18 +169,12 @@ impl<F: TestFile> Report<F> {
     fn phase(&mut self, phase: usize, timed: Timed<Done>) {
         let Timed { span, waits, done } = timed;
         // The sum does not depend on which thread was first.
-        let hash = done
-            .iter()
-            .fold(0_u64, |sum, done| sum.wrapping_add(done.hash));
+        let hash = done.iter().fold(0_u64, |sum, done| sum.wrapping_add(done.hash));
         self.check = mix_all(&[self.check, hash]);
 
         let ops = done.iter().map(|done| done.ops).sum::<u64>().max(1) as f64;
         let mb = done.iter().map(|done| done.bytes).sum::<u64>() as f64 / f64::from(1 << 20);
-        let latency_ns_max = done
-            .iter()
-            .map(|done| done.latency_ns_max)
-            .max()
-            .unwrap_or(0);
+        let latency_ns_max = done.iter().map(|done| done.latency_ns_max).max().unwrap_or(0);
         let percent = |seconds: f64| 100.0 * seconds / span.elapsed_s;
         let (wakeups, needless) = wakeups::<F>(&waits, span.voluntary_switches);
         let figures = [

@@ -51,14 +51,10 @@ impl Plan {
             }
         };
         let total_bytes = job.params.number("total")?.unwrap_or(total_bytes);
-        let random_bytes = job
-            .params
-            .number("random")?
-            .or(random_bytes)
-            .unwrap_or_else(|| {
-                let share = u128::from(total_bytes) * u128::from(REPORT_RANDOM_BYTES);
-                (share / u128::from(REPORT_TOTAL_BYTES)) as u64
-            });
+        let random_bytes = job.params.number("random")?.or(random_bytes).unwrap_or_else(|| {
+            let share = u128::from(total_bytes) * u128::from(REPORT_RANDOM_BYTES);
+            (share / u128::from(REPORT_TOTAL_BYTES)) as u64
+        });
         let bytes_per_round = block_bytes as u64 * job.threads as u64;
         let blocks = total_bytes / bytes_per_round;
         if blocks == 0 {
@@ -108,26 +104,17 @@ impl Plan {
         let free_bytes = free_bytes(&self.dir)?;
         let data_bytes = self.file_bytes().saturating_mul(self.threads as u64);
         // The file system's own blocks, generously.
-        let needed_bytes = data_bytes
-            .saturating_add(data_bytes / 64)
-            .saturating_add(1 << 20);
+        let needed_bytes = data_bytes.saturating_add(data_bytes / 64).saturating_add(1 << 20);
         if free_bytes < needed_bytes {
             let dir = self.dir.clone();
-            return Err(LoadError::Space {
-                dir,
-                needed_bytes,
-                free_bytes,
-            });
+            return Err(LoadError::Space { dir, needed_bytes, free_bytes });
         }
         Ok(())
     }
 }
 
 fn free_bytes(dir: &Path) -> Result<u64, LoadError> {
-    usage::free_bytes(dir).map_err(|source| LoadError::Directory {
-        dir: dir.into(),
-        source,
-    })
+    usage::free_bytes(dir).map_err(|source| LoadError::Directory { dir: dir.into(), source })
 }
 
 /// A set of block numbers.
@@ -156,10 +143,7 @@ impl ScratchDir {
                 // Left by a killed process that had this number, or another round of this one.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
                 Err(source) => {
-                    return Err(LoadError::Directory {
-                        dir: below.into(),
-                        source,
-                    });
+                    return Err(LoadError::Directory { dir: below.into(), source });
                 }
             }
         }

@@ -24,11 +24,7 @@ fn run<F: TestFile>(create: impl Fn(&Path) -> io::Result<F>) -> Result<Round, Lo
     let dir = tempfile::tempdir().unwrap();
     let job = job(dir.path());
     let round = phases::run(&job, &Plan::of(&job).unwrap(), create);
-    assert_eq!(
-        dir.path().read_dir().unwrap().count(),
-        0,
-        "files were left behind"
-    );
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
     round
 }
 
@@ -50,11 +46,7 @@ enum Fault {
 
 impl Faulty {
     fn create(path: &Path, fault: Fault) -> io::Result<Self> {
-        Ok(Self {
-            file: kernel::create(path)?,
-            fault,
-            reads: AtomicUsize::new(0),
-        })
+        Ok(Self { file: kernel::create(path)?, fault, reads: AtomicUsize::new(0) })
     }
 }
 
@@ -80,11 +72,7 @@ impl TestFile for Faulty {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.fault == Fault::Sync {
-            Err(io::Error::other("EIO"))
-        } else {
-            self.file.sync()
-        }
+        if self.fault == Fault::Sync { Err(io::Error::other("EIO")) } else { self.file.sync() }
     }
 
     const COUNTS_WAKEUPS: bool = false;
@@ -94,13 +82,7 @@ impl TestFile for Faulty {
 fn one_wrong_bit_is_found_and_named() {
     for (read, byte) in [(0, 0), (7, 4095), (9, 2049)] {
         let wrong = run(|path| Faulty::create(path, Fault::FlippedBit { read, byte }));
-        let Err(LoadError::Corrupt {
-            offset,
-            expected,
-            found,
-            ..
-        }) = wrong
-        else {
+        let Err(LoadError::Corrupt { offset, expected, found, .. }) = wrong else {
             panic!("{wrong:?}")
         };
         // The sequential reads come first, so the read's number is the block's.
@@ -135,13 +117,7 @@ fn a_file_that_cannot_be_made_is_named() {
 
 #[test]
 fn contents_differ_in_every_part_of_their_name() {
-    let names = [
-        (1, 0, 0, 1),
-        (2, 0, 0, 1),
-        (1, 1, 0, 1),
-        (1, 0, 1, 1),
-        (1, 0, 0, 2),
-    ];
+    let names = [(1, 0, 0, 1), (2, 0, 0, 1), (1, 1, 0, 1), (1, 0, 1, 1), (1, 0, 0, 2)];
     let contents = names.map(|(seed, file, block, version)| {
         let mut bytes = vec![0; 4096];
         Content::new(seed, file, block, version).fill(&mut bytes);
@@ -163,9 +139,7 @@ fn contents_use_all_bits_alike() {
     Content::new(3, 1, 4, 1).fill(&mut bytes);
     for bit in 0..64 {
         let words = bytes.chunks_exact(8);
-        let ones = words
-            .filter(|word| word[bit / 8] >> (bit % 8) & 1 == 1)
-            .count();
+        let ones = words.filter(|word| word[bit / 8] >> (bit % 8) & 1 == 1).count();
         // 8192 words; six standard deviations are 272.
         assert!((4096_usize).abs_diff(ones) < 272, "bit {bit}: {ones}");
     }
@@ -187,10 +161,6 @@ fn random_sequences_are_repeatable_and_their_own() {
     let rewritten = plan.rewritten(0);
     let written = sequence(0, Write);
     for block in 0..plan.blocks {
-        assert_eq!(
-            rewritten.version(block) == 2,
-            written.contains(&block),
-            "{block}"
-        );
+        assert_eq!(rewritten.version(block) == 2, written.contains(&block), "{block}");
     }
 }

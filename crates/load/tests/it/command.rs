@@ -12,16 +12,12 @@ fn the_catalogue_is_complete_and_agrees_with_itself() {
     assert_eq!(workloads.len(), 2);
     for workload in workloads {
         let names = |list: &str| -> Vec<String> {
-            let items = workload[list]
-                .as_array()
-                .unwrap_or_else(|| panic!("{list}"));
+            let items = workload[list].as_array().unwrap_or_else(|| panic!("{list}"));
             items
                 .iter()
                 .map(|item| {
                     assert!(
-                        item["about"]
-                            .as_str()
-                            .is_some_and(|about| !about.is_empty()),
+                        item["about"].as_str().is_some_and(|about| !about.is_empty()),
                         "{item}"
                     );
                     item["name"].as_str().unwrap().to_owned()
@@ -65,66 +61,33 @@ fn what_the_command_line_refuses() {
         ("--describe more", "alone"),
         ("nosuch --with unherd", "pagewait, tiotest"),
         ("pagewait", "--with is missing"),
-        (
-            "pagewait --with nosuch",
-            "before, per-page, unherd, unherd-nofilter",
-        ),
+        ("pagewait --with nosuch", "before, per-page, unherd, unherd-nofilter"),
         ("pagewait --with unherd --threads 0", "--threads 0"),
         ("pagewait --with unherd --threads many", "--threads many"),
-        (
-            "pagewait --with unherd --threads",
-            "--threads needs a value",
-        ),
+        ("pagewait --with unherd --threads", "--threads needs a value"),
         ("pagewait --with unherd --seed -1", "--seed -1"),
         ("pagewait --with unherd --plant nan", "--plant nan"),
-        (
-            "pagewait --with unherd --idle-busy -0.5",
-            "--idle-busy -0.5",
-        ),
+        ("pagewait --with unherd --idle-busy -0.5", "--idle-busy -0.5"),
         ("pagewait --with unherd --nosuch 1", "--nosuch"),
         ("pagewait --with unherd --param buckets", "NAME=VALUE"),
         ("pagewait --with unherd --param nosuch=1", "buckets, pages"),
         ("pagewait --with unherd --param buckets=0", "buckets=0"),
-        (
-            "pagewait --with unherd --param buckets=auto",
-            "buckets=auto",
-        ),
+        ("pagewait --with unherd --param buckets=auto", "buckets=auto"),
         ("pagewait --with unherd --param buckets=-4", "buckets=-4"),
-        (
-            "pagewait --with unherd --threads 8 --param pages=7",
-            "pages=7",
-        ),
-        (
-            "pagewait --with unherd --param outstanding=0",
-            "outstanding=0",
-        ),
+        ("pagewait --with unherd --threads 8 --param pages=7", "pages=7"),
+        ("pagewait --with unherd --param outstanding=0", "outstanding=0"),
         ("tiotest --with kernel --memory 1M", "--dir"),
         ("tiotest --with kernel --dir /tmp", "--memory"),
         ("tiotest --with kernel --memory 0 --dir /tmp", "--memory 0"),
-        (
-            "tiotest --with kernel --memory 1Q --dir /tmp",
-            "--memory 1Q",
-        ),
-        (
-            "tiotest --with kernel --memory 99999999T --dir /tmp",
-            "--memory 99999999T",
-        ),
+        ("tiotest --with kernel --memory 1Q --dir /tmp", "--memory 1Q"),
+        ("tiotest --with kernel --memory 99999999T --dir /tmp", "--memory 99999999T"),
         (
             "tiotest --with kernel --memory 1M --dir /nonexistent/directory",
             "/nonexistent/directory",
         ),
-        (
-            "tiotest --with kernel --memory 1K --dir /tmp",
-            "less than a block",
-        ),
-        (
-            "tiotest --with kernel --memory 1M --dir /tmp --param block=1000",
-            "block=1000",
-        ),
-        (
-            "tiotest --with kernel --memory 1M --dir /tmp --param scale=huge",
-            "scale=huge",
-        ),
+        ("tiotest --with kernel --memory 1K --dir /tmp", "less than a block"),
+        ("tiotest --with kernel --memory 1M --dir /tmp --param block=1000", "block=1000"),
+        ("tiotest --with kernel --memory 1M --dir /tmp --param scale=huge", "scale=huge"),
     ];
     for (words, named) in refused {
         let error = run(words).expect_err(words);

@@ -21,7 +21,5 @@ fn run_args(args: Vec<OsString>) -> Result<Value, LoadError> {
 }
 
 fn metric(round: &Value, name: &str) -> f64 {
-    round["metrics"][name]
-        .as_f64()
-        .unwrap_or_else(|| panic!("no {name} in {round}"))
+    round["metrics"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {round}"))
 }

@@ -37,18 +37,9 @@ fn all_implementations_agree() {
 #[test]
 fn every_metric_of_the_catalogue_is_there() {
     let round = small("unherd", "");
-    let listed: Vec<_> = PageWait
-        .describe()
-        .metrics
-        .into_iter()
-        .map(|metric| metric.name)
-        .collect();
-    let given: Vec<_> = round["metrics"]
-        .as_object()
-        .unwrap()
-        .keys()
-        .cloned()
-        .collect();
+    let listed: Vec<_> =
+        PageWait.describe().metrics.into_iter().map(|metric| metric.name).collect();
+    let given: Vec<_> = round["metrics"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(given, listed);
 }
 
@@ -56,20 +47,14 @@ fn every_metric_of_the_catalogue_is_there() {
 fn filtered_wakeups_are_exact_and_the_ledger_agrees() {
     for with in ["unherd", "unherd-nofilter"] {
         let round = small(with, "--param buckets=1");
-        let (wakeups, needless) = (
-            metric(&round, "wakeups"),
-            metric(&round, "needless_wakeups"),
-        );
+        let (wakeups, needless) = (metric(&round, "wakeups"), metric(&round, "needless_wakeups"));
         assert_eq!(wakeups - needless, 200.0, "{round}");
         match with {
             "unherd" => assert_eq!(needless, 0.0, "{round}"),
             _ => assert!(needless > 0.0, "{round}"),
         }
         let reasons = round["waits"]["reasons"].as_array().unwrap();
-        let waits = reasons
-            .iter()
-            .find(|entry| entry["reason"] == "page-wait")
-            .unwrap();
+        let waits = reasons.iter().find(|entry| entry["reason"] == "page-wait").unwrap();
         if with == "unherd" {
             // Other tests of this process count under the same reason, so at least.
             assert!(waits["wakeups"].as_f64().unwrap() >= wakeups, "{waits}");
@@ -124,13 +109,7 @@ impl PageWaits for Early {
 fn a_wait_that_ends_early_fails_the_round() {
     let mut job = Job::new(&PageWait.describe(), "early", 4);
     job.params.set("events", "200").unwrap();
-    let error = run_with(
-        &job,
-        &Early {
-            calls: AtomicUsize::new(0),
-        },
-    )
-    .unwrap_err();
+    let error = run_with(&job, &Early { calls: AtomicUsize::new(0) }).unwrap_err();
     assert!(matches!(error, LoadError::Early { .. }), "{error}");
     assert_eq!(error.exit_code(), 1);
 }

@@ -40,11 +40,7 @@ fn all_implementations_agree() {
     let rounds = ["kernel", "unherd", "unherd-nofilter"].map(|with| {
         let round = small(with, dir.path(), "--memory 16M --seed 5").unwrap();
         check_phases(&round);
-        assert_eq!(
-            dir.path().read_dir().unwrap().count(),
-            0,
-            "files were left behind"
-        );
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
         round
     });
     for round in &rounds {
