@@ -42,6 +42,7 @@
 
 mod bucket;
 mod key;
+mod queue;
 mod waiter;
 
 #[cfg(all(test, loom))]
@@ -416,25 +417,25 @@ impl<K: Hash + Eq> WaitTable<K> {
         // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
         let mut claimed = Claimed::new();
         let mut guard = self.lock(bucket);
-        let mut next = guard.head();
-        let mut done = false;
+        let mut next = guard.first_of(hash);
         // SAFETY: null, or a node that is queued under the lock (B4).
         while let Some(node) = unsafe { next.as_ref() } {
             // SAFETY: B1.
             next = unsafe { node.next() };
-            let verdict =
-                if done || !node.waits_for(key, hash) { Verdict::Skip } else { filter(node.tag()) };
-            let chosen = matches!(verdict, Verdict::Wake | Verdict::WakeAndStop);
-            done |= matches!(verdict, Verdict::Stop | Verdict::WakeAndStop);
-            if chosen || !self.filtered {
-                let token = if chosen { token } else { Token(0) };
-                // SAFETY: it was reached from the head under the lock.
+            let verdict = if node.waits_for(key) { filter(node.tag()) } else { Verdict::Skip };
+            if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
+                // SAFETY: it was reached under the lock.
                 unsafe { guard.claim(node, token, &mut claimed) };
-            } else if done {
+            }
+            if matches!(verdict, Verdict::Stop | Verdict::WakeAndStop) {
                 break;
             }
-            if done && self.filtered {
-                break;
+        }
+        if !self.filtered {
+            // SAFETY: null, or a node that is queued under the lock (B4).
+            while let Some(node) = unsafe { guard.any().as_ref() } {
+                // SAFETY: it was reached under the lock.
+                unsafe { guard.claim(node, Token(0), &mut claimed) };
             }
         }
         claimed.len()

@@ -52,6 +52,7 @@ use unherd_sys::Futex;
 use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
 
 use super::Token;
+use super::queue::Queue;
 use super::waiter::Waiter;
 
 const LOCKED: u32 = 1 << 0;
@@ -86,7 +87,7 @@ unsafe impl<K: Sync> Send for Bucket<K> {}
 
 impl<K> Bucket<K> {
     pub(super) fn new() -> Self {
-        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::EMPTY) }
+        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::new()) }
     }
 
     /// Whether a waker that has fenced may leave: nobody waits here, and nobody is about to.
@@ -134,7 +135,7 @@ impl<K> Bucket<K> {
 
     fn unlock(&self, kept: u32) {
         // SAFETY: B1; the caller is the guard, which holds the lock until the swap below.
-        let empty = self.queue.with(|queue| unsafe { (*queue).head.is_null() });
+        let empty = self.queue.with(|queue| unsafe { &*queue }).is_empty();
         let bits = kept | if empty { 0 } else { WAITERS };
         // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
         let before = self.word.word().swap(bits, LOCK_RELEASE);
@@ -153,7 +154,7 @@ pub(super) struct BucketGuard<'a, K> {
 }
 
 impl<K> BucketGuard<'_, K> {
-    /// Appends `node`.
+    /// Puts `node` behind all others of its hash.
     ///
     /// # Safety
     /// The node is in no queue, does not move, and stays alive as B4 says.
@@ -172,7 +173,7 @@ impl<K> BucketGuard<'_, K> {
             // SAFETY: B1.
             let queue = unsafe { &mut *queue };
             // SAFETY: B1 for the links.
-            let queued = unsafe { node.is_queued() };
+            let queued = unsafe { node.links() }.queued;
             if queued {
                 // SAFETY: it is in this queue: a node is only ever pushed to its key's bucket.
                 unsafe { queue.unlink(node) };
@@ -204,10 +205,18 @@ impl<K> BucketGuard<'_, K> {
         unsafe { claimed.push(node) };
     }
 
-    /// The first node, null if there is none.
-    pub(super) fn head(&self) -> *const Waiter<K> {
+    /// The longest waiting node with `hash`; the others follow by [`Waiter::next`]. Null if none.
+    pub(super) fn first_of(&self, hash: u64) -> *const Waiter<K> {
         // SAFETY: B1.
-        self.bucket.queue.with(|queue| unsafe { (*queue).head })
+        let queue = self.bucket.queue.with(|queue| unsafe { &*queue });
+        // SAFETY: B1 and B4.
+        unsafe { queue.first_of(hash) }
+    }
+
+    /// Some node, null if the queue is empty.
+    pub(super) fn any(&self) -> *const Waiter<K> {
+        // SAFETY: B1.
+        self.bucket.queue.with(|queue| unsafe { &*queue }).root()
     }
 }
 
@@ -241,11 +250,11 @@ impl<K> Claimed<K> {
     /// The caller has just unlinked `node`, and still holds the bucket lock.
     unsafe fn push(&mut self, node: &Waiter<K>) {
         // SAFETY: B5; the lock is held.
-        unsafe { node.set_next(ptr::null()) };
+        unsafe { node.change(|links| links.next = ptr::null()) };
         // SAFETY: null, or a node of this list, which is alive (B5).
         match unsafe { self.last.as_ref() } {
             // SAFETY: B5; the lock is held.
-            Some(last) => unsafe { last.set_next(node) },
+            Some(last) => unsafe { last.change(|links| links.next = node) },
             None => self.first = node,
         }
         self.last = node;
@@ -263,54 +272,6 @@ impl<K> Drop for Claimed<K> {
             self.first = unsafe { this.next() };
             // SAFETY: B5; its `next` was taken, and it is not touched again.
             unsafe { Waiter::notify(node) };
-        }
-    }
-}
-
-/// A doubly linked list of nodes, oldest first.
-///
-/// ```text
-///  head ──▶ node ⇄ node ⇄ node ◀── tail        (null at both ends)
-/// ```
-struct Queue<K> {
-    head: *const Waiter<K>,
-    tail: *const Waiter<K>,
-}
-
-impl<K> Queue<K> {
-    const EMPTY: Self = Self { head: ptr::null(), tail: ptr::null() };
-
-    /// # Safety
-    /// The caller owns the list and `node`; all nodes are alive.
-    unsafe fn push(&mut self, node: &Waiter<K>) {
-        let tail = self.tail;
-        // SAFETY: the caller owns the node.
-        unsafe { node.link(tail, ptr::null()) };
-        self.tail = node;
-        // SAFETY: null or alive, by the contract.
-        match unsafe { tail.as_ref() } {
-            // SAFETY: the caller owns the list.
-            Some(tail) => unsafe { tail.set_next(node) },
-            None => self.head = node,
-        }
-    }
-
-    /// # Safety
-    /// The caller owns the list; `node` is in it; all nodes are alive.
-    unsafe fn unlink(&mut self, node: &Waiter<K>) {
-        // SAFETY: the caller owns the list, and with it the links.
-        let (prev, next) = unsafe { node.unlink() };
-        // SAFETY: null or alive, by the contract.
-        match unsafe { prev.as_ref() } {
-            // SAFETY: the caller owns the list.
-            Some(prev) => unsafe { prev.set_next(next) },
-            None => self.head = next,
-        }
-        // SAFETY: null or alive, by the contract.
-        match unsafe { next.as_ref() } {
-            // SAFETY: the caller owns the list.
-            Some(next) => unsafe { next.set_prev(prev) },
-            None => self.tail = prev,
         }
     }
 }

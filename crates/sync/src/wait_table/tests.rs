@@ -13,19 +13,30 @@ fn table<K>(buckets: usize) -> WaitTable<K> {
 
 /// How many nodes wait in the table.
 fn queued<K>(table: &WaitTable<K>) -> usize {
-    let count = |bucket: &Bucket<K>| {
-        let guard = bucket.lock();
-        let mut node = guard.head();
-        let mut count = 0;
-        // SAFETY: null or queued, under the lock.
-        while let Some(waiter) = unsafe { node.as_ref() } {
-            count += 1;
-            // SAFETY: the lock is held.
-            node = unsafe { waiter.next() };
-        }
-        count
-    };
-    table.buckets.iter().map(count).sum()
+    table.buckets.iter().map(|bucket| size(bucket.lock().any(), 0..=u64::MAX, u64::MAX)).sum()
+}
+
+/// The size of a subtree with hashes in `range` and priorities up to `limit`, and Q1 to Q3.
+fn size<K>(at: *const Waiter<K>, range: std::ops::RangeInclusive<u64>, limit: u64) -> usize {
+    // SAFETY: null or queued, and the caller holds the lock.
+    let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
+    assert!(range.contains(&first.hash()) && queue::priority(first) <= limit, "Q3");
+    // SAFETY: the lock is held.
+    let links = unsafe { first.links() };
+    assert!(links.queued && links.prev.is_null(), "Q2");
+    let (mut list, mut last, mut next) = (1, at, links.next);
+    // SAFETY: null or queued, under the lock.
+    while let Some(equal) = unsafe { next.as_ref() } {
+        // SAFETY: the lock is held.
+        let links = unsafe { equal.links() };
+        assert!(links.queued && links.prev == last && equal.hash() == first.hash(), "Q2");
+        (list, last, next) = (list + 1, equal, links.next);
+    }
+    assert_eq!(last, links.last, "Q1");
+    let (low, high) = range.into_inner();
+    let (hash, limit) = (first.hash(), queue::priority(first).saturating_sub(1));
+    let left = size(links.left, low..=hash.saturating_sub(1), limit);
+    list + left + size(links.right, hash.saturating_add(1)..=high, limit)
 }
 
 fn until_queued<K>(table: &WaitTable<K>, n: usize) {
@@ -295,5 +306,44 @@ fn a_contended_bucket_lock_sleeps_and_comes_back() {
     drop(held);
     for thread in threads {
         assert_eq!(thread.join().unwrap(), Outcome::Invalid);
+    }
+}
+
+/// The queue alone, without threads: random pushes and removals over few hashes and over many.
+#[test]
+fn the_queue_is_a_tree_of_lists_after_every_step() {
+    let mut seed = unherd_testkit::Seed::of_test(11);
+    for hashes in [1, 4, 1000] {
+        let nodes: Vec<_> = (0..300_u64)
+            .map(|n| Waiter::new(&n, seed.below(hashes).wrapping_mul(!0 / 1001), Tag(n)))
+            .collect();
+        let bucket = Bucket::<u64>::new();
+        let mut model: std::collections::BTreeMap<u64, Vec<u64>> = Default::default();
+        for _ in 0..3000 {
+            let n = seed.below(300);
+            let node = &nodes[n as usize];
+            let queue = model.entry(node.hash()).or_default();
+            let mut guard = bucket.lock();
+            if let Some(place) = queue.iter().position(|other| *other == n) {
+                queue.remove(place);
+                assert!(guard.remove(node));
+            } else {
+                assert!(!guard.remove(node));
+                queue.push(n);
+                // SAFETY: the nodes outlive the queue, and this one is in none.
+                unsafe { guard.push(node) };
+            }
+            let mut listed = Vec::new();
+            let mut next = guard.first_of(node.hash());
+            // SAFETY: null or queued, under the lock.
+            while let Some(waiter) = unsafe { next.as_ref() } {
+                listed.push(waiter.tag().0);
+                // SAFETY: the lock is held.
+                next = unsafe { waiter.next() };
+            }
+            assert_eq!(listed, model[&node.hash()]);
+            let total: usize = model.values().map(Vec::len).sum();
+            assert_eq!(size(guard.any(), 0..=u64::MAX, u64::MAX), total);
+        }
     }
 }

@@ -27,10 +27,34 @@ pub(super) struct Waiter<K> {
     parker: Parker,
 }
 
-struct Links<K> {
-    prev: *const Waiter<K>,
-    next: *const Waiter<K>,
-    queued: bool,
+/// Where a node stands. Which fields mean something is said in [`super::queue`].
+pub(super) struct Links<K> {
+    pub(super) queued: bool,
+    /// In the list of equals; `next` also in the list of claimed nodes.
+    pub(super) prev: *const Waiter<K>,
+    pub(super) next: *const Waiter<K>,
+    /// In the tree, for the first of its list.
+    pub(super) left: *const Waiter<K>,
+    pub(super) right: *const Waiter<K>,
+    pub(super) last: *const Waiter<K>,
+}
+
+impl<K> Clone for Links<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K> Copy for Links<K> {}
+
+impl<K> Links<K> {
+    pub(super) const NONE: Self = Self {
+        queued: false,
+        prev: ptr::null(),
+        next: ptr::null(),
+        left: ptr::null(),
+        right: ptr::null(),
+        last: ptr::null(),
+    };
 }
 
 impl<K> Waiter<K> {
@@ -39,7 +63,7 @@ impl<K> Waiter<K> {
             key,
             hash,
             tag,
-            links: UnsafeCell::new(Links { prev: ptr::null(), next: ptr::null(), queued: false }),
+            links: UnsafeCell::new(Links::NONE),
             token: UnsafeCell::new(Token(0)),
             parker: Parker::new(),
         }
@@ -50,13 +74,13 @@ impl<K> Waiter<K> {
     }
 
     /// Whether it waits for `key`. Runs `Eq`, which may panic; nothing is changed then.
-    pub(super) fn waits_for(&self, key: &K, hash: u64) -> bool
+    pub(super) fn waits_for(&self, key: &K) -> bool
     where
         K: Eq,
     {
         // SAFETY: the owner is inside `wait`, which borrows the key, for as long as the node is
         // queued (B4), and the caller found it in the queue.
-        self.hash == hash && unsafe { &*self.key } == key
+        unsafe { &*self.key == key }
     }
 
     /// Sleeps until the waker is done with the node, or the deadline: true for the former.
@@ -94,51 +118,34 @@ impl<K> Waiter<K> {
         unsafe { Parker::unpark(parker) };
     }
 
-    /// # Safety
-    /// The caller may touch the links, as for all that follow.
-    pub(super) unsafe fn is_queued(&self) -> bool {
-        // SAFETY: the contract.
-        self.links.with(|links| unsafe { (*links).queued })
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
     }
 
-    /// # Safety
-    /// The caller may touch the links.
-    pub(super) unsafe fn next(&self) -> *const Self {
-        // SAFETY: the contract.
-        self.links.with(|links| unsafe { (*links).next })
-    }
-
-    /// # Safety
-    /// The caller may touch the links.
-    pub(super) unsafe fn link(&self, prev: *const Self, next: *const Self) {
-        // SAFETY: the contract.
-        self.links.with_mut(|links| unsafe { *links = Links { prev, next, queued: true } });
-    }
-
-    /// Marks it as in no list, and gives what its neighbours were.
+    /// A copy of the links.
     ///
     /// # Safety
-    /// The caller may touch the links.
-    pub(super) unsafe fn unlink(&self) -> (*const Self, *const Self) {
-        self.links.with_mut(|links| {
-            // SAFETY: the contract.
-            let links = unsafe { &mut *links };
-            links.queued = false;
-            (links.prev, links.next)
-        })
+    /// The caller may look at the links: see the module's table.
+    pub(super) unsafe fn links(&self) -> Links<K> {
+        // SAFETY: the contract.
+        self.links.with(|links| unsafe { *links })
     }
 
+    /// Changes the links.
+    ///
     /// # Safety
-    /// The caller may touch the links.
-    pub(super) unsafe fn set_next(&self, next: *const Self) {
+    /// The caller may change the links: see the module's table.
+    pub(super) unsafe fn change(&self, change: impl FnOnce(&mut Links<K>)) {
         // SAFETY: the contract.
-        self.links.with_mut(|links| unsafe { (*links).next = next });
+        self.links.with_mut(|links| change(unsafe { &mut *links }));
     }
 
+    /// The next of its list.
+    ///
     /// # Safety
-    /// The caller may touch the links.
-    pub(super) unsafe fn set_prev(&self, prev: *const Self) {
+    /// The caller may look at the links.
+    pub(super) unsafe fn next(&self) -> *const Self {
         // SAFETY: the contract.
-        self.links.with_mut(|links| unsafe { (*links).prev = prev });
+        unsafe { self.links() }.next
     }
 }
