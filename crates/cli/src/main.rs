@@ -1,2 +1,49 @@
 //! The `unherd` command.
-fn main() {}
+//!
+//! Exit codes: 0 done; 1 the measured thing failed, the implementations disagree or a budget was
+//! exceeded; 2 the command line or the machine does not allow it. Results go to standard output,
+//! everything else to standard error, an error's one line first.
+
+mod arguments;
+mod bench;
+mod claims;
+mod output;
+mod progress;
+mod runners;
+mod workloads;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use output::Failure;
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    // What a bench starts: no catalogue, no parsing but the runner's own.
+    if args.get(1).is_some_and(|arg| arg == "load") {
+        return unherd_load::main(args.into_iter().skip(2));
+    }
+    let is_verbose = args.iter().any(|arg| arg == "-v" || arg == "--verbose");
+    match run(&args) {
+        Ok(code) => code,
+        Err(failure) => failure.report(is_verbose),
+    }
+}
+
+fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
+    let registry = arguments::needs_catalogue(args).then(runners::registry).transpose()?;
+    let parsed = match arguments::parse(args, registry.as_ref())? {
+        Ok(parsed) => parsed,
+        Err(help) => return output::print(&help).map(|()| ExitCode::SUCCESS),
+    };
+    let Arguments { command, params, .. } = parsed;
+    match (command, registry) {
+        (Command::Workloads { name }, Some(registry)) => workloads::run(name.as_deref(), &registry),
+        (Command::Bench(args), Some(registry)) => bench::run(&args, params, &registry),
+        (Command::Claims(args), _) => claims::run(&args),
+        (Command::Workloads { .. } | Command::Bench(_), None) => {
+            Err(Failure::usage("the catalogue is missing", "report this as a fault"))
+        }
+    }
+}

@@ -321,4 +321,4 @@ impl Selector {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,6 +9,12 @@ pub(crate) fn stamp_now() -> String {
     stamp(since.as_secs())
 }
 
+/// The day now in UTC as `2004-05-02`.
+pub fn today() -> String {
+    let stamp = stamp_now();
+    format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
+}
+
 /// The time of so many seconds after 1970 began.
 fn stamp(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);

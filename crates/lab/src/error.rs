@@ -62,7 +62,7 @@ pub enum Error {
         what: String,
     },
     /// A round crashed, hung or printed nonsense.
-    #[error("round {round} of {label}: {what}; its output is above, the finished rounds are in {}", records.display())]
+    #[error("round {round} of {label}: {what}; its output is below, the finished rounds are in {}", records.display())]
     Round {
         /// Which round.
         round: usize,

@@ -1,25 +1,44 @@
 //! Plan rounds, run them as processes, keep the records, compare, print.
+//!
+//! It promises that a figure it calls different is different as often as it says: rounds are fresh
+//! processes, implementations alternate in random order from a printed seed, ratios are judged pair
+//! by pair with exact intervals, and a sweep pays for its many cells ([`statistics`]). Whatever ends
+//! a bench, no child, cgroup, changed setting or temporary file of it outlives the next start.
+//!
+//! It links nothing that it measures: what there is to run it learns from the runners
+//! ([`catalogue`]), and what they found from the line of JSON that each prints. It does not tell
+//! whether a difference would be the same on another machine.
+
 pub mod catalogue;
 pub mod claims;
+pub mod statistics;
+
+mod bench;
 mod date;
 mod error;
+mod ground;
 mod interrupt;
 mod launch;
+mod leftovers;
 mod plan;
 mod random;
 mod record;
 mod result;
 mod round;
 mod size;
-pub mod statistics;
 mod tables;
+mod trials;
 mod waits;
 
+pub use bench::{Conditions, Outcome, Watch, bench, describe};
+pub use date::today;
 pub use error::Error;
+pub use ground::{DEFAULT_MEMORY_BYTES, Means};
 pub use interrupt::Interrupt;
-pub use plan::{Cell, Contender, Judged, Plan, Request, Step};
+pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step};
 pub use record::{Header, Kept, Record};
-pub use result::{BenchResult, ComparisonLine, Point, RoundLine, SummaryLine};
+pub use result::{BenchResult, ComparisonLine, Point, RESULT_SCHEMA, RoundLine, SummaryLine};
 pub use round::{Round, agree};
 pub use size::{format_size, parse_share, parse_size};
 pub use tables::{Profile, ProfileLine, Progress, profile_table, tables};
+pub use trials::{POWER, Trials, trials};

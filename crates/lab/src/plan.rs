@@ -299,15 +299,15 @@ fn param_values(known: &Known, name: &str, values: &[String]) -> Result<Vec<Stri
             let wrong = |advice: &str| {
                 Error::usage(format!("--{name} '{value}' is no {}", kind_word(param.kind)), advice)
             };
+            // A default of `auto` is the workload's own choice, which may be asked for by name.
+            if param.default == "auto" && value == "auto" {
+                return Ok(value.clone());
+            }
             match param.kind {
                 ParamKind::Text => Ok(value.clone()),
-                ParamKind::Count => value
-                    .parse::<u64>()
+                ParamKind::Count | ParamKind::Size => parse_size(value)
                     .map(|count| count.to_string())
-                    .map_err(|_| wrong("give a whole number")),
-                ParamKind::Size => parse_size(value)
-                    .map(|bytes| bytes.to_string())
-                    .ok_or_else(|| wrong("give bytes, or a number with K, M, G or T")),
+                    .ok_or_else(|| wrong("give a whole number, or one with K, M, G or T")),
                 ParamKind::Flag => match &**value {
                     "" | "true" => Ok("true".to_owned()),
                     "false" => Ok("false".to_owned()),

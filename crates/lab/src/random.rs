@@ -5,16 +5,16 @@
 
 /// A stream of pseudo-random numbers.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// The stream that begins with `seed`.
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 bits.
-    pub const fn next_u64(&mut self) -> u64 {
+    pub(crate) const fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,13 +23,13 @@ impl Random {
     }
 
     /// A number below `n`; 0 when `n` is 0.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         // The high half of a 128-bit product maps 64 random bits to 0..n; the bias is below n/2^64.
         ((u128::from(self.next_u64()) * n as u128) >> 64) as usize
     }
 
     /// Puts `items` into a random order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.below(end + 1));
         }
@@ -37,7 +37,7 @@ impl Random {
 }
 
 /// The `index`-th seed derived from `seed`: far apart for neighbouring indexes.
-pub fn derived_seed(seed: u64, index: u64) -> u64 {
+pub(crate) fn derived_seed(seed: u64, index: u64) -> u64 {
     Random::new(seed ^ index.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64()
 }
 

@@ -259,7 +259,7 @@ fn compare(
         Error::NoRatio { metric: metric.clone(), label: place.contender.label.clone(), source }
     })?;
     let exercised = plan.counts_as_exercised.as_deref().is_none_or(|count| {
-        waits::exercised(rounds_of(rounds, place.cell, place.contender).map(|r| &r.waits), count)
+        waits::exercised(rounds_of(rounds, place.cell, place.contender), count)
     });
     Ok(Comparison { log_ratios, exercised })
 }

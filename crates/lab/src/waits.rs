@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use crate::round::Round;
+
 /// One line of an account: a wait site or reason and its counts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WaitLine {
@@ -40,23 +42,30 @@ fn collect(key: &str, value: &Value, found: &mut Vec<WaitLine>) {
     }
 }
 
-/// Whether the mechanism was used: the counts called `count` are not all 0. Accounts that have no
-/// such count (another's implementation keeps none) leave the question open, and it passes.
-pub(crate) fn exercised<'a>(accounts: impl IntoIterator<Item = &'a Value>, count: &str) -> bool {
-    let mut counts = accounts
+/// Whether the mechanism was used: `count`, a metric or else a count of the wait account, is not 0 in
+/// every round. Implementations that have no such count leave the question open, and it passes.
+pub(crate) fn exercised<'a>(rounds: impl IntoIterator<Item = &'a Round>, count: &str) -> bool {
+    let mut counts = rounds
         .into_iter()
-        .flat_map(lines)
-        .flat_map(|line| line.counts)
-        .filter(|(name, _)| name == count)
-        .map(|(_, value)| value)
+        .flat_map(|round| match round.metrics.get(count) {
+            Some(&value) => vec![value],
+            None => counts_of(&round.waits, count),
+        })
         .peekable();
     counts.peek().is_none() || counts.any(|value| value != 0.0)
 }
 
+fn counts_of(account: &Value, count: &str) -> Vec<f64> {
+    let counts = lines(account).into_iter().flat_map(|line| line.counts);
+    counts.filter(|(name, _)| name == count).map(|(_, value)| value).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
+    use crate::round::tests::round;
 
     #[test]
     fn lines_are_found_in_lists_and_under_keys() {
@@ -72,9 +81,13 @@ mod tests {
 
     #[test]
     fn an_account_without_the_count_leaves_the_question_open() {
-        assert!(exercised([&Value::Null], "wakeups"));
-        assert!(!exercised([&json!({"page": {"wakeups": 0}})], "wakeups"));
-        let (zero, one) = (json!({"a": {"wakeups": 0}}), json!({"a": {"wakeups": 1}}));
+        let kept = |waits: Value| Round { waits, ..round(1, "unherd", 1.0) };
+        let (zero, one) = (kept(json!({"a": {"wakeups": 0}})), kept(json!({"a": {"wakeups": 1}})));
+        assert!(exercised([&kept(Value::Null)], "wakeups"));
+        assert!(!exercised([&zero], "wakeups"));
         assert!(exercised([&zero, &one], "wakeups"));
+        let mut metric = one.clone();
+        metric.metrics.insert("wakeups".to_owned(), 0.0);
+        assert!(!exercised([&metric], "wakeups"), "a metric of that name comes first");
     }
 }

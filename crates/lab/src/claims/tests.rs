@@ -26,7 +26,8 @@ command = "unherd bench pagewait --with parking_lot_core,unherd"
 target = "verdict != slower"
 "#;
 
-fn line(low: f64, high: f64, verdict: Verdict) -> ComparisonLine {
+/// A comparison with this interval.
+pub(crate) fn line(low: f64, high: f64, verdict: Verdict) -> ComparisonLine {
     ComparisonLine {
         metric: "cpu_us_per_event".to_owned(),
         base: "before".to_owned(),

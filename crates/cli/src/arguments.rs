@@ -1,0 +1,272 @@
+//! The command line. The options of a workload come from its runner's catalogue, so they are known
+//! only once it has been asked; then they are options like all others, in the help too.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Arg, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use unherd_lab::catalogue::{ParamKind, Registry, Workload};
+use unherd_lab::{Error, parse_share, parse_size};
+
+use crate::output::Failure;
+
+/// Finds, fixes and proves needless waiting on Linux.
+#[derive(Debug, Parser)]
+#[command(name = "unherd", version, disable_help_subcommand = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+    /// With an error, also what caused it.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run implementations of a workload in alternating rounds, and judge the difference.
+    Bench(Box<BenchArgs>),
+    /// What there is to run: workloads, implementations, options, metrics.
+    Workloads {
+        /// One of them, in full.
+        name: Option<String>,
+    },
+    /// Run the published claims again.
+    #[command(hide = true)]
+    Claims(ClaimsArgs),
+}
+
+/// The options of all benches.
+#[derive(Debug, Args)]
+#[command(after_help = "Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]")]
+pub(crate) struct BenchArgs {
+    /// What to run; `unherd workloads` lists what there is.
+    pub(crate) workload: String,
+    /// Implementations; the first is the base.
+    #[arg(long, value_name = "IMPL", value_delimiter = ',')]
+    pub(crate) with: Vec<String>,
+    /// The implementation that the others are compared with.
+    #[arg(long, value_name = "IMPL")]
+    pub(crate) base: Option<String>,
+    /// Threads; several make a sweep.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) threads: Vec<usize>,
+    /// CPUs that each process may use; several make a sweep.
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub(crate) cpus: Vec<usize>,
+    /// Rounds; unless told, as many as the comparisons need at least.
+    #[arg(long, value_name = "R")]
+    pub(crate) rounds: Option<usize>,
+    /// Where all randomness starts; printed.
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Memory of each implementation, as 256M or 1G; both sides get the same, in a cgroup.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) memory: Option<u64>,
+    /// Without a cgroup where none can be made; the record is marked.
+    #[arg(long)]
+    pub(crate) without_cgroup: bool,
+    /// Scale vm.dirty_bytes and its twin with the memory while the rounds run.
+    #[arg(long)]
+    pub(crate) set_dirty: bool,
+    /// Where files are made [default: the current directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where the record goes [default: out/WORKLOAD-DATE].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// How many seconds one process may take.
+    #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+    /// Changes within this share are the same.
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    pub(crate) delta: f64,
+    /// Judge by these metrics instead of the primary ones.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) metric: Vec<String>,
+    /// After the rounds, one more of each implementation under the sampler.
+    #[arg(long)]
+    pub(crate) profile: bool,
+    /// Run one implementation against itself.
+    #[arg(long)]
+    pub(crate) aa: bool,
+    /// Slow the second side of --aa by this share, as 5%.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) plant: Option<f64>,
+    /// Repeat the whole --aa bench so often, and count how often it is called different.
+    #[arg(long, value_name = "N")]
+    pub(crate) repeat: Option<usize>,
+}
+
+/// What to do with the claims.
+#[derive(Debug, Args)]
+pub(crate) struct ClaimsArgs {
+    /// Only this one.
+    pub(crate) name: Option<String>,
+    /// The file of claims.
+    #[arg(long, value_name = "FILE", default_value = "claims.toml")]
+    pub(crate) file: PathBuf,
+    /// Print the README's table and run nothing.
+    #[arg(long)]
+    pub(crate) table: bool,
+    /// Write what was found into the file.
+    #[arg(long, requires = "commit")]
+    pub(crate) update: bool,
+    /// The commit that was measured.
+    #[arg(long, value_name = "HASH")]
+    pub(crate) commit: Option<String>,
+}
+
+/// What to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tables.
+    Text,
+    /// One object, schema unherd.bench/1.
+    Json,
+}
+
+/// What the command line says.
+#[derive(Debug)]
+pub(crate) struct Arguments {
+    pub(crate) command: Command,
+    /// The workload's own options, each with its values.
+    pub(crate) params: Vec<(String, Vec<String>)>,
+}
+
+/// Whether the runners must be asked before the command line can be understood.
+pub(crate) fn needs_catalogue(args: &[OsString]) -> bool {
+    args.iter().skip(1).any(|arg| arg == "bench" || arg == "workloads")
+}
+
+/// Understands the command line: `Err` within `Ok` is a help text.
+pub(crate) fn parse(
+    args: &[OsString],
+    registry: Option<&Registry>,
+) -> Result<Result<Arguments, String>, Failure> {
+    let workload = match registry {
+        Some(registry) => workload_meant(args, registry)?,
+        None => None,
+    };
+    let mut command = <CommandLine as clap::CommandFactory>::command();
+    if let Some(workload) = workload {
+        command = command.mut_subcommand("bench", |bench| with_params(bench, workload));
+    }
+    let matches = match command.try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) => return help_or_failure(&error),
+    };
+    let parsed = match CommandLine::from_arg_matches(&matches) {
+        Ok(parsed) => parsed,
+        Err(error) => return help_or_failure(&error),
+    };
+    let bench = matches.subcommand_matches("bench");
+    let mut params = Vec::new();
+    for param in workload.iter().flat_map(|workload| &workload.params) {
+        let given = bench.and_then(|bench| bench.get_many::<String>(&param.name));
+        if let Some(values) = given {
+            params.push((param.name.clone(), values.cloned().collect()));
+        }
+    }
+    Ok(Ok(Arguments { command: parsed.command, params }))
+}
+
+/// The first word after `bench` that is no option names the workload: options come after it.
+fn workload_meant<'a>(
+    args: &[OsString],
+    registry: &'a Registry,
+) -> Result<Option<&'a Workload>, Error> {
+    let mut words = args.iter().skip(1).filter_map(|arg| arg.to_str());
+    if !words.any(|word| word == "bench") {
+        return Ok(None);
+    }
+    let rest: Vec<&str> = words.collect();
+    if let Some(known) = rest.iter().find_map(|word| registry.workload(word).ok()) {
+        return Ok(Some(&known.workload));
+    }
+    match rest.first() {
+        Some(word) if !word.starts_with('-') => {
+            registry.workload(word).map(|known| Some(&known.workload))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn with_params(mut bench: clap::Command, workload: &Workload) -> clap::Command {
+    for param in &workload.params {
+        let about = format!("{} [default: {}]", param.about.trim_end_matches('.'), param.default);
+        let mut arg = Arg::new(param.name.clone())
+            .long(param.name.clone())
+            .help(about)
+            .help_heading(format!("Options of {}", workload.name))
+            .value_delimiter(',');
+        arg = match param.kind {
+            ParamKind::Count => arg.value_name("N"),
+            ParamKind::Size => arg.value_name("SIZE"),
+            ParamKind::Text => arg.value_name("WORD"),
+            ParamKind::Flag => {
+                arg.value_name("true|false").num_args(0..=1).default_missing_value("true")
+            }
+        };
+        bench = bench.arg(arg);
+    }
+    bench
+}
+
+/// A help text is a result; anything else becomes one line.
+fn help_or_failure(error: &clap::Error) -> Result<Result<Arguments, String>, Failure> {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return Ok(Err(error.to_string()));
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Err(Failure::usage("no command is given", "see 'unherd --help'"));
+    }
+    let text = error.to_string();
+    // Clap puts what is missing on lines of their own, up to an empty one.
+    let what: Vec<&str> =
+        text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+    let what = what.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    Err(Failure::usage(what, tip.unwrap_or("see 'unherd --help'")))
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| "give bytes, or a number with K, M, G or T".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    parse_share(text).ok_or_else(|| "give a share such as 5% or 0.05".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| *seconds > 0.0)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "give seconds, more than 0".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_parsed_as_people_write_them() {
+        assert_eq!(size("256M"), Ok(256 << 20));
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("0").is_err() && seconds("-1").is_err() && seconds("1e400").is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! Standard output and standard error: results whole or not at all, errors in one line.
+
+use std::error::Error as _;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use unherd_lab::Error;
+
+/// Why the command ends early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The lab says why.
+    Lab(Error),
+    /// The command line is wrong.
+    Usage(String),
+    /// What was run did not hold what it should.
+    Unmet(String),
+    /// Standard output cannot be written.
+    Output(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lab(error)
+    }
+}
+
+impl Failure {
+    pub(crate) fn usage(what: &str, advice: &str) -> Self {
+        Self::Usage(format!("{what}; {advice}"))
+    }
+
+    /// Writes the one line, then what belongs to it, and gives the exit code.
+    pub(crate) fn report(self, is_verbose: bool) -> ExitCode {
+        let mut text = String::new();
+        let code = match &self {
+            // Whoever read the output has seen enough: no error of ours.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return ExitCode::SUCCESS;
+            }
+            Self::Output(error) => {
+                text = format!("standard output: {error}; redirect it to where there is room");
+                1
+            }
+            Self::Usage(line) => {
+                text.clone_from(line);
+                2
+            }
+            Self::Unmet(line) => {
+                text.clone_from(line);
+                1
+            }
+            Self::Lab(error) => {
+                text.push_str(&error.to_string());
+                if is_verbose {
+                    let mut cause = error.source();
+                    while let Some(error) = cause {
+                        text.push_str(&format!("\n  because: {error}"));
+                        cause = error.source();
+                    }
+                }
+                if let Some(output) = error.child_output() {
+                    for line in output.lines() {
+                        text.push_str(&format!("\n  | {line}"));
+                    }
+                }
+                error.exit_code()
+            }
+        };
+        note(&text);
+        ExitCode::from(code)
+    }
+}
+
+/// Writes a result to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+}
+
+/// Writes one line to standard error. It is the last resort: where it is closed, the exit code must
+/// do.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "unherd: {line}");
+}

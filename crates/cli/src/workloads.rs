@@ -1,0 +1,80 @@
+//! `unherd workloads`: what there is to run.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use unherd_lab::catalogue::{Registry, Workload};
+use unherd_lab::statistics::Better;
+
+use crate::output::{self, Failure};
+
+/// Prints all workloads in short, or one in full.
+pub(crate) fn run(name: Option<&str>, registry: &Registry) -> Result<ExitCode, Failure> {
+    let text = match name {
+        Some(name) => in_full(&registry.workload(name)?.workload),
+        None => registry.workloads().map(in_short).collect::<Vec<_>>().join("\n"),
+    };
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_short(workload: &Workload) -> String {
+    let impls: Vec<&str> = workload.impls.iter().map(|i| &*i.name).collect();
+    format!(
+        "{}: {}\n  implementations: {}\n  judged by: {}\n",
+        workload.name,
+        workload.about,
+        impls.join(", "),
+        workload.primary.join(", ")
+    )
+}
+
+fn in_full(workload: &Workload) -> String {
+    let mut text = format!("{}: {}\n", workload.name, workload.about);
+    let mut section = |title: &str, rows: Vec<(String, String)>| {
+        let _ = writeln!(text, "\n{title}:");
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, about) in rows {
+            let _ = writeln!(text, "  {name:<width$}  {about}");
+        }
+    };
+    let is_default = |name: &String| workload.default_impls.contains(name);
+    let of_default = |name: &String| {
+        if is_default(name) { " (by default)" } else { "" }
+    };
+    section(
+        "Implementations",
+        workload
+            .impls
+            .iter()
+            .map(|i| (i.name.clone(), format!("{}{}", i.about, of_default(&i.name))))
+            .collect(),
+    );
+    section(
+        "Options",
+        workload
+            .params
+            .iter()
+            .map(|p| (format!("--{}", p.name), format!("{} [default: {}]", p.about, p.default)))
+            .collect(),
+    );
+    section(
+        "Metrics",
+        workload
+            .metrics
+            .iter()
+            .map(|metric| {
+                let better = match metric.better {
+                    Better::Lower => "less is better",
+                    Better::Higher => "more is better",
+                    Better::Neither => "not judged",
+                };
+                let primary = workload.primary.contains(&metric.name);
+                let judged = if primary { ", primary" } else { "" };
+                (metric.name.clone(), format!("{} ({better}{judged})", metric.about))
+            })
+            .collect(),
+    );
+    let _ = writeln!(text, "\nThreads unless told: {}", workload.default_threads);
+    text
+}

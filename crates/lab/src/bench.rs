@@ -1,0 +1,286 @@
+//! Running a plan: rounds as processes, one after the other, and what is kept of them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::catalogue::Known;
+use crate::error::Error;
+use crate::ground::{Ground, Means};
+use crate::interrupt::Interrupt;
+use crate::launch::{Ending, Finished, Launch};
+use crate::leftovers::RoundDirectory;
+use crate::plan::{Plan, Step};
+use crate::record::{Header, Record};
+use crate::result::BenchResult;
+use crate::round::{Printed, Round, agree};
+use crate::tables::{Progress, tables};
+
+/// How a plan is to be run.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    /// What is asked of the machine.
+    pub means: Means,
+    /// Where the record goes; `out/WORKLOAD-DATE` unless told.
+    pub out: Option<PathBuf>,
+    /// How long one process may take.
+    pub timeout: Duration,
+    /// The command line, for the record.
+    pub command: Vec<String>,
+}
+
+/// Who watches a bench run.
+pub trait Watch {
+    /// The machine is ready; this much is to be run, and the record is there.
+    fn begun(&mut self, plan: &Plan, processes: usize, record: &Path);
+    /// A process is about to start.
+    fn starting(&mut self, round: usize, label: &str);
+    /// It has finished.
+    fn finished(&mut self);
+    /// The first full round's tables.
+    fn first_round(&mut self, tables: &str);
+    /// No more processes will start.
+    fn ended(&mut self);
+}
+
+/// What came of a bench.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The contract.
+    pub result: BenchResult,
+    /// The same as text.
+    pub tables: String,
+    /// Where the record is.
+    pub record: PathBuf,
+}
+
+/// Runs `plan` to its end, keeps its record, and judges it.
+///
+/// Blocks until all is done, something fails or `interrupt` is raised. When it returns, no child is
+/// left, files and cgroups are removed and settings restored; the finished rounds are in the record.
+///
+/// # Errors
+///
+/// [`Error`], whose exit code tells a machine that does not allow it from a round that failed.
+pub fn bench(
+    plan: &Plan,
+    known: &Known,
+    conditions: &Conditions,
+    watch: &mut dyn Watch,
+    interrupt: &Interrupt,
+) -> Result<Outcome, Error> {
+    let ground = Ground::prepare(&known.workload, &conditions.means, interrupt)?;
+    let header = Header {
+        plan: plan.clone(),
+        command: conditions.command.clone(),
+        machine: Value::Null,
+        marks: ground.marks.clone(),
+    };
+    let record = Record::create(conditions.out.as_deref(), &header)?;
+    let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds: Vec::new() };
+    let processes = plan.rounds * plan.cells.len() * plan.contenders.len();
+    watch.begun(plan, processes, run.record.directory());
+    let done = run.all_rounds(watch, &header);
+    watch.ended();
+    done?;
+    let result = run.judged(&header)?;
+    let tables = run.tables(&result, Progress::Done);
+    run.record.finish(&result, &tables)?;
+    Ok(Outcome { result, tables, record: run.record.directory().to_owned() })
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    known: &'a Known,
+    conditions: &'a Conditions,
+    ground: Ground,
+    record: Record,
+    interrupt: &'a Interrupt,
+    rounds: Vec<Round>,
+}
+
+impl Run<'_> {
+    fn all_rounds(&mut self, watch: &mut dyn Watch, header: &Header) -> Result<(), Error> {
+        for number in 1..=self.plan.rounds {
+            let first = self.rounds.len();
+            for step in self.plan.round(number) {
+                watch.starting(number, &self.plan.contenders[step.contender].label);
+                let round = self.one_process(number, step)?;
+                self.record.append(&round)?;
+                self.rounds.push(round);
+                watch.finished();
+            }
+            agree(&self.rounds[first..]).map_err(|what| Error::Disagreement {
+                round: number,
+                what,
+                records: self.record.directory().to_owned(),
+            })?;
+            if number == 1 && self.plan.rounds > 1 {
+                let result = self.judged(header)?;
+                let progress = Progress::First { of: self.plan.rounds };
+                watch.first_round(&self.tables(&result, progress));
+            }
+        }
+        Ok(())
+    }
+
+    fn judged(&self, header: &Header) -> Result<BenchResult, Error> {
+        BenchResult::new(self.plan, &self.rounds, header.machine.clone(), header.marks.clone())
+    }
+
+    fn tables(&self, result: &BenchResult, progress: Progress) -> String {
+        tables(self.plan, &self.known.workload, result, &self.rounds, progress)
+    }
+
+    fn one_process(&self, number: usize, step: Step) -> Result<Round, Error> {
+        let (cell, contender) =
+            (&self.plan.cells[step.cell], &self.plan.contenders[step.contender]);
+        let program = self.known.runner_of(&contender.implementation).ok_or_else(|| {
+            Error::unknown("implementation", &contender.implementation, std::iter::empty())
+        })?;
+        let directory = self.ground.work.as_ref().map(|work| work.for_round()).transpose()?;
+        let launch = Launch {
+            program,
+            args: self.arguments(step, directory.as_ref()),
+            cpus: cell.cpus,
+            cgroup: None,
+            timeout: self.conditions.timeout,
+        };
+        let finished = launch.run(self.interrupt).map_err(|source| {
+            Error::machine(
+                format!("cannot run {}", program.display()),
+                "build it again, or leave it out",
+                source,
+            )
+        })?;
+        let printed = self.succeeded(&finished).and_then(|()| {
+            let printed = Printed::parse(&finished.stdout).map_err(Failure::Broken)?;
+            printed.check(self.plan, cell, contender, step).map_err(Failure::Broken)?;
+            Ok(printed)
+        });
+        match printed {
+            Ok(printed) => {
+                let counted = counted(&finished);
+                Ok(printed.into_round(number, step, cell, &contender.label, counted))
+            }
+            Err(failure) => Err(self.error(failure, number, &contender.label, &finished)),
+        }
+    }
+
+    fn arguments(&self, step: Step, directory: Option<&RoundDirectory>) -> Vec<OsString> {
+        let (cell, contender) =
+            (&self.plan.cells[step.cell], &self.plan.contenders[step.contender]);
+        let mut args: Vec<OsString> = vec!["load".into(), (&self.plan.workload).into()];
+        let mut option = |name: &str, value: OsString| args.extend([name.into(), value]);
+        option("--with", (&contender.implementation).into());
+        option("--threads", cell.threads.to_string().into());
+        option("--seed", step.seed.to_string().into());
+        if let Some(bytes) = self.ground.memory_bytes {
+            option("--memory", bytes.to_string().into());
+        }
+        if let Some(directory) = directory {
+            option("--dir", directory.path().into());
+        }
+        if let Some(plant) = contender.plant {
+            option("--plant", plant.to_string().into());
+        }
+        if let Some(busy) = self.ground.idle_busy {
+            option("--idle-busy", busy.to_string().into());
+        }
+        for (name, value) in &cell.params {
+            option("--param", format!("{name}={value}").into());
+        }
+        args
+    }
+
+    fn succeeded(&self, finished: &Finished) -> Result<(), Failure> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = match finished.ending {
+            Ending::Interrupted => return Err(Failure::Interrupted),
+            Ending::TimedOut => {
+                let seconds = self.conditions.timeout.as_secs_f64();
+                let what = format!("it had not ended after {seconds} s (--timeout) and was killed");
+                return Err(Failure::Broken(what));
+            }
+            Ending::Exited(status) => status,
+        };
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Ok(()),
+            (Some(2), _) => Err(Failure::Refused),
+            (Some(code), _) => Err(Failure::Broken(format!("it ended with exit code {code}"))),
+            (None, signal) => {
+                let signal = signal.unwrap_or_default();
+                Err(Failure::Broken(format!("it was killed by signal {signal}")))
+            }
+        }
+    }
+
+    fn error(&self, failure: Failure, number: usize, label: &str, finished: &Finished) -> Error {
+        let records = self.record.directory().to_owned();
+        match failure {
+            Failure::Interrupted => {
+                Error::Interrupted { finished: number - 1, rounds: self.plan.rounds, records }
+            }
+            Failure::Refused => Error::Refused { line: refusal(label, &finished.stderr) },
+            Failure::Broken(what) => {
+                self.record.keep_stderr(&finished.stderr);
+                let stderr = finished.stderr.clone();
+                Error::Round { round: number, label: label.to_owned(), what, stderr, records }
+            }
+        }
+    }
+}
+
+/// Why a process gave no round.
+enum Failure {
+    Interrupted,
+    Refused,
+    Broken(String),
+}
+
+/// The line in which a runner says why the machine does not allow the round.
+fn refusal(label: &str, stderr: &str) -> String {
+    match stderr.lines().find(|line| !line.trim().is_empty()) {
+        Some(line) => line.strip_prefix("unherd: ").unwrap_or(line).to_owned(),
+        None => format!("{label} refused the round without a word; run it by hand to see why"),
+    }
+}
+
+/// The kernel's own account of the process.
+fn counted(finished: &Finished) -> [(&'static str, f64); 6] {
+    let usage = &finished.usage;
+    [
+        ("process_user_s", usage.user.as_secs_f64()),
+        ("process_sys_s", usage.system.as_secs_f64()),
+        ("process_context_switches", usage.voluntary_switches as f64),
+        ("process_preemptions", usage.involuntary_switches as f64),
+        ("process_peak_bytes", usage.max_rss_bytes as f64),
+        ("process_elapsed_s", finished.elapsed.as_secs_f64()),
+    ]
+}
+
+/// Asks `runner` what it offers.
+///
+/// # Errors
+///
+/// [`Error::Catalogue`] where it cannot be started, fails or hangs.
+pub fn describe(runner: &Path, interrupt: &Interrupt) -> Result<String, Error> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let broken = |what: String| Error::Catalogue { runner: runner.to_owned(), what };
+    let launch = Launch {
+        program: runner,
+        args: vec!["load".into(), "--describe".into()],
+        cpus: None,
+        cgroup: None,
+        timeout: PATIENCE,
+    };
+    let finished = launch.run(interrupt).map_err(|error| broken(error.to_string()))?;
+    match finished.ending {
+        Ending::Exited(status) if status.success() => Ok(finished.stdout),
+        Ending::Exited(status) => Err(broken(format!("{status}: {}", finished.stderr.trim()))),
+        Ending::TimedOut => Err(broken("it did not answer".to_owned())),
+        Ending::Interrupted => Err(broken("interrupted".to_owned())),
+    }
+}

@@ -1,0 +1,183 @@
+//! The lab judged by itself: many whole comparisons whose answer is known.
+//!
+//! An implementation against itself must rarely be called different; with a known slowdown planted in
+//! one side, the slower side must mostly be found. Each trial is a whole bench with a seed of its own
+//! and a record of its own.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::bench::{Conditions, Watch, bench};
+use crate::catalogue::Known;
+use crate::date;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::plan::{Plan, Request};
+use crate::random::derived_seed;
+use crate::result::ComparisonLine;
+use crate::statistics::{ALPHA, Verdict};
+
+/// The share of planted slowdowns that must be found.
+pub const POWER: f64 = 0.90;
+
+/// How the trials went.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trials {
+    /// `unherd.trials/1`.
+    pub schema: &'static str,
+    /// The workload.
+    pub workload: String,
+    /// The implementation that ran against itself.
+    #[serde(rename = "impl")]
+    pub implementation: String,
+    /// The planted slowdown.
+    pub plant: Option<f64>,
+    /// How many benches.
+    pub trials: usize,
+    /// Rounds of each.
+    pub rounds: usize,
+    /// Where all randomness started.
+    pub seed: u64,
+    /// Benches in which any comparison was called faster or slower.
+    pub different: usize,
+    /// All comparisons.
+    pub comparisons: usize,
+    /// Comparisons in which the second side was called slower.
+    pub slower: usize,
+}
+
+impl Trials {
+    /// Whether the lab is as good as it says: at most [`ALPHA`] of the benches called different
+    /// where nothing is, at least [`POWER`] of the planted slowdowns found.
+    pub fn is_met(&self) -> bool {
+        match self.plant {
+            None => self.different as f64 <= ALPHA * self.trials as f64,
+            Some(_) => self.slower as f64 >= POWER * self.comparisons as f64,
+        }
+    }
+
+    /// One line.
+    pub fn line(&self) -> String {
+        let Self { workload, implementation, trials, rounds, seed, .. } = self;
+        let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        let what = match self.plant {
+            None => format!(
+                "{} of {trials} A/A benches called different ({:.1} %; at most {:.0} % allowed)",
+                self.different,
+                percent(self.different, self.trials),
+                100.0 * ALPHA
+            ),
+            Some(plant) => format!(
+                "a planted {:.1} % was found in {} of {} comparisons ({:.1} %; at least {:.0} % \
+                 wanted)",
+                100.0 * plant,
+                self.slower,
+                self.comparisons,
+                percent(self.slower, self.comparisons),
+                100.0 * POWER
+            ),
+        };
+        format!("{workload}, {implementation}, {rounds} rounds each, seed {seed}: {what}\n")
+    }
+
+    fn count(&mut self, comparisons: &[ComparisonLine]) {
+        let is_different =
+            |line: &&ComparisonLine| matches!(line.verdict, Verdict::Faster | Verdict::Slower);
+        self.trials += 1;
+        self.different += usize::from(comparisons.iter().any(|line| is_different(&line)));
+        self.comparisons += comparisons.len();
+        self.slower += comparisons.iter().filter(|line| line.verdict == Verdict::Slower).count();
+    }
+}
+
+/// Runs `count` benches of `request`, which must be an A/A one. Blocks until all are done; their
+/// records stand below one directory.
+///
+/// # Errors
+///
+/// Those of [`bench`].
+pub fn trials(
+    request: &Request,
+    known: &Known,
+    conditions: &Conditions,
+    count: usize,
+    watch: &mut dyn Watch,
+    interrupt: &Interrupt,
+) -> Result<Trials, Error> {
+    if !request.aa {
+        return Err(Error::usage("--repeat repeats an A/A run", "add --aa"));
+    }
+    let plan = Plan::new(request, known)?;
+    let mut trials = Trials {
+        schema: "unherd.trials/1",
+        workload: plan.workload,
+        implementation: plan.contenders[0].implementation.clone(),
+        plant: request.plant,
+        trials: 0,
+        rounds: plan.rounds,
+        seed: plan.seed,
+        different: 0,
+        comparisons: 0,
+        slower: 0,
+    };
+    let all = conditions.out.clone().unwrap_or_else(|| {
+        PathBuf::from(format!("out/{}-trials-{}", trials.workload, date::stamp_now()))
+    });
+    for number in 1..=count {
+        let seed = derived_seed(request.seed, number as u64) >> 11;
+        let plan = Plan::new(&Request { seed, ..request.clone() }, known)?;
+        let out = Some(all.join(format!("{number:04}")));
+        let conditions = Conditions { out, ..conditions.clone() };
+        let outcome = bench(&plan, known, &conditions, watch, interrupt)?;
+        trials.count(&outcome.result.comparisons);
+    }
+    Ok(trials)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::tests::line;
+
+    fn counted(verdicts: &[Verdict], plant: Option<f64>) -> Trials {
+        let mut trials = Trials {
+            schema: "unherd.trials/1",
+            workload: "wait".to_owned(),
+            implementation: "unherd".to_owned(),
+            plant,
+            trials: 0,
+            rounds: 6,
+            seed: 1,
+            different: 0,
+            comparisons: 0,
+            slower: 0,
+        };
+        for &verdict in verdicts {
+            trials.count(&[line(0.9, 1.1, verdict)]);
+        }
+        trials
+    }
+
+    #[test]
+    fn a_lab_that_cries_wolf_fails() {
+        let mut verdicts = vec![Verdict::CannotTell; 19];
+        verdicts.push(Verdict::Faster);
+        let trials = counted(&verdicts, None);
+        assert!(trials.is_met(), "{}", trials.line());
+        assert!(trials.line().contains("1 of 20 A/A benches called different (5.0 %"));
+        verdicts.push(Verdict::Slower);
+        assert!(!counted(&verdicts, None).is_met());
+    }
+
+    #[test]
+    fn a_lab_that_misses_the_planted_fails() {
+        let mut verdicts = vec![Verdict::Slower; 9];
+        verdicts.push(Verdict::Same);
+        let trials = counted(&verdicts, Some(0.05));
+        assert!(trials.is_met(), "{}", trials.line());
+        assert!(trials.line().contains("a planted 5.0 % was found in 9 of 10 comparisons"));
+        verdicts.push(Verdict::Faster);
+        assert!(!counted(&verdicts, Some(0.05)).is_met());
+    }
+}
