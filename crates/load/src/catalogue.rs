@@ -42,7 +42,7 @@ pub struct Description {
     pub kernel_work: bool,
     /// How many threads it has unless the user says otherwise.
     pub default_threads: usize,
-    /// The metric that is zero where the mechanism was not used at all.
+    /// The count of the wait account that is zero where the mechanism was not used at all.
     pub counts_as_exercised: Option<&'static str>,
 }
 

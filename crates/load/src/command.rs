@@ -16,8 +16,8 @@ const USAGE: &str = "usage: load WORKLOAD --with IMPL --threads N --seed S [--me
 /// Runs a runner that has these workloads; `args` is what follows the word `load`.
 ///
 /// Prints the catalogue, or one round's JSON as the last line of standard output. An error is one
-/// line on standard error; the exit code is 1 where the round failed and 2 where the command line or
-/// the machine does not allow it.
+/// line on standard error; the exit code is 1 where the round failed and 2 where the command line
+/// or the machine does not allow it.
 pub fn main_with(workloads: &[&dyn Workload], args: impl Iterator<Item = OsString>) -> ExitCode {
     match run(workloads, args) {
         Ok(line) => {

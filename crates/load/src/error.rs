@@ -30,6 +30,17 @@ pub enum LoadError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file of the run could not be made.
+    #[error(
+        "{path}: {source}: give a --dir that can be written, and that takes direct I/O if unherd \
+         is to use it"
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system or the cache said.
+        source: std::io::Error,
+    },
     /// A file operation of the measured implementation failed.
     #[error("{doing} file {file}: {message}")]
     File {
@@ -123,6 +134,7 @@ impl LoadError {
             Self::Usage(_)
             | Self::Space { .. }
             | Self::Directory { .. }
+            | Self::Open { .. }
             | Self::Setup { .. }
             | Self::Thread { .. }
             | Self::BusyTime(_)

@@ -1,10 +1,10 @@
 //! The workloads that unherd measures, each in a file or folder of its own behind one trait.
 //!
 //! One run of a runner is one round: one implementation of one [`Workload`], in a process of its
-//! own, which prints one JSON object. It promises that all implementations of a workload do the same
-//! work in the same order of the same seed, that the work's result is verified in every round (a
-//! wrong byte or a lost completion fails it), and that starting threads and making data are outside
-//! the timed regions. It does not repeat, compare or judge: that is the lab's affair.
+//! own, which prints one JSON object. It promises that all implementations of a workload are driven
+//! by the same code from the same seed, that the work's result is verified in every round (a wrong
+//! byte or a lost completion fails it), and that starting threads and opening files are outside the
+//! timed regions. It does not repeat, compare or judge: that is the lab's affair.
 //!
 //! A runner of other implementations (`rivals/`) brings [`Workload`]s of the same names and calls
 //! [`main_with`]; see [`pagewait::run_with`].

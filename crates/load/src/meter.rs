@@ -6,10 +6,9 @@
 //! machine's is what it was less what it would have been had the machine been idle; as the machine
 //! cannot have been less busy than the process, the process's time is its lower bound.
 
-use unherd_sys::Timestamp;
+use unherd_sys::{BusyTime, Timestamp, Usage};
 
 use crate::LoadError;
-use crate::usage::{BusyTime, Usage};
 
 /// Whose CPU time a workload is judged by, and a planted slowdown is a share of.
 #[derive(Debug, Clone, Copy, PartialEq)]

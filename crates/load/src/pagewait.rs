@@ -1,7 +1,7 @@
 //! `pagewait`: many threads each wait for a page of their own, and pages complete in random order.
 //!
 //! This is the herd of report 000 by itself, without a device: a thread that reads a page waits on
-//! the page's hash bucket, a completion wakes the bucket, and what it costs depends on who is woken.
+//! the page's hash bucket, a completion wakes the bucket, and the cost depends on who is woken.
 //! One *waker* thread plays the device. It picks a page at random among those whose thread is
 //! registered as waiting, publishes the completion, wakes, and goes on, with at most `outstanding`
 //! completions whose threads have not come back yet. A thread that comes back checks the value that

@@ -34,7 +34,8 @@ impl Random {
         mix(self.0)
     }
 
-    /// The next number below `bound`, which is at least 1; the bias is below 2^-32 for small bounds.
+    /// The next number below `bound`, which is at least 1. For small bounds the bias is below
+    /// 2^-32.
     #[inline]
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next_word()) * bound as u128) >> 64) as usize

@@ -49,7 +49,7 @@ impl Workload for TioTest {
             uses_memory: true,
             kernel_work: true,
             default_threads: 512,
-            counts_as_exercised: None,
+            counts_as_exercised: Some("wakeups"),
         }
     }
 

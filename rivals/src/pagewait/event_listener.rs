@@ -8,11 +8,7 @@ pub(crate) struct BucketEvents(Vec<Event>);
 
 impl BucketEvents {
     pub(crate) fn new(buckets: usize) -> Self {
-        Self(
-            (0..buckets.next_power_of_two())
-                .map(|_| Event::new())
-                .collect(),
-        )
+        Self((0..buckets.next_power_of_two()).map(|_| Event::new()).collect())
     }
 
     fn bucket(&self, page: usize) -> &Event {

@@ -14,9 +14,7 @@ pub(crate) struct ParkedByAddress {
 
 impl ParkedByAddress {
     pub(crate) fn new(pages: usize) -> Self {
-        Self {
-            pages: vec![0; pages],
-        }
+        Self { pages: vec![0; pages] }
     }
 
     fn key(&self, page: usize) -> usize {

@@ -1,7 +1,7 @@
 //! `before`: hashed wait queues that cannot tell one page from another.
 //!
-//! As Linux 2.6.6 had it: the completion of a page wakes all who sleep in its bucket, and each looks
-//! whether it was its own page.
+//! As Linux 2.6.6 had it: the completion of a page wakes all who sleep in its bucket, and each of
+//! them looks whether it was its own page.
 
 use super::{PageWaits, Tally, WaitPoint, bucket_of};
 

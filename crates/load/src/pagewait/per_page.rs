@@ -1,7 +1,7 @@
 //! `per-page`: a wait queue for each page that could be waited for.
 //!
 //! There are no collisions and so no herd. It is what report 000 calls the space footprint that
-//! hashed queues save: the queues stand there for all pages, though few are ever waited for at once.
+//! hashed queues save: the queues stand there for all pages, though few are waited for at once.
 
 use super::{PageWaits, Tally, WaitPoint};
 

@@ -28,9 +28,9 @@
 //! # The end
 //!
 //! When the timed events are done, each page gets one last completion outside the timing, which
-//! ends its thread. So each thread has seen at least one completion in every implementation, however
-//! few events it managed in the time: the first one's value, as the thread saw it, makes the
-//! `check`. All others are compared with what was published.
+//! ends its thread. So each thread has seen at least one completion in every implementation,
+//! however few events it managed in the time: the first one's value, as the thread saw it, makes
+//! the `check`. All others are compared with what was published.
 
 use std::time::Duration;
 
@@ -54,16 +54,17 @@ pub trait PageWaits: Sync {
     /// Returns once `pending` is false.
     ///
     /// `pending` must be called where no completion can slip between it and the sleep: under the
-    /// lock that [`PageWaits::complete`] takes to wake, or after the thread was put on the list that
-    /// it wakes. It tells the waker that the thread waits. It may be called at other times as well,
-    /// but not before that. Each return from sleep is told to `tally`, and whether it was needless.
+    /// lock that [`PageWaits::complete`] takes to wake, or after the thread was put on the list
+    /// that it wakes. It tells the waker that the thread waits. It may be called at other times as
+    /// well, but not before that. Each return from sleep is told to `tally`, and whether it was
+    /// needless.
     fn wait(&self, page: usize, tally: &Tally, pending: impl Fn() -> bool);
 
     /// Calls `publish`, which makes `pending` false, and wakes the page's thread.
     fn complete(&self, page: usize, publish: impl FnOnce());
 
-    /// The memory of the wait structures while `threads` wait, in bytes; what the kernel keeps for a
-    /// sleeping thread is the same for all and not counted.
+    /// The memory of the wait structures while `threads` wait, in bytes. What the kernel keeps for
+    /// a sleeping thread is the same for all and not counted.
     fn wait_bytes(&self, threads: usize) -> usize;
 }
 
@@ -128,7 +129,7 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
     let outstanding = job.params.at_least_one("outstanding")?.min(job.threads);
     if page_count < job.threads {
         return Err(LoadError::usage(format!(
-            "pages={page_count}: {} threads each wait for a page of their own; give at least as many",
+            "pages={page_count}: {} threads wait for a page of their own each; give that many",
             job.threads
         )));
     }

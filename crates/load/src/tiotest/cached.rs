@@ -1,12 +1,81 @@
-//! STUB
+//! `unherd` and `unherd-nofilter`: the page cache of unherd, direct I/O below.
+
 use super::plan::Plan;
 use crate::{Job, LoadError, Round};
 
+/// Pages of the cache, as report 000 had them.
+const PAGE_BYTES: u64 = 4096;
+
+/// What the process needs beside the cache and its threads: code, libraries, the plan.
+const PROCESS_BYTES: u64 = 8 << 20;
+
+/// What a thread needs: the stack pages that it touches and its block buffer (up to 32 KiB), the
+/// kernel's stack and structures for it (about 28 KiB).
+const THREAD_BYTES: u64 = 64 << 10;
+
+/// One part in this many of the rest is left for the cache's own tables and I/O queues.
+const TABLES_PART: u64 = 32;
+
+/// Whether a wake looks at the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Filter {
     ByKey,
     Nothing,
 }
 
 pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadError> {
-    todo!()
+    let memory_bytes = job.memory_bytes()?;
+    let capacity_bytes = capacity_bytes(memory_bytes, job.threads as u64)?;
+    let queues = match job.params.number("wait-queues")? {
+        None => wait_queues_of_linux_2_6(memory_bytes),
+        Some(_) => job.params.at_least_one("wait-queues")?,
+    };
+    let message = format!("no cache of {capacity_bytes} bytes and {queues} queues yet");
+    let _ = (plan, filter);
+    Err(LoadError::Setup { name: job.with.clone(), message })
+}
+
+/// What the cache may hold, so that the whole process stays within `memory_bytes`.
+fn capacity_bytes(memory_bytes: u64, threads: u64) -> Result<usize, LoadError> {
+    let overhead_bytes = PROCESS_BYTES + threads * THREAD_BYTES;
+    let rest_bytes = memory_bytes.saturating_sub(overhead_bytes);
+    let capacity_bytes = (rest_bytes - rest_bytes / TABLES_PART) / PAGE_BYTES * PAGE_BYTES;
+    // Each thread may hold a page, and as many must be there to be written back meanwhile.
+    let least_bytes = 2 * threads * PAGE_BYTES;
+    if capacity_bytes < least_bytes {
+        let needed_bytes = overhead_bytes + least_bytes * 2;
+        return Err(LoadError::usage(format!(
+            "--memory {memory_bytes}: {threads} threads and a cache need at least {needed_bytes} \
+             bytes; give more, or fewer --threads"
+        )));
+    }
+    usize::try_from(capacity_bytes).map_err(|_| {
+        LoadError::usage(format!("--memory {memory_bytes} is more than can be mapped"))
+    })
+}
+
+/// Linux 2.6's wait table of a zone: a queue for each 256 pages, a power of two from 4 to 4096.
+fn wait_queues_of_linux_2_6(memory_bytes: u64) -> usize {
+    let pages = memory_bytes / PAGE_BYTES;
+    (pages / 256).clamp(4, 4096).next_power_of_two() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_follow_the_rule() {
+        let of_mib = |mib: u64| wait_queues_of_linux_2_6(mib << 20);
+        assert_eq!([1, 4, 5, 6, 256, 3584, 16384].map(of_mib), [4, 4, 8, 8, 256, 4096, 4096]);
+    }
+
+    #[test]
+    fn the_cache_gets_what_the_threads_leave() {
+        let capacity_bytes_of = |mib: u64, threads| capacity_bytes(mib << 20, threads).unwrap();
+        assert_eq!(capacity_bytes_of(256, 512) >> 20, (256 - 8 - 32) * 31 / 32);
+        assert!(capacity_bytes_of(40, 64) < 28 << 20);
+        assert_eq!(capacity_bytes(40 << 20, 512).unwrap_err().exit_code(), 2);
+        assert_eq!(capacity_bytes(0, 1).unwrap_err().exit_code(), 2);
+    }
 }

@@ -39,7 +39,7 @@ pub(super) fn run<F: TestFile>(
     for file in 0..plan.threads {
         let path = scratch.file(file);
         let opened = create(&path);
-        files.push(opened.map_err(|source| LoadError::Directory { dir: path, source })?);
+        files.push(opened.map_err(|source| LoadError::Open { path, source })?);
     }
     let scene = Scene { plan, files, failed: AtomicBool::new(false) };
     let before = unherd_sync::Ledger::snapshot();

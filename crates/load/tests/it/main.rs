@@ -1,4 +1,5 @@
 //! The runner as the lab sees it: a command line in, one JSON object or one error line out.
+#![cfg(test)]
 
 mod command;
 mod pagewait;
