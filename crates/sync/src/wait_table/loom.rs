@@ -13,9 +13,14 @@ fn table() -> Arc<Table> {
     Arc::new(WaitTable::<u32>::builder().buckets(1).seed(1).build())
 }
 
-fn check(preemptions: usize, scene: impl Fn() + Send + Sync + 'static) {
+/// Every interleaving of scenes with two threads.
+const ALL: Option<usize> = None;
+/// Those with three threads: all that preempt threads at most so often.
+const THREE_PREEMPTIONS: Option<usize> = Some(3);
+
+fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
     let mut model = ::loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
+    model.preemption_bound = preemptions;
     model.max_branches = 20_000;
     model.check(scene);
 }
@@ -27,7 +32,7 @@ fn past() -> Deadline {
 /// The empty check: a waker either finds the waiter, or the waiter sees the condition.
 #[test]
 fn wake_races_with_wait() {
-    check(3, || {
+    check(ALL, || {
         let table = table();
         let condition = Arc::new(AtomicU32::new(0));
         let waiter = {
@@ -50,7 +55,7 @@ fn woken_sees_what_the_waker_wrote() {
     struct Shared(UnsafeCell<u32>);
     // SAFETY: the scene's own protocol orders the accesses, and loom checks that it does.
     unsafe impl Sync for Shared {}
-    check(3, || {
+    check(ALL, || {
         let table = table();
         let shared = Arc::new((Shared(UnsafeCell::new(0)), AtomicU32::new(0)));
         let waker = {
@@ -73,7 +78,7 @@ fn woken_sees_what_the_waker_wrote() {
 /// A timeout that meets a wake: exactly one of them wins, and the waker says which.
 #[test]
 fn timeout_races_with_wake() {
-    check(3, || {
+    check(ALL, || {
         let table = table();
         let waiter = {
             let table = Arc::clone(&table);
@@ -91,7 +96,7 @@ fn timeout_races_with_wake() {
 /// A wake(1) that meets the timeout of one of two waiters reaches the other.
 #[test]
 fn a_timeout_does_not_swallow_a_wake() {
-    check(2, || {
+    check(THREE_PREEMPTIONS, || {
         let table = table();
         let condition = Arc::new(AtomicU32::new(0));
         let stays = {
@@ -122,7 +127,7 @@ fn bucket_lock_sleeps_and_wakes() {
     struct Shared(UnsafeCell<u32>);
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
-    check(2, || {
+    check(THREE_PREEMPTIONS, || {
         let bucket = Arc::new((Bucket::<u32>::new(), Shared(UnsafeCell::new(0))));
         let add = |bucket: &(Bucket<u32>, Shared)| {
             let _guard = bucket.0.lock();
@@ -148,7 +153,7 @@ fn bucket_lock_sleeps_and_wakes() {
 #[cfg(not(model_yield))] // Two sleepers that yield to each other go on for ever in loom.
 #[test]
 fn colliding_keys_do_not_meet() {
-    check(2, || {
+    check(THREE_PREEMPTIONS, || {
         let table = table();
         let conditions = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let needless = Arc::new(AtomicUsize::new(0));
