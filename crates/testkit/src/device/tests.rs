@@ -96,12 +96,15 @@ fn short_transfers_move_whole_units_and_at_least_one() {
     let plan = FaultPlan { short_per_mille: 1000, ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(1), plan);
     let file = open(&device, "a");
+    let mut lengths = std::collections::BTreeSet::new();
     for _ in 0..100 {
         let n = write(&device, file, 0, &[1; 4096]).unwrap();
+        lengths.insert(n);
         assert!((512..4096).contains(&n) && n.is_multiple_of(512), "{n}");
         let n = read(&device, file, 0, 4096).unwrap().len();
         assert!((512..4096).contains(&n) && n.is_multiple_of(512), "{n}");
     }
+    assert_eq!(lengths.len(), 7, "every length from 512 to 3584 occurs");
     assert_eq!(write(&device, file, 0, &[1; 512]), Ok(512), "one unit cannot be shortened");
     assert_eq!(device.faults_injected(), 200);
 }
@@ -114,10 +117,26 @@ fn the_nth_read_fails_and_leaves_garbage() {
     let file = open(&device, "a");
     device.set_faults(plan);
     assert_eq!(read(&device, file, 0, 512), Ok(vec![7; 512]));
-    assert_eq!(read(&device, file, 0, 512), Err(Errno::IO));
+    let mut page = Page::boxed(7);
+    // SAFETY: the page is this function's own.
+    assert_eq!(unsafe { device.read(file, 0, page.buf(512)) }, Err(Errno::IO));
+    assert_ne!(page.0[..512], [7; 512]);
     assert_eq!(read(&device, file, 0, 512), Ok(vec![7; 512]));
     assert_eq!(device.counts("a").reads, 3);
     assert_eq!(device.counts("a").read_bytes, 1024);
+}
+
+#[test]
+fn a_failed_write_leaves_some_of_its_sectors() {
+    let plan = FaultPlan { write: Failure::at(1), ..FaultPlan::default() };
+    let device = SimDevice::with_faults(Seed::new(1), plan);
+    device.put("a", &[1; 4096]);
+    let file = open(&device, "a");
+    assert_eq!(write(&device, file, 0, &[2; 4096]), Err(Errno::IO));
+    let bytes = device.bytes("a").unwrap();
+    let written = bytes.chunks(512).filter(|sector| *sector == [2; 512]).count();
+    let kept = bytes.chunks(512).filter(|sector| *sector == [1; 512]).count();
+    assert!(written > 0 && kept > 0 && written + kept == 8, "{written} written, {kept} kept");
 }
 
 #[test]
@@ -214,6 +233,41 @@ fn queued_transfers_complete_late_out_of_order_and_all() {
 }
 
 #[test]
+fn completions_are_reordered_where_the_plan_says_so() {
+    let tags = |reorder| {
+        let plan = FaultPlan { reorder, ..FaultPlan::default() };
+        let device = SimDevice::with_faults(Seed::new(3), plan);
+        let file = open(&device, "a");
+        let mut page = Page::boxed(1);
+        let buf = page.buf(512);
+        for tag in 0..16 {
+            let transfer = Transfer { direction: Direction::Write, file, offset: 0, buf, tag };
+            // SAFETY: the page lives until all have been reaped; writes may share their memory.
+            unsafe { device.submit(transfer) };
+        }
+        let mut done = Vec::new();
+        device.reap(&mut done, Deadline::NEVER);
+        done.iter().map(|completion| completion.tag).collect::<Vec<_>>()
+    };
+    assert_eq!(tags(false), (0..16).collect::<Vec<_>>());
+    assert_ne!(tags(true), tags(false));
+    assert_eq!(tags(true).len(), 16);
+}
+
+#[test]
+#[should_panic(expected = "memory lent twice")]
+fn lending_memory_to_two_transfers_is_a_panic() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    let mut page = Page::boxed(0);
+    for (tag, direction) in [(0, Direction::Write), (1, Direction::Read)] {
+        let transfer = Transfer { direction, file, offset: 0, buf: page.buf(512), tag };
+        // SAFETY: the device refuses the second before anything is moved.
+        unsafe { device.submit(transfer) };
+    }
+}
+
+#[test]
 fn reaping_ends_by_interrupt_and_by_deadline() {
     let device = SimDevice::new(Seed::new(1));
     let mut done = Vec::new();
@@ -248,11 +302,12 @@ fn the_gate_holds_reads_and_nothing_else() {
         device.submit(Transfer { direction: Direction::Read, file, offset: 0, buf, tag: 5 });
     }
     device.wait_for_held_reads(2);
-    assert_eq!(device.counts("a").reads, 0);
+    let mut done = Vec::new();
+    device.reap(&mut done, Deadline::at(Timestamp::now()));
+    assert_eq!((done.len(), device.counts("a").reads), (0, 0));
     write(&device, file, 0, &[8; 512]).unwrap();
     device.release_reads();
     assert_eq!(reader.join().unwrap(), Ok(vec![8; 512]));
-    let mut done = Vec::new();
     device.reap(&mut done, Deadline::NEVER);
     assert_eq!(done, [Completion { tag: 5, result: Ok(512) }]);
     assert_eq!(page.0[..512], [8; 512]);
