@@ -33,10 +33,7 @@
 //!
 //! An owner that ends, be it by a panic, first waits for what it has in flight and leaves the
 //! completions for the next one to reap. A child of fork(2) must not use its parent's device.
-#![expect(
-    unsafe_code,
-    reason = "submission entries carry raw memory and descriptors"
-)]
+#![expect(unsafe_code, reason = "submission entries carry raw memory and descriptors")]
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -111,9 +108,7 @@ struct OwnedRing {
 
 impl std::fmt::Debug for OwnedRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnedRing")
-            .field("owner", &self.owner)
-            .finish_non_exhaustive()
+        f.debug_struct("OwnedRing").field("owner", &self.owner).finish_non_exhaustive()
     }
 }
 
@@ -234,11 +229,7 @@ impl TransferQueue {
         }
         match make_ring() {
             Ok(ring) => {
-                reaper.ring = Some(OwnedRing {
-                    ring,
-                    owner: me,
-                    bell_armed: false,
-                });
+                reaper.ring = Some(OwnedRing { ring, owner: me, bell_armed: false });
                 owe_drain(self);
                 Drive::Owner
             }
@@ -254,16 +245,10 @@ impl TransferQueue {
             // The ring takes offsets beyond `i64` for "where the file stands", so look first.
             let refusal = refusal.or((transfer.offset > i64::MAX as u64).then_some(Errno::INVAL));
             match (file, refusal) {
-                (Err(errno), _) => out.push(Completion {
-                    tag,
-                    result: Err(errno),
-                }),
+                (Err(errno), _) => out.push(Completion { tag, result: Err(errno) }),
                 (Ok(file), Some(errno)) => {
                     self.files.release(file);
-                    out.push(Completion {
-                        tag,
-                        result: Err(errno),
-                    });
+                    out.push(Completion { tag, result: Err(errno) });
                 }
                 (Ok(file), None) => reaper.start(&transfer, file),
             }
@@ -312,13 +297,7 @@ impl TransferQueue {
 
     /// Takes what has completed out of the ring. No system call but the bell's, if it rang.
     fn harvest(&self, reaper: &mut Reaper, out: &mut Vec<Completion>) {
-        let Reaper {
-            ring: Some(owned),
-            in_flight,
-            free_marks,
-            ..
-        } = reaper
-        else {
+        let Reaper { ring: Some(owned), in_flight, free_marks, .. } = reaper else {
             return;
         };
         for entry in owned.ring.completion() {
@@ -340,10 +319,7 @@ impl TransferQueue {
                 bytes @ 0.. => Ok(bytes as usize),
                 negative => Err(Errno::from_raw_os_error(-negative)),
             };
-            out.push(Completion {
-                tag: done.tag,
-                result,
-            });
+            out.push(Completion { tag: done.tag, result });
         }
     }
 
@@ -371,11 +347,7 @@ impl TransferQueue {
     /// Waits for all that this thread's ring has in flight, and gives the ring up.
     fn drain(&self) {
         let mut reaper = self.reaper.lock();
-        if reaper
-            .ring
-            .as_ref()
-            .is_none_or(|ring| ring.owner != gettid())
-        {
+        if reaper.ring.as_ref().is_none_or(|ring| ring.owner != gettid()) {
             return;
         }
         let mut done = Vec::new();
@@ -410,8 +382,7 @@ impl TransferQueue {
         }
         self.files.close_all();
         let _ = DRAIN_AT_EXIT.try_with(|DrainAtExit(owed)| {
-            owed.borrow_mut()
-                .retain(|queue| !std::ptr::eq(Arc::as_ptr(queue), self));
+            owed.borrow_mut().retain(|queue| !std::ptr::eq(Arc::as_ptr(queue), self));
         });
     }
 }
@@ -427,18 +398,11 @@ impl Reaper {
         let (fd, start) = (Fd(file.fd), transfer.buf.start.as_ptr());
         let len = transfer.buf.len.min(TRANSFER_BYTES_MAX) as u32;
         let entry = match transfer.direction {
-            Direction::Read => opcode::Read::new(fd, start, len)
-                .offset(transfer.offset)
-                .build(),
-            Direction::Write => opcode::Write::new(fd, start, len)
-                .offset(transfer.offset)
-                .build(),
+            Direction::Read => opcode::Read::new(fd, start, len).offset(transfer.offset).build(),
+            Direction::Write => opcode::Write::new(fd, start, len).offset(transfer.offset).build(),
         };
         push(&mut owned.ring, &entry.user_data(u64::from(mark)));
-        let in_flight = Some(InFlight {
-            tag: transfer.tag,
-            file,
-        });
+        let in_flight = Some(InFlight { tag: transfer.tag, file });
         match self.in_flight.get_mut(mark as usize) {
             Some(place) => *place = in_flight,
             None => self.in_flight.push(in_flight),
@@ -468,11 +432,7 @@ fn make_ring() -> Result<IoUring, Errno> {
     };
     let ring = ring.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     // KERNEL: 5.11, EXT_ARG: a timeout for the wait.
-    if ring.params().is_feature_ext_arg() {
-        Ok(ring)
-    } else {
-        Err(Errno::NOSYS)
-    }
+    if ring.params().is_feature_ext_arg() { Ok(ring) } else { Err(Errno::NOSYS) }
 }
 
 /// Takes the bell back to zero.
