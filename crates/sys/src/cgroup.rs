@@ -9,14 +9,16 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::primitives::{AtomicU32, Ordering};
-use crate::{ProcessMark, Timestamp};
+use crate::readiness::poll_until;
+use crate::{Deadline, ProcessMark, Timestamp};
 
 /// Which interface the memory controller has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -78,8 +80,8 @@ pub struct Cgroup {
 /// Names of one process must differ. Relaxed: only the number counts.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// How long a cgroup without processes may stay busy before removing it is given up.
-const REMOVAL_NS_MAX: u64 = 5_000_000_000;
+/// How long a killed process or a cgroup without any may stay before removal is given up.
+const REMOVAL_MAX: Duration = Duration::from_secs(5);
 
 impl Cgroup {
     /// Makes a cgroup in which `limit_bytes` of memory may be used, and no swap.
@@ -230,7 +232,11 @@ fn kill_all(dir: &Path) -> Result<(), CgroupError> {
     let path = dir.join("cgroup.procs");
     // Killed processes may have forked while the list was read, but each round kills all it sees.
     for _round in 0..100 {
-        let list = fs::read_to_string(&path).map_err(file_error(&path))?;
+        let list = match fs::read_to_string(&path) {
+            Ok(list) => list,
+            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) => return Err(file_error(&path)(error)),
+        };
         let pids = list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
         let ending: Vec<OwnedFd> =
             pids.filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
@@ -245,14 +251,18 @@ fn kill_all(dir: &Path) -> Result<(), CgroupError> {
         }
         for process in &ending {
             let mut ended = [PollFd::new(process, PollFlags::IN)];
-            while poll(&mut ended, None) == Err(Errno::INTR) {}
+            let errno_to_error = |errno| CgroupError::File { path: path.clone(), errno };
+            if poll_until(&mut ended, Deadline::after(REMOVAL_MAX)).map_err(errno_to_error)? == 0 {
+                // Killed, but stuck in the kernel, most likely on a device.
+                return Err(CgroupError::Busy(dir.to_path_buf()));
+            }
         }
     }
     Err(CgroupError::Busy(dir.to_path_buf()))
 }
 
 fn remove(dir: &Path, version: CgroupVersion) -> Result<(), CgroupError> {
-    let start = Timestamp::now();
+    let deadline = Deadline::after(REMOVAL_MAX);
     loop {
         kill_all(dir)?;
         if version == CgroupVersion::V1 {
@@ -261,20 +271,24 @@ fn remove(dir: &Path, version: CgroupVersion) -> Result<(), CgroupError> {
         }
         match fs::remove_dir(dir) {
             Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
             Err(error) if error.kind() != ErrorKind::ResourceBusy => {
                 return Err(file_error(dir)(error));
             }
-            Err(_) if Timestamp::now().as_ns() - start.as_ns() > REMOVAL_NS_MAX => {
+            Err(_) if deadline.has_passed(Timestamp::now()) => {
                 return Err(CgroupError::Busy(dir.to_path_buf()));
             }
             // The last process has ended but is not off its processor yet. Nothing signals that.
             Err(_) => {
-                let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-                let _ = poll(&mut [], Some(&pause));
+                let _ = poll_until(&mut [], Deadline::after(Duration::from_millis(2)));
             }
         }
     }
+}
+
+/// Another process's sweep may have removed the cgroup already.
+fn is_gone(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }
 
 fn is_denied(error: &std::io::Error) -> bool {

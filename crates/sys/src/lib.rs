@@ -26,6 +26,8 @@ mod map;
 #[cfg(not(any(loom, shuttle)))]
 mod process_mark;
 #[cfg(not(any(loom, shuttle)))]
+mod readiness;
+#[cfg(not(any(loom, shuttle)))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
 mod sampler;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use rustix::io::Errno;
 
+use crate::primitives::thread;
+
 /// Processors, memory and kernel.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Machine {
@@ -60,7 +62,7 @@ impl Machine {
             cpu_model: ["model name", "Model", "cpu"]
                 .iter()
                 .find_map(|field| cpu_info_field(&cpu_info, field)),
-            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
             numa_nodes: read("/sys/devices/system/node/online")
                 .and_then(|list| list_len(&list))
                 .unwrap_or(1),

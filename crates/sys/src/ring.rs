@@ -41,12 +41,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::thread::gettid;
 
 use crate::file_table::{FileTable, KeptUse};
 use crate::primitives::{Arc, Mutex};
+use crate::readiness::poll_until;
 use crate::{Completion, Deadline, Direction, Timestamp, Transfer};
 
 /// Entries of the submission ring. One is kept for the bell; the completion ring has twice as many,
@@ -325,22 +326,15 @@ impl TransferQueue {
 
     /// Sleeps without a ring until the bell or the deadline.
     fn sleep_on_bell(&self, deadline: Deadline) {
-        let timeout = deadline.timestamp().map(|at| {
-            let left = at.since(Timestamp::now());
-            rustix::time::Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            }
-        });
         match &self.bell {
             Ok(bell) => {
                 let mut ready = [PollFd::new(bell, PollFlags::IN)];
-                if poll(&mut ready, timeout.as_ref()).is_ok_and(|ready| ready > 0) {
+                if poll_until(&mut ready, deadline).is_ok_and(|ready| ready > 0) {
                     silence(bell);
                 }
             }
             // No bell for want of descriptors: only the deadline ends this.
-            Err(_) => drop(poll(&mut [], timeout.as_ref())),
+            Err(_) => drop(poll_until(&mut [], deadline)),
         }
     }
 

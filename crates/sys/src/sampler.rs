@@ -52,8 +52,8 @@ pub enum SampleScope {
 pub enum SamplerError {
     /// The privilege is missing.
     #[error(
-        "sampling is not permitted: run as root, grant CAP_PERFMON, or set kernel.perf_event_paranoid \
-         to 0 (1 suffices for programs of one's own)"
+        "sampling is not permitted: run as root, grant CAP_PERFMON, or set \
+         kernel.perf_event_paranoid to 0 (1 suffices for programs of one's own)"
     )]
     NotPermitted,
     /// This kernel has no such event.

@@ -28,7 +28,10 @@ const VM: &str = "/proc/sys/vm";
 #[non_exhaustive]
 pub enum SysctlError {
     /// This user may not change them.
-    #[error("no permission to change {}: run as root, or leave the limits as they are", .0.display())]
+    #[error(
+        "no permission to change {}: run as root, or leave the limits as they are",
+        .0.display()
+    )]
     PermissionDenied(PathBuf),
     /// Another process has changed them and still runs.
     #[error("process {pid} has changed the dirty limits: let it end first")]
@@ -176,7 +179,12 @@ impl Limits {
         })
     }
 
+    /// Writes what differs. Nothing does when changing was not permitted, and then restoring is
+    /// not either.
     fn restore(self, vm: &Path) -> Result<(), SysctlError> {
+        if Self::read(vm)? == self {
+            return Ok(());
+        }
         for (bytes_name, bytes, ratio_name, ratio) in [
             ("dirty_bytes", self.dirty_bytes, "dirty_ratio", self.dirty_ratio),
             (

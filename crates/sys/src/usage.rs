@@ -11,14 +11,15 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal,
 };
 
-use crate::{Deadline, Timestamp};
+use crate::Deadline;
+use crate::readiness::poll_until;
 
 /// What was used: CPU time, context switches, memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,24 +181,9 @@ impl ChildProcess {
         if self.ended.is_some() {
             return Ok(self.ended);
         }
-        loop {
-            let now = Timestamp::now();
-            let timeout = deadline.timestamp().map(|at| {
-                let left = at.since(now);
-                rustix::time::Timespec {
-                    tv_sec: left.as_secs() as i64,
-                    tv_nsec: i64::from(left.subsec_nanos()),
-                }
-            });
-            let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            match poll(&mut ended, timeout.as_ref()) {
-                Ok(0) | Err(Errno::INTR) if deadline.has_passed(Timestamp::now()) => {
-                    return Ok(None);
-                }
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => break,
-                Err(errno) => return Err(errno),
-            }
+        let mut ready = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        if poll_until(&mut ready, deadline)? == 0 {
+            return Ok(None);
         }
         let ended = wait4(self.pid)?;
         self.ended = Some(ended);
