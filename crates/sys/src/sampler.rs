@@ -409,10 +409,11 @@ fn is_scheduling(name: &str) -> bool {
         "do_nanosleep",
         "prepare_task_switch",
     ];
-    const BEGINNINGS: [&str; 8] = [
+    const BEGINNINGS: [&str; 9] = [
         "io_schedule",
         "schedule_timeout",
         "schedule_hrtimeout",
+        "poll_schedule_timeout",
         "preempt_schedule",
         "__schedule_loop",
         "dynamic_cond_resched",

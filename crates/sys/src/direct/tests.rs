@@ -273,63 +273,75 @@ fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
     });
 }
 
+/// Pages of one large read, and how many reads are under way: long enough that the device is still
+/// at work when the threads change.
+const LARGE_PAGES: usize = 64;
+const LARGE_READS: usize = 64;
+
+/// A file with content on the disk, since holes are read without the device.
+fn large_file(device: &DirectDevice, dir: &tempfile::TempDir, map: &Map) -> DeviceFile {
+    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
+    let all = IoBuf { start: map.start(), len: map.len() };
+    fill(all, 9);
+    assert_eq!(write(device, file, 0, all), Ok(map.len()));
+    device.sync(file).unwrap();
+    file
+}
+
+fn submit_large_reads(device: &DirectDevice, file: DeviceFile, map: &Map) {
+    for index in 0..LARGE_READS {
+        let buf = IoBuf { len: LARGE_PAGES * PAGE, ..page(map, index * LARGE_PAGES) };
+        let (offset, tag) = ((index * LARGE_PAGES * PAGE) as u64, index as u64);
+        submit(device, Transfer { direction: Direction::Read, file, offset, buf, tag });
+    }
+}
+
+fn assert_all_large_reads(reaped: &[Completion]) {
+    let tags: HashSet<u64> = reaped.iter().map(|done| done.tag).collect();
+    assert_eq!((reaped.len(), tags.len()), (LARGE_READS, LARGE_READS));
+    assert!(reaped.iter().all(|done| done.result == Ok(LARGE_PAGES * PAGE)));
+}
+
 /// An owner that ends with transfers under way leaves their completions to the next one.
 #[test]
 fn the_ring_changes_hands_without_loss() {
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
-    device.set_len(file, 64 * PAGE as u64).unwrap();
-    let map = map(64);
-    for round in 0..20 {
+    let (dir, device, map) = (on_disk(), DirectDevice::new(), map(LARGE_PAGES * LARGE_READS));
+    let file = large_file(&device, &dir, &map);
+    for _round in 0..5 {
         let mut reaped = thread::scope(|scope| {
             let owner = scope.spawn(|| {
-                for index in 0..64 {
-                    let (offset, tag) = ((index * PAGE) as u64, index as u64);
-                    let buf = page(&map, index);
-                    let direction = Direction::Read;
-                    submit(&device, Transfer { direction, file, offset, buf, tag });
-                }
+                submit_large_reads(&device, file, &map);
                 let mut out = Vec::new();
                 device.reap(&mut out, Deadline::NEVER);
                 out
             });
             owner.join().unwrap()
         });
-        while reaped.len() < 64 {
+        while reaped.len() < LARGE_READS {
             device.reap(&mut reaped, Deadline::NEVER);
         }
-        let tags: HashSet<u64> = reaped.iter().map(|done| done.tag).collect();
-        assert_eq!((reaped.len(), tags.len()), (64, 64), "round {round}");
-        assert!(reaped.iter().all(|done| done.result == Ok(PAGE)));
+        assert_all_large_reads(&reaped);
     }
 }
 
 /// While the owner lives and has transfers under way, another thread's reap waits and loses none.
 #[test]
 fn a_reaper_that_comes_too_early_waits() {
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
-    device.set_len(file, 256 * PAGE as u64).unwrap();
-    let map = map(256);
-    for index in 0..256 {
-        let (offset, tag, buf) = ((index * PAGE) as u64, index as u64, page(&map, index));
-        submit(&device, Transfer { direction: Direction::Read, file, offset, buf, tag });
-    }
+    let (dir, device, map) = (on_disk(), DirectDevice::new(), map(LARGE_PAGES * LARGE_READS));
+    let file = large_file(&device, &dir, &map);
+    submit_large_reads(&device, file, &map);
     let mut out = Vec::new();
     device.reap(&mut out, Deadline::after(Duration::ZERO));
     thread::scope(|scope| {
-        let device = &device;
-        let early = scope.spawn(move || {
+        let early = scope.spawn(|| {
             let mut out = Vec::new();
-            device.reap(&mut out, Deadline::after(Duration::from_millis(20)));
+            device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
             out
         });
         out.extend(early.join().unwrap());
     });
-    while out.len() < 256 {
+    while out.len() < LARGE_READS {
         device.reap(&mut out, Deadline::NEVER);
     }
-    assert_eq!(out.iter().map(|done| done.tag).collect::<HashSet<_>>().len(), 256);
+    assert_all_large_reads(&out);
 }
