@@ -50,11 +50,7 @@ impl BusyTime {
 
 /// The first line, `cpu  user nice system idle iowait irq softirq steal …`, in ticks.
 fn parse(text: &str, ns_per_tick: u64) -> Option<BusyTime> {
-    let mut fields = text
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_ascii_whitespace();
+    let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let mut next_ns = || fields.next()?.parse::<u64>().ok()?.checked_mul(ns_per_tick);
     let (user, nice, system) = (next_ns()?, next_ns()?, next_ns()?);
     let (idle, iowait) = (next_ns()?, next_ns()?);
@@ -78,13 +74,7 @@ mod tests {
         let busy = parse(text, 10).unwrap();
         assert_eq!(
             busy,
-            BusyTime {
-                user_ns: 30,
-                system_ns: 1000,
-                idle_ns: 80,
-                iowait_ns: 160,
-                steal_ns: 1280
-            }
+            BusyTime { user_ns: 30, system_ns: 1000, idle_ns: 80, iowait_ns: 160, steal_ns: 1280 }
         );
         assert_eq!(busy.busy_ns(), 1030);
         assert_eq!(parse("cpu  1 2 4\n", 10), None);

@@ -5,10 +5,7 @@
 //!
 //! Opening leaves a file as it is until all checks have passed and the lock is held: it is cut
 //! (`truncate`) last. A file that `create` made stays when a later step fails.
-#![expect(
-    unsafe_code,
-    reason = "pread and pwrite on memory that is promised by contract"
-)]
+#![expect(unsafe_code, reason = "pread and pwrite on memory that is promised by contract")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -27,20 +24,11 @@ use crate::{
 };
 
 /// What every device takes, and what is assumed where neither the kernel nor a probe tells.
-const SAFE_ALIGNMENT: Alignment = Alignment {
-    memory: 4096,
-    offset: 4096,
-};
+const SAFE_ALIGNMENT: Alignment = Alignment { memory: 4096, offset: 4096 };
 /// The least that a disk takes.
-const SECTOR_ALIGNMENT: Alignment = Alignment {
-    memory: 512,
-    offset: 512,
-};
+const SECTOR_ALIGNMENT: Alignment = Alignment { memory: 512, offset: 512 };
 /// The kernel's page cache takes anything.
-const BUFFERED_ALIGNMENT: Alignment = Alignment {
-    memory: 1,
-    offset: 1,
-};
+const BUFFERED_ALIGNMENT: Alignment = Alignment { memory: 1, offset: 1 };
 
 /// File systems that take the flag for direct I/O but hold their files in the page cache.
 /// KERNEL: 6.6, tmpfs opens with O_DIRECT.
@@ -66,19 +54,13 @@ impl Default for DirectDevice {
 impl DirectDevice {
     /// A device without open files. Finds out whether this process may use io_uring.
     pub fn new() -> Self {
-        Self {
-            queue: TransferQueue::new(),
-            refuses_direct: false,
-        }
+        Self { queue: TransferQueue::new(), refuses_direct: false }
     }
 
     /// As [`DirectDevice::new`], but every file system is taken to refuse direct I/O, so that tests
     /// see what happens then.
     pub fn refusing_direct() -> Self {
-        Self {
-            queue: TransferQueue::new(),
-            refuses_direct: true,
-        }
+        Self { queue: TransferQueue::new(), refuses_direct: true }
     }
 
     /// Asks for direct I/O on an open file: the alignment, or `None` where it is refused.
@@ -105,16 +87,8 @@ impl DirectDevice {
 
 /// Opens with the page cache; direct I/O is asked for once the file has been looked at.
 fn open_buffered(path: &Path, how: OpenHow) -> Result<OwnedFd, OpenError> {
-    let access = if how.write {
-        OFlags::RDWR
-    } else {
-        OFlags::RDONLY
-    };
-    let create = if how.create {
-        OFlags::CREATE
-    } else {
-        OFlags::empty()
-    };
+    let access = if how.write { OFlags::RDWR } else { OFlags::RDONLY };
+    let create = if how.create { OFlags::CREATE } else { OFlags::empty() };
     // NONBLOCK: opening a pipe or a terminal by mistake must not hang; NOCTTY likewise.
     let flags = access | create | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let fd = open(path, flags, Mode::from_raw_mode(0o666)).map_err(|errno| match errno {
@@ -148,10 +122,7 @@ fn stated_alignment(fd: &OwnedFd) -> Result<Stated, Errno> {
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return Ok(Stated::Nothing);
     }
-    let alignment = Alignment {
-        memory: stat.stx_dio_mem_align,
-        offset: stat.stx_dio_offset_align,
-    };
+    let alignment = Alignment { memory: stat.stx_dio_mem_align, offset: stat.stx_dio_offset_align };
     if alignment.memory == 0 || alignment.offset == 0 {
         return Ok(Stated::Refused);
     }
@@ -166,11 +137,7 @@ fn probe_alignment(fd: &OwnedFd) -> Result<Alignment, Errno> {
     let start = unsafe { map.start().add(512) };
     // SAFETY: as above; nobody else has the map.
     let read = unsafe { read_at(fd, 0, IoBuf { start, len: 512 }) };
-    Ok(if read == Ok(512) {
-        SECTOR_ALIGNMENT
-    } else {
-        SAFE_ALIGNMENT
-    })
+    Ok(if read == Ok(512) { SECTOR_ALIGNMENT } else { SAFE_ALIGNMENT })
 }
 
 /// One pread(2), begun again only if a signal interrupted it.
@@ -247,14 +214,8 @@ impl Device for DirectDevice {
         let stat = fstat(&fd)?;
         let identity = match FileType::from_raw_mode(stat.st_mode) {
             // A block device is what its number says, whatever node names it.
-            FileType::BlockDevice => Identity {
-                device: stat.st_rdev,
-                inode: 0,
-            },
-            _ => Identity {
-                device: stat.st_dev,
-                inode: stat.st_ino,
-            },
+            FileType::BlockDevice => Identity { device: stat.st_rdev, inode: 0 },
+            _ => Identity { device: stat.st_dev, inode: stat.st_ino },
         };
         let len_bytes = len_bytes(&fd)?;
         Ok(Opened {

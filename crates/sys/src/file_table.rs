@@ -64,10 +64,7 @@ pub(crate) struct FileUse<'a> {
 
 impl FileTable {
     pub(crate) fn new() -> Self {
-        Self {
-            chunks: [const { OnceLock::new() }; CHUNKS],
-            free: Mutex::default(),
-        }
+        Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::default() }
     }
 
     /// Takes over `fd` and numbers it. Allocates when the table grows.
@@ -113,11 +110,7 @@ impl FileTable {
             return Err(Errno::BADF);
         }
         let fd = slot.fd.load(Ordering::Relaxed) as RawFd;
-        Ok(FileUse {
-            table: self,
-            index: file.0,
-            fd,
-        })
+        Ok(FileUse { table: self, index: file.0, fd })
     }
 
     /// Gives back one use, and the descriptor with it if the file was closed meanwhile.
@@ -136,11 +129,9 @@ impl FileTable {
         let Some(slot) = self.slot(file.0) else {
             return;
         };
-        let closed = slot
-            .state
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
-                (state & OPEN != 0).then_some(state & !OPEN | CLOSING)
-            });
+        let closed = slot.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+            (state & OPEN != 0).then_some(state & !OPEN | CLOSING)
+        });
         if closed.is_ok_and(|before| before & USERS == 0) {
             self.give_back(slot, file.0);
         }
@@ -157,9 +148,7 @@ impl FileTable {
     /// Closes the descriptor of a slot without users; of several callers one gets to do it.
     fn give_back(&self, slot: &Slot, index: u32) {
         // ORDER[F2]: Acquire; pairs with the Release in `leave`.
-        let won = slot
-            .state
-            .compare_exchange(CLOSING, 0, Ordering::Acquire, Ordering::Relaxed);
+        let won = slot.state.compare_exchange(CLOSING, 0, Ordering::Acquire, Ordering::Relaxed);
         if won.is_err() {
             return;
         }
@@ -188,10 +177,7 @@ fn place(index: u32) -> (usize, usize, usize) {
 impl FileUse<'_> {
     /// Keeps the file in use beyond the borrow, until [`FileTable::release`].
     pub(crate) fn keep(self) -> KeptUse {
-        let kept = KeptUse {
-            index: self.index,
-            fd: self.fd,
-        };
+        let kept = KeptUse { index: self.index, fd: self.fd };
         std::mem::forget(self);
         kept
     }

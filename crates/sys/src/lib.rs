@@ -7,35 +7,61 @@
 
 pub mod primitives;
 
+// A model checker's build has what can be modelled: time, the traits, the futex.
+#[cfg(not(any(loom, shuttle)))]
+mod busy;
+#[cfg(not(any(loom, shuttle)))]
+mod cgroup;
 mod clock;
 mod device;
+#[cfg(not(any(loom, shuttle)))]
+mod direct;
+#[cfg(not(any(loom, shuttle)))]
+mod file_table;
 mod futex;
+#[cfg(not(any(loom, shuttle)))]
+mod machine;
+#[cfg(not(any(loom, shuttle)))]
+mod map;
+#[cfg(not(any(loom, shuttle)))]
+mod process_mark;
+#[cfg(not(any(loom, shuttle)))]
+mod readiness;
+#[cfg(not(any(loom, shuttle)))]
+mod ring;
+#[cfg(not(any(loom, shuttle)))]
+mod sampler;
+#[cfg(not(any(loom, shuttle)))]
+mod symbols;
+#[cfg(not(any(loom, shuttle)))]
+mod sysctl;
+#[cfg(not(any(loom, shuttle)))]
+mod usage;
 
-/// All that needs a real kernel; a model checker's build has none of it.
-macro_rules! with_a_kernel {
-    ($($item:item)*) => { $(#[cfg(not(any(loom, shuttle)))] $item)* };
-}
-
-with_a_kernel! {
-    mod busy;
-    mod direct;
-    mod file_table;
-    mod map;
-    mod process_mark;
-    mod ring;
-    mod usage;
-
-    pub use busy::BusyTime;
-    pub use direct::DirectDevice;
-    pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
-    pub use process_mark::{NotAProcessMark, ProcessMark};
-    pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};
-}
-
+#[cfg(not(any(loom, shuttle)))]
+pub use busy::BusyTime;
+#[cfg(not(any(loom, shuttle)))]
+pub use cgroup::{Cgroup, CgroupError, CgroupVersion};
 pub use clock::{Clock, Deadline, SystemClock, Timestamp};
 pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, OpenError, OpenHow,
     Opened, Transfer,
 };
+#[cfg(not(any(loom, shuttle)))]
+pub use direct::DirectDevice;
 pub use futex::{Futex, FutexWait};
+#[cfg(not(any(loom, shuttle)))]
+pub use machine::{Directory, Machine};
+#[cfg(not(any(loom, shuttle)))]
+pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
+#[cfg(not(any(loom, shuttle)))]
+pub use process_mark::{NotAProcessMark, ProcessMark};
 pub use rustix::io::Errno;
+#[cfg(not(any(loom, shuttle)))]
+pub use sampler::{Profile, ProfileRow, SampleKind, SampleScope, Sampler, SamplerError};
+#[cfg(not(any(loom, shuttle)))]
+pub use symbols::Side;
+#[cfg(not(any(loom, shuttle)))]
+pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
+#[cfg(not(any(loom, shuttle)))]
+pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};

@@ -50,15 +50,9 @@ impl Map {
         if len_bytes == 0 {
             return Err(Errno::INVAL);
         }
-        let len = len_bytes
-            .checked_next_multiple_of(page)
-            .ok_or(Errno::NOMEM)?;
+        let len = len_bytes.checked_next_multiple_of(page).ok_or(Errno::NOMEM)?;
         let (start, len) = map_aligned(len, align, page)?;
-        let mut map = Self {
-            start,
-            len,
-            huge_pages_advised: false,
-        };
+        let mut map = Self { start, len, huge_pages_advised: false };
         if huge_pages == HugePages::Advised {
             // SAFETY: the range is this map's own; the advice changes no content.
             let advised =
@@ -92,12 +86,7 @@ fn map_aligned(len: usize, align: usize, page: usize) -> Result<(NonNull<u8>, us
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
     let base = unsafe {
-        mmap_anonymous(
-            std::ptr::null_mut(),
-            reserve,
-            ProtFlags::READ | ProtFlags::WRITE,
-            flags,
-        )
+        mmap_anonymous(std::ptr::null_mut(), reserve, ProtFlags::READ | ProtFlags::WRITE, flags)
     }?
     .cast::<u8>();
     let head = base.align_offset(align);
@@ -126,10 +115,9 @@ mod tests {
 
     #[test]
     fn maps_are_aligned_zeroed_and_writable() {
-        for (huge, align) in [
-            (HugePages::AsConfigured, 4096),
-            (HugePages::Advised, HUGE_PAGE_BYTES),
-        ] {
+        for (huge, align) in
+            [(HugePages::AsConfigured, 4096), (HugePages::Advised, HUGE_PAGE_BYTES)]
+        {
             let map = Map::new(5 << 20 | 1, huge).unwrap();
             assert_eq!(map.start().as_ptr() as usize % align, 0);
             assert_eq!(map.len(), (5 << 20) + rustix::param::page_size());
@@ -144,18 +132,9 @@ mod tests {
 
     #[test]
     fn impossible_lengths_are_refused() {
-        assert_eq!(
-            Map::new(0, HugePages::AsConfigured).unwrap_err(),
-            Errno::INVAL
-        );
-        assert_eq!(
-            Map::new(usize::MAX, HugePages::Advised).unwrap_err(),
-            Errno::NOMEM
-        );
-        assert_eq!(
-            Map::new(1 << 62, HugePages::AsConfigured).unwrap_err(),
-            Errno::NOMEM
-        );
+        assert_eq!(Map::new(0, HugePages::AsConfigured).unwrap_err(), Errno::INVAL);
+        assert_eq!(Map::new(usize::MAX, HugePages::Advised).unwrap_err(), Errno::NOMEM);
+        assert_eq!(Map::new(1 << 62, HugePages::AsConfigured).unwrap_err(), Errno::NOMEM);
     }
 
     #[test]

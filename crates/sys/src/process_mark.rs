@@ -19,10 +19,7 @@ impl ProcessMark {
     /// mark is alive for as long as any process has the number.
     pub fn current() -> Self {
         let pid = std::process::id();
-        Self {
-            pid,
-            start_ticks: stat_of(pid).map_or(0, |stat| stat.start_ticks),
-        }
+        Self { pid, start_ticks: stat_of(pid).map_or(0, |stat| stat.start_ticks) }
     }
 
     /// The process number.
@@ -98,21 +95,12 @@ mod tests {
         let me = ProcessMark::current();
         assert!(me.is_alive());
         assert_eq!(me.to_string().parse(), Ok(me));
-        let earlier = ProcessMark {
-            start_ticks: me.start_ticks + 1,
-            ..me
-        };
+        let earlier = ProcessMark { start_ticks: me.start_ticks + 1, ..me };
         assert!(!earlier.is_alive(), "another process had the number");
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        assert!(
-            !ProcessMark {
-                pid,
-                start_ticks: 0
-            }
-            .is_alive()
-        );
+        assert!(!ProcessMark { pid, start_ticks: 0 }.is_alive());
         assert_eq!("12".parse::<ProcessMark>(), Err(NotAProcessMark));
     }
 }

@@ -33,10 +33,7 @@
 //!
 //! An owner that ends, be it by a panic, first waits for what it has in flight and leaves the
 //! completions for the next one to reap. A child of fork(2) must not use its parent's device.
-#![expect(
-    unsafe_code,
-    reason = "submission entries carry raw memory and descriptors"
-)]
+#![expect(unsafe_code, reason = "submission entries carry raw memory and descriptors")]
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -44,12 +41,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::thread::gettid;
 
 use crate::file_table::{FileTable, KeptUse};
 use crate::primitives::{Arc, Mutex};
+use crate::readiness::poll_until;
 use crate::{Completion, Deadline, Direction, Timestamp, Transfer};
 
 /// Entries of the submission ring. One is kept for the bell; the completion ring has twice as many,
@@ -111,9 +109,7 @@ struct OwnedRing {
 
 impl std::fmt::Debug for OwnedRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnedRing")
-            .field("owner", &self.owner)
-            .finish_non_exhaustive()
+        f.debug_struct("OwnedRing").field("owner", &self.owner).finish_non_exhaustive()
     }
 }
 
@@ -234,11 +230,7 @@ impl TransferQueue {
         }
         match make_ring() {
             Ok(ring) => {
-                reaper.ring = Some(OwnedRing {
-                    ring,
-                    owner: me,
-                    bell_armed: false,
-                });
+                reaper.ring = Some(OwnedRing { ring, owner: me, bell_armed: false });
                 owe_drain(self);
                 Drive::Owner
             }
@@ -254,16 +246,10 @@ impl TransferQueue {
             // The ring takes offsets beyond `i64` for "where the file stands", so look first.
             let refusal = refusal.or((transfer.offset > i64::MAX as u64).then_some(Errno::INVAL));
             match (file, refusal) {
-                (Err(errno), _) => out.push(Completion {
-                    tag,
-                    result: Err(errno),
-                }),
+                (Err(errno), _) => out.push(Completion { tag, result: Err(errno) }),
                 (Ok(file), Some(errno)) => {
                     self.files.release(file);
-                    out.push(Completion {
-                        tag,
-                        result: Err(errno),
-                    });
+                    out.push(Completion { tag, result: Err(errno) });
                 }
                 (Ok(file), None) => reaper.start(&transfer, file),
             }
@@ -312,13 +298,7 @@ impl TransferQueue {
 
     /// Takes what has completed out of the ring. No system call but the bell's, if it rang.
     fn harvest(&self, reaper: &mut Reaper, out: &mut Vec<Completion>) {
-        let Reaper {
-            ring: Some(owned),
-            in_flight,
-            free_marks,
-            ..
-        } = reaper
-        else {
+        let Reaper { ring: Some(owned), in_flight, free_marks, .. } = reaper else {
             return;
         };
         for entry in owned.ring.completion() {
@@ -340,42 +320,28 @@ impl TransferQueue {
                 bytes @ 0.. => Ok(bytes as usize),
                 negative => Err(Errno::from_raw_os_error(-negative)),
             };
-            out.push(Completion {
-                tag: done.tag,
-                result,
-            });
+            out.push(Completion { tag: done.tag, result });
         }
     }
 
     /// Sleeps without a ring until the bell or the deadline.
     fn sleep_on_bell(&self, deadline: Deadline) {
-        let timeout = deadline.timestamp().map(|at| {
-            let left = at.since(Timestamp::now());
-            rustix::time::Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            }
-        });
         match &self.bell {
             Ok(bell) => {
                 let mut ready = [PollFd::new(bell, PollFlags::IN)];
-                if poll(&mut ready, timeout.as_ref()).is_ok_and(|ready| ready > 0) {
+                if poll_until(&mut ready, deadline).is_ok_and(|ready| ready > 0) {
                     silence(bell);
                 }
             }
             // No bell for want of descriptors: only the deadline ends this.
-            Err(_) => drop(poll(&mut [], timeout.as_ref())),
+            Err(_) => drop(poll_until(&mut [], deadline)),
         }
     }
 
     /// Waits for all that this thread's ring has in flight, and gives the ring up.
     fn drain(&self) {
         let mut reaper = self.reaper.lock();
-        if reaper
-            .ring
-            .as_ref()
-            .is_none_or(|ring| ring.owner != gettid())
-        {
+        if reaper.ring.as_ref().is_none_or(|ring| ring.owner != gettid()) {
             return;
         }
         let mut done = Vec::new();
@@ -410,8 +376,7 @@ impl TransferQueue {
         }
         self.files.close_all();
         let _ = DRAIN_AT_EXIT.try_with(|DrainAtExit(owed)| {
-            owed.borrow_mut()
-                .retain(|queue| !std::ptr::eq(Arc::as_ptr(queue), self));
+            owed.borrow_mut().retain(|queue| !std::ptr::eq(Arc::as_ptr(queue), self));
         });
     }
 }
@@ -427,18 +392,11 @@ impl Reaper {
         let (fd, start) = (Fd(file.fd), transfer.buf.start.as_ptr());
         let len = transfer.buf.len.min(TRANSFER_BYTES_MAX) as u32;
         let entry = match transfer.direction {
-            Direction::Read => opcode::Read::new(fd, start, len)
-                .offset(transfer.offset)
-                .build(),
-            Direction::Write => opcode::Write::new(fd, start, len)
-                .offset(transfer.offset)
-                .build(),
+            Direction::Read => opcode::Read::new(fd, start, len).offset(transfer.offset).build(),
+            Direction::Write => opcode::Write::new(fd, start, len).offset(transfer.offset).build(),
         };
         push(&mut owned.ring, &entry.user_data(u64::from(mark)));
-        let in_flight = Some(InFlight {
-            tag: transfer.tag,
-            file,
-        });
+        let in_flight = Some(InFlight { tag: transfer.tag, file });
         match self.in_flight.get_mut(mark as usize) {
             Some(place) => *place = in_flight,
             None => self.in_flight.push(in_flight),
@@ -468,11 +426,7 @@ fn make_ring() -> Result<IoUring, Errno> {
     };
     let ring = ring.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     // KERNEL: 5.11, EXT_ARG: a timeout for the wait.
-    if ring.params().is_feature_ext_arg() {
-        Ok(ring)
-    } else {
-        Err(Errno::NOSYS)
-    }
+    if ring.params().is_feature_ext_arg() { Ok(ring) } else { Err(Errno::NOSYS) }
 }
 
 /// Takes the bell back to zero.

@@ -3,10 +3,7 @@
 //! A [`ChildProcess`] is waited for by wait4(2), which gives its resource usage with its status.
 //! Dropped early, it is killed and waited for. With [`SpawnHow::die_with_parent`] the kernel kills
 //! it when the spawning *thread* ends for whatever reason, SIGKILL included.
-#![expect(
-    unsafe_code,
-    reason = "wait4, getrusage and the step between fork and exec"
-)]
+#![expect(unsafe_code, reason = "wait4, getrusage and the step between fork and exec")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,14 +11,15 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal,
 };
 
-use crate::{Deadline, Timestamp};
+use crate::Deadline;
+use crate::readiness::poll_until;
 
 /// What was used: CPU time, context switches, memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,9 +54,7 @@ impl Usage {
         Self {
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
-            voluntary_switches: self
-                .voluntary_switches
-                .saturating_sub(earlier.voluntary_switches),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
             involuntary_switches: self
                 .involuntary_switches
                 .saturating_sub(earlier.involuntary_switches),
@@ -124,10 +120,7 @@ impl ChildProcess {
         if how.own_group {
             command.process_group(0);
         }
-        let cgroup = how
-            .cgroup
-            .map(|procs| procs.try_clone_to_owned())
-            .transpose()?;
+        let cgroup = how.cgroup.map(|procs| procs.try_clone_to_owned()).transpose()?;
         let parent = getpid();
         let prepare = move || {
             if let Some(procs) = &cgroup {
@@ -148,13 +141,7 @@ impl ChildProcess {
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self {
-                child,
-                pid,
-                pidfd,
-                own_group: how.own_group,
-                ended: None,
-            }),
+            Ok(pidfd) => Ok(Self { child, pid, pidfd, own_group: how.own_group, ended: None }),
             Err(errno) => {
                 child.kill()?;
                 child.wait()?;
@@ -194,24 +181,9 @@ impl ChildProcess {
         if self.ended.is_some() {
             return Ok(self.ended);
         }
-        loop {
-            let now = Timestamp::now();
-            let timeout = deadline.timestamp().map(|at| {
-                let left = at.since(now);
-                rustix::time::Timespec {
-                    tv_sec: left.as_secs() as i64,
-                    tv_nsec: i64::from(left.subsec_nanos()),
-                }
-            });
-            let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            match poll(&mut ended, timeout.as_ref()) {
-                Ok(0) | Err(Errno::INTR) if deadline.has_passed(Timestamp::now()) => {
-                    return Ok(None);
-                }
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => break,
-                Err(errno) => return Err(errno),
-            }
+        let mut ready = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        if poll_until(&mut ready, deadline)? == 0 {
+            return Ok(None);
         }
         let ended = wait4(self.pid)?;
         self.ended = Some(ended);
@@ -261,10 +233,7 @@ fn wait4(pid: Pid) -> Result<ChildUsage, Errno> {
     }
     // SAFETY: a `rusage` is plain numbers, zeroed at least and filled in by the kernel.
     let raw = unsafe { raw.assume_init() };
-    Ok(ChildUsage {
-        usage: Usage::from_raw(&raw),
-        status: ExitStatus::from_raw(status),
-    })
+    Ok(ChildUsage { usage: Usage::from_raw(&raw), status: ExitStatus::from_raw(status) })
 }
 
 #[cfg(test)]
@@ -306,10 +275,7 @@ mod tests {
     #[test]
     fn a_wait_ends_at_its_deadline_and_a_kill_ends_the_child() {
         let mut child = ChildProcess::spawn(sleep(), SpawnHow::default()).unwrap();
-        assert_eq!(
-            child.wait(Deadline::after(Duration::from_millis(5))),
-            Ok(None)
-        );
+        assert_eq!(child.wait(Deadline::after(Duration::from_millis(5))), Ok(None));
         child.kill().unwrap();
         let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
@@ -319,10 +285,7 @@ mod tests {
     fn a_dropped_child_takes_its_group_along() {
         let mut command = shell("sleep 1000 & echo $!; wait");
         command.stdout(Stdio::piped());
-        let how = SpawnHow {
-            own_group: true,
-            ..SpawnHow::default()
-        };
+        let how = SpawnHow { own_group: true, ..SpawnHow::default() };
         let mut child = ChildProcess::spawn(command, how).unwrap();
         let mut stdout = child.take_stdout().unwrap();
         let mut pid = String::new();
@@ -343,10 +306,7 @@ mod tests {
     #[test]
     fn a_child_dies_with_the_thread_that_spawned_it() {
         let mut child = crate::primitives::thread::spawn(|| {
-            let how = SpawnHow {
-                die_with_parent: true,
-                ..SpawnHow::default()
-            };
+            let how = SpawnHow { die_with_parent: true, ..SpawnHow::default() };
             ChildProcess::spawn(sleep(), how).unwrap()
         })
         .join()

@@ -14,11 +14,7 @@ fn on_disk() -> tempfile::TempDir {
 }
 
 fn for_writing() -> OpenHow {
-    OpenHow {
-        write: true,
-        create: true,
-        ..OpenHow::default()
-    }
+    OpenHow { write: true, create: true, ..OpenHow::default() }
 }
 
 fn map(pages: usize) -> Map {
@@ -62,9 +58,7 @@ fn submit(device: &DirectDevice, transfer: Transfer) {
 fn what_is_written_is_read() {
     let dir = on_disk();
     let device = DirectDevice::new();
-    let opened = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap();
+    let opened = device.open(&dir.path().join("file"), for_writing()).unwrap();
     assert!(opened.direct);
     assert!(opened.alignment.offset.is_power_of_two() && opened.alignment.memory.is_power_of_two());
     assert_eq!(opened.len_bytes, 0);
@@ -87,23 +81,12 @@ fn what_is_written_is_read() {
 fn misaligned_and_out_of_range_is_refused() {
     let dir = on_disk();
     let device = DirectDevice::new();
-    let opened = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap();
+    let opened = device.open(&dir.path().join("file"), for_writing()).unwrap();
     let map = map(1);
-    assert_eq!(
-        write(&device, opened.file, 1, page(&map, 0)),
-        Err(Errno::INVAL)
-    );
-    assert_eq!(
-        read(&device, opened.file, u64::MAX, page(&map, 0)),
-        Err(Errno::INVAL)
-    );
+    assert_eq!(write(&device, opened.file, 1, page(&map, 0)), Err(Errno::INVAL));
+    assert_eq!(read(&device, opened.file, u64::MAX, page(&map, 0)), Err(Errno::INVAL));
     device.close(opened.file);
-    assert_eq!(
-        read(&device, opened.file, 0, page(&map, 0)),
-        Err(Errno::BADF)
-    );
+    assert_eq!(read(&device, opened.file, 0, page(&map, 0)), Err(Errno::BADF));
     assert_eq!(device.sync(opened.file), Err(Errno::BADF));
 }
 
@@ -114,43 +97,16 @@ fn a_second_opening_finds_the_lock() {
     let (first, second) = (DirectDevice::new(), DirectDevice::new());
     let opened = first.open(&path, for_writing()).unwrap();
     first.set_len(opened.file, 4096).unwrap();
-    let truncating = OpenHow {
-        truncate: true,
-        ..for_writing()
-    };
-    assert_eq!(
-        second.open(&path, truncating).unwrap_err(),
-        OpenError::Locked
-    );
-    assert_eq!(
-        second.open(&path, OpenHow::default()).unwrap_err(),
-        OpenError::Locked
-    );
-    assert_eq!(
-        first.len(opened.file),
-        Ok(4096),
-        "a refused opening cuts nothing"
-    );
-    let unlocked = second
-        .open(
-            &path,
-            OpenHow {
-                lock: false,
-                ..OpenHow::default()
-            },
-        )
-        .unwrap();
+    let truncating = OpenHow { truncate: true, ..for_writing() };
+    assert_eq!(second.open(&path, truncating).unwrap_err(), OpenError::Locked);
+    assert_eq!(second.open(&path, OpenHow::default()).unwrap_err(), OpenError::Locked);
+    assert_eq!(first.len(opened.file), Ok(4096), "a refused opening cuts nothing");
+    let unlocked = second.open(&path, OpenHow { lock: false, ..OpenHow::default() }).unwrap();
     assert_eq!(unlocked.identity, opened.identity);
     first.close(opened.file);
     let reader = second.open(&path, OpenHow::default()).unwrap();
-    assert!(
-        first.open(&path, OpenHow::default()).is_ok(),
-        "readers share"
-    );
-    assert_eq!(
-        first.open(&path, for_writing()).unwrap_err(),
-        OpenError::Locked
-    );
+    assert!(first.open(&path, OpenHow::default()).is_ok(), "readers share");
+    assert_eq!(first.open(&path, for_writing()).unwrap_err(), OpenError::Locked);
     second.close(reader.file);
 }
 
@@ -159,23 +115,11 @@ fn what_is_no_file_is_refused() {
     let dir = on_disk();
     let device = DirectDevice::new();
     let refused = |path: PathBuf, how| device.open(&path, how).unwrap_err();
-    assert_eq!(
-        refused(dir.path().into(), OpenHow::default()),
-        OpenError::NotAFile
-    );
-    assert_eq!(
-        refused(dir.path().into(), for_writing()),
-        OpenError::NotAFile
-    );
-    assert_eq!(
-        refused("/dev/null".into(), OpenHow::default()),
-        OpenError::NotAFile
-    );
+    assert_eq!(refused(dir.path().into(), OpenHow::default()), OpenError::NotAFile);
+    assert_eq!(refused(dir.path().into(), for_writing()), OpenError::NotAFile);
+    assert_eq!(refused("/dev/null".into(), OpenHow::default()), OpenError::NotAFile);
     let absent = dir.path().join("absent");
-    assert_eq!(
-        refused(absent, OpenHow::default()),
-        OpenError::System(Errno::NOENT)
-    );
+    assert_eq!(refused(absent, OpenHow::default()), OpenError::System(Errno::NOENT));
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
     assert_eq!(refused(fifo, OpenHow::default()), OpenError::NotAFile);
@@ -186,22 +130,13 @@ fn refused_direct_is_an_error_or_a_visible_fallback() {
     let dir = on_disk();
     let path = dir.path().join("file");
     let device = DirectDevice::refusing_direct();
-    assert_eq!(
-        device.open(&path, for_writing()).unwrap_err(),
-        OpenError::DirectRefused
-    );
-    let how = OpenHow {
-        buffered_fallback: true,
-        ..for_writing()
-    };
+    assert_eq!(device.open(&path, for_writing()).unwrap_err(), OpenError::DirectRefused);
+    let how = OpenHow { buffered_fallback: true, ..for_writing() };
     let opened = device.open(&path, how).unwrap();
     assert!(!opened.direct);
     let map = map(1);
     fill(page(&map, 0), 3);
-    let odd = IoBuf {
-        len: 13,
-        ..page(&map, 0)
-    };
+    let odd = IoBuf { len: 13, ..page(&map, 0) };
     assert_eq!(write(&device, opened.file, 7, odd), Ok(13));
     assert_eq!(device.len(opened.file), Ok(20));
 }
@@ -214,14 +149,8 @@ fn memory_file_systems_refuse_direct() {
     };
     let path = dir.path().join("file");
     let device = DirectDevice::new();
-    assert_eq!(
-        device.open(&path, for_writing()).unwrap_err(),
-        OpenError::DirectRefused
-    );
-    let how = OpenHow {
-        buffered_fallback: true,
-        ..for_writing()
-    };
+    assert_eq!(device.open(&path, for_writing()).unwrap_err(), OpenError::DirectRefused);
+    let how = OpenHow { buffered_fallback: true, ..for_writing() };
     assert!(!device.open(&path, how).unwrap().direct);
 }
 
@@ -232,11 +161,7 @@ fn probing_knows_sectors_and_falls_back() {
     let path = dir.path().join("file");
     let opened = device.open(&path, for_writing()).unwrap();
     let reopen = || open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).unwrap();
-    assert_eq!(
-        probe_alignment(&reopen()).unwrap(),
-        SAFE_ALIGNMENT,
-        "an empty file tells nothing"
-    );
+    assert_eq!(probe_alignment(&reopen()).unwrap(), SAFE_ALIGNMENT, "an empty file tells nothing");
     device.set_len(opened.file, 4096).unwrap();
     let probed = probe_alignment(&reopen()).unwrap();
     assert!(probed.offset >= opened.alignment.offset);
@@ -261,10 +186,7 @@ fn queued_transfers_all_come_back() {
         println!("skipped: io_uring is not allowed here");
         return;
     }
-    let file = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap()
-        .file;
+    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
     let map = map(THREADS * EACH);
     for direction in [Direction::Write, Direction::Read] {
         thread::scope(|scope| {
@@ -273,24 +195,11 @@ fn queued_transfers_all_come_back() {
                 scope.spawn(move || {
                     for index in thread * EACH..(thread + 1) * EACH {
                         let buf = page(map, index);
-                        let byte = if direction == Direction::Write {
-                            index as u8
-                        } else {
-                            0
-                        };
+                        let byte = if direction == Direction::Write { index as u8 } else { 0 };
                         fill(buf, byte);
                         let offset = (index * PAGE) as u64;
                         let tag = index as u64;
-                        submit(
-                            device,
-                            Transfer {
-                                direction,
-                                file,
-                                offset,
-                                buf,
-                                tag,
-                            },
-                        );
+                        submit(device, Transfer { direction, file, offset, buf, tag });
                     }
                 });
             }
@@ -309,25 +218,13 @@ fn queued_transfers_all_come_back() {
 fn failures_of_queued_transfers_are_completions() {
     let dir = on_disk();
     let device = DirectDevice::new();
-    let file = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap()
-        .file;
+    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
     device.set_len(file, PAGE as u64).unwrap();
     let map = map(1);
     let buf = page(&map, 0);
-    let read = |file, offset, tag| Transfer {
-        direction: Direction::Read,
-        file,
-        offset,
-        buf,
-        tag,
-    };
+    let read = |file, offset, tag| Transfer { direction: Direction::Read, file, offset, buf, tag };
     // A misaligned read may be served through the page cache (ext4 does so); a write is refused.
-    let write = Transfer {
-        direction: Direction::Write,
-        ..read(file, 1, 1)
-    };
+    let write = Transfer { direction: Direction::Write, ..read(file, 1, 1) };
     submit(&device, write);
     submit(&device, read(file, u64::MAX, 2));
     submit(&device, read(DeviceFile(77), 0, 3));
@@ -335,12 +232,7 @@ fn failures_of_queued_transfers_are_completions() {
     let mut done = reap_all(&device, 4);
     done.sort_by_key(|done| done.tag);
     let results: Vec<_> = done.iter().map(|done| done.result).collect();
-    let expected = [
-        Err(Errno::INVAL),
-        Err(Errno::INVAL),
-        Err(Errno::BADF),
-        Ok(0),
-    ];
+    let expected = [Err(Errno::INVAL), Err(Errno::INVAL), Err(Errno::BADF), Ok(0)];
     assert_eq!(results, expected);
 }
 
@@ -348,10 +240,7 @@ fn failures_of_queued_transfers_are_completions() {
 fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
     let dir = on_disk();
     let device = DirectDevice::new();
-    let file = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap()
-        .file;
+    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
     device.set_len(file, PAGE as u64).unwrap();
     let mut out = Vec::new();
     device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
@@ -366,13 +255,7 @@ fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
             // 200 submissions, one after another, each most likely into a sleep.
             for tag in 0..200 {
                 device.reap(&mut out, Deadline::NEVER);
-                assert_eq!(
-                    out.pop(),
-                    Some(Completion {
-                        tag,
-                        result: Ok(PAGE)
-                    })
-                );
+                assert_eq!(out.pop(), Some(Completion { tag, result: Ok(PAGE) }));
                 turn.store(tag + 1, Ordering::Relaxed);
             }
             device.reap(&mut out, Deadline::NEVER);
@@ -380,16 +263,7 @@ fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
         });
         for tag in 0..200 {
             let buf = page(&map, 0);
-            submit(
-                &device,
-                Transfer {
-                    direction: Direction::Read,
-                    file,
-                    offset: 0,
-                    buf,
-                    tag,
-                },
-            );
+            submit(&device, Transfer { direction: Direction::Read, file, offset: 0, buf, tag });
             while turn.load(Ordering::Relaxed) == tag {
                 thread::yield_now();
             }
@@ -399,93 +273,75 @@ fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
     });
 }
 
+/// Pages of one large read, and how many reads are under way: long enough that the device is still
+/// at work when the threads change.
+const LARGE_PAGES: usize = 64;
+const LARGE_READS: usize = 64;
+
+/// A file with content on the disk, since holes are read without the device.
+fn large_file(device: &DirectDevice, dir: &tempfile::TempDir, map: &Map) -> DeviceFile {
+    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
+    let all = IoBuf { start: map.start(), len: map.len() };
+    fill(all, 9);
+    assert_eq!(write(device, file, 0, all), Ok(map.len()));
+    device.sync(file).unwrap();
+    file
+}
+
+fn submit_large_reads(device: &DirectDevice, file: DeviceFile, map: &Map) {
+    for index in 0..LARGE_READS {
+        let buf = IoBuf { len: LARGE_PAGES * PAGE, ..page(map, index * LARGE_PAGES) };
+        let (offset, tag) = ((index * LARGE_PAGES * PAGE) as u64, index as u64);
+        submit(device, Transfer { direction: Direction::Read, file, offset, buf, tag });
+    }
+}
+
+fn assert_all_large_reads(reaped: &[Completion]) {
+    let tags: HashSet<u64> = reaped.iter().map(|done| done.tag).collect();
+    assert_eq!((reaped.len(), tags.len()), (LARGE_READS, LARGE_READS));
+    assert!(reaped.iter().all(|done| done.result == Ok(LARGE_PAGES * PAGE)));
+}
+
 /// An owner that ends with transfers under way leaves their completions to the next one.
 #[test]
 fn the_ring_changes_hands_without_loss() {
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    let file = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap()
-        .file;
-    device.set_len(file, 64 * PAGE as u64).unwrap();
-    let map = map(64);
-    for round in 0..20 {
+    let (dir, device, map) = (on_disk(), DirectDevice::new(), map(LARGE_PAGES * LARGE_READS));
+    let file = large_file(&device, &dir, &map);
+    for _round in 0..5 {
         let mut reaped = thread::scope(|scope| {
             let owner = scope.spawn(|| {
-                for index in 0..64 {
-                    let (offset, tag) = ((index * PAGE) as u64, index as u64);
-                    let buf = page(&map, index);
-                    let direction = Direction::Read;
-                    submit(
-                        &device,
-                        Transfer {
-                            direction,
-                            file,
-                            offset,
-                            buf,
-                            tag,
-                        },
-                    );
-                }
+                submit_large_reads(&device, file, &map);
                 let mut out = Vec::new();
                 device.reap(&mut out, Deadline::NEVER);
                 out
             });
             owner.join().unwrap()
         });
-        while reaped.len() < 64 {
+        while reaped.len() < LARGE_READS {
             device.reap(&mut reaped, Deadline::NEVER);
         }
-        let tags: HashSet<u64> = reaped.iter().map(|done| done.tag).collect();
-        assert_eq!((reaped.len(), tags.len()), (64, 64), "round {round}");
-        assert!(reaped.iter().all(|done| done.result == Ok(PAGE)));
+        assert_all_large_reads(&reaped);
     }
 }
 
 /// While the owner lives and has transfers under way, another thread's reap waits and loses none.
 #[test]
 fn a_reaper_that_comes_too_early_waits() {
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    let file = device
-        .open(&dir.path().join("file"), for_writing())
-        .unwrap()
-        .file;
-    device.set_len(file, 256 * PAGE as u64).unwrap();
-    let map = map(256);
-    for index in 0..256 {
-        let (offset, tag, buf) = ((index * PAGE) as u64, index as u64, page(&map, index));
-        submit(
-            &device,
-            Transfer {
-                direction: Direction::Read,
-                file,
-                offset,
-                buf,
-                tag,
-            },
-        );
-    }
+    let (dir, device, map) = (on_disk(), DirectDevice::new(), map(LARGE_PAGES * LARGE_READS));
+    let file = large_file(&device, &dir, &map);
+    submit_large_reads(&device, file, &map);
     let mut out = Vec::new();
     device.reap(&mut out, Deadline::after(Duration::ZERO));
     thread::scope(|scope| {
-        let device = &device;
-        let early = scope.spawn(move || {
+        let early = scope.spawn(|| {
             let mut out = Vec::new();
-            device.reap(&mut out, Deadline::after(Duration::from_millis(20)));
+            device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
             out
         });
         out.extend(early.join().unwrap());
     });
-    while out.len() < 256 {
+    while out.len() < LARGE_READS {
         device.reap(&mut out, Deadline::NEVER);
     }
-    assert_eq!(
-        out.iter()
-            .map(|done| done.tag)
-            .collect::<HashSet<_>>()
-            .len(),
-        256
-    );
+    assert_all_large_reads(&out);
 }

@@ -1,0 +1,22 @@
+//! Waiting for descriptors until a deadline: poll(2).
+
+use rustix::event::{PollFd, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use crate::{Deadline, Timestamp};
+
+/// Waits until one of `fds` is ready or the deadline has passed, and says how many are ready. A
+/// signal handler does not end the wait.
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize, Errno> {
+    loop {
+        let timeout = deadline.timestamp().map(|at| {
+            let left = at.since(Timestamp::now());
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        match poll(fds, timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
