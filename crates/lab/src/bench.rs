@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
+use unherd_sys::Cgroup;
 
 use crate::catalogue::Known;
 use crate::error::Error;
@@ -75,7 +75,7 @@ pub fn bench(
     let header = Header {
         plan: plan.clone(),
         command: conditions.command.clone(),
-        machine: Value::Null,
+        machine: ground.machine.clone(),
         marks: ground.marks.clone(),
     };
     let record = Record::create(conditions.out.as_deref(), &header)?;
@@ -141,11 +141,12 @@ impl Run<'_> {
             Error::unknown("implementation", &contender.implementation, std::iter::empty())
         })?;
         let directory = self.ground.work.as_ref().map(|work| work.for_round()).transpose()?;
+        let cgroup = self.ground.cgroup()?;
         let launch = Launch {
             program,
             args: self.arguments(step, directory.as_ref()),
             cpus: cell.cpus,
-            cgroup: None,
+            cgroup: cgroup.as_ref().map(Cgroup::procs),
             timeout: self.conditions.timeout,
         };
         let finished = launch.run(self.interrupt).map_err(|source| {
