@@ -13,8 +13,9 @@ use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Plan, Step};
+use crate::profile::sample;
 use crate::record::{Header, Record};
-use crate::result::BenchResult;
+use crate::result::{BenchResult, Point, ProfileLine};
 use crate::round::{Printed, Round, agree};
 use crate::tables::{Progress, tables};
 
@@ -25,6 +26,8 @@ pub struct Conditions {
     pub means: Means,
     /// Where the record goes; `out/WORKLOAD-DATE` unless told.
     pub out: Option<PathBuf>,
+    /// After the judged rounds, one more of each contender under the sampler.
+    pub profile: bool,
     /// How long one process may take.
     pub timeout: Duration,
     /// The command line, for the record.
@@ -80,12 +83,13 @@ pub fn bench(
     };
     let record = Record::create(conditions.out.as_deref(), &header)?;
     let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds: Vec::new() };
-    let processes = plan.rounds * plan.cells.len() * plan.contenders.len();
+    let rounds = plan.rounds + usize::from(conditions.profile);
+    let processes = rounds * plan.cells.len() * plan.contenders.len();
     watch.begun(plan, processes, run.record.directory());
-    let done = run.all_rounds(watch, &header);
+    let done = run.all_rounds(watch, &header).and_then(|()| run.profiles(watch));
     watch.ended();
-    done?;
-    let result = run.judged(&header)?;
+    let profiles = done?;
+    let result = BenchResult { profiles, ..run.judged(&header)? };
     let tables = run.tables(&result, Progress::Done);
     run.record.finish(&result, &tables)?;
     Ok(Outcome { result, tables, record: run.record.directory().to_owned() })
@@ -124,6 +128,30 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// One round more than is judged, sampled.
+    fn profiles(&self, watch: &mut dyn Watch) -> Result<Vec<ProfileLine>, Error> {
+        if !self.conditions.profile {
+            return Ok(Vec::new());
+        }
+        let number = self.plan.rounds + 1;
+        let mut steps = self.plan.round(number);
+        steps.sort_by_key(|step| (step.cell, step.contender));
+        let mut profiles = Vec::with_capacity(steps.len());
+        for step in steps {
+            let label = &self.plan.contenders[step.contender].label;
+            watch.starting(number, label);
+            let whole_machine = self.known.workload.kernel_work;
+            let round = || self.one_process(number, step).map(drop);
+            profiles.push(ProfileLine {
+                label: label.clone(),
+                point: Point::of(self.plan, step.cell),
+                sampled: sample(whole_machine, round)?,
+            });
+            watch.finished();
+        }
+        Ok(profiles)
     }
 
     fn judged(&self, header: &Header) -> Result<BenchResult, Error> {
