@@ -70,6 +70,7 @@ fn conditions(args: &BenchArgs) -> Conditions {
             set_dirty: args.set_dirty,
         },
         out: args.out.clone(),
+        profile: args.profile,
         timeout: args.timeout,
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
+use unherd_sys::Cgroup;
 
 use crate::catalogue::Known;
 use crate::error::Error;
@@ -13,8 +13,9 @@ use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Plan, Step};
+use crate::profile::sample;
 use crate::record::{Header, Record};
-use crate::result::BenchResult;
+use crate::result::{BenchResult, Point, ProfileLine};
 use crate::round::{Printed, Round, agree};
 use crate::tables::{Progress, tables};
 
@@ -25,6 +26,8 @@ pub struct Conditions {
     pub means: Means,
     /// Where the record goes; `out/WORKLOAD-DATE` unless told.
     pub out: Option<PathBuf>,
+    /// After the judged rounds, one more of each contender under the sampler.
+    pub profile: bool,
     /// How long one process may take.
     pub timeout: Duration,
     /// The command line, for the record.
@@ -75,17 +78,18 @@ pub fn bench(
     let header = Header {
         plan: plan.clone(),
         command: conditions.command.clone(),
-        machine: Value::Null,
+        machine: ground.machine.clone(),
         marks: ground.marks.clone(),
     };
     let record = Record::create(conditions.out.as_deref(), &header)?;
     let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds: Vec::new() };
-    let processes = plan.rounds * plan.cells.len() * plan.contenders.len();
+    let rounds = plan.rounds + usize::from(conditions.profile);
+    let processes = rounds * plan.cells.len() * plan.contenders.len();
     watch.begun(plan, processes, run.record.directory());
-    let done = run.all_rounds(watch, &header);
+    let done = run.all_rounds(watch, &header).and_then(|()| run.profiles(watch));
     watch.ended();
-    done?;
-    let result = run.judged(&header)?;
+    let profiles = done?;
+    let result = BenchResult { profiles, ..run.judged(&header)? };
     let tables = run.tables(&result, Progress::Done);
     run.record.finish(&result, &tables)?;
     Ok(Outcome { result, tables, record: run.record.directory().to_owned() })
@@ -126,6 +130,30 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// One round more than is judged, sampled.
+    fn profiles(&self, watch: &mut dyn Watch) -> Result<Vec<ProfileLine>, Error> {
+        if !self.conditions.profile {
+            return Ok(Vec::new());
+        }
+        let number = self.plan.rounds + 1;
+        let mut steps = self.plan.round(number);
+        steps.sort_by_key(|step| (step.cell, step.contender));
+        let mut profiles = Vec::with_capacity(steps.len());
+        for step in steps {
+            let label = &self.plan.contenders[step.contender].label;
+            watch.starting(number, label);
+            let whole_machine = self.known.workload.kernel_work;
+            let round = || self.one_process(number, step).map(drop);
+            profiles.push(ProfileLine {
+                label: label.clone(),
+                point: Point::of(self.plan, step.cell),
+                sampled: sample(whole_machine, round)?,
+            });
+            watch.finished();
+        }
+        Ok(profiles)
+    }
+
     fn judged(&self, header: &Header) -> Result<BenchResult, Error> {
         BenchResult::new(self.plan, &self.rounds, header.machine.clone(), header.marks.clone())
     }
@@ -141,11 +169,12 @@ impl Run<'_> {
             Error::unknown("implementation", &contender.implementation, std::iter::empty())
         })?;
         let directory = self.ground.work.as_ref().map(|work| work.for_round()).transpose()?;
+        let cgroup = self.ground.cgroup()?;
         let launch = Launch {
             program,
             args: self.arguments(step, directory.as_ref()),
             cpus: cell.cpus,
-            cgroup: None,
+            cgroup: cgroup.as_ref().map(Cgroup::procs),
             timeout: self.conditions.timeout,
         };
         let finished = launch.run(self.interrupt).map_err(|source| {

@@ -1,20 +1,30 @@
 //! What a bench asks of the machine before and during its rounds, and gives back after them.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use unherd_sys::{BusyTime, Deadline, Timestamp};
+use serde_json::{Value, json};
+use unherd_sys::{
+    BusyTime, Cgroup, CgroupError, CgroupVersion, Deadline, Directory, DirtyLimits, Machine,
+    SweptLimits, Timestamp,
+};
 
 use crate::catalogue::Workload;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::leftovers::WorkDirectory;
+use crate::size::format_size;
 
 /// The memory of workloads that are bounded by it, unless told.
 pub const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 
 /// How long the idle machine is watched.
 const IDLE_WATCH: Duration = Duration::from_secs(1);
+
+/// Where the journal of changed settings stands: one place, so that any later start finds it.
+const STATE: &str = "/var/lib/unherd";
 
 /// What the command line says about the machine.
 #[derive(Debug, Clone, Default)]
@@ -32,32 +42,38 @@ pub struct Means {
 /// The machine, made ready; drop gives back what was taken.
 #[derive(Debug)]
 pub(crate) struct Ground {
+    /// The description that the record keeps.
+    pub(crate) machine: Value,
     pub(crate) work: Option<WorkDirectory>,
     pub(crate) memory_bytes: Option<u64>,
+    /// The limit of the cgroup that each process gets.
+    cgroup_bytes: Option<u64>,
     /// CPUs that are busy when nothing is measured.
     pub(crate) idle_busy: Option<f64>,
     /// What a reader of the record must know.
     pub(crate) marks: Vec<String>,
+    /// Held for its drop, which restores the settings.
+    _dirty: Option<DirtyLimits>,
 }
 
 impl Ground {
-    /// Checks what is asked for against the machine, and makes it ready. Blocks for a second where
-    /// the idle machine must be watched.
+    /// Clears away what killed benches have left, checks what is asked for against the machine, and
+    /// makes it ready. Blocks for a second where the idle machine must be watched.
     pub(crate) fn prepare(
         workload: &Workload,
         means: &Means,
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
-        let name = &workload.name;
         let mut marks = Vec::new();
-        let memory_bytes = memory(workload, means)?;
-        let work = match (&means.dir, workload.uses_dir) {
-            (Some(_), false) => {
-                return Err(Error::usage(format!("{name} uses no files"), "leave out --dir"));
-            }
-            (None, false) => None,
-            (dir, true) => Some(WorkDirectory::create(dir.as_deref().unwrap_or(".".as_ref()))?),
+        sweep(&mut marks);
+        let machine = Machine::describe();
+        let memory_bytes = memory(workload, means, &machine)?;
+        let work = directory(workload, means)?;
+        let version = match memory_bytes {
+            Some(bytes) => cgroup(bytes, means, &mut marks)?,
+            None => None,
         };
+        let dirty = dirty_limits(workload, means, memory_bytes, version, &mut marks)?;
         let idle_busy = if workload.kernel_work {
             let busy = idle_busy(interrupt)?;
             marks.push(format!(
@@ -68,11 +84,59 @@ impl Ground {
         } else {
             None
         };
-        Ok(Self { work, memory_bytes, idle_busy, marks })
+        Ok(Self {
+            machine: described(&machine, work.as_ref()),
+            work,
+            memory_bytes,
+            cgroup_bytes: version.and(memory_bytes),
+            idle_busy,
+            marks,
+            _dirty: dirty,
+        })
+    }
+
+    /// A fresh cgroup for one process, where memory is bounded.
+    pub(crate) fn cgroup(&self) -> Result<Option<Cgroup>, Error> {
+        self.cgroup_bytes.map(|bytes| Cgroup::create(bytes).map_err(cgroup_refused)).transpose()
     }
 }
 
-fn memory(workload: &Workload, means: &Means) -> Result<Option<u64>, Error> {
+/// Clears away what killed benches have left. What cannot be cleared away by this user is told where
+/// it matters to the figures.
+fn sweep(marks: &mut Vec<String>) {
+    // A cgroup without processes costs nothing; the next start tries again.
+    let _ = Cgroup::sweep();
+    match DirtyLimits::sweep(Path::new(STATE)) {
+        Ok(SweptLimits::Nothing | SweptLimits::Restored) => {}
+        Ok(SweptLimits::InUse { pid }) => {
+            marks.push(format!("process {pid} has changed vm.dirty_bytes and still runs"));
+        }
+        Err(error) => {
+            marks.push(format!("a killed bench has left vm.dirty_bytes changed: {error}"));
+        }
+    }
+}
+
+fn described(machine: &Machine, work: Option<&WorkDirectory>) -> Value {
+    let mut described = json!(machine);
+    let directory = work.and_then(|work| Directory::describe(work.path()).ok());
+    if let (Value::Object(fields), Some(directory)) = (&mut described, directory) {
+        fields.insert("directory".to_owned(), json!(directory));
+    }
+    described
+}
+
+fn directory(workload: &Workload, means: &Means) -> Result<Option<WorkDirectory>, Error> {
+    match (&means.dir, workload.uses_dir) {
+        (Some(_), false) => {
+            Err(Error::usage(format!("{} uses no files", workload.name), "leave out --dir"))
+        }
+        (None, false) => Ok(None),
+        (dir, true) => WorkDirectory::create(dir.as_deref().unwrap_or(Path::new("."))).map(Some),
+    }
+}
+
+fn memory(workload: &Workload, means: &Means, machine: &Machine) -> Result<Option<u64>, Error> {
     match (means.memory_bytes, workload.uses_memory) {
         (None, false) => Ok(None),
         (None, true) => Ok(Some(DEFAULT_MEMORY_BYTES)),
@@ -83,23 +147,158 @@ fn memory(workload: &Workload, means: &Means) -> Result<Option<u64>, Error> {
         (Some(0), true) => {
             Err(Error::usage("--memory 0 leaves nothing to run in", "give a size such as 256M"))
         }
+        (Some(bytes), true) if bytes > machine.memory_bytes => Err(Error::usage(
+            format!("--memory {} is more than this machine has", format_size(bytes)),
+            format!("give at most {}", format_size(machine.memory_bytes)),
+        )),
         (Some(bytes), true) => Ok(Some(bytes)),
+    }
+}
+
+/// Whether cgroups can be made, by making one. Memory that was asked for must be bounded; a default
+/// may be left unbounded where that is not allowed, and the record says so.
+fn cgroup(
+    bytes: u64,
+    means: &Means,
+    marks: &mut Vec<String>,
+) -> Result<Option<CgroupVersion>, Error> {
+    if means.without_cgroup {
+        marks.push(
+            "no memory cgroup (--without-cgroup): the kernel's page cache had all of the \
+                    machine's memory"
+                .to_owned(),
+        );
+        return Ok(None);
+    }
+    match Cgroup::create(bytes) {
+        Ok(cgroup) => Ok(Some(cgroup.version())),
+        Err(error @ CgroupError::LimitRefused { .. }) => Err(cgroup_refused(error)),
+        Err(error) if means.memory_bytes.is_some() => Err(cgroup_refused(error)),
+        Err(error) => {
+            marks.push(format!(
+                "no memory cgroup, so the kernel's page cache had all of the machine's memory: \
+                 {error}"
+            ));
+            Ok(None)
+        }
+    }
+}
+
+/// The kernel's door says what to do in its own message.
+fn cgroup_refused(error: CgroupError) -> Error {
+    Error::usage(error.to_string(), "or give --without-cgroup, which marks the record")
+}
+
+/// The kernel's own shares of memory, 20 % dirty and 10 % in the background, of the bounded memory.
+fn dirty_limits(
+    workload: &Workload,
+    means: &Means,
+    memory_bytes: Option<u64>,
+    version: Option<CgroupVersion>,
+    marks: &mut Vec<String>,
+) -> Result<Option<DirtyLimits>, Error> {
+    match (means.set_dirty, memory_bytes) {
+        (false, _) => {
+            if version == Some(CgroupVersion::V1) && workload.kernel_work {
+                marks.push(
+                    "cgroup v1 does not throttle dirtying and vm.dirty_bytes was left alone \
+                     (--set-dirty scales it)"
+                        .to_owned(),
+                );
+            }
+            Ok(None)
+        }
+        (true, None) => Err(Error::usage(
+            format!("{} is not bounded by memory", workload.name),
+            "leave out --set-dirty",
+        )),
+        (true, Some(bytes)) => {
+            let state = Path::new(STATE);
+            let made = fs::create_dir_all(state);
+            made.map_err(|source| {
+                let what = format!("cannot keep a journal of settings in {STATE}");
+                Error::machine(what, "run as root, or leave out --set-dirty", source)
+            })?;
+            let (dirty, background) = (bytes / 5, bytes / 10);
+            let limits = DirtyLimits::set(state, dirty, background)
+                .map_err(|error| Error::usage(error.to_string(), "or leave out --set-dirty"))?;
+            marks.push(format!(
+                "vm.dirty_bytes was {} and vm.dirty_background_bytes {} while the rounds ran",
+                format_size(dirty),
+                format_size(background)
+            ));
+            Ok(Some(limits))
+        }
     }
 }
 
 /// Busy CPUs of the machine while the lab only waits.
 fn idle_busy(interrupt: &Interrupt) -> Result<f64, Error> {
-    let failed = |errno| {
-        Error::machine("cannot read the machine's busy time", "mount /proc", io_error(errno))
+    let busy_now = || {
+        BusyTime::now().map_err(|errno| {
+            let source = io::Error::from(errno);
+            Error::machine("cannot read the machine's busy time", "mount /proc", source)
+        })
     };
-    let (began, before) = (Timestamp::now(), BusyTime::now().map_err(failed)?);
+    let (began, before) = (Timestamp::now(), busy_now()?);
     interrupt.pause(Deadline::after(IDLE_WATCH));
-    let busy_ns = BusyTime::now().map_err(failed)?.since(before).busy_ns();
-    let elapsed = Timestamp::now().since(began).as_secs_f64();
-    // The kernel counts in ticks; a wait that was cut short by an interrupt has hardly any.
-    Ok(if elapsed > 0.0 { busy_ns as f64 / 1e9 / elapsed } else { 0.0 })
+    let busy_ns = busy_now()?.since(before).busy_ns();
+    // An interrupt may have ended the wait at once; nothing will be run then.
+    let elapsed = Timestamp::now().since(began).as_secs_f64().max(1e-9);
+    Ok(busy_ns as f64 / 1e9 / elapsed)
 }
 
-fn io_error(errno: unherd_sys::Errno) -> std::io::Error {
-    errno.into()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::tests::registry;
+
+    fn refusal(means: &Means, change: impl FnOnce(&mut Workload)) -> String {
+        let mut workload = registry().workload("wait").unwrap().workload.clone();
+        change(&mut workload);
+        let error = Ground::prepare(&workload, means, &Interrupt::new()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn memory_is_checked_against_the_machine() {
+        let bounded = |workload: &mut Workload| workload.uses_memory = true;
+        let of = |bytes| Means { memory_bytes: Some(bytes), ..Means::default() };
+        assert!(refusal(&of(0), bounded).contains("--memory 0"));
+        assert!(
+            refusal(&of(1 << 60), bounded).contains("more than this machine has; give at most")
+        );
+        assert!(refusal(&of(1 << 20), |_| {}).contains("not bounded by memory"));
+    }
+
+    #[test]
+    fn options_that_a_workload_has_no_use_for_are_refused() {
+        let dir = Means { dir: Some("/tmp".into()), ..Means::default() };
+        assert!(refusal(&dir, |_| {}).contains("uses no files"));
+        let dirty = Means { set_dirty: true, ..Means::default() };
+        assert!(refusal(&dirty, |_| {}).contains("leave out --set-dirty"));
+    }
+
+    #[test]
+    fn a_default_bound_that_cannot_be_made_is_marked() {
+        let mut workload = registry().workload("wait").unwrap().workload.clone();
+        workload.uses_memory = true;
+        let means = Means { without_cgroup: true, ..Means::default() };
+        let ground = Ground::prepare(&workload, &means, &Interrupt::new()).unwrap();
+        assert_eq!(ground.memory_bytes, Some(DEFAULT_MEMORY_BYTES));
+        assert!(ground.cgroup().unwrap().is_none());
+        assert!(ground.marks.iter().any(|mark| mark.contains("no memory cgroup")));
+    }
+
+    #[test]
+    fn root_a_bound_is_a_cgroup_of_that_size() {
+        let mut workload = registry().workload("wait").unwrap().workload.clone();
+        workload.uses_memory = true;
+        let means = Means { memory_bytes: Some(32 << 20), ..Means::default() };
+        match Ground::prepare(&workload, &means, &Interrupt::new()) {
+            Ok(ground) => assert!(ground.cgroup().unwrap().is_some()),
+            Err(error) => println!("skipped: {error}"),
+        }
+    }
 }

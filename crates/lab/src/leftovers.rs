@@ -61,6 +61,10 @@ impl WorkDirectory {
         Ok(Self { path })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// An empty directory for one round.
     pub(crate) fn for_round(&self) -> Result<RoundDirectory, Error> {
         let path = self.path.join("round");

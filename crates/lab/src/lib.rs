@@ -21,6 +21,7 @@ mod interrupt;
 mod launch;
 mod leftovers;
 mod plan;
+mod profile;
 mod random;
 mod record;
 mod result;
@@ -37,8 +38,11 @@ pub use ground::{DEFAULT_MEMORY_BYTES, Means};
 pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step};
 pub use record::{Header, Kept, Record};
-pub use result::{BenchResult, ComparisonLine, Point, RESULT_SCHEMA, RoundLine, SummaryLine};
+pub use result::{
+    BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,
+    SummaryLine,
+};
 pub use round::{Round, agree};
 pub use size::{format_size, parse_share, parse_size};
-pub use tables::{Profile, ProfileLine, Progress, profile_table, tables};
+pub use tables::{Progress, tables};
 pub use trials::{POWER, Trials, trials};

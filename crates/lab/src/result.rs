@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use unherd_sys::Profile;
 
 use crate::error::Error;
 use crate::plan::{Contender, Judged, Plan};
@@ -37,6 +38,41 @@ pub struct BenchResult {
     pub summary: Vec<SummaryLine>,
     /// Every verdict.
     pub comparisons: Vec<ComparisonLine>,
+    /// The profiles of one more round of each implementation, if any were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<ProfileLine>,
+}
+
+/// One implementation under the sampler.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProfileLine {
+    /// Whose.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// The point of the sweep.
+    #[serde(flatten)]
+    pub point: Point,
+    /// What was sampled.
+    #[serde(flatten)]
+    pub sampled: Profiled,
+}
+
+/// What came of sampling.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Profiled {
+    /// It was permitted.
+    Taken {
+        /// Who used the processors.
+        cpu: Profile,
+        /// Who put threads to sleep.
+        switches: Profile,
+    },
+    /// It was not.
+    Refused {
+        /// What the kernel said, and what to do.
+        why: String,
+    },
 }
 
 /// One round.
@@ -140,6 +176,7 @@ impl BenchResult {
             rounds: rounds.iter().map(|round| round_line(plan, round)).collect(),
             summary: summaries(plan, rounds),
             comparisons: comparisons(plan, rounds)?,
+            profiles: Vec::new(),
         })
     }
 }

@@ -132,14 +132,12 @@ pub fn agree(rounds: &[Round]) -> Result<(), String> {
         let checks = cells.entry((round.round, round.cell)).or_default();
         checks.entry(&round.check).or_default().push(&round.label);
     }
-    for checks in cells.values().filter(|checks| checks.len() > 1) {
-        let groups: Vec<String> = checks
-            .iter()
-            .map(|(check, labels)| format!("{} has check {check}", labels.join(" and ")))
-            .collect();
-        return Err(format!("the implementations disagree: {}", groups.join(", ")));
-    }
-    Ok(())
+    let Some(checks) = cells.values().find(|checks| checks.len() > 1) else { return Ok(()) };
+    let groups: Vec<String> = checks
+        .iter()
+        .map(|(check, labels)| format!("{} has check {check}", labels.join(" and ")))
+        .collect();
+    Err(format!("the implementations disagree: {}", groups.join(", ")))
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use crate::round::Round;
 use crate::statistics::Better;
 
 pub(crate) use number::number;
-pub use profile::{Profile, ProfileLine, profile_table};
 
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +53,7 @@ pub fn tables(
             text.push_str(&comparison::comparisons(result, &point));
         }
         text.push_str(&wait_account::waits(plan, cell, rounds));
+        text.push_str(&profile::profiles(result, &point));
     }
     if !result.marks.is_empty() {
         text.push_str("\nBefore believing these figures:\n");

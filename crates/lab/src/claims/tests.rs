@@ -56,6 +56,7 @@ fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
         rounds: Vec::new(),
         summary: Vec::new(),
         comparisons,
+        profiles: Vec::new(),
     }
 }
 

@@ -1,45 +1,52 @@
-//! The report's top-10 tables: count, name, and count per byte of the function.
+//! The report's top-10 tables: count, name, and count for each byte of the function.
 
 use std::fmt::Write as _;
 
-use serde::{Deserialize, Serialize};
+use unherd_sys::{Profile, ProfileRow, Side};
 
-/// A profile of one implementation: what was hit, and how much of what was asked for arrived.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Profile {
-    /// What was sampled, as the table's title says it.
-    pub title: String,
-    /// Samples that arrived.
-    pub delivered: u64,
-    /// Samples that the time and rate promised.
-    pub expected: u64,
-    /// The most hit first.
-    pub lines: Vec<ProfileLine>,
-}
+use crate::result::{BenchResult, Point, Profiled};
 
-/// One function.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProfileLine {
-    /// How often it was hit.
-    pub count: u64,
-    /// Its name.
-    pub name: String,
-    /// Its size, where known.
-    pub bytes: Option<u64>,
-}
+const TOP: usize = 10;
 
-/// The first ten lines in the report's columns.
-pub fn profile_table(profile: &Profile) -> String {
-    const TOP: usize = 10;
-    let mut text = format!("top {TOP} {}:\n", profile.title);
-    for line in profile.lines.iter().take(TOP) {
-        let per_byte = match line.bytes {
-            Some(bytes) if bytes > 0 => format!("{:.4}", line.count as f64 / bytes as f64),
-            _ => "-".to_owned(),
-        };
-        let _ = writeln!(text, "{:>6} {:<32} {per_byte:>16}", line.count, line.name);
+/// The tables of every implementation at one point of the sweep.
+pub(super) fn profiles(result: &BenchResult, point: &Point) -> String {
+    let mut text = String::new();
+    for profiled in result.profiles.iter().filter(|profiled| profiled.point == *point) {
+        let _ = writeln!(text, "\n{}, one more round under the sampler:", profiled.label);
+        match &profiled.sampled {
+            Profiled::Taken { cpu, switches } => {
+                text.push_str(&tables(cpu, "cpu consumers"));
+                text.push_str(&tables(switches, "callers of scheduling functions"));
+            }
+            Profiled::Refused { why } => {
+                let _ = writeln!(text, "no profile: {why}");
+            }
+        }
     }
-    let _ = writeln!(text, "{} of {} samples arrived", profile.delivered, profile.expected);
+    text
+}
+
+/// One table for the kernel's functions, one for the program's.
+fn tables(profile: &Profile, what: &str) -> String {
+    let mut text = String::new();
+    for (side, name) in [(Side::Kernel, "kernel"), (Side::User, "user")] {
+        let rows: Vec<&ProfileRow> =
+            profile.rows.iter().filter(|row| row.side == side).take(TOP).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "top {TOP} {name} {what}:");
+        for row in rows {
+            let per_byte = row.count_per_byte.map_or_else(|| "-".to_owned(), |v| format!("{v:.4}"));
+            let _ = writeln!(text, "{:>6} {:<32} {per_byte:>16}", row.count, row.name);
+        }
+    }
+    let Profile { delivered, expected, user_ticks, kernel_ticks, idle_ticks, .. } = profile;
+    let _ = writeln!(
+        text,
+        "{delivered} of {expected} samples arrived: {user_ticks} user, {kernel_ticks} kernel, \
+         {idle_ticks} idle"
+    );
     text
 }
 
@@ -49,20 +56,31 @@ mod tests {
 
     #[test]
     fn the_columns_are_the_reports() {
-        // finish_task_switch of the report: 21733 hits, 113.1927 a byte, so 192 bytes.
-        let line = |count, name: &str, bytes| ProfileLine { count, name: name.to_owned(), bytes };
+        let row = |side, count, name: &str, count_per_byte| ProfileRow {
+            name: name.to_owned(),
+            side,
+            count,
+            size_bytes: None,
+            count_per_byte,
+        };
         let profile = Profile {
-            title: "kernel cpu consumers".to_owned(),
+            rows: vec![
+                row(Side::Kernel, 21_733, "finish_task_switch", Some(113.192_7)),
+                row(Side::User, 5, "main", None),
+            ],
             delivered: 86,
             expected: 100,
-            lines: vec![line(21_733, "finish_task_switch", Some(192)), line(5, "x", None)],
+            user_ticks: 6,
+            kernel_ticks: 80,
+            ..Profile::default()
         };
         let expected = "\
 top 10 kernel cpu consumers:
  21733 finish_task_switch                       113.1927
-     5 x                                               -
-86 of 100 samples arrived
+top 10 user cpu consumers:
+     5 main                                            -
+86 of 100 samples arrived: 6 user, 80 kernel, 0 idle
 ";
-        assert_eq!(profile_table(&profile), expected);
+        assert_eq!(tables(&profile, "cpu consumers"), expected);
     }
 }

@@ -8,10 +8,15 @@ use crate::round::Round;
 use crate::statistics::summary;
 use crate::waits::lines;
 
+/// Entries by name, in the order of their first sight.
+type Named<V> = Vec<(String, V)>;
+
+/// The values of one count over the rounds, a column for each contender.
+type Columns = Vec<Vec<f64>>;
+
 /// One block a wait site, a row a count, a column an implementation that keeps an account.
 pub(super) fn waits(plan: &Plan, cell: usize, rounds: &[Round]) -> String {
-    // Site, count and contender in the order in which the accounts have them.
-    let mut sites: Vec<(String, Vec<(String, Vec<Vec<f64>>)>)> = Vec::new();
+    let mut sites: Named<Named<Columns>> = Vec::new();
     for round in rounds.iter().filter(|round| round.cell == cell) {
         let Some(column) = plan.contenders.iter().position(|c| c.label == round.label) else {
             continue;
@@ -47,8 +52,8 @@ pub(super) fn waits(plan: &Plan, cell: usize, rounds: &[Round]) -> String {
     text
 }
 
-/// The entry called `name`, made if need be; the order of the first sight is kept.
-fn entry<'a, V: Default>(entries: &'a mut Vec<(String, V)>, name: &str) -> &'a mut V {
+/// The entry called `name`, made if need be.
+fn entry<'a, V: Default>(entries: &'a mut Named<V>, name: &str) -> &'a mut V {
     let index = entries.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
         entries.push((name.to_owned(), V::default()));
         entries.len() - 1

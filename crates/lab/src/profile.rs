@@ -1,0 +1,46 @@
+//! Sampling one round: who uses the processors, and who puts threads to sleep.
+
+use unherd_sys::{Profile, SampleKind, SampleScope, Sampler, SamplerError};
+
+use crate::result::Profiled;
+
+/// Off the beat of timers that run at round numbers.
+const HERTZ: u32 = 997;
+/// A prime for the same reason; a herd makes switches by the hundred thousand.
+const EVERY_SWITCH: u32 = 7;
+
+/// Runs `round` under two samplers. Where the kernel does not permit them, the round is not run: its
+/// figures are not judged, so there is nothing else to gain from it.
+pub(crate) fn sample<E>(
+    whole_machine: bool,
+    round: impl FnOnce() -> Result<(), E>,
+) -> Result<Profiled, E> {
+    // Work in kernel threads belongs to no child.
+    let scope = if whole_machine { SampleScope::WholeMachine } else { SampleScope::NextChild };
+    let start = |kind| Sampler::start(kind, scope);
+    let samplers = start(SampleKind::CpuClock { hertz: HERTZ })
+        .and_then(|cpu| Ok((cpu, start(SampleKind::ContextSwitches { every: EVERY_SWITCH })?)));
+    let (cpu, switches) = match samplers {
+        Ok(samplers) => samplers,
+        Err(error) => return Ok(refused(&error)),
+    };
+    round()?;
+    let both = cpu.finish().and_then(|cpu| Ok((cpu, switches.finish()?)));
+    Ok(match both {
+        Ok((cpu, switches)) => {
+            Profiled::Taken { cpu: shortened(cpu), switches: shortened(switches) }
+        }
+        Err(error) => refused(&error),
+    })
+}
+
+fn refused(error: &SamplerError) -> Profiled {
+    Profiled::Refused { why: error.to_string() }
+}
+
+/// The record keeps what a reader may ask for, not every function that was hit once.
+fn shortened(mut profile: Profile) -> Profile {
+    const KEPT: usize = 100;
+    profile.rows.truncate(KEPT);
+    profile
+}
