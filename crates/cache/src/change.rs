@@ -121,7 +121,9 @@ impl Core {
                 }
                 Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
                 Turn::Busy(busy) => {
-                    if !spare.is_kept && let Some(claim) = spare.claim.take() {
+                    if !spare.is_kept
+                        && let Some(claim) = spare.claim.take()
+                    {
                         self.free_frame(claim);
                     }
                     self.wait_for_page(file, key, busy, Want::Change)?;

@@ -96,8 +96,7 @@ impl Engine {
         key: PageKey,
         claim: Claim,
     ) -> Result<Pin, Errno> {
-        let progress =
-            Progress::new(Direction::Read, core.frames.page_bytes(), file.alignment);
+        let progress = Progress::new(Direction::Read, core.frames.page_bytes(), file.alignment);
         let at = self.keep(Operation::Fill { file: file.clone(), key, claim, progress });
         self.submit(core, at);
         let page: WaitKey = key.into();

@@ -184,7 +184,9 @@ pub enum BuildError {
         page_bytes: usize,
     },
     /// The capacity must hold at least [`crate::MIN_FRAMES`] pages.
-    #[error("a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are needed")]
+    #[error(
+        "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are needed"
+    )]
     TooSmall {
         /// What was asked for.
         capacity_bytes: usize,

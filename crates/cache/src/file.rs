@@ -260,11 +260,7 @@ impl File {
     }
 
     fn check_write(&self) -> Result<(), Error> {
-        if self.write {
-            Ok(())
-        } else {
-            Err(Error::ReadOnly { file: self.file.path.clone() })
-        }
+        if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
     }
 
     /// The page that holds the byte at `offset`, and where in the page.

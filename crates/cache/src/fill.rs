@@ -66,7 +66,8 @@ impl Core {
             Some(Entry::Announced) => Lookup::Busy(Busy::Reading),
             Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
                 Ok(pin) => Lookup::Here(pin),
-                Err(word) => Busy::of(word.state()).filter(|_| !word.state().may_be_pinned())
+                Err(word) => Busy::of(word.state())
+                    .filter(|_| !word.state().may_be_pinned())
                     .map_or(Lookup::TooManyPins, Lookup::Busy),
             },
             None => {

@@ -184,9 +184,7 @@ impl Core {
         let errors = durability.errors();
         let outcome = match durability.unseen(seen) {
             Some(error) => Err(error),
-            None if durability.is_lost() => {
-                Err(Error::LostDurability { file: file.path.clone() })
-            }
+            None if durability.is_lost() => Err(Error::LostDurability { file: file.path.clone() }),
             None => Ok(()),
         };
         (outcome, errors)
@@ -197,7 +195,6 @@ impl Core {
         let end = offset.checked_add(len as u64);
         // The last page must end at a legal offset too, because pages are written whole.
         let last = (i64::MAX as u64) & !(self.frames.page_bytes() as u64 - 1);
-        end.filter(|&end| end <= last)
-            .ok_or(Error::OutOfRange { offset, len: len as u64 })
+        end.filter(|&end| end <= last).ok_or(Error::OutOfRange { offset, len: len as u64 })
     }
 }

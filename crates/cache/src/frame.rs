@@ -87,10 +87,7 @@ impl State {
     ];
 
     pub(crate) fn may_be_pinned(self) -> bool {
-        matches!(
-            self,
-            Self::Clean | Self::Dirty | Self::WriteBack | Self::Unstable | Self::Failed
-        )
+        matches!(self, Self::Clean | Self::Dirty | Self::WriteBack | Self::Unstable | Self::Failed)
     }
 
     /// States that a page rests in: nobody works on it.
@@ -352,7 +349,7 @@ impl Frames {
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
         self.frame(id).update(|word| {
             (word.state().may_be_pinned() && word.pins() < PINS_MAX)
-                .then_some(Word(word.0 + ONE_PIN | REFERENCED))
+                .then(|| Word(word.0 + ONE_PIN | REFERENCED))
         })?;
         Ok(Pin(id))
     }
@@ -360,8 +357,11 @@ impl Frames {
     /// Claims the page for a change. Gives the word if it is pinned or not at rest.
     pub(crate) fn try_change(&self, id: FrameId) -> Result<Claim, Word> {
         self.frame(id).update(|word| {
-            (word.state().is_at_rest() && word.pins() == 0)
-                .then_some(Word::new(State::Changing, 0, true))
+            (word.state().is_at_rest() && word.pins() == 0).then_some(Word::new(
+                State::Changing,
+                0,
+                true,
+            ))
         })?;
         Ok(Claim(id))
     }
@@ -381,9 +381,8 @@ impl Frames {
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
     pub(crate) fn evict(&self, id: FrameId) -> Result<Claim, Word> {
-        self.frame(id).update(|word| {
-            word.is_evictable().then_some(Word::new(State::Empty, 0, false))
-        })?;
+        self.frame(id)
+            .update(|word| word.is_evictable().then_some(Word::new(State::Empty, 0, false)))?;
         Ok(Claim(id))
     }
 
@@ -399,9 +398,9 @@ impl Frames {
     /// Says what became of the unstable page: clean or dirty. Nothing happens in another state.
     pub(crate) fn settle(&self, id: FrameId, state: State) {
         debug_assert!(matches!(state, State::Clean | State::Dirty));
-        let _ = self.frame(id).update(|word| {
-            (word.state() == State::Unstable).then_some(word.with_state(state))
-        });
+        let _ = self
+            .frame(id)
+            .update(|word| (word.state() == State::Unstable).then_some(word.with_state(state)));
     }
 
     // Transitions that need no lock.

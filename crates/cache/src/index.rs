@@ -42,8 +42,8 @@ impl Index {
         let shards = (frames / 64).clamp(1, 256).next_power_of_two();
         let room = frames / shards + 1;
         let hasher = FixedState::default();
-        let shard = || Mutex::new(HashMap::with_capacity_and_hasher(room, hasher));
-        Self { shards: (0..shards).map(|_| shard()).collect(), hasher }
+        let shard = || Mutex::new(HashMap::with_capacity_and_hasher(room, hasher.clone()));
+        Self { shards: (0..shards).map(|_| shard()).collect(), hasher: hasher.clone() }
     }
 
     /// Locks the shard of `key`.
@@ -67,7 +67,8 @@ impl Index {
     /// About how many bytes it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let entry = size_of::<(PageKey, Entry)>() + 1;
-        let shard = |shard: &Mutex<Shard>| size_of::<Mutex<Shard>>() + shard.lock().capacity() * entry;
+        let shard =
+            |shard: &Mutex<Shard>| size_of::<Mutex<Shard>>() + shard.lock().capacity() * entry;
         self.shards.iter().map(shard).sum()
     }
 }

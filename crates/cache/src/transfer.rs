@@ -45,11 +45,6 @@ impl Progress {
         self.moved
     }
 
-    /// All bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Takes note that the last request moved `bytes`.
     pub(crate) fn advance(&mut self, bytes: usize) -> Step {
         let reached = (self.from + bytes).min(self.len);
