@@ -1,1 +1,52 @@
-//! cache
+//! A page cache in user space, for programs that read and write files by direct I/O.
+//!
+//! The crate promises:
+//!
+//! - **One read per missing page.** Of the threads that want it, one reads (or queues the read);
+//!   the others wait for that page alone, and the end of the read wakes exactly them.
+//! - **A pinned page never changes.** A [`PageGuard`] is a `&[u8]` of what the page was. A writer
+//!   that meets one puts a copy in its place, so nobody waits for guards.
+//! - **Honest durability.** What was not written stays dirty and is tried again; each handle
+//!   reports each error once; [`File::sync_all`] succeeds only when the device has everything. If
+//!   writes were lost, the file says so for ever.
+//! - **No hang and no panic on bad input.** Each refusal is a typed [`Error`] with its values. A
+//!   thread that finds no frame waits for one until a deadline, and says then what held them.
+//! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
+//!   `frame`, `file`. None polls.
+//!
+//! What it does not promise: a hit without a lock (here it locks a shard of the index), readahead,
+//! atomic reads or writes of several pages, or that another process sees a write before
+//! [`File::sync_all`]. It notices changes that others make to an open file only as far as the lock
+//! keeps them out. After fork(2) the child must not use its parent's caches. If the process is
+//! killed before a sync, the file may be longer than it was, by zeros, up to a whole page.
+//!
+//! Where to read: `frame.rs` has the states of a frame and the invariants; `fill.rs` the read path,
+//! `change.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
+//! `reclaim.rs` where frames come from, `core.rs` the order of the locks.
+
+mod cache;
+mod change;
+mod core;
+mod durability;
+mod engine;
+mod error;
+mod file;
+mod files;
+mod fill;
+mod flush;
+mod frame;
+mod index;
+mod latch;
+mod page;
+mod policy;
+mod reclaim;
+mod run;
+mod stats;
+mod transfer;
+mod writeback;
+
+pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
+pub use error::{BuildError, Error, Operation};
+pub use file::{Direct, File, OpenOptions, PageGuard};
+pub use page::PageNo;
+pub use stats::Stats;

@@ -1,0 +1,251 @@
+//! The cache itself, and how it is built.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use unherd_sync::WaitTable;
+use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::{Device, DirectDevice};
+
+use crate::core::{Core, Reasons};
+use crate::engine::Engine;
+use crate::error::{BuildError, Error};
+use crate::file::{File, OpenOptions};
+use crate::files::Files;
+use crate::frame::Frames;
+use crate::index::Index;
+use crate::reclaim::Reclaim;
+use crate::run::RunBuffers;
+use crate::stats::{Counters, Stats};
+
+/// The least number of pages that a cache has room for.
+pub const MIN_FRAMES: usize = 4;
+
+/// Who moves pages between the cache and the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Io {
+    /// Each thread does its own, by blocking calls.
+    #[default]
+    Own,
+    /// Threads queue transfers, and wait; one thread of the cache takes the completions.
+    Ring,
+}
+
+/// A page cache. Clones are the same cache; it lives until they and its files are gone.
+///
+/// ```no_run
+/// use unherd_cache::{Cache, OpenOptions};
+///
+/// let cache = Cache::builder().capacity(64 << 20).build()?;
+/// let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
+/// file.write_at(b"pages", 0)?;
+/// file.sync_all()?;
+/// let mut buf = [0; 5];
+/// assert_eq!(file.read_at(&mut buf, 0)?, 5);
+/// assert_eq!(&buf, b"pages");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Cache {
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// What ends the I/O thread when nobody has the cache any more.
+pub(crate) struct Owner {
+    pub(crate) core: Arc<Core>,
+    io_thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let (Some(engine), Some(io_thread)) = (&self.core.engine, self.io_thread.lock().take())
+        else {
+            return;
+        };
+        engine.stop(&self.core);
+        // It does not panic; if it did, there is nothing more to do about it here.
+        let _ = io_thread.join();
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.owner.core.fmt(f)
+    }
+}
+
+impl Cache {
+    /// Begins a cache.
+    pub fn builder() -> CacheBuilder {
+        CacheBuilder {
+            capacity_bytes: 64 << 20,
+            page_bytes: 4096,
+            device: None,
+            io: Io::Own,
+            queues: 256,
+            filtered: true,
+            frame_wait: Duration::from_secs(30),
+        }
+    }
+
+    /// Opens a file, or another handle of one that is open in this cache. Blocks on the file
+    /// system, and under `file` while others open or close files.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];
+    /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::Misaligned`]; [`Error::Open`];
+    /// [`Error::ReadOnly`] if it is to be created or cut, but not written.
+    pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
+        File::open(self, path.as_ref(), options)
+    }
+
+    /// The size of a page in bytes.
+    pub fn page_bytes(&self) -> usize {
+        self.owner.core.frames.page_bytes()
+    }
+
+    /// The number of pages that there is room for.
+    pub fn frames(&self) -> usize {
+        self.owner.core.frames.len()
+    }
+
+    /// What was counted since the cache was built.
+    pub fn stats(&self) -> Stats {
+        self.owner.core.counters.read()
+    }
+
+    /// Bytes that the cache takes beyond its capacity: what it keeps about frames, index, wait table
+    /// and buffers for write-back. Heap that grows with the number of files and of pages not yet
+    /// synced is not part of it.
+    pub fn overhead_bytes(&self) -> usize {
+        let core = &self.owner.core;
+        core.frames.overhead_bytes()
+            + core.index.memory_bytes()
+            + core.runs.memory_bytes()
+            + core.waits.memory_bytes()
+    }
+}
+
+/// Builds a [`Cache`].
+#[must_use]
+pub struct CacheBuilder {
+    capacity_bytes: usize,
+    page_bytes: usize,
+    device: Option<Arc<dyn Device>>,
+    io: Io,
+    queues: usize,
+    filtered: bool,
+    frame_wait: Duration,
+}
+
+impl fmt::Debug for CacheBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheBuilder")
+            .field("capacity_bytes", &self.capacity_bytes)
+            .field("page_bytes", &self.page_bytes)
+            .field("io", &self.io)
+            .field("queues", &self.queues)
+            .field("filtered", &self.filtered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CacheBuilder {
+    /// Bytes of pages to hold; rounded down to whole pages. 64 MiB unless told.
+    pub fn capacity(self, capacity_bytes: usize) -> Self {
+        Self { capacity_bytes, ..self }
+    }
+
+    /// The size of a page in bytes: a power of two from 512 to 1 MiB. 4096 unless told.
+    pub fn page_size(self, page_bytes: usize) -> Self {
+        Self { page_bytes, ..self }
+    }
+
+    /// Where files are. The kernel's, unless told.
+    pub fn device(self, device: Arc<dyn Device>) -> Self {
+        Self { device: Some(device), ..self }
+    }
+
+    /// Who does the I/O. [`Io::Own`] unless told.
+    pub fn io(self, io: Io) -> Self {
+        Self { io, ..self }
+    }
+
+    /// Wait queues, over which pages are hashed; rounded up to a power of two. 256 unless told.
+    pub fn queues(self, queues: usize) -> Self {
+        Self { queues, ..self }
+    }
+
+    /// Whether a wake looks at what a thread waits for (it does unless told). Without, it wakes all
+    /// of its queue: kept so that the effect of filtering can be measured.
+    pub fn filtered(self, filtered: bool) -> Self {
+        Self { filtered, ..self }
+    }
+
+    /// How long a call waits for a free frame before it fails. 30 s unless told.
+    pub fn frame_wait(self, frame_wait: Duration) -> Self {
+        Self { frame_wait, ..self }
+    }
+
+    /// Builds the cache: maps its memory (which is used as pages come in) and, for [`Io::Ring`],
+    /// starts its thread.
+    ///
+    /// # Errors
+    /// Each names the value that does not do.
+    pub fn build(self) -> Result<Cache, BuildError> {
+        let Self { capacity_bytes, page_bytes, .. } = self;
+        if !page_bytes.is_power_of_two() || !(512..=1 << 20).contains(&page_bytes) {
+            return Err(BuildError::PageSize { page_bytes });
+        }
+        let count = capacity_bytes / page_bytes;
+        if count < MIN_FRAMES {
+            let least = MIN_FRAMES;
+            return Err(BuildError::TooSmall { capacity_bytes, frames: count, least });
+        }
+        if count >= 1 << 31 {
+            return Err(BuildError::TooLarge { capacity_bytes });
+        }
+        let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
+        let engine = match self.io {
+            Io::Own => None,
+            Io::Ring if device.can_queue() => Some(Engine::default()),
+            Io::Ring => return Err(BuildError::NoQueue),
+        };
+        let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
+        let (frames, free) = Frames::new(count, page_bytes).map_err(no_memory)?;
+        let reasons = Reasons::register();
+        let core = Arc::new(Core {
+            device,
+            index: Index::new(count),
+            reclaim: Reclaim::new(free),
+            runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
+            frames,
+            files: Files::default(),
+            waits: WaitTable::<unherd_sync::WaitKey>::builder()
+                .buckets(self.queues)
+                .reason(reasons.page_read)
+                .filtered(self.filtered)
+                .build(),
+            reasons,
+            counters: Counters::default(),
+            engine,
+            filtered: self.filtered,
+            frame_wait: self.frame_wait,
+        });
+        let io_thread = if core.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
+        Ok(Cache { owner: Arc::new(Owner { core, io_thread: Mutex::new(io_thread) }) })
+    }
+}
+
+fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildError> {
+    let core = core.clone();
+    thread::Builder::new()
+        .name("unherd-cache-io".into())
+        .spawn(move || {
+            if let Some(engine) = &core.engine {
+                engine.run(&core);
+            }
+        })
+        .map_err(|error| BuildError::Thread(error.to_string()))
+}

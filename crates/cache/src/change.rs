@@ -1,0 +1,221 @@
+//! The write path: pages changed in memory.
+//!
+//! | the page is | then |
+//! |---|---|
+//! | at rest and unpinned | it is changed in place |
+//! | at rest and pinned | a copy takes its place; the pins keep the old page |
+//! | being read, changed or written back | the writer waits, then looks again |
+//! | missing; all of it is written, or it lies beyond the end | it is made without a read |
+//! | missing otherwise | it is read first |
+//!
+//! A writer never waits for pins, so a thread that writes to a page it has pinned itself does not
+//! stand in its own way.
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::core::{Busy, Core, Want};
+use crate::files::FileState;
+use crate::frame::{Claim, Pin, State};
+use crate::index::Entry;
+use crate::page::{PageKey, PageNo};
+use crate::stats::Count;
+
+/// What stands between a writer and its page.
+enum Turn {
+    Ready(Claim),
+    /// The copy is in place of the page; its content is still to be copied.
+    Copy(Claim, Pin),
+    /// Pinned: a frame is needed for a copy.
+    NeedsSpare,
+    Busy(Busy),
+    /// Not there. The caller has announced that it brings the page in.
+    Mine,
+    TooManyPins,
+}
+
+/// A frame in hand, in case that a copy is needed. Given back on drop.
+#[derive(Debug)]
+pub(crate) struct Spare<'a> {
+    core: &'a Core,
+    claim: Option<Claim>,
+    /// Whether to hold it while waiting for the page. Whoever works on the page may be waiting for
+    /// a frame, so only those do who cannot turn back.
+    is_kept: bool,
+}
+
+impl<'a> Spare<'a> {
+    /// None, or one that is kept until it is used.
+    pub(crate) fn new(core: &'a Core, claim: Option<Claim>) -> Self {
+        let is_kept = claim.is_some();
+        Self { core, claim, is_kept }
+    }
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.core.free_frame(claim);
+        }
+    }
+}
+
+impl Core {
+    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end.
+    ///
+    /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
+    /// caller is inside `file.writers`.
+    pub(crate) fn write_page(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let covers_page = bytes.len() == self.frames.page_bytes();
+        self.change_page(file, page, covers_page, Spare::new(self, None), |content| {
+            content[at..at + bytes.len()].copy_from_slice(bytes);
+            file.grow(self.offset(page) + (at + bytes.len()) as u64);
+        })
+    }
+
+    /// Changes a page as `change` says; if it `covers_page`, the old content is not needed.
+    pub(crate) fn change_page(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        covers_page: bool,
+        spare: Spare<'_>,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Error> {
+        let key = self.key(file, page);
+        let mut claim = self.claim_page(file, key, covers_page, spare).inspect_err(|_| {
+            // This thread may have been woken to change the page, and does not.
+            self.wake_next_changer(key);
+        })?;
+        change(self.frames.bytes_mut(&mut claim));
+        file.unclean.lock().insert(page);
+        self.frames.publish(claim, State::Dirty);
+        self.wake_page(key);
+        self.notify_idle(1);
+        Ok(())
+    }
+
+    /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
+    fn claim_page(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        covers_page: bool,
+        mut spare: Spare<'_>,
+    ) -> Result<Claim, Error> {
+        loop {
+            match self.take_turn(key, &mut spare.claim) {
+                Turn::Ready(claim) => return Ok(claim),
+                Turn::Copy(mut claim, old) => {
+                    self.counters.add(Count::Copies, 1);
+                    let content = self.frames.bytes_mut(&mut claim);
+                    content.copy_from_slice(self.frames.bytes(&old));
+                    self.unpin(old);
+                    return Ok(claim);
+                }
+                Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
+                Turn::Busy(busy) => {
+                    if !spare.is_kept
+                        && let Some(claim) = spare.claim.take()
+                    {
+                        self.free_frame(claim);
+                    }
+                    self.wait_for_page(file, key, busy, Want::Change)?;
+                }
+                Turn::Mine => {
+                    let mut claim = match spare.claim.take() {
+                        Some(claim) => claim,
+                        None => self.frame_for_announced(key)?,
+                    };
+                    // As the page is announced, nobody can have it reach into the file meanwhile.
+                    if covers_page || self.offset(key.page) >= file.len() {
+                        self.install(key, &claim, State::Changing);
+                        if !covers_page {
+                            self.frames.bytes_mut(&mut claim).fill(0);
+                        }
+                        return Ok(claim);
+                    }
+                    let pin = self.fill(file, key, claim)?;
+                    self.unpin(pin);
+                }
+                Turn::TooManyPins => {
+                    let file = file.path.clone();
+                    return Err(Error::TooManyPins { file, page: key.page.0 });
+                }
+            }
+        }
+    }
+
+    fn take_turn(&self, key: PageKey, spare: &mut Option<Claim>) -> Turn {
+        let mut shard = self.index.lock(key);
+        let frame = match shard.get() {
+            Some(Entry::Frame(frame)) => frame,
+            Some(Entry::Announced) => return Turn::Busy(Busy::Reading),
+            None => {
+                shard.set(Entry::Announced);
+                return Turn::Mine;
+            }
+        };
+        let word = match self.frames.try_change(frame) {
+            Ok(claim) => return Turn::Ready(claim),
+            Err(word) => word,
+        };
+        if let Some(busy) = Busy::of(word.state()) {
+            return Turn::Busy(busy);
+        }
+        let Some(copy) = spare.take() else {
+            return Turn::NeedsSpare;
+        };
+        let Ok(old) = self.frames.try_pin(frame) else {
+            *spare = Some(copy);
+            return Turn::TooManyPins;
+        };
+        // It is at rest and pinned, and under the shard lock it stays so.
+        let detached = self.frames.detach(frame);
+        debug_assert!(matches!(detached, Ok(None)));
+        self.frames.install(&copy, key, State::Changing);
+        shard.set(Entry::Frame(copy.id()));
+        Turn::Copy(copy, old)
+    }
+
+    /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
+    /// who have them. The caller keeps writers out.
+    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo) {
+        for page in self.index.pages_from(file.id, from) {
+            self.drop_page(file, self.key(file, page));
+        }
+        file.unclean.lock().split_off(&from);
+    }
+
+    fn drop_page(&self, file: &FileState, key: PageKey) {
+        loop {
+            let busy = {
+                let mut shard = self.index.lock(key);
+                let word = match shard.get() {
+                    None => return,
+                    Some(Entry::Announced) => None,
+                    Some(Entry::Frame(frame)) => match self.frames.detach(frame) {
+                        Ok(claim) => {
+                            shard.remove();
+                            drop(shard);
+                            if let Some(claim) = claim {
+                                self.free_frame(claim);
+                            }
+                            return;
+                        }
+                        Err(word) => Some(word),
+                    },
+                };
+                word.and_then(|word| Busy::of(word.state())).unwrap_or(Busy::Reading)
+            };
+            // A read that fails leaves no page either.
+            let _ = self.wait_for_page(file, key, busy, Want::Read);
+        }
+    }
+}

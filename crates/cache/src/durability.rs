@@ -1,0 +1,159 @@
+//! What a file may promise about its writes.
+//!
+//! Time is divided into *flush periods*: a flush ends one and begins the next. A page that was
+//! written back carries the period in which that came to its end.
+//!
+//! | page is unstable, its period is | meaning |
+//! |---|---|
+//! | at most that of the last successful flush | durable |
+//! | at most that of the last failed flush, and not the above | must be written again |
+//! | later | written, not yet durable |
+//!
+//! The kernel reports a failed flush once and then takes all pages for clean, so after a failure
+//! every write since the last success counts as lost. Where such a page has left the cache, it
+//! cannot be written again: the file has lost durability for good.
+//!
+//! Errors are counted, and each handle remembers how many it has seen: so each reports each error
+//! once, as Linux's `errseq_t` does.
+
+use crate::Error;
+
+#[derive(Debug)]
+pub(crate) struct Durability {
+    period: u64,
+    flushed: u64,
+    broken: u64,
+    /// The latest period of an unstable page that left the cache since the last success.
+    evicted: Option<u64>,
+    lost: bool,
+    errors: u64,
+    last_error: Option<Error>,
+}
+
+/// What to do with an unstable page whose frame is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    /// It may go.
+    Allowed,
+    /// Its write is lost; it is dirty.
+    Redirty,
+}
+
+impl Durability {
+    pub(crate) fn new() -> Self {
+        Self {
+            period: 1,
+            flushed: 0,
+            broken: 0,
+            evicted: None,
+            lost: false,
+            errors: 0,
+            last_error: None,
+        }
+    }
+
+    /// The flush period now.
+    pub(crate) fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// Whether a write that began in `period` must count as lost.
+    pub(crate) fn is_broken(&self, period: u64) -> bool {
+        period > self.flushed && period <= self.broken
+    }
+
+    /// Ends the period, and gives it: writes that came to their end in it are covered by a flush
+    /// that begins now.
+    pub(crate) fn begin_flush(&mut self) -> u64 {
+        self.period += 1;
+        self.period - 1
+    }
+
+    pub(crate) fn flush_succeeded(&mut self, period: u64) {
+        self.flushed = self.flushed.max(period);
+        if self.evicted.is_some_and(|evicted| evicted <= period) {
+            self.evicted = None;
+        }
+    }
+
+    /// Writes that came to their end while the flush was under way count as lost too.
+    pub(crate) fn flush_failed(&mut self, error: Error) {
+        self.broken = self.period;
+        self.period += 1;
+        self.lost |= self.evicted.is_some();
+        self.record(error);
+    }
+
+    /// An unstable page of `period` is to leave the cache.
+    pub(crate) fn evict(&mut self, period: u64) -> Eviction {
+        if self.is_broken(period) {
+            return Eviction::Redirty;
+        }
+        if period > self.flushed {
+            self.evicted = self.evicted.max(Some(period));
+        }
+        Eviction::Allowed
+    }
+
+    pub(crate) fn record(&mut self, error: Error) {
+        self.errors += 1;
+        self.last_error = Some(error);
+    }
+
+    /// How many errors there were.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// The latest error, unless a handle that has seen `seen` errors knows it.
+    pub(crate) fn unseen(&self, seen: u64) -> Option<Error> {
+        if seen < self.errors { self.last_error.clone() } else { None }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_covers_what_ended_before_it_began() {
+        let mut file = Durability::new();
+        let written = file.period();
+        assert_eq!(file.evict(written), Eviction::Allowed);
+        let flush = file.begin_flush();
+        let during = file.period();
+        assert!(during > flush);
+        file.flush_succeeded(flush);
+        // The page that left the cache is durable: a later failure does not concern it.
+        file.flush_failed(Error::TooManyFiles);
+        assert!(!file.is_lost());
+        assert!(!file.is_broken(written));
+        assert!(file.is_broken(during));
+        assert_eq!(file.evict(during), Eviction::Redirty);
+    }
+
+    #[test]
+    fn an_evicted_page_of_a_failed_flush_is_lost_for_good() {
+        let mut file = Durability::new();
+        file.evict(file.period());
+        file.begin_flush();
+        file.flush_failed(Error::TooManyFiles);
+        assert!(file.is_lost());
+        let flush = file.begin_flush();
+        file.flush_succeeded(flush);
+        assert!(file.is_lost());
+    }
+
+    #[test]
+    fn each_handle_sees_each_error_once() {
+        let mut file = Durability::new();
+        assert_eq!(file.unseen(0), None);
+        file.record(Error::TooManyFiles);
+        assert_eq!(file.unseen(0), Some(Error::TooManyFiles));
+        assert_eq!(file.unseen(file.errors()), None);
+    }
+}

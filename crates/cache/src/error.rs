@@ -1,0 +1,218 @@
+//! What can go wrong, with the values that a person needs.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use unherd_sys::Errno;
+use unherd_sys::primitives::Arc;
+
+/// What the cache asked of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Reading a page.
+    Read,
+    /// Writing pages back.
+    Write,
+    /// Asking for the length.
+    Len,
+    /// Setting the length.
+    SetLen,
+    /// Making writes durable.
+    Sync,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Len => "query of the length",
+            Self::SetLen => "change of the length",
+            Self::Sync => "sync",
+        })
+    }
+}
+
+/// Why a call on a cache or its files failed. Nothing that was written before is lost by it, except
+/// where a variant says so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device reported an error.
+    #[error("{operation} of {} at offset {offset} failed: {errno}", file.display())]
+    Io {
+        /// What was asked of the device.
+        operation: Operation,
+        /// The file.
+        file: Arc<Path>,
+        /// Where in the file, in bytes; 0 for what concerns all of it.
+        offset: u64,
+        /// The kernel's number.
+        errno: Errno,
+    },
+    /// The device wrote less than it was asked to, and no more when it was asked again.
+    #[error(
+        "write of {} at offset {offset} stopped after {moved} of {wanted} bytes",
+        file.display()
+    )]
+    ShortTransfer {
+        /// The file.
+        file: Arc<Path>,
+        /// Where the transfer began, in bytes.
+        offset: u64,
+        /// Bytes that were to be moved.
+        wanted: usize,
+        /// Bytes that were moved.
+        moved: usize,
+    },
+    /// No frame became free in time.
+    #[error(
+        "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned and {unwritten} \
+         cannot be written back; drop page guards or build the cache with more capacity"
+    )]
+    NoFrames {
+        /// Frames that somebody has pinned.
+        pinned: usize,
+        /// Frames whose write-back failed.
+        unwritten: usize,
+        /// All frames.
+        capacity: usize,
+        /// How long the call has waited.
+        waited: Duration,
+    },
+    /// A page has as many pins as can be counted (2^27 - 1).
+    #[error("page {page} of {} has too many pins", file.display())]
+    TooManyPins {
+        /// The file.
+        file: Arc<Path>,
+        /// The page.
+        page: u64,
+    },
+    /// Beyond the last offset that a file can have (2^63 - 1).
+    #[error("{len} bytes at offset {offset} are beyond the largest offset, {}", i64::MAX)]
+    OutOfRange {
+        /// Where, in bytes.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// The handle was not opened for writing.
+    #[error("{} was opened read-only; open it with `write(true)`", file.display())]
+    ReadOnly {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// The cache holds the file read-only, and a new handle asks to write it.
+    #[error(
+        "{} is open read-only in this cache; close those handles before opening it for writing",
+        file.display()
+    )]
+    HeldReadOnly {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// Another process or another cache holds the file's lock.
+    #[error(
+        "{} is locked by another cache or process; close it there, or open it with `lock(false)`",
+        file.display()
+    )]
+    Locked {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// The file system refuses direct I/O.
+    #[error(
+        "the file system of {} refuses direct I/O; open it with `direct(Direct::OrBuffered)`",
+        file.display()
+    )]
+    DirectRefused {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// Not a regular file or block device.
+    #[error("{} is not a regular file or block device", file.display())]
+    NotAFile {
+        /// The path.
+        file: Arc<Path>,
+    },
+    /// The file could not be opened.
+    #[error("cannot open {}: {errno}", file.display())]
+    Open {
+        /// The path.
+        file: Arc<Path>,
+        /// The kernel's number.
+        errno: Errno,
+    },
+    /// The file's direct I/O needs larger pages.
+    #[error(
+        "direct I/O on {} is aligned to {alignment_bytes} bytes, which pages of {page_bytes} bytes \
+         do not meet; build the cache with a larger page size",
+        file.display()
+    )]
+    Misaligned {
+        /// The file.
+        file: Arc<Path>,
+        /// What its device asks for.
+        alignment_bytes: u32,
+        /// The cache's page size.
+        page_bytes: usize,
+    },
+    /// A flush failed after pages that it should have made durable had left the cache: what the
+    /// file holds on stable storage is not known any more. Every later `sync_all` says so.
+    #[error(
+        "{} has lost writes: a flush failed for pages that are no longer cached; restore the file",
+        file.display()
+    )]
+    LostDurability {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// The cache has opened 2^32 - 1 files in its life.
+    #[error("the cache has no number left for another file")]
+    TooManyFiles,
+}
+
+/// Why a cache could not be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Pages must be a power of two from 512 bytes to 1 MiB.
+    #[error("a page size of {page_bytes} bytes: it must be a power of two from 512 to 1048576")]
+    PageSize {
+        /// What was asked for.
+        page_bytes: usize,
+    },
+    /// The capacity must hold at least [`crate::MIN_FRAMES`] pages.
+    #[error(
+        "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are needed"
+    )]
+    TooSmall {
+        /// What was asked for.
+        capacity_bytes: usize,
+        /// The pages that it holds.
+        frames: usize,
+        /// The pages that it must hold.
+        least: usize,
+    },
+    /// The capacity must hold fewer than 2^31 pages.
+    #[error("a capacity of {capacity_bytes} bytes holds too many pages; use larger pages")]
+    TooLarge {
+        /// What was asked for.
+        capacity_bytes: usize,
+    },
+    /// The memory could not be mapped.
+    #[error("cannot map {bytes} bytes of memory: {errno}")]
+    Memory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The kernel's number.
+        errno: Errno,
+    },
+    /// `Io::Ring` was asked for, and the device has no queue.
+    #[error("the device cannot queue transfers (is io_uring allowed here?); use `Io::Own`")]
+    NoQueue,
+    /// The I/O thread could not be started.
+    #[error("cannot start the I/O thread: {0}")]
+    Thread(String),
+}

@@ -1,0 +1,314 @@
+//! Handles of files, and pinned pages.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+
+use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
+
+use crate::cache::{Cache, Owner};
+use crate::core::Core;
+use crate::error::Error;
+use crate::files::{Access, FileState};
+use crate::frame::Pin;
+use crate::latch::InsideGuard;
+use crate::page::PageNo;
+
+/// What to do where the file system refuses direct I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direct {
+    /// Fail with [`Error::DirectRefused`].
+    #[default]
+    Require,
+    /// Read and write through the kernel's page cache; [`File::is_direct`] tells.
+    OrBuffered,
+}
+
+/// How to open a file. The default is read-only, locked, by direct I/O or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct OpenOptions {
+    write: bool,
+    create: bool,
+    truncate: bool,
+    lock: bool,
+    direct: Direct,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { write: false, create: false, truncate: false, lock: true, direct: Direct::Require }
+    }
+}
+
+impl OpenOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For writing as well as reading.
+    pub fn write(self, write: bool) -> Self {
+        Self { write, ..self }
+    }
+
+    /// Create the file where there is none.
+    pub fn create(self, create: bool) -> Self {
+        Self { create, ..self }
+    }
+
+    /// Cut the file to no bytes; it must be open for writing. Other handles in this cache see it.
+    pub fn truncate(self, truncate: bool) -> Self {
+        Self { truncate, ..self }
+    }
+
+    /// Hold an advisory lock while the file is open, exclusive for writing and shared for reading
+    /// (on by default). Without it nothing tells whether somebody else changes the file, whose
+    /// pages this cache would go on to serve as they were.
+    pub fn lock(self, lock: bool) -> Self {
+        Self { lock, ..self }
+    }
+
+    /// What to do where the file system refuses direct I/O.
+    pub fn direct(self, direct: Direct) -> Self {
+        Self { direct, ..self }
+    }
+}
+
+/// A handle of an open file.
+///
+/// Handles of one file (the same device and inode) in one cache share its pages, its dirty state
+/// and its length. All methods may be called by many threads at a time. A write to one page is
+/// atomic with regard to reads of that page; reads and writes of several pages are not.
+///
+/// When the last handle is dropped, dirty pages are written back (but not flushed) and the file is
+/// closed; errors of that are lost. [`File::close`] reports them; only [`File::sync_all`] makes
+/// writes durable.
+pub struct File {
+    owner: Arc<Owner>,
+    file: Arc<FileState>,
+    write: bool,
+    /// Errors of the file that this handle has reported. Relaxed: a count for itself.
+    seen: AtomicU64,
+    is_closed: bool,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("path", &self.file.path)
+            .field("len", &self.len())
+            .field("write", &self.write)
+            .finish_non_exhaustive()
+    }
+}
+
+impl File {
+    pub(crate) fn open(cache: &Cache, path: &Path, options: OpenOptions) -> Result<Self, Error> {
+        if (options.truncate || options.create) && !options.write {
+            return Err(Error::ReadOnly { file: Arc::from(path) });
+        }
+        let access = Access {
+            write: options.write,
+            create: options.create,
+            lock: options.lock,
+            buffered_fallback: options.direct == Direct::OrBuffered,
+        };
+        let owner = cache.owner.clone();
+        let file = owner.core.open_file(path, access)?;
+        let seen = AtomicU64::new(file.durability.lock().errors());
+        let handle = Self { owner, file, write: options.write, seen, is_closed: false };
+        if options.truncate {
+            handle.set_len(0)?;
+        }
+        Ok(handle)
+    }
+
+    fn core(&self) -> &Core {
+        &self.owner.core
+    }
+
+    /// Whether the kernel's page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.file.direct
+    }
+
+    /// The path that the file was first opened by.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// The length in bytes, as the last write or [`File::set_len`] left it. Does not block.
+    #[expect(clippy::len_without_is_empty, reason = "as std::fs::Metadata")]
+    pub fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
+    /// than asked for only at the end of the file.
+    ///
+    /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs one lock
+    /// of an index shard and a copy.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`].
+    /// What `buf` holds then is not told.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let core = self.core();
+        core.check_range(offset, buf.len())?;
+        let left = self.file.len().saturating_sub(offset);
+        let wanted = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let mut done = 0;
+        while done < wanted {
+            let (page, at) = self.locate(offset + done as u64);
+            let guard = self.pin(page)?;
+            let bytes = (wanted - done).min(guard.len() - at);
+            buf[done..done + bytes].copy_from_slice(&guard[at..at + bytes]);
+            done += bytes;
+        }
+        Ok(done)
+    }
+
+    /// Writes `bytes` at `offset`, as pwrite(2), and makes the file longer if they reach beyond its
+    /// end; a gap between reads as zeros. Gives the number of bytes written: fewer than asked for
+    /// only if a later page met an error, which the next call meets first.
+    ///
+    /// The bytes are in memory then; [`File::sync_all`] makes them durable. Blocks under
+    /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::Io`] if a part of
+    /// a page is written, and the rest could not be read.
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+        self.check_write()?;
+        let core = self.core();
+        core.check_range(offset, bytes.len())?;
+        let _inside = InsideGuard::new(&self.file.writers, &core.waits, core.reasons.file);
+        let mut done = 0;
+        while done < bytes.len() {
+            let (page, at) = self.locate(offset + done as u64);
+            let part = (bytes.len() - done).min(core.frames.page_bytes() - at);
+            match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
+                Ok(()) => done += part,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Makes the file `len_bytes` long, at once on the device as well (but not durably). What is
+    /// added reads as zeros. Page guards keep what they had.
+    ///
+    /// Waits for writers under `file`, and for pages in write-back.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`]: the length is
+    /// as it was.
+    pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
+        self.check_write()?;
+        self.core().check_range(len_bytes, 0)?;
+        self.core().resize(&self.file, len_bytes)
+    }
+
+    /// Returns once everything that was written to the file before, by any handle, is on stable
+    /// storage, with the file's length.
+    ///
+    /// # Errors
+    /// The latest error since this handle last reported one, be it of this sync or of a write-back
+    /// in between: each handle reports each error once. What could not be written stays dirty and
+    /// is tried again by the next call, which succeeds if the device then takes it.
+    /// [`Error::LostDurability`] is reported for ever.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        if self.file.writable {
+            self.core().sync_file(&self.file);
+        }
+        self.report()
+    }
+
+    fn report(&self) -> Result<(), Error> {
+        let seen = self.seen.load(Ordering::Relaxed);
+        let (outcome, errors) = self.core().report(&self.file, seen);
+        self.seen.fetch_max(errors, Ordering::Relaxed);
+        outcome
+    }
+
+    /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
+    /// file meanwhile. Bytes beyond the end of the file are zero.
+    ///
+    /// A guard keeps a frame. Blocks and fails as [`File::read_at`].
+    pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
+        let page_bytes = self.core().frames.page_bytes();
+        let offset = page.0.checked_mul(page_bytes as u64);
+        let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
+        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
+        self.pin(page)
+    }
+
+    /// Closes the handle; with the last one of the file, writes back what is dirty (but does not
+    /// flush) and closes the file.
+    ///
+    /// # Errors
+    /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
+    /// written back by the last handle after three attempts: that is lost. The file is closed in
+    /// any case. To lose nothing, sync first.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.is_closed = true;
+        let closed = self.owner.core.close_file(&self.file);
+        let reported = self.report();
+        closed.and(reported)
+    }
+
+    fn check_write(&self) -> Result<(), Error> {
+        if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
+    }
+
+    /// The page that holds the byte at `offset`, and where in the page.
+    fn locate(&self, offset: u64) -> (PageNo, usize) {
+        let page_bytes = self.core().frames.page_bytes() as u64;
+        (PageNo(offset / page_bytes), (offset % page_bytes) as usize)
+    }
+
+    fn pin(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
+        let core = self.core();
+        Ok(PageGuard { core, pin: Some(core.pin(&self.file, page)?) })
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if !self.is_closed {
+            // Documented: `close` reports, a drop cannot.
+            let _ = self.owner.core.close_file(&self.file);
+        }
+    }
+}
+
+/// A pinned page: its bytes do not change while the guard lives.
+pub struct PageGuard<'a> {
+    core: &'a Core,
+    /// There until the guard is dropped.
+    pin: Option<Pin>,
+}
+
+impl fmt::Debug for PageGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageGuard").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Deref for PageGuard<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.pin.as_ref().map_or(&[], |pin| self.core.frames.bytes(pin))
+    }
+}
+
+impl Drop for PageGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(pin) = self.pin.take() {
+            self.core.unpin(pin);
+        }
+    }
+}

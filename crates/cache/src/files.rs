@@ -1,0 +1,242 @@
+//! Open files: what all handles of one file share, and the table of them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
+use unherd_sys::{DeviceFile, Errno, Identity, OpenError, OpenHow, Opened};
+
+use crate::core::Core;
+use crate::durability::Durability;
+use crate::error::{Error, Operation};
+use crate::latch::{AloneGuard, Latch};
+use crate::page::{FileId, PageNo};
+
+/// What the handles of one file share.
+#[derive(Debug)]
+pub(crate) struct FileState {
+    pub(crate) id: FileId,
+    pub(crate) device_file: DeviceFile,
+    identity: Identity,
+    pub(crate) path: Arc<Path>,
+    /// Of offsets, in bytes.
+    pub(crate) alignment: u32,
+    pub(crate) writable: bool,
+    /// Whether the kernel's page cache is bypassed.
+    pub(crate) direct: bool,
+    /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
+    len: AtomicU64,
+    /// Writers are inside; alone is who changes the length.
+    pub(crate) writers: Latch,
+    /// Write-backs are inside; alone is who changes the length on the device.
+    pub(crate) write_backs: Latch,
+    /// Alone is who syncs.
+    pub(crate) syncing: Latch,
+    /// Every page that may be other than clean; the set may name pages that are clean or gone. A
+    /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
+    pub(crate) unclean: Mutex<BTreeSet<PageNo>>,
+    pub(crate) durability: Mutex<Durability>,
+}
+
+impl FileState {
+    pub(crate) fn len(&self) -> u64 {
+        // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: whoever sees a length
+        // finds the pages that it covers in the index, or on the device.
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// At least `len` bytes, from now on. The page that ends there is being changed by the caller.
+    pub(crate) fn grow(&self, len: u64) {
+        // ORDER[N1]: Release; pairs with the Acquire in `len`.
+        self.len.fetch_max(len, Ordering::Release);
+    }
+
+    pub(crate) fn set_len(&self, len: u64) {
+        // ORDER[N1]: Release; pairs with the Acquire in `len`.
+        self.len.store(len, Ordering::Release);
+    }
+
+    pub(crate) fn io_error(&self, operation: Operation, offset: u64, errno: Errno) -> Error {
+        Error::Io { operation, file: self.path.clone(), offset, errno }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    file: Arc<FileState>,
+    handles: usize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_identity: HashMap<Identity, Entry>,
+    by_id: HashMap<FileId, Arc<FileState>>,
+    opened: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    table: Mutex<Table>,
+    /// Alone is who opens a file, or closes one for good.
+    opening: Latch,
+}
+
+/// How the caller wants a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) write: bool,
+    pub(crate) create: bool,
+    pub(crate) lock: bool,
+    pub(crate) buffered_fallback: bool,
+}
+
+impl Files {
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileState>> {
+        self.table.lock().by_id.get(&id).cloned()
+    }
+
+    /// Another handle of a file that is open, if it is.
+    fn attach(&self, identity: Identity, write: bool) -> Option<Result<Arc<FileState>, Error>> {
+        let mut table = self.table.lock();
+        let entry = table.by_identity.get_mut(&identity)?;
+        if write && !entry.file.writable {
+            return Some(Err(Error::HeldReadOnly { file: entry.file.path.clone() }));
+        }
+        entry.handles += 1;
+        Some(Ok(entry.file.clone()))
+    }
+
+    fn register(&self, path: Arc<Path>, opened: Opened, write: bool) -> Option<Arc<FileState>> {
+        let mut table = self.table.lock();
+        table.opened = table.opened.checked_add(1)?;
+        let id = FileId(table.opened);
+        let file = Arc::new(FileState {
+            id,
+            device_file: opened.file,
+            identity: opened.identity,
+            path,
+            alignment: opened.alignment.offset,
+            writable: write,
+            direct: opened.direct,
+            len: AtomicU64::new(opened.len_bytes),
+            writers: Latch::default(),
+            write_backs: Latch::default(),
+            syncing: Latch::default(),
+            unclean: Mutex::new(BTreeSet::new()),
+            durability: Mutex::new(Durability::new()),
+        });
+        table.by_id.insert(id, file.clone());
+        table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1 });
+        Some(file)
+    }
+
+    /// One handle less; whether it was the last.
+    fn detach(&self, file: &FileState) -> bool {
+        let mut table = self.table.lock();
+        let Some(entry) = table.by_identity.get_mut(&file.identity) else {
+            return false;
+        };
+        entry.handles -= 1;
+        entry.handles == 0
+    }
+
+    /// Whether the file is open and has no handle; it may have got one since the last went.
+    fn is_abandoned(&self, file: &FileState) -> bool {
+        let table = self.table.lock();
+        let entry = table.by_identity.get(&file.identity);
+        entry.is_some_and(|entry| entry.file.id == file.id && entry.handles == 0)
+    }
+
+    fn forget(&self, file: &FileState) {
+        let mut table = self.table.lock();
+        table.by_identity.remove(&file.identity);
+        table.by_id.remove(&file.id);
+    }
+}
+
+impl Core {
+    /// Opens a file, or finds it open.
+    pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
+        let _alone = AloneGuard::new(&self.files.opening, &self.waits, self.reasons.file);
+        let name: Arc<Path> = Arc::from(path);
+        let how = OpenHow {
+            write: access.write,
+            create: access.create,
+            // What is open here already is cut through its pages.
+            truncate: false,
+            lock: access.lock,
+            buffered_fallback: access.buffered_fallback,
+        };
+        let opened = match self.device.open(path, how) {
+            Ok(opened) => opened,
+            Err(OpenError::Locked) => return self.attach_locked(path, &name, how),
+            Err(error) => return Err(open_error(error, name)),
+        };
+        if let Some(attached) = self.files.attach(opened.identity, access.write) {
+            self.device.close(opened.file);
+            return attached;
+        }
+        let alignment = opened.alignment;
+        let needed = alignment.offset.max(alignment.memory);
+        if needed as usize > self.frames.page_bytes() {
+            self.device.close(opened.file);
+            return Err(Error::Misaligned {
+                file: name,
+                alignment_bytes: needed,
+                page_bytes: self.frames.page_bytes(),
+            });
+        }
+        self.files.register(name, opened, access.write).ok_or_else(|| {
+            self.device.close(opened.file);
+            Error::TooManyFiles
+        })
+    }
+
+    /// The file is locked, perhaps by this cache.
+    fn attach_locked(
+        &self,
+        path: &Path,
+        name: &Arc<Path>,
+        how: OpenHow,
+    ) -> Result<Arc<FileState>, Error> {
+        let opened = self
+            .device
+            .open(path, OpenHow { lock: false, create: false, ..how })
+            .map_err(|error| open_error(error, name.clone()))?;
+        self.device.close(opened.file);
+        let attached = self.files.attach(opened.identity, how.write);
+        attached.unwrap_or_else(|| Err(Error::Locked { file: name.clone() }))
+    }
+
+    /// A handle goes. With the last one the file is written back and closed.
+    pub(crate) fn close_file(&self, file: &Arc<FileState>) -> Result<(), Error> {
+        if !self.files.detach(file) {
+            return Ok(());
+        }
+        if file.writable {
+            // The bulk of the work, without keeping others from opening files.
+            self.write_back_all(file);
+        }
+        // Nobody opens the file until it is closed: its lock is held so long.
+        let _alone = AloneGuard::new(&self.files.opening, &self.waits, self.reasons.file);
+        if !self.files.is_abandoned(file) {
+            return Ok(());
+        }
+        let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
+        self.drop_pages(file, PageNo(0));
+        self.files.forget(file);
+        self.device.close(file.device_file);
+        written
+    }
+}
+
+fn open_error(error: OpenError, file: Arc<Path>) -> Error {
+    match error {
+        OpenError::Locked => Error::Locked { file },
+        OpenError::DirectRefused => Error::DirectRefused { file },
+        OpenError::NotAFile => Error::NotAFile { file },
+        OpenError::System(errno) => Error::Open { file, errno },
+        // The enum may grow; a new reason is a failed open all the same.
+        _ => Error::Open { file, errno: Errno::IO },
+    }
+}

@@ -1,0 +1,175 @@
+//! The read path: pages found, and pages brought in.
+//!
+//! One thread brings a missing page in; it announces this in the index before it even has a frame.
+//! All others that want the page wait for it alone. If the read fails, each of them gets the error,
+//! and none reads again by itself: one bad sector costs one read. The next call will try anew.
+//!
+//! A page at or beyond the end of the file needs no read: it is zeros.
+#![expect(unsafe_code, reason = "the frame's memory is given to the device")]
+
+use unherd_sys::primitives::Arc;
+use unherd_sys::{Direction, Errno};
+
+use crate::Error;
+use crate::core::{Busy, Core, News, Want};
+use crate::files::FileState;
+use crate::frame::{Claim, Pin, State};
+use crate::index::Entry;
+use crate::page::{PageKey, PageNo};
+use crate::stats::Count;
+use crate::transfer::{Progress, Step};
+
+/// What a lookup has found.
+enum Lookup {
+    Here(Pin),
+    Busy(Busy),
+    /// Not there. The caller has announced that it brings the page in.
+    Mine,
+    TooManyPins,
+}
+
+impl Core {
+    /// The page, pinned; it is read if it is not there. Blocks under `page-read`, `page-change` and
+    /// `frame`, or on the device.
+    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
+        let key = self.key(file, page);
+        let mut waited = false;
+        loop {
+            match self.look_up(key) {
+                Lookup::Here(pin) => {
+                    if !waited {
+                        self.counters.add(Count::Hits, 1);
+                    }
+                    return Ok(pin);
+                }
+                Lookup::Busy(busy) => {
+                    if busy == Busy::Reading && !waited {
+                        self.counters.add(Count::DeduplicatedMisses, 1);
+                    }
+                    waited = true;
+                    self.wait_for_page(file, key, busy, Want::Read)?;
+                }
+                Lookup::Mine => {
+                    let claim = self.frame_for_announced(key)?;
+                    return self.fill(file, key, claim);
+                }
+                Lookup::TooManyPins => {
+                    return Err(Error::TooManyPins { file: file.path.clone(), page: page.0 });
+                }
+            }
+        }
+    }
+
+    fn look_up(&self, key: PageKey) -> Lookup {
+        let mut shard = self.index.lock(key);
+        match shard.get() {
+            Some(Entry::Announced) => Lookup::Busy(Busy::Reading),
+            Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
+                Ok(pin) => Lookup::Here(pin),
+                Err(word) => Busy::of(word.state())
+                    .filter(|_| !word.state().may_be_pinned())
+                    .map_or(Lookup::TooManyPins, Lookup::Busy),
+            },
+            None => {
+                shard.set(Entry::Announced);
+                Lookup::Mine
+            }
+        }
+    }
+
+    /// A frame for a page that the caller has announced. If there is none, the announcement is
+    /// taken back, and those who wait for the page are told.
+    pub(crate) fn frame_for_announced(&self, key: PageKey) -> Result<Claim, Error> {
+        self.counters.add(Count::Misses, 1);
+        self.take_frame().inspect_err(|_| {
+            self.index.lock(key).remove();
+            self.wake_failed(key, News::NoFrames);
+        })
+    }
+
+    /// Puts a claimed frame in the place of its page's announcement.
+    pub(crate) fn install(&self, key: PageKey, claim: &Claim, state: State) {
+        let mut shard = self.index.lock(key);
+        self.frames.install(claim, key, state);
+        shard.set(Entry::Frame(claim.id()));
+    }
+
+    /// Brings an announced page into the frame, and wakes those who wait for it.
+    pub(crate) fn fill(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        claim: Claim,
+    ) -> Result<Pin, Error> {
+        self.install(key, &claim, State::Reading);
+        let read_error = |errno| self.read_error(file, key, errno);
+        let mut claim = claim;
+        let read = if self.offset(key.page) >= file.len() {
+            Ok(0)
+        } else {
+            self.counters.add(Count::Reads, 1);
+            match &self.engine {
+                Some(engine) => return engine.fill(self, file, key, claim).map_err(read_error),
+                None => self.read_blocking(file, key, &mut claim),
+            }
+        };
+        let filled = self.end_fill(file, key, claim, read);
+        self.tell_filled(key, read.map(|_| ()));
+        filled.map_err(read_error)
+    }
+
+    /// Reads the page by this thread; gives the bytes that the file had.
+    fn read_blocking(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        claim: &mut Claim,
+    ) -> Result<usize, Errno> {
+        let page_bytes = self.frames.page_bytes();
+        let mut progress = Progress::new(Direction::Read, page_bytes, file.alignment);
+        loop {
+            let range = progress.request();
+            let offset = self.offset(key.page) + range.start as u64;
+            let buf = self.frames.buf_to_fill(claim, range);
+            // SAFETY: the claim gives the memory to this thread alone until the call returns.
+            let moved = unsafe { self.device.read(file.device_file, offset, buf) }?;
+            if progress.advance(moved) != Step::More {
+                return Ok(progress.moved());
+            }
+        }
+    }
+
+    /// The read has ended: publishes the page with a pin for the caller, or gives the frame back.
+    pub(crate) fn end_fill(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        mut claim: Claim,
+        read: Result<usize, Errno>,
+    ) -> Result<Pin, Errno> {
+        match read {
+            Ok(bytes) => {
+                // The file may be longer on the device, up to the end of a block.
+                let in_file = file.len().saturating_sub(self.offset(key.page));
+                let valid = usize::try_from(in_file).map_or(bytes, |in_file| in_file.min(bytes));
+                self.frames.bytes_mut(&mut claim)[valid..].fill(0);
+                Ok(self.frames.publish_pinned(claim, State::Clean))
+            }
+            Err(errno) => {
+                self.counters.add(Count::IoErrors, 1);
+                self.index.lock(key).remove();
+                self.frames.clear(&claim);
+                self.free_frame(claim);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Wakes those who wait for a page after [`Core::end_fill`].
+    pub(crate) fn tell_filled(&self, key: PageKey, filled: Result<(), Errno>) {
+        match filled {
+            Ok(()) => self.wake_page(key),
+            Err(errno) => self.wake_failed(key, News::ReadFailed(errno)),
+        }
+    }
+}

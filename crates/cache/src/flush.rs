@@ -1,0 +1,200 @@
+//! Sync, length, and the end of a file's time in the cache.
+
+use std::collections::BTreeSet;
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::change::Spare;
+use crate::core::Core;
+use crate::error::Operation;
+use crate::files::FileState;
+use crate::frame::State;
+use crate::latch::AloneGuard;
+use crate::page::PageNo;
+
+/// How often the last handle tries to write back what fails, before it gives up.
+const LAST_ATTEMPTS: usize = 3;
+
+impl Core {
+    /// Writes the file's dirty pages back and flushes. Errors are recorded with the file.
+    ///
+    /// Pages that are written while it runs may or may not be part of it.
+    pub(crate) fn sync_file(&self, file: &Arc<FileState>) {
+        let _alone = AloneGuard::new(&file.syncing, &self.waits, self.reasons.file);
+        self.write_back_all(file);
+        if let Err(error) = self.trim(file) {
+            file.durability.lock().record(error);
+        }
+        self.flush(file);
+    }
+
+    /// Makes the file on the device as long as it is: whole pages were written.
+    fn trim(&self, file: &FileState) -> Result<(), Error> {
+        let trimmed = {
+            // A write-back that is under way could make it longer again.
+            let _alone = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            let len = file.len();
+            match self.device.len(file.device_file) {
+                Ok(on_device) if on_device == len => Ok(()),
+                Ok(_) => self
+                    .device
+                    .set_len(file.device_file, len)
+                    .map_err(|errno| file.io_error(Operation::SetLen, 0, errno)),
+                Err(errno) => Err(file.io_error(Operation::Len, 0, errno)),
+            }
+        };
+        // Somebody may have wanted a frame and found the file's write-backs held up.
+        self.notify_idle(1);
+        trimmed
+    }
+
+    fn flush(&self, file: &FileState) {
+        let period = file.durability.lock().begin_flush();
+        match self.device.sync(file.device_file) {
+            Ok(()) => {
+                file.durability.lock().flush_succeeded(period);
+                self.settle_pages(file, |page_period| {
+                    (page_period <= period).then_some(State::Clean)
+                });
+            }
+            Err(errno) => {
+                let broken = {
+                    let mut durability = file.durability.lock();
+                    let broken = durability.period();
+                    durability.flush_failed(file.io_error(Operation::Sync, 0, errno));
+                    broken
+                };
+                self.settle_pages(file, |page_period| {
+                    (page_period <= broken).then_some(State::Dirty)
+                });
+            }
+        }
+    }
+
+    /// Gives unstable pages the state that `outcome` finds for their flush period.
+    fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
+        let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        for &page in &pages {
+            let shard = self.index.lock(self.key(file, page));
+            let Some(frame) = shard.frame() else { continue };
+            if self.frames.word(frame).state() == State::Unstable
+                && let Some(state) = outcome(self.frames.period(frame))
+            {
+                self.frames.settle(frame, state);
+            }
+        }
+        let mut unclean = file.unclean.lock();
+        for page in pages {
+            self.forget_if_clean_locked(file, page, &mut unclean);
+        }
+    }
+
+    /// Takes the page from the set of unclean ones, if it is clean or gone.
+    pub(crate) fn forget_if_clean(&self, file: &FileState, page: PageNo) {
+        self.forget_if_clean_locked(file, page, &mut file.unclean.lock());
+    }
+
+    fn forget_if_clean_locked(
+        &self,
+        file: &FileState,
+        page: PageNo,
+        unclean: &mut BTreeSet<PageNo>,
+    ) {
+        let shard = self.index.lock(self.key(file, page));
+        // A page that is being changed enters the set before the change ends, so it is kept.
+        if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {
+            unclean.remove(&page);
+        }
+    }
+
+    /// Makes the file `len` bytes long.
+    ///
+    /// The order matters. The file is cut on the device, then for readers and write-backs; only
+    /// then are the pages beyond dropped, and the rest of the last one becomes zeros. A page whose
+    /// read began before the cut is in the index by then, so it is found; one whose read begins
+    /// later finds the file cut.
+    pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
+        let page_bytes = self.frames.page_bytes() as u64;
+        let tail = (len % page_bytes) as usize;
+        // If the last page is pinned, a copy of it is cut. No way back then: have the frame first.
+        let spare = if tail > 0 { Some(self.take_frame()?) } else { None };
+        let spare = Spare::new(self, spare);
+        let _writers = AloneGuard::new(&file.writers, &self.waits, self.reasons.file);
+        let before = file.len();
+        let resized = {
+            let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            let resized = self.device.set_len(file.device_file, len);
+            if resized.is_ok() {
+                file.set_len(len);
+            }
+            resized
+        };
+        // Somebody may have wanted a frame and found the file's write-backs held up.
+        self.notify_idle(1);
+        resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
+        if len < before {
+            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)));
+            if tail > 0 {
+                self.cut_page(file, PageNo(len / page_bytes), tail, spare)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the last page of a file end after `tail` bytes.
+    fn cut_page(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        tail: usize,
+        spare: Spare<'_>,
+    ) -> Result<(), Error> {
+        if self.index.lock(self.key(file, page)).get().is_none() {
+            return Ok(());
+        }
+        match self.change_page(file, page, false, spare, |content| content[tail..].fill(0)) {
+            // Evicted meanwhile, and not to be read again: the device has cut it.
+            Err(Error::Io { .. }) => Ok(()),
+            cut => cut,
+        }
+    }
+
+    /// The last handle has gone: writes back what is dirty, and says what could not be.
+    pub(crate) fn write_back_for_good(&self, file: &Arc<FileState>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for _ in 0..LAST_ATTEMPTS {
+            let before = file.durability.lock().errors();
+            self.write_back_all(file);
+            outcome = self.trim(file);
+            if outcome.is_ok() {
+                let durability = file.durability.lock();
+                match durability.unseen(before) {
+                    None => return Ok(()),
+                    Some(error) => outcome = Err(error),
+                }
+            }
+        }
+        outcome
+    }
+
+    /// What a handle that has seen `seen` errors reports, and how many it has seen then.
+    pub(crate) fn report(&self, file: &FileState, seen: u64) -> (Result<(), Error>, u64) {
+        let durability = file.durability.lock();
+        let errors = durability.errors();
+        let outcome = match durability.unseen(seen) {
+            Some(error) => Err(error),
+            None if durability.is_lost() => Err(Error::LostDurability { file: file.path.clone() }),
+            None => Ok(()),
+        };
+        (outcome, errors)
+    }
+
+    /// The largest offset that a file of any kind has.
+    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<u64, Error> {
+        let end = offset.checked_add(len as u64);
+        // The last page must end at a legal offset too, because pages are written whole.
+        let last = (i64::MAX as u64) & !(self.frames.page_bytes() as u64 - 1);
+        end.filter(|&end| end <= last).ok_or(Error::OutOfRange { offset, len: len as u64 })
+    }
+}

@@ -1,0 +1,135 @@
+//! A latch: many may be inside at a time, or one who excludes them.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | bits 0..31 | how many are inside |
+//! | bit 31 | one wants to be alone: nobody else enters |
+//!
+//! Waiting goes through the cache's wait table, keyed by the latch's address, so it has a name.
+
+use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd_sys::primitives::{AtomicU32, Ordering};
+
+const ALONE: u32 = 1 << 31;
+
+#[derive(Debug, Default)]
+pub(crate) struct Latch {
+    word: AtomicU32,
+}
+
+impl Latch {
+    fn key(&self) -> WaitKey {
+        WaitKey::Address(std::ptr::from_ref(self) as usize)
+    }
+
+    /// Enters unless somebody is alone or wants to be.
+    pub(crate) fn try_enter(&self) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & ALONE != 0 {
+                return false;
+            }
+            // ORDER[L1]: Acquire; pairs with the Release in `end_alone`: what was done alone is
+            // seen by all that enter after.
+            match self.word.compare_exchange_weak(
+                word,
+                word + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Enters; waits under `reason` while somebody is alone.
+    pub(crate) fn enter(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+        while !self.try_enter() {
+            // Without a deadline it cannot time out.
+            let _ = waits.wait_until(
+                &self.key(),
+                || self.word.load(Ordering::Relaxed) & ALONE == 0,
+                reason,
+            );
+        }
+    }
+
+    /// Leaves.
+    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>) {
+        // ORDER[L2]: Release; pairs with the Acquire in `begin_alone`: what was done inside is seen
+        // by the one who waited for it.
+        let before = self.word.fetch_sub(1, Ordering::Release);
+        if before == ALONE | 1 {
+            waits.wake_all(&self.key());
+        }
+    }
+
+    /// Keeps others out, and waits until those inside have left.
+    pub(crate) fn begin_alone(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+        loop {
+            // ORDER[L1]: Acquire; pairs with the Release in `end_alone` of the one before.
+            if self.word.fetch_or(ALONE, Ordering::Acquire) & ALONE == 0 {
+                break;
+            }
+            let _ = waits.wait_until(
+                &self.key(),
+                || self.word.load(Ordering::Relaxed) & ALONE == 0,
+                reason,
+            );
+        }
+        let _ = waits.wait_until(
+            &self.key(),
+            // ORDER[L2]: Acquire; pairs with the Release in `leave`.
+            || self.word.load(Ordering::Acquire) == ALONE,
+            reason,
+        );
+    }
+
+    /// Lets others in again.
+    pub(crate) fn end_alone(&self, waits: &WaitTable<WaitKey>) {
+        // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `begin_alone`.
+        self.word.fetch_and(!ALONE, Ordering::Release);
+        waits.wake_all(&self.key());
+    }
+}
+
+/// Alone in a latch, until dropped.
+#[derive(Debug)]
+pub(crate) struct AloneGuard<'a> {
+    latch: &'a Latch,
+    waits: &'a WaitTable<WaitKey>,
+}
+
+impl<'a> AloneGuard<'a> {
+    pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
+        latch.begin_alone(waits, reason);
+        Self { latch, waits }
+    }
+}
+
+impl Drop for AloneGuard<'_> {
+    fn drop(&mut self) {
+        self.latch.end_alone(self.waits);
+    }
+}
+
+/// Inside a latch, until dropped.
+#[derive(Debug)]
+pub(crate) struct InsideGuard<'a> {
+    latch: &'a Latch,
+    waits: &'a WaitTable<WaitKey>,
+}
+
+impl<'a> InsideGuard<'a> {
+    pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
+        latch.enter(waits, reason);
+        Self { latch, waits }
+    }
+}
+
+impl Drop for InsideGuard<'_> {
+    fn drop(&mut self) {
+        self.latch.leave(self.waits);
+    }
+}

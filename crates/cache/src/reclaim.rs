@@ -1,0 +1,321 @@
+//! Where frames come from: free ones, evicted ones, and, if there are none, a wait.
+//!
+//! A thread that finds no frame writes an idle dirty page back (or lets the I/O thread do it), and
+//! waits. A frame that becomes free is handed to one waiter; one that becomes idle (it can be
+//! evicted or written) makes one waiter look again.
+//!
+//! ```text
+//!  a thread in want                         whoever makes a frame idle
+//!  ----------------                         --------------------------
+//!  waiters += 1                             change the frame's word
+//!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
+//!  seen = events                            waiters == 0: done
+//!  search: load the frames' words           else: events += 1; wake one
+//!  wait, if events == seen
+//! ```
+//!
+//! Excluded: the search misses the frame *and* the other sees no waiter. Where it sees one, the wait
+//! table sees to the rest: the wait finds `events` changed, or the wake finds the waiter.
+//!
+//! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it
+//! did not take.
+
+use unherd_sync::{Outcome, Token, Wait, WaitKey};
+use unherd_sys::primitives::{AtomicU32, Mutex, Ordering, fence};
+use unherd_sys::{Deadline, Timestamp};
+
+use crate::Error;
+use crate::core::Core;
+use crate::durability::Eviction;
+use crate::frame::{Claim, State, Word};
+use crate::page::FrameId;
+use crate::policy::{Clock, Look, Sweep};
+use crate::stats::Count;
+
+/// Idle frames that the hand looks at for a clean one, once it has met a dirty one.
+const WINDOW: usize = 64;
+
+/// Write-backs that may fail one after the other before a thread in want of a frame gives up.
+const FAILURES_MAX: u32 = 64;
+
+/// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
+const LOOK: Token = Token(0);
+
+#[derive(Debug)]
+pub(crate) struct Reclaim {
+    pool: Mutex<Pool>,
+    /// Threads between (A) and the end of their wait.
+    waiters: AtomicU32,
+    /// Frames that became idle while somebody waited.
+    events: AtomicU32,
+    /// Write-backs that have failed since one succeeded. Relaxed: a bound, not a protocol.
+    failures: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Pool {
+    free: Vec<Claim>,
+    /// Frames just written back, to be had before the hand finds them. Hints: each is checked.
+    written: Vec<FrameId>,
+    clock: Clock,
+}
+
+/// What a search has found.
+#[derive(Debug)]
+enum Found {
+    Frame(Claim),
+    /// A page that must be written before its frame can be had.
+    ToWrite(FrameId),
+    Nothing,
+}
+
+impl Reclaim {
+    pub(crate) fn new(free: Vec<Claim>) -> Self {
+        let written = Vec::with_capacity(free.len());
+        Self {
+            pool: Mutex::new(Pool { free, written, clock: Clock::default() }),
+            waiters: AtomicU32::new(0),
+            events: AtomicU32::new(0),
+            failures: AtomicU32::new(0),
+        }
+    }
+
+    /// Frames that were just written back and could be evicted.
+    pub(crate) fn note_written(&self, frame: FrameId) {
+        let mut pool = self.pool.lock();
+        if pool.written.len() < pool.written.capacity() {
+            pool.written.push(frame);
+        }
+    }
+
+    pub(crate) fn note_write(&self, succeeded: bool) {
+        if succeeded {
+            self.failures.store(0, Ordering::Relaxed);
+        } else {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn key(&self) -> WaitKey {
+        WaitKey::Address(std::ptr::from_ref(self) as usize)
+    }
+
+    fn somebody_waits(&self) -> bool {
+        // ORDER[R1]: SeqCst fence (B); pairs with (A) in `take_slow`.
+        fence(Ordering::SeqCst);
+        self.waiters.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// What the hand of the clock sees in a frame's word.
+fn look(word: Word) -> Look {
+    if word.pins() > 0 {
+        return Look::Pass;
+    }
+    match word.state() {
+        State::Clean | State::Unstable if word.is_referenced() => Look::Recent,
+        State::Dirty | State::Failed if word.is_referenced() => Look::Recent,
+        State::Clean | State::Unstable => Look::Clean,
+        State::Dirty => Look::Dirty,
+        State::Failed => Look::Failed,
+        State::Empty
+        | State::Handed
+        | State::Reading
+        | State::Changing
+        | State::WriteBack
+        | State::Detached => Look::Pass,
+    }
+}
+
+impl Core {
+    /// A frame that became idle may be just what somebody waits for.
+    pub(crate) fn notify_idle(&self, frames: usize) {
+        let reclaim = &self.reclaim;
+        if frames > 0 && reclaim.somebody_waits() {
+            // ORDER[R2]: Release; pairs with the Acquire in `take_slow`: whoever has seen this
+            // event also sees the frame.
+            reclaim.events.fetch_add(1, Ordering::Release);
+            self.waits.wake_with(&reclaim.key(), frames, LOOK);
+        }
+    }
+
+    /// Gives an empty frame to a waiter, or to the free ones.
+    pub(crate) fn free_frame(&self, claim: Claim) {
+        let mut claim = claim;
+        // Without filtering all waiters of the bucket are woken, and how many of them wait for a
+        // frame cannot be told: there the frame lies with the free ones, for the quickest.
+        if self.filtered && self.reclaim.somebody_waits() {
+            let frame = self.frames.hand_over(claim);
+            let token = Token(u64::from(frame.0) + 1);
+            if self.waits.wake_with(&self.reclaim.key(), 1, token) > 0 {
+                return;
+            }
+            match self.frames.take_over(frame) {
+                Some(back) => claim = back,
+                None => return,
+            }
+        }
+        self.reclaim.pool.lock().free.push(claim);
+        self.notify_idle(1);
+    }
+
+    /// An empty frame. Blocks under `frame` while there is none, and under the device while it
+    /// writes a page back; gives up at the cache's frame deadline.
+    pub(crate) fn take_frame(&self) -> Result<Claim, Error> {
+        match self.search() {
+            Found::Frame(claim) => Ok(claim),
+            Found::ToWrite(_) | Found::Nothing => self.take_slow(),
+        }
+    }
+
+    #[cold]
+    fn take_slow(&self) -> Result<Claim, Error> {
+        let reclaim = &self.reclaim;
+        let began = Timestamp::now();
+        let end = began.after(self.frame_wait);
+        reclaim.waiters.fetch_add(1, Ordering::Relaxed);
+        // ORDER[R1]: SeqCst fence (A); pairs with (B) in `somebody_waits`.
+        fence(Ordering::SeqCst);
+        let taken = self.take_before(end);
+        reclaim.waiters.fetch_sub(1, Ordering::Relaxed);
+        taken.ok_or_else(|| {
+            self.notify_idle(1);
+            self.no_frames(Timestamp::now().since(began))
+        })
+    }
+
+    fn take_before(&self, end: Timestamp) -> Option<Claim> {
+        let reclaim = &self.reclaim;
+        let mut woken = false;
+        loop {
+            // ORDER[R2]: Acquire; pairs with the Release in `notify_idle`.
+            let seen = reclaim.events.load(Ordering::Acquire);
+            match self.search() {
+                Found::Frame(claim) => return Some(claim),
+                Found::ToWrite(frame) if Timestamp::now() < end => {
+                    woken = false;
+                    if reclaim.failures.load(Ordering::Relaxed) >= FAILURES_MAX {
+                        return None;
+                    }
+                    if self.write_back_frame(frame) {
+                        continue;
+                    }
+                }
+                Found::ToWrite(_) | Found::Nothing => {}
+            }
+            if woken {
+                self.waits.note_needless(self.reasons.frame);
+            }
+            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
+            let unchanged = || reclaim.events.load(Ordering::Relaxed) == seen;
+            match self.waits.wait(&reclaim.key(), unchanged, wait) {
+                Outcome::Woken(LOOK) => woken = true,
+                Outcome::Woken(Token(frame)) => {
+                    let handed = self.frames.take_over(FrameId((frame - 1) as u32));
+                    if handed.is_some() {
+                        return handed;
+                    }
+                    woken = true;
+                }
+                Outcome::Invalid => woken = false,
+                Outcome::TimedOut => return None,
+            }
+        }
+    }
+
+    /// Looks for a frame once.
+    fn search(&self) -> Found {
+        let mut pool = self.reclaim.pool.lock();
+        if let Some(claim) = pool.free.pop() {
+            return Found::Frame(claim);
+        }
+        while let Some(frame) = pool.written.pop() {
+            let word = self.frames.word(frame);
+            if word.is_evictable() && !word.is_referenced() {
+                if let Some(claim) = self.try_evict(frame) {
+                    return Found::Frame(claim);
+                }
+            }
+        }
+        let mut sweep = Sweep::new(self.frames.len(), WINDOW);
+        let mut claim = None;
+        while claim.is_none() {
+            let next = pool.clock.next_clean(self.frames.len(), &mut sweep, |at| {
+                let frame = FrameId(at as u32);
+                let seen = look(self.frames.word(frame));
+                if seen == Look::Recent {
+                    self.frames.forget_use(frame);
+                }
+                seen
+            });
+            match next {
+                Some(at) => claim = self.try_evict(FrameId(at as u32)),
+                None => break,
+            }
+        }
+        drop(pool);
+        match (claim, sweep.to_write()) {
+            (Some(claim), _) => {
+                if let Some(ahead) = sweep.dirty() {
+                    self.write_ahead(FrameId(ahead as u32));
+                }
+                Found::Frame(claim)
+            }
+            (None, Some(at)) => Found::ToWrite(FrameId(at as u32)),
+            (None, None) => Found::Nothing,
+        }
+    }
+
+    /// Takes the frame from its page, if that can be read again and nobody uses it.
+    fn try_evict(&self, frame: FrameId) -> Option<Claim> {
+        let key = self.frames.key(frame);
+        let unstable = self.frames.word(frame).state() == State::Unstable;
+        let claim = if unstable {
+            // What the file promises and whether the page is there must change together.
+            let file = self.files.get(key.file)?;
+            let mut durability = file.durability.lock();
+            let mut shard = self.index.lock(key);
+            if shard.frame() != Some(frame) {
+                return None;
+            }
+            let word = self.frames.word(frame);
+            if word.state() == State::Unstable && word.pins() == 0 {
+                if durability.evict(self.frames.period(frame)) == Eviction::Redirty {
+                    self.frames.settle(frame, State::Dirty);
+                    return None;
+                }
+            }
+            let claim = self.frames.evict(frame).ok()?;
+            shard.remove();
+            drop(shard);
+            drop(durability);
+            self.forget_if_clean(&file, key.page);
+            claim
+        } else {
+            let mut shard = self.index.lock(key);
+            if shard.frame() != Some(frame) || self.frames.word(frame).state() != State::Clean {
+                return None;
+            }
+            let claim = self.frames.evict(frame).ok()?;
+            shard.remove();
+            claim
+        };
+        self.counters.add(Count::Evictions, 1);
+        Some(claim)
+    }
+
+    fn no_frames(&self, waited: std::time::Duration) -> Error {
+        let words = || (0..self.frames.len()).map(|at| self.frames.word(FrameId(at as u32)));
+        Error::NoFrames {
+            pinned: words().filter(|word| word.pins() > 0).count(),
+            unwritten: words().filter(|word| word.state() == State::Failed).count(),
+            capacity: self.frames.len(),
+            waited,
+        }
+    }
+
+    /// As [`Core::no_frames`] for those who waited for a page that another could not bring in.
+    pub(crate) fn no_frames_for_another(&self) -> Error {
+        self.no_frames(self.frame_wait)
+    }
+}

@@ -1,0 +1,160 @@
+//! Runs: adjacent dirty pages of one file that are written back in one transfer.
+//!
+//! A run of several pages is gathered in a bounce buffer, because its frames lie anywhere; one page
+//! is written from its frame. The number of buffers bounds how many transfers write pages back at
+//! a time. All their memory is had when the cache is built.
+#![expect(unsafe_code, reason = "a bounce buffer is lent to the device")]
+
+use std::ops::Range;
+
+use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd_sys::primitives::{Arc, Mutex};
+use unherd_sys::{Errno, HugePages, IoBuf, Map};
+
+use crate::files::FileState;
+use crate::frame::{Frames, Lent};
+use crate::page::PageNo;
+
+/// The right to write one run back, with the place for its pages' loans.
+#[derive(Debug)]
+pub(crate) struct RunBuffer {
+    /// Of the bounce buffer. Invariant: no two `RunBuffer`s of one `RunBuffers` have the same.
+    number: usize,
+    frames: Vec<Lent>,
+}
+
+/// All buffers of a cache.
+#[derive(Debug)]
+pub(crate) struct RunBuffers {
+    free: Mutex<Vec<RunBuffer>>,
+    bounce: Option<Map>,
+    pages_max: usize,
+    page_bytes: usize,
+}
+
+impl RunBuffers {
+    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Self, Errno> {
+        let pages_max = (frames / 64).clamp(1, (128 << 10) / page_bytes.min(128 << 10));
+        let count = (frames / (8 * pages_max)).clamp(1, 64);
+        let bounce = if pages_max > 1 {
+            Some(Map::new(count * pages_max * page_bytes, HugePages::AsConfigured)?)
+        } else {
+            None
+        };
+        let buffer = |number| RunBuffer { number, frames: Vec::with_capacity(pages_max) };
+        let free = Mutex::new((0..count).map(buffer).collect());
+        Ok(Self { free, bounce, pages_max, page_bytes })
+    }
+
+    /// The most pages of one run.
+    pub(crate) fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bounce.as_ref().map_or(0, Map::len)
+    }
+
+    fn key(&self) -> WaitKey {
+        WaitKey::Address(std::ptr::from_ref(self) as usize)
+    }
+
+    pub(crate) fn try_take(&self) -> Option<RunBuffer> {
+        self.free.lock().pop()
+    }
+
+    /// Waits under `reason` until a buffer is free.
+    pub(crate) fn take(&self, waits: &WaitTable<WaitKey>, reason: Reason) -> RunBuffer {
+        let mut taken = None;
+        while taken.is_none() {
+            let mut look = || {
+                taken = taken.take().or_else(|| self.try_take());
+                taken.is_some()
+            };
+            // Without a deadline it cannot time out.
+            let _ = waits.wait_until(&self.key(), &mut look, reason);
+        }
+        taken.unwrap_or_else(|| unreachable!("the loop ends with a buffer"))
+    }
+
+    pub(crate) fn put(&self, buffer: RunBuffer, waits: &WaitTable<WaitKey>) {
+        debug_assert!(buffer.frames.is_empty(), "loans must be given back");
+        self.free.lock().push(buffer);
+        waits.wake(&self.key(), 1);
+    }
+}
+
+/// Adjacent pages in write-back.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) first: PageNo,
+    /// The flush period in which it began.
+    pub(crate) period: u64,
+    buffer: RunBuffer,
+}
+
+impl Run {
+    pub(crate) fn new(file: Arc<FileState>, seed: PageNo, lent: Lent, buffer: RunBuffer) -> Self {
+        let mut run = Self { file, first: seed, period: 0, buffer };
+        run.buffer.frames.push(lent);
+        run
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.frames.len()
+    }
+
+    pub(crate) fn push_back(&mut self, lent: Lent) {
+        self.buffer.frames.push(lent);
+    }
+
+    /// Adds the page before the first.
+    pub(crate) fn push_front(&mut self, page: PageNo, lent: Lent) {
+        self.buffer.frames.insert(0, lent);
+        self.first = page;
+    }
+
+    /// Gathers the pages for the device. To be called once, when the run is complete.
+    pub(crate) fn gather(&mut self, frames: &Frames, buffers: &RunBuffers) {
+        if self.len() == 1 {
+            return;
+        }
+        for (i, lent) in self.buffer.frames.iter().enumerate() {
+            let page = frames.lent_bytes(lent);
+            let to = buffers.buf(&self.buffer, i * page.len()..(i + 1) * page.len());
+            // SAFETY: `buf` is in bounds; the buffer is this run's alone, and no device has it yet.
+            unsafe { to.start.as_ptr().copy_from_nonoverlapping(page.as_ptr(), page.len()) };
+        }
+    }
+
+    /// The bytes `range` of the run, for the device to read until the run is taken apart.
+    pub(crate) fn buf(&self, range: Range<usize>, frames: &Frames, buffers: &RunBuffers) -> IoBuf {
+        match self.buffer.frames.as_slice() {
+            [one] => frames.buf_to_write(one, range),
+            _ => buffers.buf(&self.buffer, range),
+        }
+    }
+
+    /// Takes the run apart, when no device uses its memory any more.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lent> + '_ {
+        self.buffer.frames.drain(..)
+    }
+
+    pub(crate) fn into_buffer(self) -> (Arc<FileState>, RunBuffer) {
+        (self.file, self.buffer)
+    }
+}
+
+impl RunBuffers {
+    fn buf(&self, buffer: &RunBuffer, range: Range<usize>) -> IoBuf {
+        let bytes = self.pages_max * self.page_bytes;
+        assert!(range.start <= range.end && range.end <= bytes, "beyond the bounce buffer");
+        let map = self.bounce.as_ref().map(Map::start).unwrap_or_else(|| {
+            unreachable!("runs of several pages are made only where there are bounce buffers")
+        });
+        // SAFETY: the map holds `pages_max` pages for each number, and the range is in them.
+        let start = unsafe { map.add(buffer.number * bytes + range.start) };
+        IoBuf { start, len: range.len() }
+    }
+}

@@ -1,0 +1,245 @@
+//! Write-back: from dirty pages to the device.
+//!
+//! A dirty page whose frame is wanted, or that is to be durable, is written together with its dirty
+//! neighbours in the file (see `run.rs`). Whole pages are written; the last one may make the file
+//! longer on the device than it is, with zeros, until its length is set right (`flush.rs`).
+//!
+//! A failed write leaves all pages of its run *failed*: dirty, to be tried again, and recorded for
+//! every handle of the file.
+#![expect(unsafe_code, reason = "the run's memory is given to the device")]
+
+use unherd_sys::primitives::Arc;
+use unherd_sys::{Direction, Errno};
+
+use crate::Error;
+use crate::core::{Busy, Core, Want};
+use crate::error::Operation;
+use crate::files::FileState;
+use crate::frame::{Lent, State};
+use crate::page::{FrameId, PageNo};
+use crate::run::{Run, RunBuffer};
+use crate::stats::Count;
+use crate::transfer::{Progress, Step};
+
+/// How the transfer of a run has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteFailure {
+    Refused(Errno),
+    /// It stopped, with so many bytes moved.
+    Stuck(usize),
+}
+
+/// Who waits if a file's write-backs are held up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Wait,
+    GiveUp,
+}
+
+impl Core {
+    /// Writes the page in `frame` back, or begins to. False if that cannot be done now: then it
+    /// will be told when a frame becomes idle.
+    pub(crate) fn write_back_frame(&self, frame: FrameId) -> bool {
+        let key = self.frames.key(frame);
+        let Some(file) = self.files.get(key.file) else {
+            return false;
+        };
+        let Some(buffer) = self.runs.try_take() else {
+            return false;
+        };
+        self.write_run_from(&file, key.page, buffer, Patience::GiveUp)
+    }
+
+    /// With queued I/O: begins to write the page in `frame` back, so that the hand of the clock
+    /// finds it clean when it comes round again.
+    pub(crate) fn write_ahead(&self, frame: FrameId) {
+        if self.engine.is_some() {
+            self.write_back_frame(frame);
+        }
+    }
+
+    /// Writes the run around `page` back, or, with queued I/O, begins to. False if the page is not
+    /// there, not dirty, or the file's write-backs are held up.
+    fn write_run_from(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        buffer: RunBuffer,
+        patience: Patience,
+    ) -> bool {
+        match patience {
+            Patience::Wait => file.write_backs.enter(&self.waits, self.reasons.file),
+            Patience::GiveUp if !file.write_backs.try_enter() => {
+                self.runs.put(buffer, &self.waits);
+                return false;
+            }
+            Patience::GiveUp => {}
+        }
+        let period = file.durability.lock().period();
+        let Some(lent) = self.lend(file, page) else {
+            file.write_backs.leave(&self.waits);
+            self.runs.put(buffer, &self.waits);
+            return false;
+        };
+        let mut run = Run::new(file.clone(), page, lent, buffer);
+        run.period = period;
+        self.extend(&mut run);
+        run.gather(&self.frames, &self.runs);
+        let bytes = run.len() * self.frames.page_bytes();
+        let progress = Progress::new(Direction::Write, bytes, file.alignment);
+        match &self.engine {
+            Some(engine) => engine.write(self, run, progress),
+            None => {
+                let written = self.write_blocking(&run, progress);
+                self.end_run(run, written);
+            }
+        }
+        true
+    }
+
+    /// Takes the dirty neighbours in.
+    fn extend(&self, run: &mut Run) {
+        let pages_max = self.runs.pages_max();
+        let mut next = run.first.next();
+        while run.len() < pages_max {
+            let Some(lent) = self.lend(&run.file, next) else { break };
+            run.push_back(lent);
+            next = next.next();
+        }
+        while run.len() < pages_max {
+            let Some(before) = run.first.previous() else { break };
+            let Some(lent) = self.lend(&run.file, before) else { break };
+            run.push_front(before, lent);
+        }
+    }
+
+    /// Begins the write-back of a page, if it is dirty and part of the file.
+    fn lend(&self, file: &FileState, page: PageNo) -> Option<Lent> {
+        let key = self.key(file, page);
+        let shard = self.index.lock(key);
+        let frame = shard.frame()?;
+        // What lies beyond the end is about to be dropped; it must not make the file longer.
+        (self.offset(page) < file.len()).then_some(())?;
+        self.frames.lend(frame).ok()
+    }
+
+    /// Writes the run by this thread.
+    fn write_blocking(&self, run: &Run, mut progress: Progress) -> Result<(), WriteFailure> {
+        loop {
+            let range = progress.request();
+            let offset = self.offset(run.first) + range.start as u64;
+            let buf = run.buf(range, &self.frames, &self.runs);
+            // SAFETY: the run keeps its memory unchanged until it is taken apart.
+            let moved = unsafe { self.device.write(run.file.device_file, offset, buf) };
+            match progress.advance(moved.map_err(WriteFailure::Refused)?) {
+                Step::More => {}
+                Step::Done => return Ok(()),
+                Step::Stuck => return Err(WriteFailure::Stuck(progress.moved())),
+            }
+        }
+    }
+
+    /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.
+    pub(crate) fn end_run(&self, mut run: Run, written: Result<(), WriteFailure>) {
+        let pages = run.len();
+        self.count_run(pages, written);
+        let (file, first) = (run.file.clone(), run.first);
+        {
+            let mut durability = file.durability.lock();
+            // A flush that has failed since it began may have been about this write.
+            let lost = durability.is_broken(run.period);
+            let period = (written.is_ok() && !lost).then_some(durability.period());
+            for lent in run.drain() {
+                let frame = lent.id();
+                let word = self.frames.give_back(lent, period);
+                if word.is_evictable() && !word.is_referenced() {
+                    self.reclaim.note_written(frame);
+                }
+            }
+            if let Err(failure) = written {
+                durability.record(self.write_error(&file, first, pages, failure));
+            }
+        }
+        let (_, buffer) = run.into_buffer();
+        file.write_backs.leave(&self.waits);
+        self.runs.put(buffer, &self.waits);
+        for page in first.0..first.0 + pages as u64 {
+            self.wake_page(self.key(&file, PageNo(page)));
+        }
+        self.notify_idle(pages);
+    }
+
+    fn count_run(&self, pages: usize, written: Result<(), WriteFailure>) {
+        self.counters.add(Count::WriteTransfers, 1);
+        self.reclaim.note_write(written.is_ok());
+        match written {
+            Ok(()) => self.counters.add(Count::WriteBacks, pages as u64),
+            Err(_) => self.counters.add(Count::IoErrors, 1),
+        }
+    }
+
+    fn write_error(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        pages: usize,
+        failure: WriteFailure,
+    ) -> Error {
+        let offset = self.offset(first);
+        match failure {
+            WriteFailure::Refused(errno) => file.io_error(Operation::Write, offset, errno),
+            WriteFailure::Stuck(moved) => Error::ShortTransfer {
+                file: file.path.clone(),
+                offset,
+                wanted: pages * self.frames.page_bytes(),
+                moved,
+            },
+        }
+    }
+
+    /// Writes back every page of the file that is dirty now, and waits until that has ended. What
+    /// fails is tried once, and stays dirty.
+    pub(crate) fn write_back_all(&self, file: &Arc<FileState>) {
+        let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        // With queued I/O all are begun before the first is waited for.
+        if self.engine.is_some() {
+            for &page in &pages {
+                if self.state_of(file, page) == Some(State::Dirty) {
+                    self.write_page_back(file, page);
+                }
+            }
+        }
+        for page in pages {
+            self.finish_page(file, page);
+        }
+    }
+
+    fn write_page_back(&self, file: &Arc<FileState>, page: PageNo) {
+        let buffer = self.runs.take(&self.waits, self.reasons.write_back);
+        self.write_run_from(file, page, buffer, Patience::Wait);
+    }
+
+    /// Sees to it that what the page holds now has been written, or that this was tried once.
+    fn finish_page(&self, file: &Arc<FileState>, page: PageNo) {
+        let mut tried = false;
+        loop {
+            let busy = match self.state_of(file, page) {
+                Some(State::Dirty | State::Failed) if !tried => {
+                    tried = true;
+                    self.write_page_back(file, page);
+                    continue;
+                }
+                Some(State::WriteBack) => Busy::WriteBack,
+                Some(State::Changing) => Busy::Changing,
+                _ => return,
+            };
+            // These waits end well: no page is being brought in.
+            let _ = self.wait_for_page(file, self.key(file, page), busy, Want::Read);
+        }
+    }
+
+    fn state_of(&self, file: &FileState, page: PageNo) -> Option<State> {
+        let shard = self.index.lock(self.key(file, page));
+        shard.frame().map(|frame| self.frames.word(frame).state())
+    }
+}

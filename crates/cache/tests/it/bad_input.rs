@@ -1,0 +1,206 @@
+//! Each refusal is an error that names what it is about.
+
+use std::time::Duration;
+
+use unherd_cache::{BuildError, Cache, Direct, Error, File, OpenOptions, PageGuard, PageNo};
+use unherd_sys::DirectDevice;
+use unherd_sys::primitives::{Arc, thread};
+use unherd_testkit::{Failure, FaultPlan};
+
+use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
+
+#[test]
+fn builders_name_the_value_that_does_not_do() {
+    let build = |capacity, page| Cache::builder().capacity(capacity).page_size(page).build();
+    let page = |page_bytes| BuildError::PageSize { page_bytes };
+    assert_eq!(build(1 << 20, 5000).unwrap_err(), page(5000));
+    assert_eq!(build(1 << 20, 0).unwrap_err(), page(0));
+    assert_eq!(build(1 << 20, 256).unwrap_err(), page(256));
+    let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
+    assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
+    assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
+    assert!(matches!(build(1 << 46, 1 << 20), Err(BuildError::Memory { .. })));
+}
+
+#[test]
+fn a_second_cache_is_locked_out_until_the_first_has_closed() {
+    let _turn = turn();
+    let dir = real_dir();
+    let path = dir.path().join("f");
+    let (one, two) = (small(8, 4096).build().unwrap(), small(8, 4096).build().unwrap());
+    let file = one.open(&path, writable()).unwrap();
+    let error = two.open(&path, writable()).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    let again = one.open(&path, writable()).unwrap();
+    drop(file);
+    assert!(two.open(&path, writable()).is_err(), "the other handle still holds the lock");
+    drop(again);
+    two.open(&path, writable()).unwrap();
+}
+
+#[test]
+fn direct_io_that_is_refused_is_an_error_or_a_visible_fallback() {
+    let _turn = turn();
+    let dir = real_dir();
+    let path = dir.path().join("f");
+    let device = Arc::new(DirectDevice::refusing_direct());
+    let cache = small(8, 4096).device(device).build().unwrap();
+    let refused = cache.open(&path, writable());
+    assert!(matches!(refused, Err(Error::DirectRefused { .. })));
+    let file = cache.open(&path, writable().direct(Direct::OrBuffered)).unwrap();
+    assert!(!file.is_direct());
+    file.write_at(b"buffered", 4090).unwrap();
+    file.close().unwrap();
+    assert_eq!(&std::fs::read(&path).unwrap()[4090..], b"buffered");
+}
+
+#[test]
+fn paths_that_are_no_files_are_refused() {
+    let _turn = turn();
+    let dir = real_dir();
+    let cache = small(8, 4096).build().unwrap();
+    let open = |path| cache.open(path, OpenOptions::new());
+    assert!(matches!(open(dir.path().to_path_buf()), Err(Error::NotAFile { .. })));
+    let missing = open(dir.path().join("missing")).unwrap_err();
+    assert!(matches!(missing, Error::Open { .. }), "{missing}");
+    let inside = open(dir.path().join("no/such/dir")).unwrap_err();
+    assert!(matches!(inside, Error::Open { .. }), "{inside}");
+}
+
+#[test]
+fn offsets_beyond_what_a_file_can_have_are_refused() {
+    let _turn = turn();
+    let cache = small(8, 512).device(sim(14, FaultPlan::default())).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let out_of_range = |result: Result<(), Error>| {
+        assert!(matches!(result, Err(Error::OutOfRange { .. })), "{result:?}");
+    };
+    for offset in [u64::MAX, i64::MAX as u64, i64::MAX as u64 - 3] {
+        out_of_range(file.read_at(&mut [0; 4], offset).map(|_| ()));
+        out_of_range(file.write_at(&[0; 4], offset).map(|_| ()));
+    }
+    out_of_range(file.set_len(u64::MAX));
+    out_of_range(file.page(PageNo(u64::MAX)).map(|_| ()));
+    out_of_range(file.page(PageNo(u64::MAX / 512)).map(|_| ()));
+    assert_eq!(file.len(), 0);
+    assert_eq!(file.read_at(&mut [0; 4], 1 << 40).unwrap(), 0);
+    assert_eq!(file.write_at(&[], 1 << 40).unwrap(), 0);
+    assert_eq!(file.len(), 0, "no bytes make no file longer");
+}
+
+#[test]
+fn read_only_handles_do_not_write() {
+    let _turn = turn();
+    let device = sim(15, FaultPlan::default());
+    device.put("f", b"as it was");
+    let cache = small(8, 512).device(device.clone()).build().unwrap();
+    let file = cache.open("f", OpenOptions::new()).unwrap();
+    let read_only = |result: Result<(), Error>| {
+        assert!(matches!(result, Err(Error::ReadOnly { .. })), "{result:?}");
+    };
+    read_only(file.write_at(b"x", 0).map(|_| ()));
+    read_only(file.set_len(0));
+    read_only(cache.open("g", OpenOptions::new().truncate(true)).map(|_| ()));
+    file.sync_all().unwrap();
+    // The file itself was opened read-only, so a later handle cannot write either.
+    assert!(matches!(cache.open("f", writable()), Err(Error::HeldReadOnly { .. })));
+    drop(file);
+    let writer = cache.open("f", writable()).unwrap();
+    let reader = cache.open("f", OpenOptions::new()).unwrap();
+    writer.write_at(b"is", 3).unwrap();
+    read_only(reader.write_at(b"x", 0).map(|_| ()));
+    let mut got = [0; 9];
+    reader.read_at(&mut got, 0).unwrap();
+    assert_eq!(&got, b"as is was");
+}
+
+#[test]
+fn pages_smaller_than_the_alignment_are_refused() {
+    let _turn = turn();
+    let alignment = unherd_sys::Alignment { memory: 512, offset: 4096 };
+    let device = sim(16, FaultPlan { alignment, ..FaultPlan::default() });
+    let cache = small(8, 1024).device(device).build().unwrap();
+    match cache.open("f", writable()) {
+        Err(Error::Misaligned { alignment_bytes: 4096, page_bytes: 1024, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pin_all(file: &File, frames: u64) -> Vec<PageGuard<'_>> {
+    (0..frames).map(|page| file.page(PageNo(page)).unwrap()).collect()
+}
+
+#[test]
+fn running_out_of_frames_is_an_error_that_says_what_holds_them() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(17, FaultPlan::default());
+        device.put("f", &[1; 512 * 20]);
+        let builder = small(8, 512).device(device).io(io);
+        let cache = builder.frame_wait(Duration::from_millis(30)).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let guards = pin_all(&file, 8);
+        match file.read_at(&mut [0; 4], 512 * 10) {
+            Err(Error::NoFrames { pinned: 8, capacity: 8, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        // A copy would need a frame as well.
+        assert!(matches!(file.write_at(&[2; 4], 0), Err(Error::NoFrames { .. })));
+        drop(guards);
+        file.read_at(&mut [0; 4], 512 * 10).unwrap();
+        file.write_at(&[2; 4], 0).unwrap();
+    }
+}
+
+#[test]
+fn a_thread_that_waits_for_a_frame_gets_the_one_that_is_unpinned() {
+    let _turn = turn();
+    for filtered in [true, false] {
+        let device = sim(18, FaultPlan::default());
+        device.put("f", &[1; 512 * 20]);
+        let builder = small(8, 512).device(device).filtered(filtered);
+        let cache = builder.frame_wait(Duration::from_secs(3600)).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let mut guards = pin_all(&file, 8);
+        thread::scope(|scope| {
+            let waiters: Vec<_> = (10..13)
+                .map(|page| {
+                    scope.spawn({
+                        let file = &file;
+                        move || file.read_at(&mut [0; 4], 512 * page).unwrap()
+                    })
+                })
+                .collect();
+            // One frame is enough for all of them, one after the other.
+            guards.pop();
+            for waiter in waiters {
+                assert_eq!(waiter.join().unwrap(), 4);
+            }
+        });
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_written_do_not_hang_those_who_want_frames() {
+    let _turn = turn();
+    for io in BOTH {
+        let plan = FaultPlan { write: Failure::from(1), ..FaultPlan::default() };
+        let device = sim(19, plan);
+        let builder = small(8, 512).device(device.clone()).io(io);
+        let cache = builder.frame_wait(Duration::from_secs(3600)).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let bytes: Vec<u8> = (0..512 * 20_u32).map(|i| i as u8).collect();
+        let written = file.write_at(&bytes, 0).unwrap();
+        assert_eq!(written, 512 * 8, "as many pages as there are frames");
+        match file.write_at(&bytes[written..], written as u64) {
+            Err(Error::NoFrames { unwritten, .. }) => assert!(unwritten > 0),
+            other => panic!("{other:?}"),
+        }
+        device.set_faults(FaultPlan::default());
+        file.write_at(&bytes[written..], written as u64).unwrap();
+        assert!(file.sync_all().is_err(), "reported once");
+        file.sync_all().unwrap();
+        assert!(device.bytes("f").unwrap() == bytes);
+    }
+}

@@ -1,0 +1,137 @@
+//! What `sync_all` says, and to whom.
+
+use unherd_cache::{Error, Operation};
+use unherd_testkit::{Failure, FaultPlan};
+
+use crate::scene::{BOTH, sim, small, turn, writable};
+
+fn failing_writes() -> FaultPlan {
+    FaultPlan { write: Failure::from(1), ..FaultPlan::default() }
+}
+
+fn failing_syncs() -> FaultPlan {
+    FaultPlan { sync: Failure::from(1), ..FaultPlan::default() }
+}
+
+#[test]
+fn a_failed_write_back_is_reported_once_to_each_handle_and_tried_again() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(8, failing_writes());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let one = cache.open("f", writable()).unwrap();
+        let two = cache.open("f", writable()).unwrap();
+        one.write_at(&[5; 900], 0).unwrap();
+        let error = one.sync_all().unwrap_err();
+        assert!(
+            matches!(error, Error::Io { operation: Operation::Write, offset: 0, .. }),
+            "{error}"
+        );
+        device.set_faults(FaultPlan::default());
+        one.sync_all().unwrap();
+        assert_eq!(device.bytes("f").unwrap(), [5; 900]);
+        // The other handle has not heard of it yet; one that is opened now need not.
+        let three = cache.open("f", writable()).unwrap();
+        assert!(matches!(two.sync_all(), Err(Error::Io { .. })));
+        two.sync_all().unwrap();
+        three.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn after_a_failed_flush_everything_is_written_again() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(9, failing_syncs());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 900], 0).unwrap();
+        let error = file.sync_all().unwrap_err();
+        assert!(matches!(error, Error::Io { operation: Operation::Sync, .. }), "{error}");
+        device.set_faults(FaultPlan::default());
+        // The device has forgotten the failure; a cache that had too would lose the writes.
+        file.sync_all().unwrap();
+        device.crash();
+        let survived = device.bytes("f").unwrap();
+        assert_eq!(survived, [5; 900], "{io:?}");
+    }
+}
+
+#[test]
+fn writes_that_left_the_cache_before_a_failed_flush_are_lost_for_good() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(10, failing_syncs());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 512 * 32], 0).unwrap();
+        assert!(cache.stats().evictions > 0);
+        assert!(matches!(file.sync_all(), Err(Error::Io { operation: Operation::Sync, .. })));
+        device.set_faults(FaultPlan::default());
+        for _ in 0..2 {
+            assert!(matches!(file.sync_all(), Err(Error::LostDurability { .. })));
+        }
+        // A handle opened later has to know as well.
+        let other = cache.open("f", writable()).unwrap();
+        assert!(matches!(other.sync_all(), Err(Error::LostDurability { .. })));
+    }
+}
+
+#[test]
+fn a_flush_that_succeeds_covers_what_left_the_cache() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(11, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 512 * 32], 0).unwrap();
+        file.sync_all().unwrap();
+        device.set_faults(failing_syncs());
+        file.write_at(&[6; 512], 0).unwrap();
+        assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
+        device.set_faults(FaultPlan::default());
+        file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn close_reports_what_it_cannot_write_and_writes_what_it_can() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(12, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 700], 0).unwrap();
+        file.close().unwrap();
+        assert_eq!(device.bytes("f").unwrap(), [5; 700]);
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[6; 700], 0).unwrap();
+        device.set_faults(failing_writes());
+        assert!(matches!(file.close(), Err(Error::Io { operation: Operation::Write, .. })));
+        // Closed in any case: it can be opened, and holds what the device has.
+        device.set_faults(FaultPlan::default());
+        assert_eq!(cache.open("f", writable()).unwrap().len(), 700);
+    }
+}
+
+#[test]
+fn short_writes_go_on_where_they_stopped() {
+    let _turn = turn();
+    for io in BOTH {
+        let plan = FaultPlan { short_per_mille: 900, ..FaultPlan::default() };
+        let device = sim(13, plan);
+        let cache = small(512, 2048).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let bytes: Vec<u8> = (0..100_000_u32).map(|i| (i % 251) as u8).collect();
+        file.write_at(&bytes, 0).unwrap();
+        file.sync_all().unwrap();
+        assert!(device.bytes("f").unwrap() == bytes);
+        let stats = cache.stats();
+        assert!(stats.write_transfers < stats.write_backs, "neighbours go together: {stats:?}");
+        drop(file);
+        let file = cache.open("f", writable()).unwrap();
+        let mut read = vec![0; bytes.len()];
+        assert_eq!(file.read_at(&mut read, 0).unwrap(), bytes.len());
+        assert!(read == bytes);
+    }
+}

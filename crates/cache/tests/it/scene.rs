@@ -1,0 +1,37 @@
+//! What the tests have in common: devices, caches, and one test at a time.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use unherd_cache::{Cache, CacheBuilder, Io, OpenOptions};
+use unherd_sys::primitives::{Arc, Mutex, MutexGuard};
+use unherd_testkit::{FaultPlan, Seed, SimDevice};
+
+pub(crate) const BOTH: [Io; 2] = [Io::Own, Io::Ring];
+
+/// The ledger counts for the whole process, so tests that may wait take turns.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock()
+}
+
+pub(crate) fn sim(seed: u64, plan: FaultPlan) -> Arc<SimDevice> {
+    Arc::new(SimDevice::with_faults(Seed::new(seed), plan))
+}
+
+/// A cache of so many pages; one that runs out of frames says so soon.
+pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
+    Cache::builder()
+        .capacity(frames * page_bytes)
+        .page_size(page_bytes)
+        .frame_wait(Duration::from_secs(5))
+}
+
+pub(crate) fn writable() -> OpenOptions {
+    OpenOptions::new().write(true).create(true)
+}
+
+/// A directory on a real disk, gone at the end of the test.
+pub(crate) fn real_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).unwrap()
+}
