@@ -67,18 +67,6 @@ use waiter::Waiter;
 
 pub use key::WaitKey;
 
-/// The fences (A) and (B). `cargo x mutants` removes each, and expects a loom check to fail.
-#[inline]
-fn empty_check_fence(id: &str) {
-    let removed = (cfg!(mutant = "EMPTY-wait") && id == "wait")
-        || (cfg!(mutant = "EMPTY-wake") && id == "wake");
-    if !removed {
-        // ORDER[EMPTY]: SeqCst fence, (A) in `wait` and (B) in `wake_claiming`, which pair with
-        // each other: the module's race (loom: `wake_races_with_wait`).
-        fence(Ordering::SeqCst);
-    }
-}
-
 /// A waiter's own mark; [`WaitTable::wake_where`] shows it to its filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(pub u64);
@@ -292,7 +280,10 @@ impl<K: Hash + Eq> WaitTable<K> {
         let waiter = Waiter::new(key, hash, how.tag);
         {
             let mut guard = self.lock(bucket);
-            empty_check_fence("wait");
+            // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
+            // `wake_claiming` (loom: `wake_races_with_wait`).
+            #[cfg(not(mutant = "EMPTY-wait"))]
+            fence(Ordering::SeqCst);
             if !validate() {
                 return Outcome::Invalid;
             }
@@ -398,7 +389,10 @@ impl<K: Hash + Eq> WaitTable<K> {
     fn wake_claiming(&self, key: &K, token: Token, filter: impl FnMut(Tag) -> Verdict) -> usize {
         let hash = self.hasher.hash_one(key);
         let bucket = self.bucket(hash);
-        empty_check_fence("wake");
+        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
+        // `wake_races_with_wait`).
+        #[cfg(not(mutant = "EMPTY-wake"))]
+        fence(Ordering::SeqCst);
         let woken =
             if bucket.is_quiet() { 0 } else { self.wake_slow(bucket, key, hash, token, filter) };
         Ledger::add(self.reason, if woken > 0 { Field::Wakes } else { Field::EmptyWakes }, 1);

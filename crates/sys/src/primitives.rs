@@ -15,6 +15,9 @@ use shuttle as backend;
 #[cfg(not(any(loom, shuttle)))]
 use std as backend;
 
+/// A `static` of the checkers, made anew for each run of a model.
+#[cfg(any(loom, shuttle))]
+pub use backend::lazy_static;
 pub use backend::sync::Arc;
 pub use backend::sync::MutexGuard;
 pub use backend::sync::atomic::{

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "system call on a raw address")]
 
 use std::ptr::NonNull;
-// A word that the kernel reads is always the processor's own.
+// KERNEL-WORD: the kernel reads it, so it is the processor's own also where others are modelled.
 use std::sync::atomic::AtomicU32;
 
 use rustix::io::Errno;

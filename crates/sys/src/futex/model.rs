@@ -13,14 +13,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 
-#[cfg(loom)]
-use loom::lazy_static;
-#[cfg(shuttle)]
-use shuttle::lazy_static;
-
 use super::FutexWait;
 use crate::Deadline;
-use crate::primitives::{AtomicU32, Condvar, Mutex, Ordering, thread};
+use crate::primitives::{AtomicU32, Condvar, Mutex, Ordering, lazy_static, thread};
 
 /// A 32-bit word that modelled threads can sleep on. See the kernel's version for the contract.
 #[derive(Debug)]
