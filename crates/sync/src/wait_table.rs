@@ -255,8 +255,8 @@ impl<K> WaitTable<K> {
         size_of_val(self) + size_of_val(&*self.buckets)
     }
 
-    /// Accounts one needless wakeup to `reason`: for callers of [`WaitTable::wait`] that were woken,
-    /// looked, and found nothing. [`WaitTable::wait_until`] does it by itself.
+    /// Accounts one needless wakeup to `reason`: for callers of [`WaitTable::wait`] that were
+    /// woken, looked, and found nothing. [`WaitTable::wait_until`] does it by itself.
     pub fn note_needless(&self, reason: Reason) {
         Ledger::add(reason, Field::NeedlessWakeups, 1);
     }

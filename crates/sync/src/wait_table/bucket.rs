@@ -20,7 +20,8 @@
 //! - **B1** The queue is read and changed only by the holder of LOCKED.
 //! - **B2** While LOCKED is clear, WAITERS tells whether the queue is empty.
 //! - **B3** While LOCKED is set, only the holder changes WAITERS, level and signature. So unlocking
-//!   is one swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
+//!   is one swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns
+//!   it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
 //!   node under the lock, or was told by the waker that claimed it.
 //! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it unparks the

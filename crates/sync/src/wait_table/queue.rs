@@ -10,8 +10,8 @@
 //!
 //! Many keys may share a bucket, and their nodes lie on as many stacks, so walking along all of
 //! them to find one costs a cache miss each. The tree finds it in about 2 log₂ n steps instead, and
-//! so that it stays level without bookkeeping it is a *treap* (Aragon and Seidel, 1989): a heap by a
-//! priority that is a scramble of the hash. Each set of hashes has exactly one such tree, and the
+//! so that it stays level without bookkeeping it is a *treap* (Aragon and Seidel, 1989): a heap by
+//! a priority that is a scramble of the hash. Each set of hashes has exactly one such tree, and the
 //! hash is seeded, so no order of arrival can bend it.
 //!
 //! Equal hashes are as good as always equal keys; the few others are told apart by whoever walks
@@ -100,7 +100,7 @@ impl<K> Queue<K> {
             // SAFETY: the lock is held.
             at = unsafe { self.get(&slot) };
         }
-        // Equal hashes have equal priorities, so if the hash is in the tree, the search ended at it.
+        // Equal hashes have equal priorities: if the hash is in the tree, the search ended at it.
         // SAFETY: null or in the tree.
         match unsafe { at.as_ref() } {
             // SAFETY: the lock is held, and it is the first of its list.
@@ -203,7 +203,8 @@ impl<K> Queue<K> {
         unsafe { self.set(&larger, ptr::null()) };
     }
 
-    /// Joins two trees, all hashes of the first below those of the second, and hangs them at `slot`.
+    /// Joins two trees, all hashes of the first below those of the second, and hangs them at
+    /// `slot`.
     unsafe fn merge(
         &mut self,
         mut slot: Slot<'_, K>,

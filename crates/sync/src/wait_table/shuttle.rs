@@ -1,4 +1,5 @@
-//! Larger scenes under shuttle: many random schedules, sequentially consistent. Logic, not ordering.
+//! Larger scenes under shuttle: many random schedules, sequentially consistent. Logic, not
+//! ordering.
 
 use unherd_sys::primitives::{Arc, AtomicU64, thread};
 
@@ -6,8 +7,8 @@ use super::*;
 
 const SCHEDULES: usize = 2000;
 
-/// Producers and consumers of tokens over two keys in one bucket, with timeouts: each token that was
-/// put is taken once, and nobody sleeps for ever (a deadlock fails the run).
+/// Producers and consumers of tokens over two keys in one bucket, with timeouts: each token that
+/// was put is taken once, and nobody sleeps for ever (a deadlock fails the run).
 #[test]
 fn tokens_are_neither_lost_nor_doubled() {
     ::shuttle::check_random(

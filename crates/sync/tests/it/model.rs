@@ -60,7 +60,7 @@ impl Driven {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..Default::default() })]
 
     #[test]
     fn the_table_is_a_queue_for_each_key(operations in operations(), buckets in 1..4_usize) {
