@@ -37,7 +37,7 @@ fn check_phases(round: &Value) {
 #[test]
 fn all_implementations_agree() {
     let dir = directory();
-    let rounds = ["kernel"].map(|with| {
+    let rounds = ["kernel", "unherd", "unherd-nofilter"].map(|with| {
         let round = small(with, dir.path(), "--memory 16M --seed 5").unwrap();
         check_phases(&round);
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
