@@ -13,6 +13,9 @@ const USAGE: &str = "usage: load WORKLOAD --with IMPL --threads N --seed S [--me
                      [--dir DIR] [--plant FRACTION] [--idle-busy CPUS] [--param NAME=VALUE]… \
                      | load --describe";
 
+/// More need more memory maps than a process may have, and std aborts when it has none for a stack.
+const THREADS_MAX: usize = 8192;
+
 /// Runs a runner that has these workloads; `args` is what follows the word `load`.
 ///
 /// Prints the catalogue, or one round's JSON as the last line of standard output. An error is one
@@ -121,8 +124,9 @@ where
         match option.as_str() {
             "--with" => job.with = args.text_value("--with")?,
             "--threads" => {
-                let count = |text: &str| text.parse().ok().filter(|n| (1..=65536).contains(n));
-                job.threads = args.parsed("--threads", "1 to 65536", count)?;
+                let count =
+                    |text: &str| text.parse().ok().filter(|n| (1..=THREADS_MAX).contains(n));
+                job.threads = args.parsed("--threads", "1 to 8192", count)?;
             }
             "--seed" => {
                 job.seed = args.parsed("--seed", "a whole number", |text| text.parse().ok())?;

@@ -32,8 +32,8 @@ pub enum LoadError {
     },
     /// A file of the run could not be made.
     #[error(
-        "{path}: {source}: give a --dir that can be written, and that takes direct I/O if unherd \
-         is to use it"
+        "{path}: {source}: give a --dir that can be written and takes direct I/O (for unherd), \
+         and have `ulimit -n` above --threads"
     )]
     Open {
         /// The file.

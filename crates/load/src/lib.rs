@@ -15,7 +15,6 @@ mod error;
 mod job;
 mod meter;
 mod random;
-mod usage;
 
 pub mod pagewait;
 pub mod tiotest;

@@ -3,7 +3,7 @@
 /// Mixes a word well: each bit of the input changes about half of the output's (the finalizer of
 /// SplitMix64, by Steele, Lea and Flood).
 #[inline]
-pub(crate) fn mix(word: u64) -> u64 {
+pub(crate) const fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -1,5 +1,11 @@
 //! `unherd` and `unherd-nofilter`: the page cache of unherd, direct I/O below.
 
+use std::io;
+use std::path::Path;
+
+use unherd_cache::{Cache, File, Io, OpenOptions};
+
+use super::phases::{self, TestFile};
 use super::plan::Plan;
 use crate::{Job, LoadError, Round};
 
@@ -30,9 +36,20 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadE
         None => wait_queues_of_linux_2_6(memory_bytes),
         Some(_) => job.params.at_least_one("wait-queues")?,
     };
-    let message = format!("no cache of {capacity_bytes} bytes and {queues} queues yet");
-    let _ = (plan, filter);
-    Err(LoadError::Setup { name: job.with.clone(), message })
+    let cache = Cache::builder()
+        .capacity(capacity_bytes)
+        .page_size(PAGE_BYTES as usize)
+        .io(Io::Ring)
+        .queues(queues)
+        .filtered(filter == Filter::ByKey)
+        .build()
+        .map_err(|error| LoadError::Setup { name: job.with.clone(), message: error.to_string() })?;
+    phases::run(job, plan, |path| create(&cache, path))
+}
+
+fn create(cache: &Cache, path: &Path) -> io::Result<File> {
+    let options = OpenOptions::new().write(true).create(true);
+    cache.open(path, options).map_err(io::Error::other)
 }
 
 /// What the cache may hold, so that the whole process stays within `memory_bytes`.
@@ -58,6 +75,24 @@ fn capacity_bytes(memory_bytes: u64, threads: u64) -> Result<usize, LoadError> {
 fn wait_queues_of_linux_2_6(memory_bytes: u64) -> usize {
     let pages = memory_bytes / PAGE_BYTES;
     (pages / 256).clamp(4, 4096).next_power_of_two() as usize
+}
+
+impl TestFile for File {
+    fn read_at(&self, block: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = File::read_at(self, block, offset).map_err(io::Error::other)?;
+        if read == block.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    fn write_at(&self, block: &[u8], offset: u64) -> io::Result<()> {
+        let written = File::write_at(self, block, offset).map_err(io::Error::other)?;
+        if written == block.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all().map_err(io::Error::other)
+    }
+
+    const COUNTS_WAKEUPS: bool = true;
 }
 
 #[cfg(test)]

@@ -1,17 +1,28 @@
 //! What stands in the files, and the check that it does.
 //!
 //! The bytes of a block follow from the seed, the file, the block's number and its version (1 as
-//! first written, 2 after a random write). They are made by four multiplicative generators side by
-//! side, folded so that low bits vary as well: no layer below can compress or share the blocks, and
-//! making one costs about 0.1 µs for 4 KiB. That, and the same again for comparing and hashing, is
-//! part of every implementation's time.
+//! first written, 2 after a random write): a fixed page of random words, each combined with one of
+//! four keys that are the block's own, and new ones for each further page of a large block. So no
+//! layer below can compress a block or share it with another, while making one is little more than
+//! writing it. Making one of 4 KiB takes about 0.1 µs, comparing and hashing it as much again; that
+//! is part of every implementation's time.
 
 use crate::random::{mix, mix_all};
 
-/// Odd, with the bits well spread; any such number gives the full period.
-const FACTOR: u64 = 0xd134_2543_de82_ef95;
 const LANES: usize = 4;
 const WORD: usize = size_of::<u64>();
+const PAGE_WORDS: usize = 512;
+
+/// Random words, the same in all runs.
+static PAGE: [u64; PAGE_WORDS] = {
+    let mut page = [0; PAGE_WORDS];
+    let mut at = 0;
+    while at < PAGE_WORDS {
+        page[at] = mix(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(at as u64 + 1));
+        at += 1;
+    }
+    page
+};
 
 /// The name of one block's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,33 +43,42 @@ impl Content {
         Self { key: mix_all(&[seed, file as u64, block, version]) }
     }
 
-    fn lanes(self) -> [u64; LANES] {
-        std::array::from_fn(|lane| mix(self.key.wrapping_add(lane as u64)) | 1)
+    /// The keys of one page of the block.
+    fn keys(self, page: usize) -> [u64; LANES] {
+        std::array::from_fn(|lane| mix_all(&[self.key, page as u64, lane as u64]))
     }
 
     /// Writes the content over all of `block`, whose length is a multiple of 32.
     pub(super) fn fill(self, block: &mut [u8]) {
-        let mut lanes = self.lanes();
-        for group in block.chunks_exact_mut(LANES * WORD) {
-            for (lane, word) in lanes.iter_mut().zip(group.chunks_exact_mut(WORD)) {
-                word.copy_from_slice(&next_word(lane).to_le_bytes());
+        for (page, bytes) in block.chunks_mut(PAGE_WORDS * WORD).enumerate() {
+            let keys = self.keys(page);
+            let groups = bytes.chunks_exact_mut(LANES * WORD);
+            for (group, words) in groups.zip(PAGE.as_chunks::<LANES>().0) {
+                for lane in 0..LANES {
+                    let word = (words[lane] ^ keys[lane]).to_le_bytes();
+                    group[lane * WORD..][..WORD].copy_from_slice(&word);
+                }
             }
         }
     }
 
     /// A hash of `block` as it was read, if it is this content.
     pub(super) fn verify(self, block: &[u8]) -> Result<u64, Mismatch> {
-        let mut lanes = self.lanes();
-        let mut hash = [0_u64; LANES];
-        let mut differs = 0;
-        for group in block.chunks_exact(LANES * WORD) {
-            for lane in 0..LANES {
-                let found = word_at(group, lane * WORD);
-                differs |= found ^ next_word(&mut lanes[lane]);
-                hash[lane] = hash[lane].rotate_left(5) ^ found;
+        let mut sums = [0_u64; LANES];
+        let mut differs = [0_u64; LANES];
+        for (page, bytes) in block.chunks(PAGE_WORDS * WORD).enumerate() {
+            let keys = self.keys(page);
+            let groups = bytes.chunks_exact(LANES * WORD);
+            for (group, words) in groups.zip(PAGE.as_chunks::<LANES>().0) {
+                for lane in 0..LANES {
+                    let found = word_at(group, lane * WORD);
+                    differs[lane] |= found ^ words[lane] ^ keys[lane];
+                    // A sum is enough: each word was compared at its place.
+                    sums[lane] = sums[lane].wrapping_add(found);
+                }
             }
         }
-        if differs != 0 { Err(self.first_mismatch(block)) } else { Ok(mix_all(&hash)) }
+        if differs == [0; LANES] { Ok(mix_all(&sums)) } else { Err(self.first_mismatch(block)) }
     }
 
     #[cold]
@@ -74,12 +94,6 @@ impl Content {
             found: word_at(block, at),
         }
     }
-}
-
-#[inline]
-fn next_word(lane: &mut u64) -> u64 {
-    *lane = lane.wrapping_mul(FACTOR);
-    *lane ^ (*lane >> 32)
 }
 
 #[inline]

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use unherd_sys::Directory;
+
 use crate::random::{Random, mix_all};
-use crate::{Job, LoadError, usage};
+use crate::{Job, LoadError};
 
 /// Report 000: `tiobench --threads 512 --size 16384`, with 2000 MB at random.
 const REPORT_TOTAL_BYTES: u64 = 16384 << 20;
@@ -101,7 +103,13 @@ impl Plan {
     }
 
     fn check_space(&self) -> Result<(), LoadError> {
-        let free_bytes = free_bytes(&self.dir)?;
+        let refused = |source| LoadError::Directory { dir: self.dir.clone(), source };
+        let described =
+            Directory::describe(&self.dir).map_err(|errno| refused(std::io::Error::from(errno)))?;
+        if !described.writable {
+            return Err(refused(std::io::ErrorKind::PermissionDenied.into()));
+        }
+        let free_bytes = described.free_bytes;
         let data_bytes = self.file_bytes().saturating_mul(self.threads as u64);
         // The file system's own blocks, generously.
         let needed_bytes = data_bytes.saturating_add(data_bytes / 64).saturating_add(1 << 20);
@@ -111,10 +119,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-fn free_bytes(dir: &Path) -> Result<u64, LoadError> {
-    usage::free_bytes(dir).map_err(|source| LoadError::Directory { dir: dir.into(), source })
 }
 
 /// A set of block numbers.

@@ -61,6 +61,7 @@ fn what_the_command_line_refuses() {
         ("pagewait", "--with is missing"),
         ("pagewait --with nosuch", "before, per-page, unherd, unherd-nofilter"),
         ("pagewait --with unherd --threads 0", "--threads 0"),
+        ("pagewait --with unherd --threads 8193", "1 to 8192"),
         ("pagewait --with unherd --threads many", "--threads many"),
         ("pagewait --with unherd --threads", "--threads needs a value"),
         ("pagewait --with unherd --seed -1", "--seed -1"),

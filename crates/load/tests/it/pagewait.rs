@@ -52,18 +52,17 @@ fn filtered_wakeups_are_exact_and_the_ledger_agrees() {
     for with in ["unherd", "unherd-nofilter"] {
         let round = small(with, "--param buckets=1");
         let (wakeups, needless) = (metric(&round, "wakeups"), metric(&round, "needless_wakeups"));
-        assert_eq!(wakeups - needless, 200.0, "{round}");
-        match with {
-            "unherd" => assert_eq!(needless, 0.0, "{round}"),
-            _ => assert!(needless > 0.0, "{round}"),
+        if with == "unherd-nofilter" {
+            // Some of the herd may still be looking when the region ends: no exact sum here.
+            assert!(needless > 0.0, "{round}");
+            continue;
         }
+        assert_eq!((wakeups, needless), (200.0, 0.0), "{round}");
         let reasons = round["waits"]["reasons"].as_array().unwrap();
         let waits = reasons.iter().find(|entry| entry["reason"] == "page-wait").unwrap();
-        if with == "unherd" {
-            assert_eq!(waits["wakeups"], 200, "{waits}");
-            assert_eq!(waits["needless_wakeups"], 0, "{waits}");
-            assert_eq!(waits["empty_wakes"], 0, "{waits}");
-        }
+        assert_eq!(waits["wakeups"], 200, "{waits}");
+        assert_eq!(waits["needless_wakeups"], 0, "{waits}");
+        assert_eq!(waits["empty_wakes"], 0, "{waits}");
     }
 }
 
