@@ -35,7 +35,7 @@ use crate::stats::Count;
 /// Idle frames that the hand looks at for a clean one, once it has met a dirty one.
 const WINDOW: usize = 64;
 
-/// Write-backs that may fail one after the other before a thread in want of a frame gives up.
+/// Write-backs that may fail, while none succeeds, before a thread in want of a frame gives up.
 const FAILURES_MAX: u32 = 64;
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
@@ -48,8 +48,9 @@ pub(crate) struct Reclaim {
     waiters: AtomicU32,
     /// Frames that became idle while somebody waited.
     events: AtomicU32,
-    /// Write-backs that have failed since one succeeded. Relaxed: a bound, not a protocol.
+    /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
     failures: AtomicU32,
+    successes: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -77,23 +78,28 @@ impl Reclaim {
             waiters: AtomicU32::new(0),
             events: AtomicU32::new(0),
             failures: AtomicU32::new(0),
+            successes: AtomicU32::new(0),
         }
     }
 
     /// Frames that were just written back and could be evicted.
-    pub(crate) fn note_written(&self, frame: FrameId) {
-        let mut pool = self.pool.lock();
-        if pool.written.len() < pool.written.capacity() {
-            pool.written.push(frame);
+    pub(crate) fn note_written(&self, frames: &[FrameId]) {
+        if frames.is_empty() {
+            return;
         }
+        let mut pool = self.pool.lock();
+        let room = pool.written.capacity() - pool.written.len();
+        pool.written.extend(frames.iter().take(room));
     }
 
     pub(crate) fn note_write(&self, succeeded: bool) {
-        if succeeded {
-            self.failures.store(0, Ordering::Relaxed);
-        } else {
-            self.failures.fetch_add(1, Ordering::Relaxed);
-        }
+        let count = if succeeded { &self.successes } else { &self.failures };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many write-backs have failed and succeeded so far; wraps around.
+    fn outcomes(&self) -> (u32, u32) {
+        (self.failures.load(Ordering::Relaxed), self.successes.load(Ordering::Relaxed))
     }
 
     fn key(&self) -> WaitKey {
@@ -186,6 +192,11 @@ impl Core {
 
     fn take_before(&self, end: Timestamp) -> Option<Claim> {
         let reclaim = &self.reclaim;
+        let (failures, successes) = reclaim.outcomes();
+        let hopeless = || {
+            let (failures_now, successes_now) = reclaim.outcomes();
+            successes_now == successes && failures_now.wrapping_sub(failures) >= FAILURES_MAX
+        };
         let mut woken = false;
         loop {
             // ORDER[R2]: Acquire; pairs with the Release in `notify_idle`.
@@ -194,7 +205,7 @@ impl Core {
                 Found::Frame(claim) => return Some(claim),
                 Found::ToWrite(frame) if Timestamp::now() < end => {
                     woken = false;
-                    if reclaim.failures.load(Ordering::Relaxed) >= FAILURES_MAX {
+                    if hopeless() {
                         return None;
                     }
                     if self.write_back_frame(frame) {

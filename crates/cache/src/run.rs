@@ -13,7 +13,7 @@ use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
 use crate::files::FileState;
 use crate::frame::{Frames, Lent};
-use crate::page::PageNo;
+use crate::page::{FrameId, PageNo};
 
 /// The right to write one run back, with the place for its pages' loans.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct RunBuffer {
     /// Of the bounce buffer. Invariant: no two `RunBuffer`s of one `RunBuffers` have the same.
     number: usize,
     frames: Vec<Lent>,
+    /// Frames of the run that could be evicted when it ended.
+    evictable: Vec<FrameId>,
 }
 
 /// All buffers of a cache.
@@ -41,7 +43,11 @@ impl RunBuffers {
         } else {
             None
         };
-        let buffer = |number| RunBuffer { number, frames: Vec::with_capacity(pages_max) };
+        let buffer = |number| RunBuffer {
+            number,
+            frames: Vec::with_capacity(pages_max),
+            evictable: Vec::with_capacity(pages_max),
+        };
         let free = Mutex::new((0..count).map(buffer).collect());
         Ok(Self { free, bounce, pages_max, page_bytes })
     }
@@ -136,9 +142,22 @@ impl Run {
         }
     }
 
-    /// Takes the run apart, when no device uses its memory any more.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Lent> + '_ {
-        self.buffer.frames.drain(..)
+    /// Takes the run apart, when no device uses its memory any more. `give_back` says which frames
+    /// could be evicted now.
+    pub(crate) fn take_apart(&mut self, mut give_back: impl FnMut(Lent) -> bool) {
+        let RunBuffer { frames, evictable, .. } = &mut self.buffer;
+        evictable.clear();
+        for lent in frames.drain(..) {
+            let frame = lent.id();
+            if give_back(lent) {
+                evictable.push(frame);
+            }
+        }
+    }
+
+    /// After [`Run::take_apart`].
+    pub(crate) fn evictable(&self) -> &[FrameId] {
+        &self.buffer.evictable
     }
 
     pub(crate) fn into_buffer(self) -> (Arc<FileState>, RunBuffer) {

@@ -149,17 +149,15 @@ impl Core {
             // A flush that has failed since it began may have been about this write.
             let lost = durability.is_broken(run.period);
             let period = (written.is_ok() && !lost).then_some(durability.period());
-            for lent in run.drain() {
-                let frame = lent.id();
+            run.take_apart(|lent| {
                 let word = self.frames.give_back(lent, period);
-                if word.is_evictable() && !word.is_referenced() {
-                    self.reclaim.note_written(frame);
-                }
-            }
+                word.is_evictable() && !word.is_referenced()
+            });
             if let Err(failure) = written {
                 durability.record(self.write_error(&file, first, pages, failure));
             }
         }
+        self.reclaim.note_written(run.evictable());
         let (_, buffer) = run.into_buffer();
         file.write_backs.leave(&self.waits);
         self.runs.put(buffer, &self.waits);

@@ -19,7 +19,7 @@ fn builders_name_the_value_that_does_not_do() {
     let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
-    assert!(matches!(build(1 << 46, 1 << 20), Err(BuildError::Memory { .. })));
+    assert!(matches!(build(1 << 50, 1 << 20), Err(BuildError::Memory { .. })));
 }
 
 #[test]

@@ -79,7 +79,9 @@ fn on_a_simulated_device_that_dawdles() {
             let cache = builder.filtered(filtered).build().unwrap();
             storm(&cache, &paths, 400, false);
             let stats = cache.stats();
-            assert!(stats.evictions > 100 && stats.write_backs > 100, "{stats:?}");
+            // Into 96 frames both files go.
+            assert!(frames == 96 || stats.evictions > 100, "{stats:?}");
+            assert!(stats.write_backs > 100, "{stats:?}");
             for path in &paths {
                 device.bytes(path).unwrap().chunks(512).for_each(check_whole);
             }
