@@ -218,6 +218,7 @@ impl Frames {
     pub(crate) fn new(count: usize, page_bytes: usize) -> Result<(Self, Vec<Claim>), Errno> {
         let bytes = count.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
         let memory = Map::new(bytes, HugePages::Advised)?;
+        memory.populate()?;
         let frames = (0..count).map(|_| Frame::default()).collect();
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim(FrameId(id))).collect();
