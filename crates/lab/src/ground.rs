@@ -23,6 +23,9 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// How long the idle machine is watched.
 const IDLE_WATCH: Duration = Duration::from_secs(1);
 
+/// More busy CPUs than this before the rounds, and something else is running.
+const BUSY_WHEN_IDLE_MAX: f64 = 0.1;
+
 /// Where the journal of changed settings stands: one place, so that any later start finds it.
 const STATE: &str = "/var/lib/unherd";
 
@@ -80,6 +83,9 @@ impl Ground {
                 "kernel threads do part of the work: CPU is the machine's busy time less an idle \
                  baseline of {busy:.3} CPUs"
             ));
+            if busy > BUSY_WHEN_IDLE_MAX {
+                marks.push("the machine was not idle before the rounds began".to_owned());
+            }
             Some(busy)
         } else {
             None

@@ -55,7 +55,7 @@ fn in_a_box(threads: usize, figure: impl Fn(&str, &str) -> Option<f64>) -> Optio
             text,
             "| {item}{:>size$.0} MBs | {:>6} s | {:>7} MB/s | {:>5.1} %  | {:>5.1} % |",
             figure(phase, "mb")?,
-            fitted(figure(phase, "s")?, 6, 1),
+            seconds(figure(phase, "s")?),
             fitted(figure(phase, "mb_per_s")?, 7, 3),
             figure(phase, "user_pct")?,
             figure(phase, "sys_pct")?,
@@ -64,6 +64,11 @@ fn in_a_box(threads: usize, figure: impl Fn(&str, &str) -> Option<f64>) -> Optio
     }
     text.push_str("`----------------------------------------------------------------------'\n");
     Some(text)
+}
+
+/// As the report has them; today's phases may be over in less than the tenth that it shows.
+fn seconds(value: f64) -> String {
+    fitted(value, 6, if value < 10.0 { 3 } else { 1 })
 }
 
 /// As many of `decimals` as leave the number within `width`: today's disks outgrow the box of 2004.
@@ -129,6 +134,7 @@ Random Read:     11.5591MB/cpusec
     fn fast_disks_stay_within_the_box() {
         assert_eq!(fitted(1234.5678, 7, 3), "1234.57");
         assert_eq!(fitted(14.654, 7, 3), "14.654");
+        assert_eq!([seconds(336.2), seconds(0.0714)], ["336.2", "0.071"]);
         assert_eq!(fitted(12_345_678.9, 7, 3), "12345679");
     }
 }

@@ -1,0 +1,93 @@
+//! Everything that the command line or the machine does not allow: exit 2, and one line that says
+//! what and what to do.
+
+use crate::place::Place;
+
+/// Runs `line`, which must be refused in one line; gives that line.
+fn refusal(place: &Place, line: &str) -> String {
+    let ran = place.run(line);
+    assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+    assert_eq!(ran.stdout, "", "{line}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{line}: {}", ran.stderr);
+    assert!(ran.stderr.starts_with("unherd: "), "{line}: {}", ran.stderr);
+    assert!(!place.path().join("out").exists(), "{line} has left a record");
+    assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new(), "{line}");
+    ran.stderr
+}
+
+#[test]
+fn names_that_nothing_has_get_the_nearest() {
+    let place = Place::new();
+    for (line, near) in [
+        ("bench fak", "no workload is called 'fak'; did you mean 'fake'?"),
+        ("bench fake --with unhered", "'unhered'; did you mean 'unherd'?"),
+        ("bench fake --base befor", "did you mean 'before'?"),
+        ("bench fake --metric cost_ms", "no metric is called 'cost_ms'; did you mean 'cost_us'?"),
+        ("bench fake --bucket 3", "'--buckets'"),
+        ("bench fake --tread 3", "'--threads'"),
+        ("workloads pagewiat", "did you mean 'pagewait'?"),
+    ] {
+        let said = refusal(&place, line);
+        assert!(said.contains(near), "{line}: {said}");
+    }
+}
+
+#[test]
+fn values_that_make_no_sense_are_named() {
+    let place = Place::new();
+    for (line, what) in [
+        ("bench fake --rounds 5", "give --rounds 6 or more"),
+        ("bench fake --threads 1,2,3,4 --rounds 7", "--rounds 8 or more"),
+        ("bench fake --threads 0", "--threads 0 runs nothing"),
+        ("bench fake --threads x", "invalid value 'x'"),
+        ("bench fake --cpus 100000", "--cpus 100000 is more than this process may use"),
+        ("bench fake --buckets many", "--buckets 'many' is no count"),
+        ("bench fake --metric size_bytes", "no better side"),
+        ("bench fake --memory 1M", "not bounded by memory"),
+        ("bench fake --dir .", "uses no files"),
+        ("bench fake --timeout 0", "give seconds"),
+        ("bench fake --delta 300%", "--delta is out of range"),
+        ("bench fake --plant 5%", "add --aa"),
+        ("bench fake --aa", "name exactly one by --with"),
+        ("bench", "<WORKLOAD>"),
+        ("", "no command is given"),
+        ("bench fakefiles --memory 0", "--memory 0"),
+        ("bench fakefiles --memory 100000T", "more than this machine has"),
+        ("bench fakefiles --memory lots", "give bytes"),
+    ] {
+        let said = refusal(&place, line);
+        assert!(said.contains(what), "{line}: {said}");
+    }
+}
+
+#[test]
+fn directories_that_cannot_be_used_are_named() {
+    let place = Place::new();
+    let bench = "bench fakefiles --with before --aa --without-cgroup";
+    for (dir, what) in [
+        ("absent", "cannot use directory absent"),
+        ("runner.sh", "runner.sh is not a directory"),
+        ("/proc", "cannot write in directory /proc"),
+    ] {
+        let said = refusal(&place, &format!("{bench} --dir {dir}"));
+        assert!(said.contains(what), "{said}");
+    }
+    let said = refusal(&place, "bench fake --out runner.sh/record");
+    assert!(said.contains("cannot make the record's directory"), "{said}");
+}
+
+#[test]
+fn what_a_runner_refuses_is_passed_on() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,refuse --out record");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert_eq!(ran.stderr, "unherd: the disk is too small; need 5 GiB, have 1 GiB\n");
+}
+
+#[test]
+fn a_runner_that_cannot_describe_itself_is_named() {
+    let place = Place::new();
+    std::fs::write(place.path().join("catalogue.json"), "{}").unwrap();
+    let said = refusal(&place, "bench fake");
+    assert!(said.contains("runner.sh load --describe: missing field"), "{said}");
+}

@@ -1,0 +1,132 @@
+//! Benches that go well.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::place::Place;
+
+#[test]
+fn a_bench_prints_its_tables_and_keeps_its_record() {
+    let place = Place::new();
+    let ran = place.run("bench fake --out record --seed 5");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for expected in ["round 1 of 6, not judged yet", "from seed 5", "FASTER", "waits: page"] {
+        assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
+    }
+    assert_eq!(ran.stderr, "unherd: the record is in record\n", "no progress when piped");
+    assert_eq!(place.kept_lines("record"), 12);
+    let tables = fs::read_to_string(place.path().join("record/tables.txt")).unwrap();
+    assert!(ran.stdout.ends_with(&tables));
+    let again = place.run("bench fake --out record --seed 5");
+    assert_eq!(again.code, Some(2), "a record is never written over");
+}
+
+#[test]
+fn json_is_the_contract_and_nothing_else() {
+    let place = Place::new();
+    let ran = place.run("bench fake --threads 1,2 --buckets 1,16 --format json --rounds 8");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(result["schema"], "unherd.bench/1");
+    assert_eq!(result["workload"], "fake");
+    assert_eq!(result["rounds"].as_array().unwrap().len(), 8 * 4 * 2);
+    let comparisons = result["comparisons"].as_array().unwrap();
+    assert_eq!(comparisons.len(), 4);
+    for comparison in comparisons {
+        assert_eq!(comparison["verdict"], "faster");
+        let (low, high) =
+            (comparison["low"].as_f64().unwrap(), comparison["high"].as_f64().unwrap());
+        assert!(low > 3.9 && high < 4.1, "{comparison}");
+    }
+    let points: Vec<_> = comparisons
+        .iter()
+        .map(|c| (c["threads"].clone(), c["params"]["buckets"].clone()))
+        .collect();
+    assert!(points.contains(&(Value::from(2), Value::from("16"))), "{points:?}");
+    assert_eq!(fs::read_dir(place.path().join("out")).unwrap().count(), 1, "kept unless told");
+}
+
+#[test]
+fn the_seed_makes_the_order_again() {
+    let place = Place::new();
+    let order = |seed: u64| -> Vec<String> {
+        let ran = place.run(&format!("bench fake --format json --seed {seed}"));
+        let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let rounds = result["rounds"].as_array().unwrap();
+        rounds.iter().map(|round| round["impl"].to_string()).collect()
+    };
+    let first = order(1);
+    fs::remove_dir_all(place.path().join("out")).unwrap();
+    assert_eq!(first, order(1));
+    let others: Vec<_> = (2..6).map(order).collect();
+    assert!(others.iter().any(|other| *other != first));
+}
+
+#[test]
+fn a_mechanism_that_was_not_used_gets_no_praise() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,idle");
+    assert!(ran.stdout.contains("NOT EXERCISED"), "{ran:?}");
+}
+
+#[test]
+fn against_itself_nothing_differs_and_the_planted_is_found() {
+    let place = Place::new();
+    let same = place.run("bench fake --with unherd --aa");
+    assert!(same.stdout.contains("SAME"), "{same:?}");
+    let planted = place.run("bench fake --with unherd --aa --plant 5% --out planted");
+    assert!(planted.stdout.contains("SLOWER: unherd#2 is 0.9524 times as good"), "{planted:?}");
+    let repeated = place.run("bench fake --with unherd --repeat 3 --out trials");
+    assert_eq!(repeated.code, Some(0), "{repeated:?}");
+    assert!(repeated.stdout.contains("0 of 3 A/A benches called different"), "{repeated:?}");
+    let found = place.run("bench fake --with unherd --repeat 3 --plant 5% --out found");
+    assert!(found.stdout.contains("found in 3 of 3 comparisons"), "{found:?}");
+    assert!(place.path().join("found/0003/result.json").exists());
+}
+
+#[test]
+fn a_profile_is_taken_or_its_absence_explained() {
+    let place = Place::new();
+    let ran = place.run("bench fake --profile");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("unherd, one more round under the sampler:"), "{ran:?}");
+    assert!(ran.stdout.contains("samples arrived") || ran.stdout.contains("no profile: "));
+}
+
+#[test]
+fn what_there_is_to_run_is_listed() {
+    let place = Place::new();
+    let all = place.run("workloads");
+    assert_eq!(all.code, Some(0));
+    assert!(all.stdout.contains("fake: Measures nothing."), "{all:?}");
+    assert!(all.stdout.contains("pagewait:"), "{all:?}");
+    let one = place.run("workloads fake");
+    assert!(one.stdout.contains("--buckets  Buckets. [default: 16]"), "{one:?}");
+    assert!(one.stdout.contains("(less is better, primary)"), "{one:?}");
+    let help = place.run("bench fake --help");
+    assert_eq!(help.code, Some(0));
+    assert!(help.stdout.contains("Options of fake:") && help.stdout.contains("--buckets"));
+    let plain = place.run("bench --help");
+    assert!(!plain.stdout.contains("--buckets") && plain.stdout.contains("--rounds"));
+}
+
+#[test]
+fn files_are_removed_after_each_round() {
+    let place = Place::new();
+    let ran = place.run("bench fakefiles --with before --aa --dir . --without-cgroup");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("* no memory cgroup"), "{ran:?}");
+    assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn root_memory_is_bounded_by_a_cgroup() {
+    let place = Place::new();
+    let ran = place.run("bench fakefiles --with caged --aa --memory 64M");
+    if ran.code == Some(2) && ran.stderr.contains("cgroup") {
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}

@@ -1,0 +1,148 @@
+//! Benches that end early: what was measured failed, or somebody asked for an end.
+
+use std::fs;
+use std::process::Stdio;
+
+use crate::place::Place;
+
+#[test]
+fn a_runner_that_crashes_shows_its_last_words() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,crash --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let mut lines = ran.stderr.lines();
+    let first = lines.next().unwrap();
+    assert!(first.contains("round 1 of crash: it ended with exit code 3"), "{ran:?}");
+    assert_eq!(lines.next(), Some("  | out of cheese"));
+    let kept = fs::read_to_string(place.path().join("record/stderr.txt")).unwrap();
+    assert_eq!(kept, "out of cheese\n");
+}
+
+#[test]
+fn the_records_of_finished_rounds_are_kept() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,late --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("round 3 of late"), "{ran:?}");
+    assert!(place.kept_lines("record") >= 4, "two rounds of both");
+    assert!(!place.path().join("record/result.json").exists());
+}
+
+#[test]
+fn a_runner_that_hangs_is_killed() {
+    let place = Place::new();
+    // Its children are killed too, or the pipes would stay open and this test would hang.
+    fs::File::create(place.path().join("alive")).unwrap();
+    let ran = place.run("bench fake --with before,stuck --timeout 0.3 --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("had not ended after 0.3 s (--timeout)"), "{ran:?}");
+}
+
+#[test]
+fn a_runner_that_babbles_is_not_believed() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,nonsense --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("its last line is no result"), "{ran:?}");
+    assert!(ran.stderr.contains("all is well"), "{ran:?}");
+}
+
+#[test]
+fn implementations_that_disagree_are_named() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,odd,unherd --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("odd has check decaf"), "{ran:?}");
+    assert_eq!(place.kept_lines("record"), 3);
+}
+
+#[test]
+fn an_interrupt_stops_the_children_and_cleans_up() {
+    for signal in ["-INT", "-TERM"] {
+        let place = Place::new();
+        let line = "bench fakefiles --with stuck --aa --without-cgroup --out record";
+        let ran = place.run_until_stuck(line).end_by(signal);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        let expected = "unherd: interrupted after 0 of 6 rounds; the finished ones are in record\n";
+        assert_eq!(ran.stderr, expected);
+        assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
+        assert!(place.path().join("record/plan.json").exists());
+    }
+}
+
+#[test]
+fn after_kill_9_no_child_is_left_and_the_next_start_cleans_up() {
+    let place = Place::new();
+    let line = "bench fakefiles --with stuck --aa --without-cgroup --out record";
+    let ran = place.run_until_stuck(line).end_by("-KILL");
+    assert_eq!(ran.code, None, "killed by a signal");
+    assert_eq!(place.leftovers().len(), 1, "its directory is left");
+    let next = place.run("bench fakefiles --with before --aa --without-cgroup");
+    assert_eq!(next.code, Some(0), "{next:?}");
+    assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn root_after_kill_9_the_next_start_removes_the_cgroup() {
+    let place = Place::new();
+    let bounded = place.run("bench fakefiles --with before --aa --memory 64M");
+    if bounded.code == Some(2) && bounded.stderr.contains("cgroup") {
+        println!("skipped: {}", bounded.stderr);
+        return;
+    }
+    let stuck = place.run_until_stuck("bench fakefiles --with stuck --aa --memory 64M");
+    let mark = format!("unherd-{}-", stuck.pid());
+    stuck.end_by("-KILL");
+    assert!(!cgroups(&mark).is_empty(), "its cgroup is left");
+    let next = place.run("bench fake");
+    assert_eq!(next.code, Some(0), "{next:?}");
+    assert_eq!(cgroups(&mark), Vec::<std::path::PathBuf>::new());
+}
+
+/// The cgroups whose name begins with `mark`, in whatever hierarchy.
+fn cgroups(mark: &str) -> Vec<std::path::PathBuf> {
+    let entries = |path: &std::path::Path| -> Vec<std::path::PathBuf> {
+        let read = fs::read_dir(path).into_iter().flatten().flatten();
+        read.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    };
+    let root = std::path::Path::new("/sys/fs/cgroup");
+    let mut found = Vec::new();
+    for path in entries(root).into_iter().flat_map(|dir| [entries(&dir), vec![dir]].concat()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with(mark) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_reader_that_leaves_costs_no_record() {
+    let place = Place::new();
+    let mut bench = place
+        .command("bench fake --out record")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(bench.stdout.take());
+    let output = bench.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(place.path().join("record/result.json").exists());
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let place = Place::new();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = place
+        .command("bench fake --format json --out record")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.starts_with("unherd: standard output: No space left"), "{said}");
+    assert!(place.path().join("record/result.json").exists());
+}
