@@ -1,4 +1,5 @@
 //! The `unherd` command from outside, with runners that do nothing but behave: well, or badly.
+#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene has failed")]
 
 mod bad_input;
 mod bench;
