@@ -62,7 +62,8 @@ pub struct Outcome {
 /// Runs `plan` to its end, keeps its record, and judges it.
 ///
 /// Blocks until all is done, something fails or `interrupt` is raised. When it returns, no child is
-/// left, files and cgroups are removed and settings restored; the finished rounds are in the record.
+/// left, files and cgroups are removed and settings restored; the finished rounds are in the
+/// record.
 ///
 /// # Errors
 ///

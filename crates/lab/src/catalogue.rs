@@ -1,8 +1,8 @@
 //! What there is to run: the catalogues of all runners, merged.
 //!
 //! A runner is an executable that prints its catalogue (schema `unherd.catalogue/1`) when it is
-//! called as `RUNNER load --describe`. Several runners may have implementations of one workload: the
-//! first that knows the workload describes it, the others add implementations.
+//! called as `RUNNER load --describe`. Several runners may have implementations of one workload:
+//! the first that knows the workload describes it, the others add implementations.
 
 use std::path::{Path, PathBuf};
 

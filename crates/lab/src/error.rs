@@ -62,7 +62,10 @@ pub enum Error {
         what: String,
     },
     /// A round crashed, hung or printed nonsense.
-    #[error("round {round} of {label}: {what}; its output is below, the finished rounds are in {}", records.display())]
+    #[error(
+        "round {round} of {label}: {what}; its output is below, the finished rounds are in {}",
+        records.display()
+    )]
     Round {
         /// Which round.
         round: usize,
@@ -76,7 +79,10 @@ pub enum Error {
         records: PathBuf,
     },
     /// The implementations did different work.
-    #[error("round {round}: {what}; their figures cannot be compared, the records are in {}", records.display())]
+    #[error(
+        "round {round}: {what}; their figures cannot be compared, the records are in {}",
+        records.display()
+    )]
     Disagreement {
         /// Which round.
         round: usize,
@@ -108,7 +114,10 @@ pub enum Error {
         what: String,
     },
     /// Somebody asked for an end.
-    #[error("interrupted after {finished} of {rounds} rounds; the finished ones are in {}", records.display())]
+    #[error(
+        "interrupted after {finished} of {rounds} rounds; the finished ones are in {}",
+        records.display()
+    )]
     Interrupted {
         /// How many rounds were finished.
         finished: usize,

@@ -107,8 +107,8 @@ impl Ground {
     }
 }
 
-/// Clears away what killed benches have left. What cannot be cleared away by this user is told where
-/// it matters to the figures.
+/// Clears away what killed benches have left. What cannot be cleared away by this user is told
+/// where it matters to the figures.
 fn sweep(marks: &mut Vec<String>) {
     // A cgroup without processes costs nothing; the next start tries again.
     let _ = Cgroup::sweep();

@@ -1,7 +1,7 @@
 //! Stopping early: what Ctrl-C, SIGTERM and SIGHUP set, and what every wait of the lab listens to.
 //!
-//! The lab waits for one thing at a time: the outputs of a child to close, or a time to pass. All of
-//! it is one mutex and one condition variable, so an interrupt ends any wait at once and nothing
+//! The lab waits for one thing at a time: the outputs of a child to close, or a time to pass. All
+//! of it is one mutex and one condition variable, so an interrupt ends any wait at once and nothing
 //! polls. A second interrupt, while the first is being cleaned up after, ends the process; what it
 //! leaves behind is cleared away by the next start.
 

@@ -1,8 +1,8 @@
 //! One child process from start to end: its outputs, its status, and what it used.
 //!
 //! The child has a process group of its own (a terminal's Ctrl-C reaches the lab alone, which then
-//! stops it), is killed by the kernel when the lab dies in whatever way, and is waited for by wait4,
-//! whose account of CPU, context switches and memory is the kernel's own.
+//! stops it), is killed by the kernel when the lab dies in whatever way, and is waited for by
+//! wait4, whose account of CPU, context switches and memory is the kernel's own.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

@@ -2,8 +2,8 @@
 //!
 //! It promises that a figure it calls different is different as often as it says: rounds are fresh
 //! processes, implementations alternate in random order from a printed seed, ratios are judged pair
-//! by pair with exact intervals, and a sweep pays for its many cells ([`statistics`]). Whatever ends
-//! a bench, no child, cgroup, changed setting or temporary file of it outlives the next start.
+//! by pair with exact intervals, and a sweep pays for its many cells ([`statistics`]). Whatever
+//! ends a bench, no child, cgroup, changed setting or temporary file of it outlives the next start.
 //!
 //! It links nothing that it measures: what there is to run it learns from the runners
 //! ([`catalogue`]), and what they found from the line of JSON that each prints. It does not tell

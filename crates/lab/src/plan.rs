@@ -1,8 +1,8 @@
 //! What will be run, in which order, decided before anything is: pure.
 //!
-//! A *round* measures every cell of the sweep once with every contender. Cells come in random order;
-//! within a cell the contenders follow each other directly, again in random order, so that what
-//! drifts hits both sides of a pair alike (AB or BA, by the toss of the printed seed).
+//! A *round* measures every cell of the sweep once with every contender. Cells come in random
+//! order; within a cell the contenders follow each other directly, again in random order, so that
+//! what drifts hits both sides of a pair alike (AB or BA, by the toss of the printed seed).
 
 use std::collections::BTreeMap;
 

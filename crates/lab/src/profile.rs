@@ -9,8 +9,8 @@ const HERTZ: u32 = 997;
 /// A prime for the same reason; a herd makes switches by the hundred thousand.
 const EVERY_SWITCH: u32 = 7;
 
-/// Runs `round` under two samplers. Where the kernel does not permit them, the round is not run: its
-/// figures are not judged, so there is nothing else to gain from it.
+/// Runs `round` under two samplers. Where the kernel does not permit them, the round is not run:
+/// its figures are not judged, so there is nothing else to gain from it.
 pub(crate) fn sample<E>(
     whole_machine: bool,
     round: impl FnOnce() -> Result<(), E>,

@@ -3,7 +3,7 @@
 //! | file | holds | written |
 //! |---|---|---|
 //! | `plan.json` | the plan, the command line, the machine, the marks | before the first round |
-//! | `rounds/001.jsonl` | the rounds of each contender and cell, a line each | each line as it finishes |
+//! | `rounds/001.jsonl` | a line for each contender and cell | each line as it finishes |
 //! | `result.json` | schema `unherd.bench/1` | at the end |
 //! | `tables.txt` | the same as tables | at the end |
 //! | `stderr.txt` | what a failed runner wrote | when one fails |
@@ -110,8 +110,8 @@ impl Record {
         self.write(TABLES, tables, true)
     }
 
-    /// Keeps what a failed runner wrote. It is about to be shown anyway, so a second failure here is
-    /// not reported over the first.
+    /// Keeps what a failed runner wrote. It is about to be shown anyway, so a second failure here
+    /// is not reported over the first.
     pub fn keep_stderr(&self, text: &str) {
         let _ = fs::write(self.directory.join(STDERR), text);
     }

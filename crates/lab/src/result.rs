@@ -1,4 +1,5 @@
-//! What a bench found: the contract `unherd.bench/1`, made from a plan and its finished rounds. Pure.
+//! What a bench found: the contract `unherd.bench/1`, made from a plan and its finished rounds.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -121,8 +122,8 @@ pub struct SummaryLine {
 }
 
 /// One verdict. Ratios tell how many times *better* than the base, in the metric's direction: above
-/// 1 is better, whether less or more of the metric is. A ratio of `null` is infinite (the worse side was
-/// 0); so are the ends, unless there were too few pairs for any.
+/// 1 is better, whether less or more of the metric is. A ratio of `null` is infinite (the worse
+/// side was 0); so are the ends, unless there were too few pairs for any.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparisonLine {
     /// About which metric.

@@ -4,23 +4,26 @@
 //! order, in one round. Slow drift of the machine moves both and leaves their ratio alone, so all
 //! that is computed here is computed from the logarithms of these ratios:
 //!
-//! | question | answer | source |
-//! |---|---|---|
-//! | how much better? | the Hodges–Lehmann estimate: the median of the Walsh averages (dᵢ + dⱼ)/2, i ≤ j | Hodges & Lehmann 1963 |
-//! | how surely? | the interval between two order statistics of the Walsh averages, chosen by the exact distribution of the signed-rank statistic | Tukey 1949; Hollander, Wolfe & Chicken 2014, §3.3 |
-//! | is it different? | the exact signed-rank test, which is that interval turned round | Wilcoxon 1945 |
-//! | over many cells? | Holm's step-down procedure; each cell's interval is given at the level of its own step | Holm 1979 |
+//! - *How much better?* The Hodges–Lehmann estimate: the median of the Walsh averages
+//!   (dᵢ + dⱼ)/2, i ≤ j (Hodges & Lehmann 1963).
+//! - *How surely?* The interval between two order statistics of the Walsh averages, chosen by the
+//!   exact distribution of the signed-rank statistic (Tukey 1949; Hollander, Wolfe & Chicken 2014,
+//!   §3.3).
+//! - *Is it different?* The exact signed-rank test, which is that interval turned round (Wilcoxon
+//!   1945).
+//! - *Over many cells?* Holm's step-down procedure; each cell's interval is given at the level of
+//!   its own step (Holm 1979).
 //!
 //! **A verdict never contradicts its interval**, because the test is defined by the interval: the
 //! p-value is the smallest α whose interval leaves out "no change". Where no difference is zero and
-//! no two are equal this is the textbook's exact test (the tests compare it with scipy's numbers and
-//! with every one of the 2ⁿ sign flips). **Ties and zeros** need no second rule: a Walsh average of
-//! exactly zero counts for neither side. That errs to the side of "no difference": break the ties by
-//! a symmetric jitter, and the exact interval of the jittered values covers the truth with at least
-//! its level; let the jitter go to nothing, and its ends go to the ends given here.
+//! no two are equal this is the textbook's exact test (the tests compare it with scipy's numbers
+//! and with every one of the 2ⁿ sign flips). **Ties and zeros** need no second rule: a Walsh
+//! average of exactly zero counts for neither side. That errs to the side of "no difference": break
+//! the ties by a symmetric jitter, and the exact interval of the jittered values covers the truth
+//! with at least its level; let the jitter go to nothing, and its ends go to the ends given here.
 //!
-//! What is not promised: that a difference comes from the code and not from its layout in memory, or
-//! that it would be the same on another machine.
+//! What is not promised: that a difference comes from the code and not from its layout in memory,
+//! or that it would be the same on another machine.
 
 mod holm;
 mod signed_rank;

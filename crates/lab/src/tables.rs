@@ -1,7 +1,7 @@
 //! A result as text. Pure; every table takes figures and gives lines.
 //!
-//! The order is the reports': what each implementation did, then the comparison with its interval and
-//! verdict, then the waits.
+//! The order is the reports': what each implementation did, then the comparison with its interval
+//! and verdict, then the waits.
 
 mod comparison;
 mod number;
@@ -108,8 +108,9 @@ fn point_title(plan: &Plan, point: &Point) -> String {
     title
 }
 
-/// The judged metrics with their ranges, then the medians of the others side by side. In the report's
-/// shape the first are there already, and the others would bury them: those stay in the JSON.
+/// The judged metrics with their ranges, then the medians of the others side by side. In the
+/// report's shape the first are there already, and the others would bury them: those stay in the
+/// JSON.
 fn figures(
     plan: &Plan,
     workload: &Workload,

@@ -1,8 +1,8 @@
 //! The lab judged by itself: many whole comparisons whose answer is known.
 //!
-//! An implementation against itself must rarely be called different; with a known slowdown planted in
-//! one side, the slower side must mostly be found. Each trial is a whole bench with a seed of its own
-//! and a record of its own.
+//! An implementation against itself must rarely be called different; with a known slowdown planted
+//! in one side, the slower side must mostly be found. Each trial is a whole bench with a seed of
+//! its own and a record of its own.
 
 use std::path::PathBuf;
 
@@ -96,7 +96,7 @@ impl Trials {
 ///
 /// # Errors
 ///
-/// Those of [`bench`].
+/// Those of [`bench()`].
 pub fn trials(
     request: &Request,
     known: &Known,

@@ -1,7 +1,7 @@
 //! The wait account (schema `unherd.waits/1`) as the lab reads it.
 //!
-//! The lab links nothing that it measures, so it does not know the account's type: it takes any JSON
-//! in which objects carry counts by name, and keeps the order in which they were printed.
+//! The lab links nothing that it measures, so it does not know the account's type: it takes any
+//! JSON in which objects carry counts by name, and keeps the order in which they were printed.
 
 use serde_json::Value;
 
@@ -42,8 +42,8 @@ fn collect(key: &str, value: &Value, found: &mut Vec<WaitLine>) {
     }
 }
 
-/// Whether the mechanism was used: `count`, a metric or else a count of the wait account, is not 0 in
-/// every round. Implementations that have no such count leave the question open, and it passes.
+/// Whether the mechanism was used: `count`, a metric or else a count of the wait account, is not 0
+/// in every round. Implementations that have no such count leave the question open, and it passes.
 pub(crate) fn exercised<'a>(rounds: impl IntoIterator<Item = &'a Round>, count: &str) -> bool {
     let mut counts = rounds
         .into_iter()

@@ -61,7 +61,8 @@ impl Place {
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let bench =
             self.command(line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        // Opening blocks until the runner opens the other end; reading to the end, until it is dead.
+        // Opening blocks until the runner opens the other end; reading to the end, until it is
+        // dead.
         let mut alive = BufReader::new(fs::File::open(&pipe).unwrap());
         alive.read_line(&mut String::new()).unwrap();
         Stuck { bench, alive }

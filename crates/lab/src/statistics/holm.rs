@@ -11,8 +11,8 @@ pub struct HolmStep {
     pub rejected: bool,
 }
 
-/// The steps of cells with these p-values, in their order. The chance that any cell in which nothing
-/// differs is told apart is at most `alpha`, however the cells hang together.
+/// The steps of cells with these p-values, in their order. The chance that any cell in which
+/// nothing differs is told apart is at most `alpha`, however the cells hang together.
 pub fn holm(p_values: &[f64], alpha: f64) -> Vec<HolmStep> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));

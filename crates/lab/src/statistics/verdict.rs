@@ -111,8 +111,8 @@ pub fn log_ratios(base: &[f64], other: &[f64], better: Better) -> Result<Vec<f64
         .collect()
 }
 
-/// Judges a family of cells together: the chance that any of them is called different though nothing
-/// differs is at most [`ALPHA`]. Changes within `delta` (0.02 is 2 %) are called the same.
+/// Judges a family of cells together: the chance that any of them is called different though
+/// nothing differs is at most [`ALPHA`]. Changes within `delta` (0.02 is 2 %) are called the same.
 ///
 /// Cells without pairs are left out of the family and get no judgement.
 pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {

@@ -1,5 +1,5 @@
-//! The tables of tiotest, in the shape of the report of 2004 on filtered wakeups, so that the two can
-//! be read side by side.
+//! The tables of tiotest, in the shape of the report of 2004 on filtered wakeups, so that the two
+//! can be read side by side.
 
 use std::fmt::Write as _;
 
