@@ -166,7 +166,7 @@ impl Engine {
                     Ok(Step::Done | Step::Stuck) => Ok(progress.moved()),
                     Err(errno) => Err(errno),
                 };
-                let filled = core.end_fill(&file, key, claim, read);
+                let filled = core.end_fill(key, claim, read);
                 let news = filled.as_ref().map(|_| ()).map_err(|errno| *errno);
                 // The pin lies in the slot before anybody is woken.
                 self.slots.lock().slots[at] = Some(Operation::Filled(filled));
