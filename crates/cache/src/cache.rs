@@ -219,7 +219,7 @@ impl CacheBuilder {
             device,
             index: Index::new(count),
             reclaim: Reclaim::new(free),
-            runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
+            runs: RunBuffers::new(count, page_bytes, self.filtered).map_err(no_memory)?,
             frames,
             files: Files::default(),
             waits: WaitTable::<unherd_sync::WaitKey>::builder()

@@ -182,7 +182,9 @@ impl Engine {
                     Err(errno) => Err(WriteFailure::Refused(errno)),
                 };
                 self.slots.lock().free.push(at);
-                core.end_run(run, written);
+                let buffer = core.end_run(run, written);
+                core.runs.put(buffer, &core.waits);
+                core.notify_idle(1);
             }
             // Nothing is under way for it.
             filled @ Operation::Filled(_) => self.slots.lock().slots[at] = Some(filled),
