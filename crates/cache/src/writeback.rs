@@ -36,9 +36,9 @@ enum Begun {
     /// The I/O thread will put the buffer back.
     UnderWay,
     /// The page is not there, not dirty, or the file's write-backs are held up.
-    NotBegun(RunBuffer),
+    Refused(RunBuffer),
 }
-use Begun::{Ended, NotBegun, UnderWay};
+use Begun::{Ended, Refused, UnderWay};
 
 impl Core {
     /// Writes the page in `frame` back, or begins to. False if that cannot be done now: then it
@@ -54,7 +54,7 @@ impl Core {
         let begun = if file.write_backs.try_enter() {
             self.write_run_from(&file, key.page, buffer)
         } else {
-            NotBegun(buffer)
+            Refused(buffer)
         };
         match begun {
             UnderWay => true,
@@ -64,7 +64,7 @@ impl Core {
                 self.notify_idle(1);
                 true
             }
-            NotBegun(buffer) => {
+            Refused(buffer) => {
                 self.runs.put(buffer, &self.waits);
                 false
             }
@@ -85,7 +85,7 @@ impl Core {
         let period = file.durability.lock().period();
         let Some(lent) = self.lend(file, page) else {
             file.write_backs.leave(&self.waits);
-            return NotBegun(buffer);
+            return Refused(buffer);
         };
         let mut run = Run::new(file.clone(), page, lent, buffer);
         run.period = period;
@@ -234,7 +234,7 @@ impl Core {
             kept.take().unwrap_or_else(|| self.runs.take(&self.waits, self.reasons.write_back));
         file.write_backs.enter(&self.waits, self.reasons.file);
         match self.write_run_from(file, page, buffer) {
-            Ended(buffer) | NotBegun(buffer) => *kept = Some(buffer),
+            Ended(buffer) | Refused(buffer) => *kept = Some(buffer),
             UnderWay => {}
         }
     }
