@@ -115,9 +115,9 @@ impl Cache {
         self.owner.core.counters.read()
     }
 
-    /// Bytes that the cache takes beyond its capacity: what it keeps about frames, index, wait table
-    /// and buffers for write-back. Heap that grows with the number of files and of pages not yet
-    /// synced is not part of it.
+    /// Bytes that the cache takes beyond its capacity: what it keeps about frames, the index, the
+    /// wait table and buffers for write-back. Heap that grows with the number of open files, and
+    /// with that of pages not yet synced, is not part of it.
     pub fn overhead_bytes(&self) -> usize {
         let core = &self.owner.core;
         core.frames.overhead_bytes()
@@ -219,7 +219,7 @@ impl CacheBuilder {
             device,
             index: Index::new(count),
             reclaim: Reclaim::new(free),
-            runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
+            runs: RunBuffers::new(count, page_bytes, self.filtered).map_err(no_memory)?,
             frames,
             files: Files::default(),
             waits: WaitTable::<unherd_sync::WaitKey>::builder()

@@ -166,7 +166,7 @@ impl Engine {
                     Ok(Step::Done | Step::Stuck) => Ok(progress.moved()),
                     Err(errno) => Err(errno),
                 };
-                let filled = core.end_fill(&file, key, claim, read);
+                let filled = core.end_fill(key, claim, read);
                 let news = filled.as_ref().map(|_| ()).map_err(|errno| *errno);
                 // The pin lies in the slot before anybody is woken.
                 self.slots.lock().slots[at] = Some(Operation::Filled(filled));
@@ -182,7 +182,9 @@ impl Engine {
                     Err(errno) => Err(WriteFailure::Refused(errno)),
                 };
                 self.slots.lock().free.push(at);
-                core.end_run(run, written);
+                let buffer = core.end_run(run, written);
+                core.runs.put(buffer, &core.waits);
+                core.notify_idle(1);
             }
             // Nothing is under way for it.
             filled @ Operation::Filled(_) => self.slots.lock().slots[at] = Some(filled),

@@ -203,8 +203,8 @@ impl File {
     /// Waits for writers under `file`, and for pages in write-back.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`]: the length is
-    /// as it was.
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`]: the
+    /// length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;

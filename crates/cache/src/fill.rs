@@ -113,7 +113,7 @@ impl Core {
                 None => self.read_blocking(file, key, &mut claim),
             }
         };
-        let filled = self.end_fill(file, key, claim, read);
+        let filled = self.end_fill(key, claim, read);
         self.tell_filled(key, read.map(|_| ()));
         filled.map_err(read_error)
     }
@@ -142,17 +142,14 @@ impl Core {
     /// The read has ended: publishes the page with a pin for the caller, or gives the frame back.
     pub(crate) fn end_fill(
         &self,
-        file: &FileState,
         key: PageKey,
         mut claim: Claim,
         read: Result<usize, Errno>,
     ) -> Result<Pin, Errno> {
         match read {
             Ok(bytes) => {
-                // The file may be longer on the device, up to the end of a block.
-                let in_file = file.len().saturating_sub(self.offset(key.page));
-                let valid = usize::try_from(in_file).map_or(bytes, |in_file| in_file.min(bytes));
-                self.frames.bytes_mut(&mut claim)[valid..].fill(0);
+                // What the file has beyond its length, up to the end of a block, is zeros too.
+                self.frames.bytes_mut(&mut claim)[bytes..].fill(0);
                 Ok(self.frames.publish_pinned(claim, State::Clean))
             }
             Err(errno) => {

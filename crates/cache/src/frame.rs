@@ -107,7 +107,7 @@ pub(crate) struct Word(u32);
 
 impl Word {
     fn new(state: State, pins: u32, referenced: bool) -> Self {
-        Self(state as u32 | pins * ONE_PIN | if referenced { REFERENCED } else { 0 })
+        Self(state as u32 | (pins * ONE_PIN) | if referenced { REFERENCED } else { 0 })
     }
 
     pub(crate) fn state(self) -> State {
@@ -123,7 +123,7 @@ impl Word {
     }
 
     fn with_state(self, state: State) -> Self {
-        Self(self.0 & !STATE_MASK | state as u32)
+        Self((self.0 & !STATE_MASK) | state as u32)
     }
 
     /// Whether the frame could be had without writing anything.
@@ -350,7 +350,7 @@ impl Frames {
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
         self.frame(id).update(|word| {
             (word.state().may_be_pinned() && word.pins() < PINS_MAX)
-                .then(|| Word(word.0 + ONE_PIN | REFERENCED))
+                .then(|| Word((word.0 + ONE_PIN) | REFERENCED))
         })?;
         Ok(Pin(id))
     }

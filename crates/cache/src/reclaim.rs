@@ -14,8 +14,8 @@
 //!  wait, if events == seen
 //! ```
 //!
-//! Excluded: the search misses the frame *and* the other sees no waiter. Where it sees one, the wait
-//! table sees to the rest: the wait finds `events` changed, or the wake finds the waiter.
+//! Excluded: the search misses the frame *and* the other sees no waiter. Where it sees one, the
+//! wait table sees to the rest: the wait finds `events` changed, or the wake finds the waiter.
 //!
 //! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it
 //! did not take.
@@ -242,10 +242,11 @@ impl Core {
         }
         while let Some(frame) = pool.written.pop() {
             let word = self.frames.word(frame);
-            if word.is_evictable() && !word.is_referenced() {
-                if let Some(claim) = self.try_evict(frame) {
-                    return Found::Frame(claim);
-                }
+            if word.is_evictable()
+                && !word.is_referenced()
+                && let Some(claim) = self.try_evict(frame)
+            {
+                return Found::Frame(claim);
             }
         }
         let mut sweep = Sweep::new(self.frames.len(), WINDOW);
@@ -265,7 +266,7 @@ impl Core {
             }
         }
         drop(pool);
-        match (claim, sweep.to_write()) {
+        match (claim, sweep.candidate()) {
             (Some(claim), _) => {
                 if let Some(ahead) = sweep.dirty() {
                     self.write_ahead(FrameId(ahead as u32));
@@ -290,11 +291,12 @@ impl Core {
                 return None;
             }
             let word = self.frames.word(frame);
-            if word.state() == State::Unstable && word.pins() == 0 {
-                if durability.evict(self.frames.period(frame)) == Eviction::Redirty {
-                    self.frames.settle(frame, State::Dirty);
-                    return None;
-                }
+            if word.state() == State::Unstable
+                && word.pins() == 0
+                && durability.evict(self.frames.period(frame)) == Eviction::Redirty
+            {
+                self.frames.settle(frame, State::Dirty);
+                return None;
             }
             let claim = self.frames.evict(frame).ok()?;
             shard.remove();

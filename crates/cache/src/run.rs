@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
@@ -25,17 +25,25 @@ pub(crate) struct RunBuffer {
     evictable: Vec<FrameId>,
 }
 
+#[derive(Debug)]
+struct Pool {
+    free: Vec<RunBuffer>,
+    /// By number: buffers on their way to one that waits.
+    handed: Vec<Option<RunBuffer>>,
+}
+
 /// All buffers of a cache.
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
-    free: Mutex<Vec<RunBuffer>>,
+    pool: Mutex<Pool>,
+    filtered: bool,
     bounce: Option<Map>,
     pages_max: usize,
     page_bytes: usize,
 }
 
 impl RunBuffers {
-    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn new(frames: usize, page_bytes: usize, filtered: bool) -> Result<Self, Errno> {
         let pages_max = (frames / 64).clamp(1, (128 << 10) / page_bytes.min(128 << 10));
         let count = (frames / (8 * pages_max)).clamp(1, 64);
         let bounce = if pages_max > 1 {
@@ -48,8 +56,10 @@ impl RunBuffers {
             frames: Vec::with_capacity(pages_max),
             evictable: Vec::with_capacity(pages_max),
         };
-        let free = Mutex::new((0..count).map(buffer).collect());
-        Ok(Self { free, bounce, pages_max, page_bytes })
+        let free = (0..count).map(buffer).collect();
+        let handed = (0..count).map(|_| None).collect();
+        let pool = Mutex::new(Pool { free, handed });
+        Ok(Self { pool, filtered, bounce, pages_max, page_bytes })
     }
 
     /// The most pages of one run.
@@ -66,27 +76,54 @@ impl RunBuffers {
     }
 
     pub(crate) fn try_take(&self) -> Option<RunBuffer> {
-        self.free.lock().pop()
+        self.pool.lock().free.pop()
     }
 
     /// Waits under `reason` until a buffer is free.
     pub(crate) fn take(&self, waits: &WaitTable<WaitKey>, reason: Reason) -> RunBuffer {
-        let mut taken = None;
-        while taken.is_none() {
-            let mut look = || {
-                taken = taken.take().or_else(|| self.try_take());
-                taken.is_some()
-            };
-            // Without a deadline it cannot time out.
-            let _ = waits.wait_until(&self.key(), &mut look, reason);
+        let mut woken = false;
+        loop {
+            if let Some(buffer) = self.try_take() {
+                return buffer;
+            }
+            if woken {
+                waits.note_needless(reason);
+            }
+            let none = || self.pool.lock().free.is_empty();
+            let outcome = waits.wait(&self.key(), none, reason);
+            woken = matches!(outcome, Outcome::Woken(_));
+            if let Outcome::Woken(token) = outcome
+                && let Some(buffer) = self.take_handed(token)
+            {
+                return buffer;
+            }
         }
-        taken.unwrap_or_else(|| unreachable!("the loop ends with a buffer"))
     }
 
+    /// Gives a buffer back: to one that waits for it, or to the free ones.
     pub(crate) fn put(&self, buffer: RunBuffer, waits: &WaitTable<WaitKey>) {
         debug_assert!(buffer.frames.is_empty(), "loans must be given back");
-        self.free.lock().push(buffer);
+        // As with frames (`reclaim.rs`): without filtering nothing can be handed to one thread.
+        if self.filtered {
+            let number = buffer.number;
+            let token = Token(number as u64 + 1);
+            self.pool.lock().handed[number] = Some(buffer);
+            if waits.wake_with(&self.key(), 1, token) > 0 {
+                return;
+            }
+            if let Some(buffer) = self.take_handed(token) {
+                self.pool.lock().free.push(buffer);
+            }
+        } else {
+            self.pool.lock().free.push(buffer);
+        }
+        // One that looked before the push waits now.
         waits.wake(&self.key(), 1);
+    }
+
+    fn take_handed(&self, token: Token) -> Option<RunBuffer> {
+        let number = usize::try_from(token.0).ok()?.checked_sub(1)?;
+        self.pool.lock().handed.get_mut(number)?.take()
     }
 }
 

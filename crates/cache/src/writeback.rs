@@ -29,12 +29,16 @@ pub(crate) enum WriteFailure {
     Stuck(usize),
 }
 
-/// Who waits if a file's write-backs are held up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    Wait,
-    GiveUp,
+/// What became of a run, and of its buffer.
+enum Begun {
+    /// It was written, or that failed.
+    Ended(RunBuffer),
+    /// The I/O thread will put the buffer back.
+    UnderWay,
+    /// The page is not there, not dirty, or the file's write-backs are held up.
+    Refused(RunBuffer),
 }
+use Begun::{Ended, Refused, UnderWay};
 
 impl Core {
     /// Writes the page in `frame` back, or begins to. False if that cannot be done now: then it
@@ -47,7 +51,24 @@ impl Core {
         let Some(buffer) = self.runs.try_take() else {
             return false;
         };
-        self.write_run_from(&file, key.page, buffer, Patience::GiveUp)
+        let begun = if file.write_backs.try_enter() {
+            self.write_run_from(&file, key.page, buffer)
+        } else {
+            Refused(buffer)
+        };
+        match begun {
+            UnderWay => true,
+            Ended(buffer) => {
+                self.runs.put(buffer, &self.waits);
+                // Another may have wanted to write a page back and found no buffer.
+                self.notify_idle(1);
+                true
+            }
+            Refused(buffer) => {
+                self.runs.put(buffer, &self.waits);
+                false
+            }
+        }
     }
 
     /// With queued I/O: begins to write the page in `frame` back, so that the hand of the clock
@@ -58,28 +79,13 @@ impl Core {
         }
     }
 
-    /// Writes the run around `page` back, or, with queued I/O, begins to. False if the page is not
-    /// there, not dirty, or the file's write-backs are held up.
-    fn write_run_from(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        buffer: RunBuffer,
-        patience: Patience,
-    ) -> bool {
-        match patience {
-            Patience::Wait => file.write_backs.enter(&self.waits, self.reasons.file),
-            Patience::GiveUp if !file.write_backs.try_enter() => {
-                self.runs.put(buffer, &self.waits);
-                return false;
-            }
-            Patience::GiveUp => {}
-        }
+    /// Writes the run around `page` back, or, with queued I/O, begins to. The caller has entered
+    /// `file.write_backs`; the end of the run leaves it.
+    fn write_run_from(&self, file: &Arc<FileState>, page: PageNo, buffer: RunBuffer) -> Begun {
         let period = file.durability.lock().period();
         let Some(lent) = self.lend(file, page) else {
             file.write_backs.leave(&self.waits);
-            self.runs.put(buffer, &self.waits);
-            return false;
+            return Refused(buffer);
         };
         let mut run = Run::new(file.clone(), page, lent, buffer);
         run.period = period;
@@ -88,13 +94,15 @@ impl Core {
         let bytes = run.len() * self.frames.page_bytes();
         let progress = Progress::new(Direction::Write, bytes, file.alignment);
         match &self.engine {
-            Some(engine) => engine.write(self, run, progress),
+            Some(engine) => {
+                engine.write(self, run, progress);
+                UnderWay
+            }
             None => {
                 let written = self.write_blocking(&run, progress);
-                self.end_run(run, written);
+                Ended(self.end_run(run, written))
             }
         }
-        true
     }
 
     /// Takes the dirty neighbours in.
@@ -140,7 +148,8 @@ impl Core {
     }
 
     /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.
-    pub(crate) fn end_run(&self, mut run: Run, written: Result<(), WriteFailure>) {
+    /// The caller puts the buffer back, or uses it again,
+    pub(crate) fn end_run(&self, mut run: Run, written: Result<(), WriteFailure>) -> RunBuffer {
         let pages = run.len();
         self.count_run(pages, written);
         let (file, first) = (run.file.clone(), run.first);
@@ -160,11 +169,11 @@ impl Core {
         self.reclaim.note_written(run.evictable());
         let (_, buffer) = run.into_buffer();
         file.write_backs.leave(&self.waits);
-        self.runs.put(buffer, &self.waits);
         for page in first.0..first.0 + pages as u64 {
             self.wake_page(self.key(&file, PageNo(page)));
         }
         self.notify_idle(pages);
+        buffer
     }
 
     fn count_run(&self, pages: usize, written: Result<(), WriteFailure>) {
@@ -199,32 +208,45 @@ impl Core {
     /// fails is tried once, and stays dirty.
     pub(crate) fn write_back_all(&self, file: &Arc<FileState>) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        // One that writes by itself keeps its buffer: passing it on after each run would make
+        // every run wait for a thread to wake up.
+        let mut kept = None;
         // With queued I/O all are begun before the first is waited for.
         if self.engine.is_some() {
             for &page in &pages {
                 if self.state_of(file, page) == Some(State::Dirty) {
-                    self.write_page_back(file, page);
+                    self.write_page_back(file, page, &mut kept);
                 }
             }
         }
         for page in pages {
-            self.finish_page(file, page);
+            self.finish_page(file, page, &mut kept);
+        }
+        if let Some(buffer) = kept {
+            self.runs.put(buffer, &self.waits);
+            // Somebody may have wanted to write a page back and found no buffer.
+            self.notify_idle(1);
         }
     }
 
-    fn write_page_back(&self, file: &Arc<FileState>, page: PageNo) {
-        let buffer = self.runs.take(&self.waits, self.reasons.write_back);
-        self.write_run_from(file, page, buffer, Patience::Wait);
+    fn write_page_back(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
+        let buffer =
+            kept.take().unwrap_or_else(|| self.runs.take(&self.waits, self.reasons.write_back));
+        file.write_backs.enter(&self.waits, self.reasons.file);
+        match self.write_run_from(file, page, buffer) {
+            Ended(buffer) | Refused(buffer) => *kept = Some(buffer),
+            UnderWay => {}
+        }
     }
 
     /// Sees to it that what the page holds now has been written, or that this was tried once.
-    fn finish_page(&self, file: &Arc<FileState>, page: PageNo) {
+    fn finish_page(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
         let mut tried = false;
         loop {
             let busy = match self.state_of(file, page) {
                 Some(State::Dirty | State::Failed) if !tried => {
                     tried = true;
-                    self.write_page_back(file, page);
+                    self.write_page_back(file, page, kept);
                     continue;
                 }
                 Some(State::WriteBack) => Busy::WriteBack,

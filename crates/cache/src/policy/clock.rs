@@ -1,4 +1,4 @@
-//! CLOCK: a hand goes round over the frames; a frame used since it last came by is passed over once.
+//! CLOCK: a hand goes round over the frames; one used since it last came by is passed over once.
 //!
 //! F. J. Corbató, "A Paging Experiment with the Multics System" (1968). Dirty pages are not given
 //! up but remembered, so that the caller can have them written back: the hand goes on for a
@@ -36,7 +36,7 @@ impl Sweep {
     }
 
     /// The first idle frame to be written back; one whose write failed only if there is no other.
-    pub(crate) fn to_write(&self) -> Option<usize> {
+    pub(crate) fn candidate(&self) -> Option<usize> {
         self.dirty.or(self.failed)
     }
 
@@ -119,7 +119,7 @@ mod tests {
             looked += 1;
             Look::Pass
         });
-        assert_eq!((found, looked, sweep.to_write()), (None, 14, None));
+        assert_eq!((found, looked, sweep.candidate()), (None, 14, None));
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         let mut looks = [Look::Dirty; 10];
         looks[9] = Look::Clean;
         let (found, sweep) = search(&mut Clock::default(), &mut looks, 3);
-        assert_eq!((found, sweep.to_write()), (None, Some(0)));
+        assert_eq!((found, sweep.candidate()), (None, Some(0)));
         let (found, sweep) = search(&mut Clock::default(), &mut looks, 100);
         assert_eq!((found, sweep.dirty()), (Some(9), Some(0)));
     }
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn failed_frames_are_written_only_if_no_other_is_dirty() {
         let (_, sweep) = search(&mut Clock::default(), &mut [Look::Failed, Look::Dirty], 1);
-        assert_eq!(sweep.to_write(), Some(1));
+        assert_eq!(sweep.candidate(), Some(1));
         let (_, sweep) = search(&mut Clock::default(), &mut [Look::Failed, Look::Pass], 1);
-        assert_eq!(sweep.to_write(), Some(0));
+        assert_eq!(sweep.candidate(), Some(0));
     }
 }

@@ -7,7 +7,7 @@ use unherd_cache::Io;
 use unherd_testkit::{FaultPlan, FileModel};
 
 use crate::model::{Op, Scene, open_all, ops};
-use crate::scene::{BOTH, sim, small, turn};
+use crate::scene::{BOTH, cases, sim, small, turn};
 
 /// Runs `ops`, lets the power fail after `crash_at` of them, and checks what is left.
 fn crash_after(io: Io, seed: u64, ops: &[Op], crash_at: usize) {
@@ -38,7 +38,7 @@ fn crash_after(io: Io, seed: u64, ops: &[Op], crash_at: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(cases(16))]
 
     #[test]
     fn what_was_synced_survives_a_crash_at_any_point(seed: u64, ops in ops(1024, 40)) {

@@ -7,7 +7,7 @@ use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo};
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, FileModel};
 
-use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, cases, real_dir, sim, small, turn, writable};
 
 const HANDLES: usize = 3;
 
@@ -200,7 +200,7 @@ fn check_with_faults(io: Io, seed: u64, ops: &[Op], sync: Failure) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn on_a_simulated_device(ops in ops(1024, 60)) {
@@ -236,7 +236,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn on_the_real_device(ops in ops(4096, 60)) {

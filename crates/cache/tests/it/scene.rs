@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proptest::test_runner::Config;
 use unherd_cache::{Cache, CacheBuilder, Io, OpenOptions};
 use unherd_sys::primitives::{Arc, Mutex, MutexGuard};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
@@ -34,4 +35,11 @@ pub(crate) fn writable() -> OpenOptions {
 /// A directory on a real disk, gone at the end of the test.
 pub(crate) fn real_dir() -> tempfile::TempDir {
     tempfile::tempdir_in(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).unwrap()
+}
+
+/// So many random cases, or `PROPTEST_CASES`. A failing case is printed, not kept in a file.
+pub(crate) fn cases(cases: u32) -> Config {
+    let told = std::env::var_os("PROPTEST_CASES").is_some();
+    let default = Config { failure_persistence: None, ..Config::default() };
+    if told { default } else { Config { cases, ..default } }
 }
