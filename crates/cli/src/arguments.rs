@@ -68,9 +68,13 @@ pub(crate) struct BenchArgs {
     /// Without a cgroup where none can be made; the record is marked.
     #[arg(long)]
     pub(crate) without_cgroup: bool,
-    /// Scale vm.dirty_bytes and its twin with the memory while the rounds run.
-    #[arg(long)]
+    /// Scale vm.dirty_bytes and its twin with the memory while the rounds run, or do not run.
+    /// Without this it is done where cgroups do not throttle dirtying (v1) and it is allowed.
+    #[arg(long, conflicts_with = "keep_dirty")]
     pub(crate) set_dirty: bool,
+    /// Leave vm.dirty_bytes alone; the record is marked where that matters.
+    #[arg(long)]
+    pub(crate) keep_dirty: bool,
     /// Where files are made [default: the current directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
@@ -81,7 +85,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
     /// How many seconds one process may take.
-    #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Changes within this share are the same.
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]

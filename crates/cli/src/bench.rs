@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use unherd_lab::catalogue::Registry;
-use unherd_lab::{Conditions, Error, Interrupt, Means, Plan, Request, bench, trials};
+use unherd_lab::{Conditions, Dirty, Error, Interrupt, Means, Plan, Request, bench, trials};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
 
@@ -67,7 +67,11 @@ fn conditions(args: &BenchArgs) -> Conditions {
             dir: args.dir.clone(),
             memory_bytes: args.memory,
             without_cgroup: args.without_cgroup,
-            set_dirty: args.set_dirty,
+            dirty: match (args.set_dirty, args.keep_dirty) {
+                (true, _) => Dirty::Set,
+                (false, true) => Dirty::Keep,
+                (false, false) => Dirty::Auto,
+            },
         },
         out: args.out.clone(),
         profile: args.profile,

@@ -38,8 +38,20 @@ pub struct Means {
     pub memory_bytes: Option<u64>,
     /// Run without a memory cgroup, and mark the record.
     pub without_cgroup: bool,
-    /// Scale vm.dirty_bytes and its twin with the memory, and restore them afterwards.
-    pub set_dirty: bool,
+    /// What to do about vm.dirty_bytes and its twin.
+    pub dirty: Dirty,
+}
+
+/// Whether vm.dirty_bytes and its twin are scaled with the memory while the rounds run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dirty {
+    /// Where cgroups do not throttle dirtying (v1) and this user may: else the record is marked.
+    #[default]
+    Auto,
+    /// They are, or the bench does not run.
+    Set,
+    /// They are not; where cgroups do not throttle dirtying, the record is marked.
+    Keep,
 }
 
 /// The machine, made ready; drop gives back what was taken.
@@ -196,6 +208,10 @@ fn cgroup_refused(error: CgroupError) -> Error {
 }
 
 /// The kernel's own shares of memory, 20 % dirty and 10 % in the background, of the bounded memory.
+///
+/// Cgroup v1 does not throttle who dirties pages: left alone, some hundred buffered writers fill a
+/// small cgroup with pages that are dirty or in write-back, and then stand still for minutes until
+/// the kernel kills one. So there the limits are scaled unless the command line says otherwise.
 fn dirty_limits(
     workload: &Workload,
     means: &Means,
@@ -203,39 +219,45 @@ fn dirty_limits(
     version: Option<CgroupVersion>,
     marks: &mut Vec<String>,
 ) -> Result<Option<DirtyLimits>, Error> {
-    match (means.set_dirty, memory_bytes) {
-        (false, _) => {
-            if version == Some(CgroupVersion::V1) && workload.kernel_work {
-                marks.push(
-                    "cgroup v1 does not throttle dirtying and vm.dirty_bytes was left alone \
-                     (--set-dirty scales it)"
-                        .to_owned(),
-                );
-            }
-            Ok(None)
-        }
-        (true, None) => Err(Error::usage(
+    let unthrottled = version == Some(CgroupVersion::V1) && workload.kernel_work;
+    let unscaled = "cgroup v1 does not throttle dirtying, and vm.dirty_bytes was left alone";
+    match (means.dirty, memory_bytes) {
+        (Dirty::Set, None) => Err(Error::usage(
             format!("{} is not bounded by memory", workload.name),
             "leave out --set-dirty",
         )),
-        (true, Some(bytes)) => {
-            let state = Path::new(STATE);
-            let made = fs::create_dir_all(state);
-            made.map_err(|source| {
-                let what = format!("cannot keep a journal of settings in {STATE}");
-                Error::machine(what, "run as root, or leave out --set-dirty", source)
-            })?;
-            let (dirty, background) = (bytes / 5, bytes / 10);
-            let limits = DirtyLimits::set(state, dirty, background)
-                .map_err(|error| Error::usage(error.to_string(), "or leave out --set-dirty"))?;
-            marks.push(format!(
-                "vm.dirty_bytes was {} and vm.dirty_background_bytes {} while the rounds ran",
-                format_size(dirty),
-                format_size(background)
-            ));
-            Ok(Some(limits))
+        (Dirty::Set, Some(bytes)) => set_dirty_limits(bytes, marks).map(Some),
+        (Dirty::Auto, Some(bytes)) if unthrottled => {
+            let limits = set_dirty_limits(bytes, marks);
+            if let Err(error) = &limits {
+                marks.push(format!("{unscaled}: {error}"));
+            }
+            Ok(limits.ok())
         }
+        (Dirty::Keep, _) if unthrottled => {
+            marks.push(format!("{unscaled} (--keep-dirty)"));
+            Ok(None)
+        }
+        (Dirty::Auto | Dirty::Keep, _) => Ok(None),
     }
+}
+
+fn set_dirty_limits(bytes: u64, marks: &mut Vec<String>) -> Result<DirtyLimits, Error> {
+    let state = Path::new(STATE);
+    fs::create_dir_all(state).map_err(|source| {
+        let what = format!("cannot keep a journal of settings in {STATE}");
+        Error::machine(what, "run as root, or give --keep-dirty", source)
+    })?;
+    let (dirty, background) = (bytes / 5, bytes / 10);
+    let limits = DirtyLimits::set(state, dirty, background)
+        .map_err(|error| Error::usage(error.to_string(), "or give --keep-dirty"))?;
+    marks.push(format!(
+        "vm.dirty_bytes was {} and vm.dirty_background_bytes {} while the rounds ran, and were \
+         restored after them",
+        format_size(dirty),
+        format_size(background)
+    ));
+    Ok(limits)
 }
 
 /// Busy CPUs of the machine while the lab only waits.
@@ -282,7 +304,7 @@ mod tests {
     fn options_that_a_workload_has_no_use_for_are_refused() {
         let dir = Means { dir: Some("/tmp".into()), ..Means::default() };
         assert!(refusal(&dir, |_| {}).contains("uses no files"));
-        let dirty = Means { set_dirty: true, ..Means::default() };
+        let dirty = Means { dirty: Dirty::Set, ..Means::default() };
         assert!(refusal(&dirty, |_| {}).contains("leave out --set-dirty"));
     }
 

@@ -34,7 +34,7 @@ mod waits;
 pub use bench::{Conditions, Outcome, Watch, bench, describe};
 pub use date::today;
 pub use error::Error;
-pub use ground::{DEFAULT_MEMORY_BYTES, Means};
+pub use ground::{DEFAULT_MEMORY_BYTES, Dirty, Means};
 pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step};
 pub use record::{Header, Kept, Record};
