@@ -123,9 +123,13 @@ impl Cache {
         core.frames.overhead_bytes()
             + core.index.memory_bytes()
             + core.runs.memory_bytes()
+            + core.pages.memory_bytes()
             + core.waits.memory_bytes()
     }
 }
+
+/// Wait queues for frames, buffers and files.
+const OTHER_QUEUES: usize = 64;
 
 /// Builds a [`Cache`].
 #[must_use]
@@ -177,8 +181,9 @@ impl CacheBuilder {
         Self { queues, ..self }
     }
 
-    /// Whether a wake looks at what a thread waits for (it does unless told). Without, it wakes all
-    /// of its queue: kept so that the effect of filtering can be measured.
+    /// Whether a page's wake looks at which page a thread waits for (it does unless told). Without,
+    /// it wakes all of its queue: kept so that the effect of filtering can be measured. Waits for
+    /// frames, buffers and files are not pages' waits, and always filtered.
     pub fn filtered(self, filtered: bool) -> Self {
         Self { filtered, ..self }
     }
@@ -219,18 +224,21 @@ impl CacheBuilder {
             device,
             index: Index::new(count),
             reclaim: Reclaim::new(free),
-            runs: RunBuffers::new(count, page_bytes, self.filtered).map_err(no_memory)?,
+            runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,
             files: Files::default(),
-            waits: WaitTable::<unherd_sync::WaitKey>::builder()
+            pages: WaitTable::<unherd_sync::WaitKey>::builder()
                 .buckets(self.queues)
                 .reason(reasons.page_read)
                 .filtered(self.filtered)
                 .build(),
+            waits: WaitTable::<unherd_sync::WaitKey>::builder()
+                .buckets(OTHER_QUEUES)
+                .reason(reasons.frame)
+                .build(),
             reasons,
             counters: Counters::default(),
             engine,
-            filtered: self.filtered,
             frame_wait: self.frame_wait,
         });
         let io_thread = if core.engine.is_some() { Some(start_io_thread(&core)?) } else { None };

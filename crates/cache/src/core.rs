@@ -57,13 +57,15 @@ pub(crate) struct Core {
     pub(crate) reclaim: Reclaim,
     pub(crate) runs: RunBuffers,
     pub(crate) files: Files,
-    /// Pages by file and number; everything else by its address.
+    /// Waits for a page, by file and number. Its wakes may be told not to filter.
+    pub(crate) pages: WaitTable<WaitKey>,
+    /// Waits for everything else, by its address. Its wakes always filter, so that what is handed
+    /// to one thread reaches it.
     pub(crate) waits: WaitTable<WaitKey>,
     pub(crate) reasons: Reasons,
     pub(crate) counters: Counters,
     /// Queued I/O; without it each thread does its own.
     pub(crate) engine: Option<Engine>,
-    pub(crate) filtered: bool,
     pub(crate) frame_wait: Duration,
 }
 
@@ -72,7 +74,6 @@ impl fmt::Debug for Core {
         f.debug_struct("Cache")
             .field("frames", &self.frames.len())
             .field("page_bytes", &self.frames.page_bytes())
-            .field("filtered", &self.filtered)
             .field("queued", &self.engine.is_some())
             .field("stats", &self.counters.read())
             .finish_non_exhaustive()
@@ -191,14 +192,14 @@ impl Core {
             Busy::WriteBack => self.reasons.write_back,
         };
         let still = || self.busy(key) == Some(busy);
-        let outcome = self.waits.wait(&key.into(), still, Wait::new(reason).tag(want.tag()));
+        let outcome = self.pages.wait(&key.into(), still, Wait::new(reason).tag(want.tag()));
         let Outcome::Woken(token) = outcome else {
             return Ok(());
         };
         match News::from_token(token) {
             News::Look => {
                 if self.busy(key) == Some(busy) {
-                    self.waits.note_needless(reason);
+                    self.pages.note_needless(reason);
                 }
                 Ok(())
             }
@@ -220,7 +221,7 @@ impl Core {
             }
             Verdict::Wake
         };
-        self.waits.wake_where(&key.into(), choose, News::Look.token());
+        self.pages.wake_where(&key.into(), choose, News::Look.token());
     }
 
     /// Passes on a wake that was meant for one that changes the page.
@@ -228,12 +229,12 @@ impl Core {
         let choose = |tag: Tag| {
             if tag == Want::Change.tag() { Verdict::WakeAndStop } else { Verdict::Skip }
         };
-        self.waits.wake_where(&key.into(), choose, News::Look.token());
+        self.pages.wake_where(&key.into(), choose, News::Look.token());
     }
 
     /// The page could not be brought in: wakes all that wait for it.
     pub(crate) fn wake_failed(&self, key: PageKey, news: News) {
-        self.waits.wake_with(&key.into(), usize::MAX, news.token());
+        self.pages.wake_with(&key.into(), usize::MAX, news.token());
     }
 
     pub(crate) fn read_error(&self, file: &FileState, key: PageKey, errno: Errno) -> Error {

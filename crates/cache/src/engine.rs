@@ -103,7 +103,7 @@ impl Engine {
         // Without a deadline it cannot time out.
         let how = Wait::new(core.reasons.page_read);
         loop {
-            let _ = core.waits.wait_until(&page, || self.is_filled(at), how);
+            let _ = core.pages.wait_until(&page, || self.is_filled(at), how);
             if let Some(filled) = self.take_filled(at) {
                 return filled;
             }

@@ -148,9 +148,7 @@ impl Core {
     /// Gives an empty frame to a waiter, or to the free ones.
     pub(crate) fn free_frame(&self, claim: Claim) {
         let mut claim = claim;
-        // Without filtering all waiters of the bucket are woken, and how many of them wait for a
-        // frame cannot be told: there the frame lies with the free ones, for the quickest.
-        if self.filtered && self.reclaim.somebody_waits() {
+        if self.reclaim.somebody_waits() {
             let frame = self.frames.hand_over(claim);
             let token = Token(u64::from(frame.0) + 1);
             if self.waits.wake_with(&self.reclaim.key(), 1, token) > 0 {

@@ -36,14 +36,13 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
     pool: Mutex<Pool>,
-    filtered: bool,
     bounce: Option<Map>,
     pages_max: usize,
     page_bytes: usize,
 }
 
 impl RunBuffers {
-    pub(crate) fn new(frames: usize, page_bytes: usize, filtered: bool) -> Result<Self, Errno> {
+    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Self, Errno> {
         let pages_max = (frames / 64).clamp(1, (128 << 10) / page_bytes.min(128 << 10));
         let count = (frames / (8 * pages_max)).clamp(1, 64);
         let bounce = if pages_max > 1 {
@@ -59,7 +58,7 @@ impl RunBuffers {
         let free = (0..count).map(buffer).collect();
         let handed = (0..count).map(|_| None).collect();
         let pool = Mutex::new(Pool { free, handed });
-        Ok(Self { pool, filtered, bounce, pages_max, page_bytes })
+        Ok(Self { pool, bounce, pages_max, page_bytes })
     }
 
     /// The most pages of one run.
@@ -103,18 +102,13 @@ impl RunBuffers {
     /// Gives a buffer back: to one that waits for it, or to the free ones.
     pub(crate) fn put(&self, buffer: RunBuffer, waits: &WaitTable<WaitKey>) {
         debug_assert!(buffer.frames.is_empty(), "loans must be given back");
-        // As with frames (`reclaim.rs`): without filtering nothing can be handed to one thread.
-        if self.filtered {
-            let number = buffer.number;
-            let token = Token(number as u64 + 1);
-            self.pool.lock().handed[number] = Some(buffer);
-            if waits.wake_with(&self.key(), 1, token) > 0 {
-                return;
-            }
-            if let Some(buffer) = self.take_handed(token) {
-                self.pool.lock().free.push(buffer);
-            }
-        } else {
+        let number = buffer.number;
+        let token = Token(number as u64 + 1);
+        self.pool.lock().handed[number] = Some(buffer);
+        if waits.wake_with(&self.key(), 1, token) > 0 {
+            return;
+        }
+        if let Some(buffer) = self.take_handed(token) {
             self.pool.lock().free.push(buffer);
         }
         // One that looked before the push waits now.
