@@ -8,7 +8,7 @@ use crate::step::Step;
 /// The file system work of the first report, small enough that the first table is there within
 /// half a minute and the verdict within three.
 const DEMO: &str = "bench tiotest --with kernel,unherd-nofilter,unherd --threads 512 \
-                    --memory 64M --rounds 8 --dir target/demo";
+                    --memory 64M --profile --timeout 60 --dir target/demo";
 
 /// Builds the command, and runs the demonstration.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
@@ -21,9 +21,20 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     std::fs::create_dir_all(&directory).map_err(|error| {
         Failure::Usage(format!("cannot make the directory {}: {error}", directory.display()))
     })?;
-    println!("\n== target/release/unherd {DEMO} ==");
-    let arguments: Vec<&str> = DEMO.split_whitespace().collect();
+    let mut arguments: Vec<&str> = DEMO.split_whitespace().collect();
+    if !is_root() {
+        // The record says that the kernel's page cache was not bounded.
+        arguments.push("--without-cgroup");
+    }
+    println!("\n== target/release/unherd {} ==", arguments.join(" "));
     program.arguments(&arguments).run_last(root)
+}
+
+/// Whether memory cgroups can be made: root may, and others most often may not.
+fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    uid.is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0"))
 }
 
 /// Builds the `unherd` command for measuring, and gives the step that runs it.

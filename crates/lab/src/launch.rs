@@ -66,7 +66,12 @@ impl Launch<'_> {
     pub(crate) fn run(self, interrupt: &Interrupt) -> io::Result<Finished> {
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let how = SpawnHow { die_with_parent: true, own_group: true, cgroup: self.cgroup };
+        let how = SpawnHow {
+            die_with_parent: true,
+            own_group: true,
+            cgroup: self.cgroup,
+            cpus: self.cpus,
+        };
         let started = Timestamp::now();
         let deadline = Deadline::at(started.after(self.timeout));
         let mut child = ChildProcess::spawn(command, how)?;
@@ -89,14 +94,7 @@ impl Launch<'_> {
     }
 
     fn command(&self) -> Command {
-        let mut command = match self.cpus {
-            None => Command::new(self.program),
-            Some(cpus) => {
-                let mut command = Command::new("taskset");
-                command.arg("--cpu-list").arg(format!("0-{}", cpus - 1)).arg(self.program);
-                command
-            }
-        };
+        let mut command = Command::new(self.program);
         command.args(&self.args);
         command
     }

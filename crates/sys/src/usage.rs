@@ -17,6 +17,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, pidfd_send_signal,
     set_parent_process_death_signal,
 };
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::Deadline;
 use crate::readiness::poll_until;
@@ -101,6 +102,8 @@ pub struct SpawnHow<'a> {
     pub own_group: bool,
     /// An open `cgroup.procs`: the child enters that cgroup before it begins.
     pub cgroup: Option<BorrowedFd<'a>>,
+    /// The child may run on the first so many processors only, numbers 0 and up.
+    pub cpus: Option<usize>,
 }
 
 /// A child that runs, or has ended and has not been waited for.
@@ -125,6 +128,11 @@ impl ChildProcess {
         let prepare = move || {
             if let Some(procs) = &cgroup {
                 rustix::io::write(procs, b"0")?;
+            }
+            if let Some(cpus) = how.cpus {
+                let mut set = CpuSet::new();
+                (0..cpus.min(CpuSet::MAX_CPU)).for_each(|cpu| set.set(cpu));
+                sched_setaffinity(None, &set)?;
             }
             if how.die_with_parent {
                 set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -313,6 +321,17 @@ mod tests {
         .unwrap();
         let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_keeps_to_its_processors() {
+        let mut command = shell("grep Cpus_allowed_list /proc/self/status");
+        command.stdout(Stdio::piped());
+        let how = SpawnHow { cpus: Some(1), ..SpawnHow::default() };
+        let mut child = ChildProcess::spawn(command, how).unwrap();
+        let mut allowed = String::new();
+        child.take_stdout().unwrap().read_to_string(&mut allowed).unwrap();
+        assert_eq!(allowed.split_whitespace().last(), Some("0"), "{allowed}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(super) fn report(
         text.push_str(&heading(contender, rounds));
         text.push_str(&in_a_box(point.threads, figure)?);
         text.push_str(&scaled(figure)?);
+        text.push_str(&wakeups(figure));
     }
     Some(text)
 }
@@ -88,6 +89,21 @@ fn scaled(figure: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
         let _ = writeln!(text, "{label}{value:>width$.4}MB/cpusec", width = 24 - label.len());
     }
     Some(text)
+}
+
+/// Not in the report, which counted callers of `schedule` instead: what each operation cost in
+/// wakeups, and how many of these were for nothing. The kernel does not say the latter.
+fn wakeups(figure: impl Fn(&str, &str) -> Option<f64>) -> String {
+    let mut text = String::new();
+    for (item, phase) in PHASES {
+        let Some(per_op) = figure(phase, "wakeups_per_op") else { continue };
+        let needless = figure(phase, "needless_wakeups")
+            .map_or("unknown".to_owned(), |needless| format!("{needless:.0}"));
+        let label = format!("{item}:");
+        let width = 24 - label.len();
+        let _ = writeln!(text, "{label}{per_op:>width$.4} an operation, needless: {needless}");
+    }
+    if text.is_empty() { text } else { format!("\nWakeups:\n{text}") }
 }
 
 #[cfg(test)]
