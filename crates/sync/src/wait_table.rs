@@ -262,7 +262,7 @@ impl<K> WaitTable<K> {
     }
 }
 
-impl<K: Hash + Eq> WaitTable<K> {
+impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Sleeps until a wake of `key` finds this thread.
     ///
     /// `validate` says whether there is still reason to sleep. It runs under the bucket lock,
@@ -277,7 +277,7 @@ impl<K: Hash + Eq> WaitTable<K> {
         let how = how.into();
         let hash = self.hasher.hash_one(key);
         let bucket = self.bucket(hash);
-        let waiter = Waiter::new(key, hash, how.tag);
+        let waiter = Waiter::new(*key, hash, how.tag);
         {
             let mut guard = self.lock(bucket);
             // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
@@ -426,8 +426,8 @@ impl<K: Hash + Eq> WaitTable<K> {
             }
         }
         if !self.filtered {
-            // SAFETY: null, or a node that is queued under the lock (B4).
-            while let Some(node) = unsafe { guard.any().as_ref() } {
+            // SAFETY: not null, so a node that is queued under the lock (B4).
+            while let Some(node) = guard.roots().find_map(|root| unsafe { root.as_ref() }) {
                 // SAFETY: it was reached under the lock.
                 unsafe { guard.claim(node, Token(0), &mut claimed) };
             }

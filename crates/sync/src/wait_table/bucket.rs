@@ -200,8 +200,11 @@ impl<K> BucketGuard<'_, K> {
             // SAFETY: B1, and it is in the queue by the contract.
             unsafe { queue.unlink(node) };
         });
-        // SAFETY: B5.
-        unsafe { node.set_token(token) };
+        // It is zero already, on a line that the waker need not take over for it.
+        if token != Token(0) {
+            // SAFETY: B5.
+            unsafe { node.set_token(token) };
+        }
         // SAFETY: unlinked just now, under the lock.
         unsafe { claimed.push(node) };
     }
@@ -214,10 +217,10 @@ impl<K> BucketGuard<'_, K> {
         unsafe { queue.first_of(hash) }
     }
 
-    /// Some node, null if the queue is empty.
-    pub(super) fn any(&self) -> *const Waiter<K> {
+    /// The roots of the queue's trees, null for those that are empty.
+    pub(super) fn roots(&self) -> impl Iterator<Item = *const Waiter<K>> + use<K> {
         // SAFETY: B1.
-        self.bucket.queue.with(|queue| unsafe { &*queue }).root()
+        self.bucket.queue.with(|queue| unsafe { &*queue }).roots().into_iter()
     }
 }
 

@@ -1,15 +1,17 @@
-//! The waiters of one bucket: a tree by hash, and a list of equals at each of its nodes.
+//! The waiters of one bucket: a few trees by hash, and a list of equals at each of their nodes.
 //!
 //! ```text
-//!                  first ⇄ equal ⇄ equal          a list: the same hash, oldest first
-//!                 ╱     ╲
-//!            first       first ⇄ equal            the tree: smaller hashes left, larger right
-//!           ╱     ╲           ╲
-//!        first   first       first
+//!  roots: [ · · ▪ · · · · ]                       by the upper half of the hash
+//!               │
+//!             first ⇄ equal ⇄ equal               a list: the same hash, oldest first
+//!            ╱     ╲
+//!       first       first ⇄ equal                 a tree: smaller hashes left, larger right
+//!      ╱     ╲           ╲
+//!   first   first       first
 //! ```
 //!
 //! Many keys may share a bucket, and their nodes lie on as many stacks, so walking along all of
-//! them to find one costs a cache miss each. The tree finds it in about 2 log₂ n steps instead, and
+//! them to find one costs a cache miss each. A tree finds it in about 2 log₂ n steps instead, and
 //! so that it stays level without bookkeeping it is a *treap* (Aragon and Seidel, 1989): a heap by
 //! a priority that is a scramble of the hash. Each set of hashes has exactly one such tree, and the
 //! hash is seeded, so no order of arrival can bend it.
@@ -28,16 +30,19 @@ use std::ptr;
 
 use super::waiter::{Links, Waiter};
 
+/// What is left of a bucket's cache line beside its word.
+const ROOTS: usize = 7;
+
 /// The queue of one bucket. All of it is guarded by the bucket lock; so are the links of the nodes
 /// in it, and these are alive (B1 and B4 in [`super::bucket`]): the contract of every unsafe
 /// function here.
 pub(super) struct Queue<K> {
-    root: *const Waiter<K>,
+    roots: [*const Waiter<K>; ROOTS],
 }
 
-/// A place in the tree that holds a pointer.
+/// A place that holds a pointer into a tree.
 enum Slot<'a, K> {
-    Root,
+    Root(usize),
     Left(&'a Waiter<K>),
     Right(&'a Waiter<K>),
 }
@@ -49,18 +54,23 @@ pub(super) fn priority<K>(node: &Waiter<K>) -> u64 {
     node.hash().wrapping_mul(SCRAMBLE)
 }
 
+/// The tree that a hash belongs to. The bucket was chosen by the lower half.
+fn root_of(hash: u64) -> usize {
+    (((hash >> 32) * ROOTS as u64) >> 32) as usize
+}
+
 impl<K> Queue<K> {
     pub(super) const fn new() -> Self {
-        Self { root: ptr::null() }
+        Self { roots: [ptr::null(); ROOTS] }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.root.is_null()
+        self.roots.iter().all(|root| root.is_null())
     }
 
-    /// Some node, null if there is none.
-    pub(super) fn root(&self) -> *const Waiter<K> {
-        self.root
+    /// The roots of the trees, null for those that are empty.
+    pub(super) fn roots(&self) -> [*const Waiter<K>; ROOTS] {
+        self.roots
     }
 
     /// The oldest node with `hash`, null if there is none.
@@ -68,7 +78,7 @@ impl<K> Queue<K> {
     /// # Safety
     /// The bucket lock is held.
     pub(super) unsafe fn first_of(&self, hash: u64) -> *const Waiter<K> {
-        let mut at = self.root;
+        let mut at = self.roots[root_of(hash)];
         // SAFETY: null or in the tree.
         while let Some(node) = unsafe { at.as_ref() } {
             if node.hash() == hash {
@@ -89,8 +99,8 @@ impl<K> Queue<K> {
         // SAFETY: the lock is held.
         unsafe { node.change(|links| *links = Links { queued: true, ..Links::NONE }) };
         let hash = node.hash();
-        let mut slot = Slot::Root;
-        let mut at = self.root;
+        let root = root_of(hash);
+        let (mut slot, mut at) = (Slot::Root(root), self.roots[root]);
         // SAFETY: null or in the tree.
         while let Some(above) = unsafe { at.as_ref() } {
             if priority(above) <= priority(node) {
@@ -235,7 +245,7 @@ impl<K> Queue<K> {
 
     /// Where the tree holds `node`, the first of its list.
     unsafe fn slot_of<'a>(&self, node: &'a Waiter<K>) -> Slot<'a, K> {
-        let mut slot = Slot::Root;
+        let mut slot = Slot::Root(root_of(node.hash()));
         loop {
             // SAFETY: the contract.
             let at = unsafe { self.get(&slot) };
@@ -252,7 +262,7 @@ impl<K> Queue<K> {
 
     unsafe fn get(&self, slot: &Slot<'_, K>) -> *const Waiter<K> {
         match slot {
-            Slot::Root => self.root,
+            Slot::Root(root) => self.roots[*root],
             // SAFETY: the contract.
             Slot::Left(node) => unsafe { node.links() }.left,
             // SAFETY: the contract.
@@ -262,7 +272,7 @@ impl<K> Queue<K> {
 
     unsafe fn set(&mut self, slot: &Slot<'_, K>, to: *const Waiter<K>) {
         match slot {
-            Slot::Root => self.root = to,
+            Slot::Root(root) => self.roots[*root] = to,
             // SAFETY: the contract.
             Slot::Left(node) => unsafe { node.change(|links| links.left = to) },
             // SAFETY: the contract.

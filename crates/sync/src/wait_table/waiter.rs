@@ -16,15 +16,17 @@ use unherd_sys::primitives::UnsafeCell;
 use super::{Tag, Token};
 use crate::parker::Parker;
 
+/// What a search along a bucket reads, and what a waker writes, is the first cache line.
+#[repr(C, align(64))]
 pub(super) struct Waiter<K> {
-    /// Alive for as long as the node: the owner borrowed it for the call.
-    key: *const K,
-    hash: u64,
-    tag: Tag,
     links: UnsafeCell<Links<K>>,
+    hash: u64,
+    parker: Parker,
+    /// A copy, so that a waker reads no third line.
+    key: K,
+    tag: Tag,
     /// Written by the waker that claimed the node (B5), read by the owner after NOTIFIED.
     token: UnsafeCell<Token>,
-    parker: Parker,
 }
 
 /// Where a node stands. Which fields mean something is said in [`super::queue`].
@@ -58,14 +60,14 @@ impl<K> Links<K> {
 }
 
 impl<K> Waiter<K> {
-    pub(super) fn new(key: &K, hash: u64, tag: Tag) -> Self {
+    pub(super) fn new(key: K, hash: u64, tag: Tag) -> Self {
         Self {
-            key,
-            hash,
-            tag,
             links: UnsafeCell::new(Links::NONE),
-            token: UnsafeCell::new(Token(0)),
+            hash,
             parker: Parker::new(),
+            key,
+            tag,
+            token: UnsafeCell::new(Token(0)),
         }
     }
 
@@ -78,9 +80,7 @@ impl<K> Waiter<K> {
     where
         K: Eq,
     {
-        // SAFETY: the owner is inside `wait`, which borrows the key, for as long as the node is
-        // queued (B4), and the caller found it in the queue.
-        unsafe { &*self.key == key }
+        self.key == *key
     }
 
     /// Sleeps until the waker is done with the node, or the deadline: true for the former.

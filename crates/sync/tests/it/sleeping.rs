@@ -18,7 +18,7 @@ impl Sleeper {
     /// Starts a thread that waits for `key`, and returns when the kernel says that it sleeps.
     pub(crate) fn start<K>(table: &Arc<WaitTable<K>>, key: K) -> Self
     where
-        K: Eq + Hash + Send + Sync + 'static,
+        K: Copy + Eq + Hash + Send + Sync + 'static,
     {
         let table = Arc::clone(table);
         let (tell, told) = std::sync::mpsc::channel();
