@@ -65,16 +65,18 @@ impl Ledger {
     }
 
     /// A wait begins: counts it and tells the time.
+    #[inline]
     pub(crate) fn asleep(reason: Reason) -> Timestamp {
         Self::add(reason, Field::Waits, 1);
         if cfg!(any(loom, shuttle)) { Timestamp::default() } else { Timestamp::now() }
     }
 
     /// The wait that began at `since` is over.
+    #[inline]
     pub(crate) fn awake(reason: Reason, since: Timestamp) {
         if cfg!(not(any(loom, shuttle))) {
-            let asleep_ns = Timestamp::now().since(since).as_nanos();
-            Self::add(reason, Field::AsleepNs, u64::try_from(asleep_ns).unwrap_or(u64::MAX));
+            let asleep_ns = Timestamp::now().as_ns().saturating_sub(since.as_ns());
+            Self::add(reason, Field::AsleepNs, asleep_ns);
         }
     }
 }

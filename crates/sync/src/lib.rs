@@ -9,12 +9,14 @@
 //!   checked under loom.
 //! - **Nothing to wake costs a fence and one load**: no lock, no write to shared memory.
 //! - **No allocation** on wait and wake. A thread's first use registers it with the ledger.
-//! - **Every sleep has a name.** The [`Ledger`] counts, per [`Reason`], what waited, for how long,
-//!   and for nothing.
+//! - **Every wait has a name.** The [`Ledger`] counts, per [`Reason`], what waited, for how long,
+//!   and for nothing; of waits for a bucket lock it counts how many.
 //!
 //! What it does not promise: fairness among different keys, priorities, use from a signal handler,
 //! or sharing between processes. After fork(2) the child has the memory but not the other threads:
-//! it may use tables that it makes itself, and those in which no other thread was inside a call.
+//! it may use tables that it makes itself, and those in which no other thread was inside a call;
+//! it must not register or print reasons if another thread may have been doing so. Its ledger begins
+//! with its parent's counts.
 
 mod ledger;
 mod parker;

@@ -54,11 +54,13 @@ mod tests;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 use unherd_sys::Deadline;
-use unherd_sys::primitives::{Ordering, fence};
+use unherd_sys::primitives::{Ordering, fence, fence_after_rmw};
 
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
@@ -148,16 +150,20 @@ pub enum Verdict {
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
-pub struct WaitTableBuilder {
+pub struct WaitTableBuilder<K> {
     buckets: usize,
     reason: Reason,
     seed: Option<u64>,
     filtered: bool,
+    keys: PhantomData<fn(K)>,
 }
 
-impl WaitTableBuilder {
-    /// The number of buckets, rounded up to a power of two, at least 1. About four for each thread
-    /// that waits at a time keeps collisions rare; the default is 256.
+/// 64 MiB.
+const BUCKETS_MAX: usize = 1 << 20;
+
+impl<K> WaitTableBuilder<K> {
+    /// The number of buckets, rounded up to a power of two, from 1 to 2²⁰. About four for each
+    /// thread that waits at a time keeps collisions rare; the default is 256.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
         Self { buckets, ..self }
@@ -169,7 +175,8 @@ impl WaitTableBuilder {
         Self { reason, ..self }
     }
 
-    /// The seed of the hash. Without one it is random, so that no input can aim at one bucket.
+    /// The seed of the hash, for runs that are to be repeated. Without one it is random, so that who
+    /// chooses keys cannot aim at one bucket unless they learn the seed.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
@@ -183,12 +190,15 @@ impl WaitTableBuilder {
     }
 
     /// Builds it: one allocation, 64 bytes a bucket.
-    pub fn build<K>(self) -> WaitTable<K> {
-        let buckets = self.buckets.clamp(1, 1 << 31).next_power_of_two();
-        let seed = self.seed.unwrap_or_else(random_seed);
+    pub fn build(self) -> WaitTable<K> {
+        let buckets = self.buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
+        let hasher = match self.seed {
+            Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
+        };
         WaitTable {
             buckets: (0..buckets).map(|_| Bucket::new()).collect(),
-            hasher: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
+            hasher,
             reason: self.reason,
             filtered: self.filtered,
         }
@@ -208,16 +218,17 @@ fn random_seed() -> u64 {
 /// those claimed so far are woken, and the panic goes on to the caller.
 ///
 /// ```
-/// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+/// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
 /// use unherd_sync::{Reason, WaitKey, WaitTable};
 ///
-/// let table: WaitTable<WaitKey> =
-///     WaitTable::<WaitKey>::builder().reason(Reason::register("page-read")).build();
+/// let reading = Reason::register("page-read");
+/// let table = WaitTable::<WaitKey>::builder().reason(reading).build();
 /// let page = WaitKey::Page { file: 1, page: 7 };
 /// let read = AtomicBool::new(false);
 /// std::thread::scope(|scope| {
-///     scope.spawn(|| table.wait_until(&page, || read.load(Relaxed), Reason::OTHER));
-///     read.store(true, Relaxed);
+///     // Acquire, because what was read is used afterwards: see `WaitTable::wait`.
+///     scope.spawn(|| table.wait_until(&page, || read.load(Acquire), reading));
+///     read.store(true, Release);
 ///     table.wake_all(&page);
 /// });
 /// ```
@@ -230,6 +241,10 @@ pub struct WaitTable<K> {
     reason: Reason,
     filtered: bool,
 }
+
+// A panic in the key's code, in `validate` or in a filter leaves the table whole.
+impl<K> RefUnwindSafe for WaitTable<K> {}
+impl<K> UnwindSafe for WaitTable<K> {}
 
 impl<K> fmt::Debug for WaitTable<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,8 +261,9 @@ impl<K> WaitTable<K> {
     pub const WAITER_BYTES: usize = size_of::<Waiter<K>>();
 
     /// Begins a table.
-    pub fn builder() -> WaitTableBuilder {
-        WaitTableBuilder { buckets: 256, reason: Reason::OTHER, seed: None, filtered: true }
+    pub fn builder() -> WaitTableBuilder<K> {
+        let (buckets, reason) = (256, Reason::OTHER);
+        WaitTableBuilder { buckets, reason, seed: None, filtered: true, keys: PhantomData }
     }
 
     /// Bytes of the table itself.
@@ -267,8 +283,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ///
     /// `validate` says whether there is still reason to sleep. It runs under the bucket lock,
     /// before any waker can find the waiter: if it loads a condition that a waker stores before it
-    /// wakes (Relaxed will do), either it sees the store or the waker finds the waiter. If it says
-    /// false, the result is [`Outcome::Invalid`].
+    /// wakes (Relaxed will do for that), either it sees the store or the waker finds the waiter. If
+    /// it says false, the result is [`Outcome::Invalid`]. Only [`Outcome::Woken`] makes visible what
+    /// the waker wrote before: whoever uses other data after `Invalid` loads the condition with
+    /// Acquire, and the waker stores it with Release.
     ///
     /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
     /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
@@ -283,7 +301,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
             // `wake_claiming` (loom: `wake_races_with_wait`).
             #[cfg(not(mutant = "EMPTY-wait"))]
-            fence(Ordering::SeqCst);
+            fence_after_rmw();
             if !validate() {
                 return Outcome::Invalid;
             }
@@ -320,8 +338,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Sleeps until `condition` is true, however often it is woken before.
     ///
     /// `condition` is looked at once without a lock, then as the `validate` of each wait and after
-    /// each wakeup; what it reads must be stored before the wake (Relaxed will do). A wakeup after
-    /// which it is false is counted as needless.
+    /// each wakeup; what it reads must be stored before the wake. That finds the waiter with Relaxed
+    /// accesses; to use other data afterwards, store with Release and load with Acquire, since the
+    /// first look has no other tie to the waker. A wakeup after which it is false is counted as
+    /// needless.
     ///
     /// # Errors
     /// [`TimedOut`] if it is still false at the deadline.
@@ -441,9 +461,12 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
+    /// Counts the lock first, so that a thread's first count, which registers it, is not made under
+    /// the lock.
+    #[inline]
     fn lock<'a>(&self, bucket: &'a Bucket<K>) -> bucket::BucketGuard<'a, K> {
-        let guard = bucket.lock();
         Ledger::add(self.reason, Field::Locks, 1);
+        let guard = bucket.lock();
         if guard.contended {
             Ledger::add(self.reason, Field::LocksContended, 1);
         }

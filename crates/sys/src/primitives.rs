@@ -25,6 +25,20 @@ pub use backend::sync::atomic::{
 };
 pub use backend::thread;
 
+/// `fence(SeqCst)` for where an atomic read-modify-write of the same thread comes just before it.
+///
+/// On x86-64 that instruction is a full barrier already (Linux leaves `smp_mb__after_atomic` empty
+/// there as well), so only the compiler has to be kept from reordering. Under the checkers, and on
+/// every other processor, it is the fence.
+#[inline]
+pub fn fence_after_rmw() {
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
+    // ORDER[RMW]: whatever the fence of the caller is for; kernel has `smp_mb__after_atomic` for it.
+    fence(Ordering::SeqCst);
+}
+
 #[cfg(not(loom))]
 pub use std::hint::spin_loop;
 

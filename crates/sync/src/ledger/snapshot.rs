@@ -10,7 +10,8 @@ use crate::Reason;
 /// `asleep_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// Waits that went to sleep (a wait that `validate` refused is none).
+    /// Waits that were queued, and went to sleep unless a wake was quicker (a wait that `validate`
+    /// refused is none).
     pub waits: u64,
     /// Time from going to sleep to returning, in nanoseconds, added up over threads.
     pub asleep_ns: u64,
@@ -18,15 +19,17 @@ pub struct Counts {
     pub wakeups: u64,
     /// Wakeups after which the condition was still false.
     pub needless_wakeups: u64,
-    /// Wake calls that found a waiter.
+    /// Wake calls that found a waiter. One that a panic of the key's code ended is not counted; those
+    /// whom it had found are, as wakeups.
     pub wakes: u64,
-    /// Wake calls that found none.
+    /// Wake calls that found none. A call to wake 0 is none.
     pub empty_wakes: u64,
     /// Waits that their deadline ended.
     pub timeouts: u64,
     /// Bucket locks taken.
     pub locks: u64,
-    /// Bucket locks that were held by another thread at the first try.
+    /// Bucket locks that were held by another thread at the first try. Time asleep for a bucket lock
+    /// is not part of `asleep_ns`: critical sections are short, and this counts how often.
     pub locks_contended: u64,
 }
 
@@ -86,11 +89,11 @@ impl Snapshot {
         Self { by_reason: Reason::all().map(|reason| (reason, counts(reason))).collect() }
     }
 
-    /// What was counted after `earlier` and up to this snapshot.
+    /// What was counted after `earlier` and up to this snapshot; zeros if that is the later one.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |&(reason, counts): &(Reason, Counts)| {
-            (reason, counts.each(earlier.reason(reason), u64::wrapping_sub))
+            (reason, counts.each(earlier.reason(reason), u64::saturating_sub))
         };
         Self { by_reason: self.by_reason.iter().map(difference).collect() }
     }

@@ -62,12 +62,18 @@ const WAITERS: u32 = 1 << 2;
 /// Level and signature: kept as they are by lock and unlock.
 const KEPT: u32 = !(LOCKED | SLEEPERS | WAITERS);
 
-/// Looks at a held lock before sleeping: about as long as a critical section of a few nodes.
-const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
+/// Looks at a held lock before sleeping, each after twice the pause of the one before: so the
+/// holder's cache line is left alone for most of the time, which is that of a critical section of a
+/// few dozen nodes. The checkers need one to see the way out of the spin.
+const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 7 };
 
-/// Weakened by `cargo x mutants`, which expects a loom check to fail.
-const LOCK_ACQUIRE: Ordering =
-    if cfg!(mutant = "LOCK-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
+/// Weakened by `cargo x mutants`, one at a time, which expects a loom check to fail.
+const LOCK_FIRST: Ordering =
+    if cfg!(mutant = "LOCK-first") { Ordering::Relaxed } else { Ordering::Acquire };
+const LOCK_SPUN: Ordering =
+    if cfg!(mutant = "LOCK-spun") { Ordering::Relaxed } else { Ordering::Acquire };
+const LOCK_SLEPT: Ordering =
+    if cfg!(mutant = "LOCK-slept") { Ordering::Relaxed } else { Ordering::Acquire };
 const LOCK_RELEASE: Ordering =
     if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
 
@@ -101,7 +107,7 @@ impl<K> Bucket<K> {
     #[inline]
     pub(super) fn lock(&self) -> BucketGuard<'_, K> {
         // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`. Takes over the queue.
-        let before = self.word.word().fetch_or(LOCKED, LOCK_ACQUIRE);
+        let before = self.word.word().fetch_or(LOCKED, LOCK_FIRST);
         if before & LOCKED == 0 {
             BucketGuard { bucket: self, kept: before & KEPT, contended: false }
         } else {
@@ -112,13 +118,13 @@ impl<K> Bucket<K> {
     #[cold]
     fn lock_slow(&self) -> BucketGuard<'_, K> {
         let word = self.word.word();
-        for _ in 0..SPINS {
-            spin_loop();
+        for look in 0..LOOKS {
+            (0..1 << look).for_each(|_| spin_loop());
             if word.load(Ordering::Relaxed) & LOCKED != 0 {
                 continue;
             }
             // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
-            let before = word.fetch_or(LOCKED, LOCK_ACQUIRE);
+            let before = word.fetch_or(LOCKED, LOCK_SPUN);
             if before & LOCKED == 0 {
                 return BucketGuard { bucket: self, kept: before & KEPT, contended: true };
             }
@@ -126,7 +132,7 @@ impl<K> Bucket<K> {
         loop {
             // Others may sleep as well, so SLEEPERS goes in with the lock.
             // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
-            let before = word.fetch_or(LOCKED | SLEEPERS, LOCK_ACQUIRE);
+            let before = word.fetch_or(LOCKED | SLEEPERS, LOCK_SLEPT);
             if before & LOCKED == 0 {
                 return BucketGuard { bucket: self, kept: before & KEPT, contended: true };
             }

@@ -4,7 +4,7 @@
 ///
 /// Report 000 thought of passing a comparator to let page waits, buffer waits and futexes share a
 /// table, "at the cost of indirect function calls". An enum compares its kinds inline instead. Any
-/// other type that is `Eq + Hash` can be a table's key as well.
+/// other type that is `Copy + Eq + Hash` can be a table's key as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WaitKey {
     /// A page of a file.

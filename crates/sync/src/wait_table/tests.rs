@@ -1,6 +1,6 @@
 //! The table against real threads, and against the plainest model of a queue.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, thread};
@@ -169,7 +169,7 @@ fn deadlines_in_the_past_validate_once_and_time_out() {
 #[test]
 fn a_panic_in_validate_leaves_the_table_whole() {
     let table = table::<u64>(1);
-    let panics = catch_unwind(AssertUnwindSafe(|| table.wait(&1, || panic!("no"), Reason::OTHER)));
+    let panics = catch_unwind(|| table.wait(&1, || panic!("no"), Reason::OTHER));
     assert!(panics.is_err());
     assert_eq!(table.wake_all(&1), 0);
     assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
@@ -208,7 +208,7 @@ fn a_panic_in_eq_wakes_the_claimed_and_keeps_the_rest() {
     let table = Arc::clone(&waiters.table);
     let wake = |key| {
         let key = Touchy { key, touchy: false };
-        catch_unwind(AssertUnwindSafe(|| table.wake_with(&key, usize::MAX, Token(7))))
+        catch_unwind(|| table.wake_with(&key, usize::MAX, Token(7)))
     };
     TOUCHED.store(true, Ordering::Relaxed);
     assert!(wake(1).is_err());
