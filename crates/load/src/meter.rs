@@ -37,7 +37,7 @@ struct Reading {
 }
 
 /// What a timed region cost.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Span {
     /// Seconds on the clock.
     pub elapsed_s: f64,
@@ -51,6 +51,22 @@ pub struct Span {
     pub voluntary_switches: u64,
     /// The CPU time of `cpu_s` that was burned by [`Meter::plant`].
     pub planted_s: f64,
+}
+
+impl std::ops::Add for Span {
+    type Output = Self;
+
+    /// Two regions as if one had followed the other at once.
+    fn add(self, other: Self) -> Self {
+        Self {
+            elapsed_s: self.elapsed_s + other.elapsed_s,
+            user_s: self.user_s + other.user_s,
+            process_cpu_s: self.process_cpu_s + other.process_cpu_s,
+            cpu_s: self.cpu_s + other.cpu_s,
+            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
+            planted_s: self.planted_s + other.planted_s,
+        }
+    }
 }
 
 impl Meter {

@@ -4,7 +4,8 @@
 //! read in blocks of 4 KiB, and writing ends with a sync inside the timing. It differs from tiotest
 //! in what a result needs to be believed: contents are pseudo-random and verified while they are
 //! read, starting the threads and opening the files is not timed, and CPU time is the machine's, as
-//! the kernel writes back in threads of its own.
+//! the kernel writes back in threads of its own. Making a cache is timed, as a part of the first
+//! phase: the kernel takes its memory page by page in the phases, and ours is taken at once.
 //!
 //! Between the phases nothing is dropped from any cache. The file set is five times the memory, so
 //! what is left of one phase is at most a fifth of the next one's work, and it is left for all
@@ -17,7 +18,9 @@ mod kernel;
 mod phases;
 mod plan;
 
-use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
+use crate::{
+    Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Span, Workload,
+};
 
 use cached::Filter;
 use plan::Plan;
@@ -27,11 +30,11 @@ use plan::Plan;
 pub struct TioTest;
 
 const IMPLS: &[Impl] = &[
-    Impl { name: "kernel", about: "pread, pwrite and fsync through the kernel's page cache" },
+    Impl { name: "kernel", about: "pread, pwrite and fdatasync through the kernel's page cache" },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
     Impl {
         name: "unherd-nofilter",
-        about: "the same cache, but a completion wakes all who wait in the page's queue",
+        about: "the same cache, but the end of a page's read or write wakes all of its queue",
     },
 ];
 
@@ -56,7 +59,7 @@ impl Workload for TioTest {
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         let plan = Plan::of(job)?;
         match job.with.as_str() {
-            "kernel" => phases::run(job, &plan, kernel::create),
+            "kernel" => phases::run(job, &plan, Span::default(), kernel::create),
             "unherd" => cached::run(job, &plan, Filter::ByKey),
             "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing),
             _ => Err(job.unknown_impl(&self.describe())),
@@ -85,7 +88,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "block",
-        about: "bytes of one read or write, a power of two from 512",
+        about: "bytes of one read or write, a power of two from 512; all threads' within memory / 4",
         default: "4096",
         kind: Kind::Size,
     },
@@ -109,8 +112,9 @@ fn metrics() -> Vec<Metric> {
             ("cpu_s", Lower, "CPU time that counts: the machine's busy time less its idle one's"),
             ("mb_per_cpusec", Higher, "megabytes in a second of CPU time that counts"),
             ("process_cpu_s", Lower, "CPU time of the process alone"),
-            ("context_switches", Lower, "voluntary context switches of the process"),
-            ("wakeups_per_op", Lower, "returns from sleep for a read or write (see the docs)"),
+            ("context_switches", Lower, "voluntary ones of the process, less the workload's own"),
+            ("context_switches_per_op", Lower, "the same for one read or write"),
+            ("wakeups_per_op", Lower, "returns from sleep in the wait table; not for kernel"),
             ("needless_wakeups", Lower, "returns from sleep that found nothing; not for kernel"),
             ("latency_us_max", Lower, "the longest read or write"),
             ("planted_s", Neither, "CPU time burned on purpose"),

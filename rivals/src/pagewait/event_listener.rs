@@ -18,20 +18,19 @@ impl BucketEvents {
 
 impl PageWaits for BucketEvents {
     fn wait(&self, page: usize, tally: &Tally, pending: impl Fn() -> bool) {
-        let mut woken = false;
         loop {
             listener!(self.bucket(page) => listener);
             // Looked at after the listener is on the list: a completion from now on notifies it.
-            let pending = pending();
-            if woken && pending {
-                tally.needless();
-            }
-            if !pending {
+            if !pending() {
                 return;
             }
             listener.wait();
             tally.wakeup();
-            woken = true;
+            // Looked at before another listener is linked, which most often is not needed.
+            if !pending() {
+                return;
+            }
+            tally.needless();
         }
     }
 

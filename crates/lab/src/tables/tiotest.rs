@@ -92,18 +92,28 @@ fn scaled(figure: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
 }
 
 /// Not in the report, which counted callers of `schedule` instead: what each operation cost in
-/// wakeups, and how many of these were for nothing. The kernel does not say the latter.
+/// context switches, which the kernel counts for all alike, and in wakeups where the
+/// implementation counts them itself.
 fn wakeups(figure: impl Fn(&str, &str) -> Option<f64>) -> String {
     let mut text = String::new();
     for (item, phase) in PHASES {
-        let Some(per_op) = figure(phase, "wakeups_per_op") else { continue };
-        let needless = figure(phase, "needless_wakeups")
-            .map_or("unknown".to_owned(), |needless| format!("{needless:.0}"));
+        let Some(switches) = figure(phase, "context_switches_per_op") else { continue };
         let label = format!("{item}:");
         let width = 24 - label.len();
-        let _ = writeln!(text, "{label}{per_op:>width$.4} an operation, needless: {needless}");
+        let _ = write!(text, "{label}{switches:>width$.4} switches");
+        if let Some(wakeups) = figure(phase, "wakeups_per_op") {
+            let _ = write!(text, ", {wakeups:.4} wakeups");
+        }
+        if let Some(needless) = figure(phase, "needless_wakeups") {
+            let _ = write!(text, ", {needless:.0} needless in all");
+        }
+        text.push('\n');
     }
-    if text.is_empty() { text } else { format!("\nWakeups:\n{text}") }
+    if text.is_empty() {
+        text
+    } else {
+        format!("\nContext switches and wakeups an operation:\n{text}")
+    }
 }
 
 #[cfg(test)]
@@ -152,5 +162,32 @@ Random Read:     11.5591MB/cpusec
         assert_eq!(fitted(14.654, 7, 3), "14.654");
         assert_eq!([seconds(336.2), seconds(0.0714)], ["336.2", "0.071"]);
         assert_eq!(fitted(12_345_678.9, 7, 3), "12345679");
+    }
+
+    #[test]
+    fn what_nobody_counts_is_left_out() {
+        let kernel = |phase: &str, metric: &str| match (phase, metric) {
+            ("write", "context_switches_per_op") => Some(0.25),
+            ("random_read", "context_switches_per_op") => Some(1.000_04),
+            _ => None,
+        };
+        let expected = "
+Context switches and wakeups an operation:
+Write:            0.2500 switches
+Random Read:      1.0000 switches
+";
+        assert_eq!(wakeups(kernel), expected);
+        let counted = |phase: &str, metric: &str| match metric {
+            "wakeups_per_op" => Some(0.5),
+            "needless_wakeups" => Some(17.0),
+            _ => kernel(phase, metric),
+        };
+        let expected = "
+Context switches and wakeups an operation:
+Write:            0.2500 switches, 0.5000 wakeups, 17 needless in all
+Random Read:      1.0000 switches, 0.5000 wakeups, 17 needless in all
+";
+        assert_eq!(wakeups(counted), expected);
+        assert_eq!(wakeups(|_, _| None), "");
     }
 }

@@ -31,6 +31,10 @@
 //! ends its thread. So each thread has seen at least one completion in every implementation,
 //! however few events it managed in the time: the first one's value, as the thread saw it, makes
 //! the `check`. All others are compared with what was published.
+//!
+//! A thread that leaves before (it can only panic) would never count itself back. So every thread
+//! that leaves sets `LEFT` in `in_flight`, however it leaves, and wakes the waker: the waker then
+//! waits for nobody, ends the others, and the round fails with the panic.
 
 use std::time::Duration;
 
@@ -45,6 +49,9 @@ use crate::{Basis, Job, LoadError, Meter, Round, Span};
 /// The fewest events that a run with `events` = `auto` times, so that a slow implementation's
 /// figure is not made of its first herd.
 const EVENTS_MIN: u64 = 100;
+
+/// The bit of `in_flight` that says that a thread has left. The count stays far below it.
+const LEFT: u32 = 1 << 31;
 
 /// Waiting threads call little; the frames of an unoptimized build are the larger part of this.
 const STACK_BYTES: usize = 64 << 10;
@@ -116,6 +123,7 @@ struct Scene<'a, W> {
     pages: Vec<Page>,
     /// The number of the first thread's page, and the distance to the next one's.
     page_stride: usize,
+    /// The completions whose thread has not come back, and `LEFT`.
     in_flight: Futex,
     /// The waker sleeps until `in_flight` is this or less.
     in_flight_low: u32,
@@ -165,9 +173,16 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
         // Whatever went wrong: the threads must be let go, or the scope waits for them for ever.
         waker.end(threads.len());
         let mut seen = Vec::with_capacity(threads.len());
+        let mut panicked = None;
+        // All are joined: a panic that nobody has taken would be the scope's own.
         for (index, handle) in threads.into_iter().enumerate() {
-            seen.push(handle.join().map_err(|panic| LoadError::panicked(index, &*panic))?);
+            match handle.join() {
+                Ok(one) => seen.push(one),
+                Err(panic) => panicked = panicked.or(Some(LoadError::panicked(index, &*panic))),
+            }
         }
+        // First, as the figures of a round that a panic has cut short mean nothing.
+        panicked.map_or(Ok(()), Err)?;
         let (span, counts) = timed?;
         let check = scene.check(seen)?;
         Ok(round(job, waits, check, &span, counts))
@@ -189,11 +204,12 @@ impl<W: PageWaits> Scene<'_, W> {
         let page = &self.pages[index];
         let number = self.page_number(index);
         let mut seen = Seen { first: 0, completions: 0, wrong: None };
+        let _leaving = Leaving(&self.in_flight);
         loop {
             self.count_back();
             let next = seen.completions + 1;
             let pending = || {
-                // ORDER[P1]: Acquire; pairs with the Release in `Waker::publish`. The thread sees
+                // ORDER[SCENE1]: Acquire; pairs with the Release in `Waker::publish`. The thread sees
                 // `value` and `last` as they were when the completion was published.
                 let pending = page.completed.load(Ordering::Acquire) < next;
                 if pending {
@@ -226,7 +242,7 @@ impl<W: PageWaits> Scene<'_, W> {
 
     /// The thread has come back from its completion (or from its start) and goes to wait.
     fn count_back(&self) {
-        // ORDER[P2]: Release; pairs with the Acquire in `Waker::wait_for`. The waker that sees the
+        // ORDER[SCENE2]: Release; pairs with the Acquire in `Waker::in_flight`. The waker that sees the
         // count fall also sees what the thread told its tally.
         let left = self.in_flight.word().fetch_sub(1, Ordering::Release) - 1;
         if left == self.in_flight_low || left == 0 {
@@ -265,6 +281,17 @@ impl<W: PageWaits> Scene<'_, W> {
     }
 }
 
+/// Tells the waker that the thread leaves, even if it leaves by a panic.
+struct Leaving<'a>(&'a Futex);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        // ORDER[SCENE2]: Release; pairs with the Acquire in `Waker::in_flight`.
+        self.0.word().fetch_or(LEFT, Ordering::Release);
+        self.0.wake(1);
+    }
+}
+
 /// The device: it completes pages.
 struct Waker<'a, 'b, W> {
     scene: &'a Scene<'b, W>,
@@ -297,11 +324,7 @@ impl<W: PageWaits> Waker<'_, '_, W> {
             Some(events) => done < events,
             None => done < EVENTS_MIN || Timestamp::now() < until,
         };
-        while wanted(done) {
-            if self.in_flight() >= self.outstanding as u32 {
-                self.wait_for(self.scene.in_flight_low);
-            }
-            self.complete_one();
+        while wanted(done) && self.complete_one() {
             done += 1;
         }
         self.wait_for(0);
@@ -325,7 +348,8 @@ impl<W: PageWaits> Waker<'_, '_, W> {
         let pages = &self.scene.pages[..threads];
         let completions: Vec<u64> =
             pages.iter().map(|page| page.completed.load(Ordering::Relaxed) + 1).collect();
-        // All threads have counted themselves back, so each waits or is about to. All are published
+        // All threads have counted themselves back, so each waits or is about to. (In a round that
+        // failed some may be on their way from their last but one: they skip it.) All are published
         // before the first is woken: with a condvar for all, the first wake-up ends them all.
         for (index, completion) in completions.iter().enumerate() {
             self.publish(index, *completion);
@@ -338,26 +362,35 @@ impl<W: PageWaits> Waker<'_, '_, W> {
     fn publish(&self, index: usize, completion: u64) {
         let page = &self.scene.pages[index];
         page.value.store(self.scene.value(index, completion), Ordering::Relaxed);
-        // ORDER[P1]: Release; pairs with the Acquire in `Scene::sleeper`.
+        // ORDER[SCENE1]: Release; pairs with the Acquire in `Scene::sleeper`.
         page.completed.store(completion, Ordering::Release);
     }
 
-    fn complete_one(&mut self) {
-        let index = self.pick();
+    /// Completes a page once there may be one more on its way; false if a thread has left.
+    fn complete_one(&mut self) -> bool {
+        // `LEFT` is more than any count of threads.
+        if self.in_flight() >= self.outstanding as u32 && !self.wait_for(self.scene.in_flight_low) {
+            return false;
+        }
+        let Some(index) = self.pick() else { return false };
         let scene = self.scene;
         let completion = scene.pages[index].completed.load(Ordering::Relaxed) + 1;
         scene.in_flight.word().fetch_add(1, Ordering::Relaxed);
         scene.waits.complete(scene.page_number(index), || self.publish(index, completion));
+        true
     }
 
-    /// A random page whose thread waits.
-    fn pick(&mut self) -> usize {
+    /// A random page whose thread waits; `None` if a thread has left.
+    fn pick(&mut self) -> Option<usize> {
         loop {
             for _ in 0..self.scene.pages.len() {
                 let index = self.random.below(self.scene.pages.len());
                 if self.waits_now(index) {
-                    return index;
+                    return Some(index);
                 }
+            }
+            if self.in_flight() & LEFT != 0 {
+                return None;
             }
             // So many in vain: with few threads, all may be between counting themselves back and
             // waiting. They are runnable, and this lets them run.
@@ -370,22 +403,28 @@ impl<W: PageWaits> Waker<'_, '_, W> {
         page.armed.load(Ordering::Relaxed) == page.completed.load(Ordering::Relaxed) + 1
     }
 
+    /// Returns early if a thread has left.
     fn wait_until_all_wait(&self) {
         self.wait_for(0);
-        while !(0..self.scene.pages.len()).all(|index| self.waits_now(index)) {
+        while self.in_flight() & LEFT == 0
+            && !(0..self.scene.pages.len()).all(|index| self.waits_now(index))
+        {
             thread::yield_now();
         }
     }
 
     fn in_flight(&self) -> u32 {
-        // ORDER[P2]: Acquire; pairs with the Release in `Scene::count_back`.
+        // ORDER[SCENE2]: Acquire; pairs with the Releases in `Scene::count_back` and
+        // `Leaving::drop`.
         self.scene.in_flight.word().load(Ordering::Acquire)
     }
 
-    fn wait_for(&self, most: u32) {
+    /// Sleeps until at most `most` are on their way; false if a thread has left instead.
+    fn wait_for(&self, most: u32) -> bool {
         loop {
             match self.in_flight() {
-                now if now <= most => return,
+                now if now <= most => return true,
+                now if now & LEFT != 0 => return false,
                 now => self.scene.in_flight.wait(now),
             };
         }

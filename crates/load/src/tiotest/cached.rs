@@ -7,7 +7,7 @@ use unherd_cache::{Cache, File, Io, OpenOptions};
 
 use super::phases::{self, TestFile};
 use super::plan::Plan;
-use crate::{Job, LoadError, Round};
+use crate::{Basis, Job, LoadError, Meter, Round};
 
 /// Pages of the cache, as report 000 had them.
 const PAGE_BYTES: u64 = 4096;
@@ -15,14 +15,15 @@ const PAGE_BYTES: u64 = 4096;
 /// What the process needs beside the cache and its threads: code, libraries, the plan.
 const PROCESS_BYTES: u64 = 8 << 20;
 
-/// What a thread needs: the stack pages that it touches and its block buffer (up to 32 KiB), the
+/// What a thread needs beside its block buffer: the stack pages that it touches (up to 32 KiB), the
 /// kernel's stack and structures for it (about 28 KiB).
-const THREAD_BYTES: u64 = 64 << 10;
+const THREAD_BYTES: u64 = 60 << 10;
 
 /// One part in this many of the rest is left for the cache's own tables and I/O queues.
 const TABLES_PART: u64 = 32;
 
-/// Whether a wake looks at the key.
+/// Whether the wakes of pages look at the key. The other waits of the cache always do: for frames
+/// and buffers, and for files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Filter {
     ByKey,
@@ -31,20 +32,25 @@ pub(super) enum Filter {
 
 pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadError> {
     let memory_bytes = job.memory_bytes()?;
-    let capacity_bytes = capacity_bytes(memory_bytes, job.threads as u64)?;
+    let capacity_bytes = capacity_bytes(memory_bytes, plan)?;
     let queues = match job.params.number("wait-queues")? {
         None => wait_queues_of_linux_2_6(memory_bytes),
         Some(_) => job.params.at_least_one("wait-queues")?,
     };
+    // The cache takes all its memory from the kernel while it is made, which the kernel's own does
+    // in the phases: so this is timed.
+    let meter = Meter::start(Basis::Machine { idle_busy: job.idle_busy })?;
     let cache = Cache::builder()
         .capacity(capacity_bytes)
         .page_size(PAGE_BYTES as usize)
+        // A thread sleeps on the page that it has missed, as a reader in the kernel does.
         .io(Io::Ring)
         .queues(queues)
         .filtered(filter == Filter::ByKey)
         .build()
         .map_err(|error| LoadError::Setup { name: job.with.clone(), message: error.to_string() })?;
-    phases::run(job, plan, |path| create(&cache, path))
+    let setup = meter.stop(job.plant)?;
+    phases::run(job, plan, setup, |path| create(&cache, path))
 }
 
 fn create(cache: &Cache, path: &Path) -> io::Result<File> {
@@ -53,8 +59,9 @@ fn create(cache: &Cache, path: &Path) -> io::Result<File> {
 }
 
 /// What the cache may hold, so that the whole process stays within `memory_bytes`.
-fn capacity_bytes(memory_bytes: u64, threads: u64) -> Result<usize, LoadError> {
-    let overhead_bytes = PROCESS_BYTES + threads * THREAD_BYTES;
+fn capacity_bytes(memory_bytes: u64, plan: &Plan) -> Result<usize, LoadError> {
+    let threads = plan.threads as u64;
+    let overhead_bytes = PROCESS_BYTES + threads * (THREAD_BYTES + plan.block_bytes as u64);
     let rest_bytes = memory_bytes.saturating_sub(overhead_bytes);
     let capacity_bytes = (rest_bytes - rest_bytes / TABLES_PART) / PAGE_BYTES * PAGE_BYTES;
     // Each thread may hold a page, and as many must be there to be written back meanwhile.
@@ -62,8 +69,9 @@ fn capacity_bytes(memory_bytes: u64, threads: u64) -> Result<usize, LoadError> {
     if capacity_bytes < least_bytes {
         let needed_bytes = overhead_bytes + least_bytes * 2;
         return Err(LoadError::usage(format!(
-            "--memory {memory_bytes}: {threads} threads and a cache need at least {needed_bytes} \
-             bytes; give more, or fewer --threads"
+            "--memory {memory_bytes}: {threads} threads with blocks of {} and a cache need at least \
+             {needed_bytes} bytes; give more, fewer --threads, or a smaller block",
+            plan.block_bytes
         )));
     }
     usize::try_from(capacity_bytes).map_err(|_| {
@@ -107,10 +115,17 @@ mod tests {
 
     #[test]
     fn the_cache_gets_what_the_threads_leave() {
-        let capacity_bytes_of = |mib: u64, threads| capacity_bytes(mib << 20, threads).unwrap();
-        assert_eq!(capacity_bytes_of(256, 512) >> 20, (256 - 8 - 32) * 31 / 32);
-        assert!(capacity_bytes_of(40, 64) < 28 << 20);
-        assert_eq!(capacity_bytes(40 << 20, 512).unwrap_err().exit_code(), 2);
-        assert_eq!(capacity_bytes(0, 1).unwrap_err().exit_code(), 2);
+        let of = |mib: u64, threads, block_bytes| {
+            let mut plan = Plan::default();
+            (plan.threads, plan.block_bytes) = (threads, block_bytes);
+            capacity_bytes(mib << 20, &plan)
+        };
+        assert_eq!(of(256, 512, 4096).unwrap() >> 20, (256 - 8 - 32) * 31 / 32);
+        // 508 KiB a thread more for its block.
+        assert_eq!(of(512, 512, 512 << 10).unwrap() >> 20, (512 - 8 - 32 - 254) * 31 / 32);
+        assert!(of(40, 64, 4096).unwrap() < 28 << 20);
+        assert_eq!(of(256, 512, 512 << 10).unwrap_err().exit_code(), 2);
+        assert_eq!(of(40, 512, 4096).unwrap_err().exit_code(), 2);
+        assert_eq!(of(0, 1, 4096).unwrap_err().exit_code(), 2);
     }
 }

@@ -10,7 +10,7 @@ use super::content::Content;
 use super::crew::{self, Timed};
 use super::plan::{Plan, Rewritten, ScratchDir, Sequence};
 use crate::random::mix_all;
-use crate::{Job, LoadError, Round, Waits};
+use crate::{Job, LoadError, Round, Span};
 
 /// The phases in their order, as metrics name them.
 pub(super) const NAMES: [&str; 4] = ["write", "random_write", "read", "random_read"];
@@ -29,9 +29,11 @@ pub(super) trait TestFile: Sync {
 }
 
 /// Runs a round on files that `create` makes; they are removed at the end, however it ends.
+/// `setup` is what the implementation has cost so far; the first phase has to bear it.
 pub(super) fn run<F: TestFile>(
     job: &Job,
     plan: &Plan,
+    setup: Span,
     create: impl Fn(&Path) -> io::Result<F>,
 ) -> Result<Round, LoadError> {
     let scratch = ScratchDir::create(&plan.dir)?;
@@ -45,7 +47,9 @@ pub(super) fn run<F: TestFile>(
     let before = unherd_sync::Ledger::snapshot();
     let mut report = Report::<F>::default();
     let write = |file, _| scene.write(file, 0..plan.blocks, 1);
-    report.phase(0, crew::run(job, |_| (), write)?);
+    let mut written = crew::run(job, |_| (), write)?;
+    written.span = written.span + setup;
+    report.phase(0, written);
     let rewrite = |file, _| scene.write(file, plan.random_sequence(file, Sequence::Write), 2);
     report.phase(1, crew::run(job, |_| (), rewrite)?);
     let rewritten = |file| plan.rewritten(file);
@@ -176,7 +180,8 @@ impl<F: TestFile> Report<F> {
         let mb = done.iter().map(|done| done.bytes).sum::<u64>() as f64 / f64::from(1 << 20);
         let latency_ns_max = done.iter().map(|done| done.latency_ns_max).max().unwrap_or(0);
         let percent = |seconds: f64| 100.0 * seconds / span.elapsed_s;
-        let (wakeups, needless) = wakeups::<F>(&waits, span.voluntary_switches);
+        let switches = span.voluntary_switches as f64;
+        let counted = F::COUNTS_WAKEUPS.then(|| waits.total());
         let figures = [
             ("mb", Some(mb)),
             ("s", Some(span.elapsed_s)),
@@ -186,25 +191,15 @@ impl<F: TestFile> Report<F> {
             ("cpu_s", Some(span.cpu_s)),
             ("mb_per_cpusec", Some(mb / span.cpu_s)),
             ("process_cpu_s", Some(span.process_cpu_s)),
-            ("context_switches", Some(span.voluntary_switches as f64)),
-            ("wakeups_per_op", Some(wakeups as f64 / ops)),
-            ("needless_wakeups", needless.map(|needless| needless as f64)),
+            ("context_switches", Some(switches)),
+            ("context_switches_per_op", Some(switches / ops)),
+            ("wakeups_per_op", counted.as_ref().map(|counted| counted.wakeups as f64 / ops)),
+            ("needless_wakeups", counted.map(|counted| counted.needless_wakeups as f64)),
             ("latency_us_max", Some(latency_ns_max as f64 / 1e3)),
             ("planted_s", Some(span.planted_s)),
         ];
         let named =
             |(name, value): (&str, Option<f64>)| Some((format!("{}_{name}", NAMES[phase]), value?));
         self.metrics.extend(figures.into_iter().filter_map(named));
-    }
-}
-
-/// Wakeups, and how many were needless where somebody knows. The ledger counts those of the
-/// library; of the kernel's waits only the sleeps are known, and each ends by one wakeup.
-fn wakeups<F: TestFile>(waits: &Waits, switches: u64) -> (u64, Option<u64>) {
-    if F::COUNTS_WAKEUPS {
-        let total = waits.total();
-        (total.wakeups, Some(total.needless_wakeups))
-    } else {
-        (switches, None)
     }
 }

@@ -14,6 +14,10 @@ const REPORT_RANDOM_BYTES: u64 = 2000 << 20;
 /// The file set is this many times the memory.
 const TIMES_MEMORY: u64 = 5;
 
+/// The threads' blocks may take one part in this many of the memory, whoever caches: with more, the
+/// round would measure how well an implementation does without its cache.
+const BLOCKS_PART: u64 = 4;
+
 /// The phases that go over blocks at random; each has a sequence of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Sequence {
@@ -21,7 +25,7 @@ pub(super) enum Sequence {
     Read = 2,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) threads: usize,
@@ -44,6 +48,14 @@ impl Plan {
                 "block={block_bytes}: give a power of two from 512 to 16M"
             )));
         }
+        let buffers_bytes = block_bytes as u64 * job.threads as u64;
+        if buffers_bytes > memory_bytes / BLOCKS_PART {
+            return Err(LoadError::usage(format!(
+                "block={block_bytes}: a block for each of {} threads is more than 1/{BLOCKS_PART} \
+                 of --memory {memory_bytes}; give more, fewer --threads, or a smaller block",
+                job.threads
+            )));
+        }
         let (total_bytes, random_bytes) = match job.params.text("scale") {
             "memory" => (memory_bytes.saturating_mul(TIMES_MEMORY), None),
             "report" => (REPORT_TOTAL_BYTES, Some(REPORT_RANDOM_BYTES)),
@@ -57,8 +69,7 @@ impl Plan {
             let share = u128::from(total_bytes) * u128::from(REPORT_RANDOM_BYTES);
             (share / u128::from(REPORT_TOTAL_BYTES)) as u64
         });
-        let bytes_per_round = block_bytes as u64 * job.threads as u64;
-        let blocks = total_bytes / bytes_per_round;
+        let blocks = total_bytes / buffers_bytes;
         if blocks == 0 {
             return Err(LoadError::usage(format!(
                 "{total_bytes} bytes are less than a block of {block_bytes} for each of {} \
@@ -71,7 +82,7 @@ impl Plan {
             threads: job.threads,
             block_bytes,
             blocks,
-            random_blocks: (random_bytes / bytes_per_round).max(1),
+            random_blocks: (random_bytes / buffers_bytes).max(1),
             dir,
         };
         plan.check_space()?;

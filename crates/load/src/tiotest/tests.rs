@@ -8,22 +8,30 @@ use super::content::Content;
 use super::phases::{self, TestFile};
 use super::plan::Plan;
 use super::{TioTest, kernel};
-use crate::{Job, LoadError, Round, Workload};
+use crate::{Job, LoadError, Round, Span, Workload};
 
 const THREADS: usize = 4;
 
 /// A job of 4 files of 40 KiB.
 fn job(dir: &Path) -> Job {
     let mut job = Job::new(&TioTest.describe(), "kernel", THREADS);
-    job.memory_bytes = Some(32 << 10);
+    job.memory_bytes = Some(64 << 10);
+    job.params.set("total", "160K").unwrap();
     job.dir = Some(dir.to_path_buf());
     job
 }
 
 fn run<F: TestFile>(create: impl Fn(&Path) -> io::Result<F>) -> Result<Round, LoadError> {
+    run_after(Span::default(), create)
+}
+
+fn run_after<F: TestFile>(
+    setup: Span,
+    create: impl Fn(&Path) -> io::Result<F>,
+) -> Result<Round, LoadError> {
     let dir = tempfile::tempdir().unwrap();
     let job = job(dir.path());
-    let round = phases::run(&job, &Plan::of(&job).unwrap(), create);
+    let round = phases::run(&job, &Plan::of(&job).unwrap(), setup, create);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
     round
 }
@@ -163,4 +171,39 @@ fn random_sequences_are_repeatable_and_their_own() {
     for block in 0..plan.blocks {
         assert_eq!(rewritten.version(block) == 2, written.contains(&block), "{block}");
     }
+}
+
+#[test]
+fn the_first_phase_bears_the_setup() {
+    let setup = Span {
+        elapsed_s: 1e4,
+        user_s: 2e4,
+        process_cpu_s: 3e4,
+        cpu_s: 4e4,
+        voluntary_switches: 1 << 40,
+        planted_s: 5e4,
+    };
+    let round = run_after(setup, kernel::create).unwrap();
+    let names = ["s", "process_cpu_s", "cpu_s", "context_switches", "planted_s"];
+    let least = [1e4, 3e4, 4e4, 2_f64.powi(40), 5e4];
+    for (name, least) in names.into_iter().zip(least) {
+        for phase in phases::NAMES {
+            let figure = round.metric(&format!("{phase}_{name}")).unwrap();
+            assert_eq!(figure >= least, phase == "write", "{phase}_{name} is {figure}");
+        }
+    }
+    // 2e4 s of 1e4 s, as any phase's own time is small beside them.
+    assert_eq!(round.metric("write_user_pct").unwrap().round(), 200.0);
+}
+
+#[test]
+fn blocks_that_leave_no_room_for_a_cache_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut job = job(dir.path());
+    job.params.set("total", "16M").unwrap();
+    assert_eq!(Plan::of(&job).unwrap().block_bytes, 4096);
+    job.params.set("block", "8192").unwrap();
+    let error = Plan::of(&job).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().starts_with("block=8192"), "{error}");
 }

@@ -81,12 +81,13 @@ fn what_the_command_line_refuses() {
         ("tiotest --with kernel --memory 1Q --dir /tmp", "--memory 1Q"),
         ("tiotest --with kernel --memory 99999999T --dir /tmp", "--memory 99999999T"),
         (
-            "tiotest --with kernel --memory 1M --dir /nonexistent/directory",
+            "tiotest --with kernel --memory 64M --dir /nonexistent/directory",
             "/nonexistent/directory",
         ),
-        ("tiotest --with kernel --memory 1K --dir /tmp", "less than a block"),
-        ("tiotest --with kernel --memory 1M --dir /tmp --param block=1000", "block=1000"),
-        ("tiotest --with kernel --memory 1M --dir /tmp --param scale=huge", "scale=huge"),
+        ("tiotest --with kernel --memory 1M --dir /tmp", "block=4096"),
+        ("tiotest --with kernel --memory 64M --dir /tmp --param total=1K", "less than a block"),
+        ("tiotest --with kernel --memory 64M --dir /tmp --param block=1000", "block=1000"),
+        ("tiotest --with kernel --memory 64M --dir /tmp --param scale=huge", "scale=huge"),
     ];
     for (words, named) in refused {
         let error = run(words).expect_err(words);

@@ -118,3 +118,44 @@ fn a_wait_that_ends_early_fails_the_round() {
     assert!(matches!(error, LoadError::Early { .. }), "{error}");
     assert_eq!(error.exit_code(), 1);
 }
+
+/// An implementation that panics in some of the threads that wait.
+struct Panicking {
+    /// The waits before this one are in order.
+    at: usize,
+    /// From then on, one in so many panics before its completion, and another one after it.
+    one_in: usize,
+    calls: AtomicUsize,
+}
+
+impl PageWaits for Panicking {
+    fn wait(&self, _page: usize, _tally: &Tally, pending: impl Fn() -> bool) {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        assert!(call < self.at || !call.is_multiple_of(self.one_in), "the test's own panic");
+        while pending() {
+            unherd_sys::primitives::thread::yield_now();
+        }
+        assert!(call < self.at || call % self.one_in != 1, "the test's own panic");
+    }
+
+    fn complete(&self, _page: usize, publish: impl FnOnce()) {
+        publish();
+    }
+
+    fn wait_bytes(&self, _threads: usize) -> usize {
+        0
+    }
+}
+
+/// Before the first wait, while others wait, after a completion; one thread, some, and all.
+#[test]
+fn a_thread_that_panics_fails_the_round_without_a_hang() {
+    for (at, one_in) in [(0, 1), (0, 4), (1, 4), (20, 1), (20, 16), (100, 64)] {
+        let mut job = Job::new(&PageWait.describe(), "panicking", 4);
+        job.params.set("events", "100000").unwrap();
+        let waits = Panicking { at, one_in, calls: AtomicUsize::new(0) };
+        let error = run_with(&job, &waits).unwrap_err();
+        assert!(matches!(error, LoadError::Panicked { .. }), "{at}, {one_in}: {error}");
+        assert_eq!(error.exit_code(), 1);
+    }
+}

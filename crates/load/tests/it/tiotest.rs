@@ -31,6 +31,12 @@ fn check_phases(round: &Value) {
         // The report's own identity: throughput scaled by %cpu.
         let ratio = figure("mb_per_cpusec") / scaled;
         assert!((ratio - 1.0).abs() < 1e-6, "{round}");
+        assert!(figure("context_switches_per_op") >= 0.0);
+        // What nobody counts is not called 0.
+        for name in ["wakeups_per_op", "needless_wakeups"] {
+            let counted = round["metrics"].get(format!("{phase}_{name}"));
+            assert_eq!(counted.is_some(), round["impl"] != "kernel", "{round}");
+        }
     }
 }
 
