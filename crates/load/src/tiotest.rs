@@ -88,7 +88,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "block",
-        about: "bytes of one read or write, a power of two from 512; all threads' within memory / 4",
+        about: "bytes of one read or write, a power of two; all threads' in a quarter of memory",
         default: "4096",
         kind: Kind::Size,
     },

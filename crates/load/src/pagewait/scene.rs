@@ -209,8 +209,8 @@ impl<W: PageWaits> Scene<'_, W> {
             self.count_back();
             let next = seen.completions + 1;
             let pending = || {
-                // ORDER[SCENE1]: Acquire; pairs with the Release in `Waker::publish`. The thread sees
-                // `value` and `last` as they were when the completion was published.
+                // ORDER[SCENE1]: Acquire; pairs with the Release in `Waker::publish`. The thread
+                // sees `value` and `last` as they were when the completion was published.
                 let pending = page.completed.load(Ordering::Acquire) < next;
                 if pending {
                     page.armed.store(next, Ordering::Relaxed);
@@ -242,8 +242,8 @@ impl<W: PageWaits> Scene<'_, W> {
 
     /// The thread has come back from its completion (or from its start) and goes to wait.
     fn count_back(&self) {
-        // ORDER[SCENE2]: Release; pairs with the Acquire in `Waker::in_flight`. The waker that sees the
-        // count fall also sees what the thread told its tally.
+        // ORDER[SCENE2]: Release; pairs with the Acquire in `Waker::in_flight`. The waker that
+        // sees the count fall also sees what the thread told its tally.
         let left = self.in_flight.word().fetch_sub(1, Ordering::Release) - 1;
         if left == self.in_flight_low || left == 0 {
             self.in_flight.wake(1);

@@ -69,8 +69,8 @@ fn capacity_bytes(memory_bytes: u64, plan: &Plan) -> Result<usize, LoadError> {
     if capacity_bytes < least_bytes {
         let needed_bytes = overhead_bytes + least_bytes * 2;
         return Err(LoadError::usage(format!(
-            "--memory {memory_bytes}: {threads} threads with blocks of {} and a cache need at least \
-             {needed_bytes} bytes; give more, fewer --threads, or a smaller block",
+            "--memory {memory_bytes}: {threads} threads with blocks of {} and a cache need at \
+             least {needed_bytes} bytes; give more, fewer --threads, or a smaller block",
             plan.block_bytes
         )));
     }
