@@ -175,8 +175,8 @@ impl<K> WaitTableBuilder<K> {
         Self { reason, ..self }
     }
 
-    /// The seed of the hash, for runs that are to be repeated. Without one it is random, so that who
-    /// chooses keys cannot aim at one bucket unless they learn the seed.
+    /// The seed of the hash, for runs that are to be repeated. Without one it is random, so that
+    /// who chooses keys cannot aim at one bucket unless they learn the seed.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed: Some(seed), ..self }
@@ -284,9 +284,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// `validate` says whether there is still reason to sleep. It runs under the bucket lock,
     /// before any waker can find the waiter: if it loads a condition that a waker stores before it
     /// wakes (Relaxed will do for that), either it sees the store or the waker finds the waiter. If
-    /// it says false, the result is [`Outcome::Invalid`]. Only [`Outcome::Woken`] makes visible what
-    /// the waker wrote before: whoever uses other data after `Invalid` loads the condition with
-    /// Acquire, and the waker stores it with Release.
+    /// it says false, the result is [`Outcome::Invalid`]. Only [`Outcome::Woken`] makes visible
+    /// what the waker wrote before: whoever uses other data after `Invalid` loads the condition
+    /// with Acquire, and the waker stores it with Release.
     ///
     /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
     /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
@@ -338,10 +338,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Sleeps until `condition` is true, however often it is woken before.
     ///
     /// `condition` is looked at once without a lock, then as the `validate` of each wait and after
-    /// each wakeup; what it reads must be stored before the wake. That finds the waiter with Relaxed
-    /// accesses; to use other data afterwards, store with Release and load with Acquire, since the
-    /// first look has no other tie to the waker. A wakeup after which it is false is counted as
-    /// needless.
+    /// each wakeup; what it reads must be stored before the wake. That finds the waiter with
+    /// Relaxed accesses; to use other data afterwards, store with Release and load with Acquire,
+    /// since the first look has no other tie to the waker. A wakeup after which it is false is
+    /// counted as needless.
     ///
     /// # Errors
     /// [`TimedOut`] if it is still false at the deadline.

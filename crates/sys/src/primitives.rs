@@ -33,9 +33,12 @@ pub use backend::thread;
 #[inline]
 pub fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
+    // ORDER[RMW]: the compiler's half; the other is the instruction before: see the kernel's
+    // `smp_mb__after_atomic`.
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
-    // ORDER[RMW]: whatever the fence of the caller is for; kernel has `smp_mb__after_atomic` for it.
+    // ORDER[RMW]: whatever the fence of the caller is for; kernel has `smp_mb__after_atomic` for
+    // it.
     fence(Ordering::SeqCst);
 }
 

@@ -19,8 +19,8 @@ pub struct Counts {
     pub wakeups: u64,
     /// Wakeups after which the condition was still false.
     pub needless_wakeups: u64,
-    /// Wake calls that found a waiter. One that a panic of the key's code ended is not counted; those
-    /// whom it had found are, as wakeups.
+    /// Wake calls that found a waiter. One that a panic of the key's code ended is not counted;
+    /// those whom it had found are, as wakeups.
     pub wakes: u64,
     /// Wake calls that found none. A call to wake 0 is none.
     pub empty_wakes: u64,
@@ -28,8 +28,8 @@ pub struct Counts {
     pub timeouts: u64,
     /// Bucket locks taken.
     pub locks: u64,
-    /// Bucket locks that were held by another thread at the first try. Time asleep for a bucket lock
-    /// is not part of `asleep_ns`: critical sections are short, and this counts how often.
+    /// Bucket locks that were held by another thread at the first try. Time asleep for a bucket
+    /// lock is not part of `asleep_ns`: critical sections are short, and this counts how often.
     pub locks_contended: u64,
 }
 
