@@ -18,7 +18,8 @@ use rustix::io::Errno;
 
 use crate::Deadline;
 
-/// A file as one device knows it; the number means nothing to another device.
+/// A file as one device knows it; the number means nothing to another device. Once the file is
+/// closed, calls with its number fail with `EBADF`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceFile(pub u32);
 
