@@ -306,7 +306,9 @@ mod tests {
         while stdout.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
             pid.push(char::from(byte[0]));
         }
-        let descendant: ProcessMark = format!("{pid}-0").parse().unwrap();
+        let me = ProcessMark::current().to_string();
+        let (_, namespace) = me.rsplit_once('-').unwrap();
+        let descendant: ProcessMark = format!("{pid}-0-{namespace}").parse().unwrap();
         assert!(descendant.is_alive());
         drop(child);
         // The pipe's end is closed once the descendant is gone.
