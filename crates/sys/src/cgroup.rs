@@ -69,6 +69,22 @@ pub enum CgroupError {
 }
 
 /// A memory cgroup of this process. On drop, everything in it is killed and it is removed.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::process::Command;
+/// use unherd_sys::{Cgroup, ChildProcess, Deadline, SpawnHow};
+///
+/// Cgroup::sweep()?;
+/// let cgroup = Cgroup::create(256 << 20)?;
+/// let how = SpawnHow { cgroup: Some(cgroup.procs()), ..SpawnHow::default() };
+/// let mut child = ChildProcess::spawn(Command::new("true"), how)?;
+/// child.wait(Deadline::NEVER)?;
+/// println!("{:?} bytes at most", cgroup.peak_bytes()?);
+/// cgroup.remove()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Cgroup {
     dir: PathBuf,
