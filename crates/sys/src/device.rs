@@ -75,8 +75,8 @@ pub struct Opened {
     pub len_bytes: u64,
     /// Whether the file is open for direct I/O. That bypasses the kernel's page cache as far as the
     /// file system keeps to it: some take the flag and cache all the same (ZFS before 2.3,
-    /// some network and FUSE file systems), some fall back for single transfers (ext4 for misaligned reads, btrfs
-    /// for compressed or checksummed data).
+    /// some network and FUSE file systems), some fall back for single transfers (ext4 for
+    /// misaligned reads, btrfs for compressed or checksummed data).
     pub direct: bool,
 }
 

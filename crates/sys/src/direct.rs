@@ -43,8 +43,8 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 /// On drop, transfers that were queued but not yet given to the kernel are forgotten, and what this
 /// thread's reaps have started is waited for. What another thread's have started goes on until that
 /// thread ends: until then its memory stays promised, and its files stay open with their locks. All
-/// other files are closed. So reap all, or end the reaping thread first: then the memory is free when
-/// the drop returns.
+/// other files are closed. So reap all, or end the reaping thread first: then the memory is free
+/// when the drop returns.
 ///
 /// ```
 /// # fn main() -> Result<(), unherd_sys::OpenError> {

@@ -121,7 +121,8 @@ impl FileTable {
     pub(crate) fn enter(&self, file: DeviceFile) -> Result<FileUse<'_>, Errno> {
         let index = index_of(file);
         let slot = self.slot(index).ok_or(Errno::BADF)?;
-        // ORDER[FILE1]: Acquire; pairs with the Release in `insert`, so that `fd` is the open one's.
+        // ORDER[FILE1]: Acquire; pairs with the Release in `insert`, so that `fd` is the open
+        // one's.
         let before = slot.state.fetch_add(1, Ordering::Acquire);
         if before & OPEN == 0 || generation(before) != generation_of(file) {
             self.leave(index);
@@ -134,8 +135,8 @@ impl FileTable {
     /// Gives back one use, and the descriptor with it if the file was closed meanwhile.
     fn leave(&self, index: u32) {
         let Some(slot) = self.slot(index) else { return };
-        // ORDER[FILE2]: Release; pairs with the Acquire in `give_back`: whoever closes the descriptor
-        // does so after all use of it.
+        // ORDER[FILE2]: Release; pairs with the Acquire in `give_back`: whoever closes the
+        // descriptor does so after all use of it.
         let before = slot.state.fetch_sub(1, Ordering::Release);
         if before & (CLOSING | USERS) == CLOSING | 1 {
             self.give_back(slot, index, generation(before));

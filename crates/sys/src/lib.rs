@@ -6,8 +6,8 @@
 //! where the kernel leaves no choice, each time said at the place: a call that a signal interrupted
 //! is begun again, the removal of a cgroup is tried for some seconds while its last process leaves,
 //! and opening a file finds out what alignment direct I/O needs there, by a read where the file
-//! system does not tell. The traits [`Device`] and [`Clock`] stand here so that simulations can take
-//! the kernel's place.
+//! system does not tell. The traits [`Device`] and [`Clock`] stand here so that simulations can
+//! take the kernel's place.
 
 pub mod primitives;
 

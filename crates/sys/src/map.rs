@@ -79,13 +79,15 @@ impl Map {
     /// Takes all the memory now instead of at first touch: what was not touched reads as zeros.
     ///
     /// Many threads that touch a map at the same time each get a huge page before all but one give
-    /// theirs back, which can carry a memory cgroup over its limit. One thread that calls this first
-    /// avoids that, and whoever has no memory hears of it here: `ENOMEM`, `EFAULT` or `EHWPOISON`.
+    /// theirs back, which can carry a memory cgroup over its limit. One thread that calls this
+    /// first avoids that, and whoever has no memory hears of it here: `ENOMEM`, `EFAULT` or
+    /// `EHWPOISON`.
     pub fn populate(&self) -> Result<(), Errno> {
         let start = self.start.as_ptr();
         // SAFETY: the range is this map's own, and populating it changes no content.
         match unsafe { madvise(start.cast(), self.len, Advice::LinuxPopulateWrite) } {
-            // KERNEL: 5.14, MADV_POPULATE_WRITE; before that EINVAL, and memory comes at first touch.
+            // KERNEL: 5.14, MADV_POPULATE_WRITE; before that EINVAL, and memory comes at first
+            // touch.
             Err(Errno::INVAL) => Ok(()),
             other => other,
         }

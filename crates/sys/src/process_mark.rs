@@ -2,8 +2,8 @@
 //!
 //! Process numbers are used again. What must outlive a process and be cleared away after it (a
 //! cgroup, a temporary directory) carries its number *and* the time it started. Numbers also mean
-//! something in one PID namespace only, and what is marked may be seen from others (a directory that
-//! containers share), so the mark carries the namespace as well.
+//! something in one PID namespace only, and what is marked may be seen from others (a directory
+//! that containers share), so the mark carries the namespace as well.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;

@@ -81,8 +81,8 @@ pub(crate) struct TransferQueue {
     pending: Mutex<Pending>,
     reaper: Mutex<Reaper>,
     /// The thread that the ring is of, or `NOBODY`. Written with the reaper's lock held, read
-    /// without. Relaxed: what the ring holds is ordered by the lock, and a thread that finds its own
-    /// number here has written it itself.
+    /// without. Relaxed: what the ring holds is ordered by the lock, and a thread that finds its
+    /// own number here has written it itself.
     owner: AtomicU32,
     bell: Result<OwnedFd, Errno>,
     available: bool,

@@ -127,8 +127,8 @@ impl EventRing {
 
     /// Gives each record that is there to `see`, and frees its room. `record` is scratch space.
     pub(super) fn drain(&mut self, record: &mut Vec<u8>, mut see: impl FnMut(Record<'_>)) {
-        // ORDER[PERF1]: Acquire; pairs with the kernel's barrier before it moves the head: what stands
-        // before the head was written before.
+        // ORDER[PERF1]: Acquire; pairs with the kernel's barrier before it moves the head: what
+        // stands before the head was written before.
         let head = self.word(HEAD_OFFSET).load(Ordering::Acquire);
         // Relaxed: only this side writes the tail.
         let mut tail = self.word(TAIL_OFFSET).load(Ordering::Relaxed);
