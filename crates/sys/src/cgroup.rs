@@ -69,6 +69,22 @@ pub enum CgroupError {
 }
 
 /// A memory cgroup of this process. On drop, everything in it is killed and it is removed.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::process::Command;
+/// use unherd_sys::{Cgroup, ChildProcess, Deadline, SpawnHow};
+///
+/// Cgroup::sweep()?;
+/// let cgroup = Cgroup::create(256 << 20)?;
+/// let how = SpawnHow { cgroup: Some(cgroup.procs()), ..SpawnHow::default() };
+/// let mut child = ChildProcess::spawn(Command::new("true"), how)?;
+/// child.wait(Deadline::NEVER)?;
+/// println!("{:?} bytes at most", cgroup.peak_bytes()?);
+/// cgroup.remove()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Cgroup {
     dir: PathBuf,
@@ -159,7 +175,8 @@ impl Cgroup {
         }
     }
 
-    /// Kills every process in it and waits until they have ended. A caller inside is killed too.
+    /// Kills every process in it, but not in cgroups below it, and waits until they have ended. A
+    /// caller inside is killed too.
     pub fn kill_all(&self) -> Result<(), CgroupError> {
         kill_all(&self.dir)
     }
@@ -170,24 +187,14 @@ impl Cgroup {
         remove(&self.dir, self.version)
     }
 
-    /// Removes the cgroups of processes that have ended without removing them, and tells which.
+    /// Removes the cgroups of processes that have ended without removing them, and tells which. One
+    /// that cannot be removed does not keep the others; the first error is returned at the end.
     pub fn sweep() -> Result<Vec<PathBuf>, CgroupError> {
         let hierarchy = match Hierarchy::of_this_process() {
             Err(CgroupError::NoController) => return Ok(Vec::new()),
             hierarchy => hierarchy?,
         };
-        let mut removed = Vec::new();
-        for parent in hierarchy.parents() {
-            let Ok(entries) = fs::read_dir(&parent) else { continue };
-            for entry in entries.flatten() {
-                let maker = entry.file_name().to_str().and_then(maker_of);
-                if maker.is_some_and(|maker| !maker.is_alive()) {
-                    remove(&entry.path(), hierarchy.version)?;
-                    removed.push(entry.path());
-                }
-            }
-        }
-        Ok(removed)
+        sweep_below(&hierarchy.parents(), hierarchy.version)
     }
 }
 
@@ -200,7 +207,25 @@ impl Drop for Cgroup {
     }
 }
 
-/// `unherd-PID-START-N`.
+fn sweep_below(parents: &[PathBuf], version: CgroupVersion) -> Result<Vec<PathBuf>, CgroupError> {
+    let mut removed = Vec::new();
+    let mut refused = Ok(());
+    for parent in parents {
+        let Ok(entries) = fs::read_dir(parent) else { continue };
+        for entry in entries.flatten() {
+            let maker = entry.file_name().to_str().and_then(maker_of);
+            if maker.is_some_and(|maker| !maker.is_alive()) {
+                match remove(&entry.path(), version) {
+                    Ok(()) => removed.push(entry.path()),
+                    Err(error) => refused = refused.and(Err(error)),
+                }
+            }
+        }
+    }
+    refused.map(|()| removed)
+}
+
+/// `unherd-PID-START-NAMESPACE-N`.
 fn maker_of(name: &str) -> Option<ProcessMark> {
     let (mark, number) = name.strip_prefix("unherd-")?.rsplit_once('-')?;
     number.parse::<u32>().ok()?;
@@ -218,40 +243,34 @@ fn limit(dir: &Path, version: CgroupVersion, bytes: u64) -> Result<(), CgroupErr
         CgroupError::LimitRefused { bytes, errno }
     };
     fs::write(dir.join(memory), bytes.to_string()).map_err(refused)?;
-    match fs::write(dir.join(swap), swap_bytes.to_string()) {
+    let swap = dir.join(swap);
+    match fs::write(&swap, swap_bytes.to_string()) {
         // Swap is not accounted for here: then this kernel has no such file.
-        Err(error) if error.kind() != ErrorKind::NotFound && !is_denied(&error) => {
-            Err(refused(error))
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        // A limit that lets the rest be swapped out is not the one that was asked for.
+        Err(error) if is_denied(&error) => Err(file_error(&swap)(error)),
+        swapless => swapless.map_err(refused),
     }
 }
 
-/// Kills what runs in `dir` by process descriptors: no number can become another's meanwhile.
+/// Kills what runs in `dir` and waits for its end.
 fn kill_all(dir: &Path) -> Result<(), CgroupError> {
-    let path = dir.join("cgroup.procs");
+    let errno_to_error = |errno| CgroupError::File { path: dir.join("cgroup.procs"), errno };
     // Killed processes may have forked while the list was read, but each round kills all it sees.
     for _round in 0..100 {
-        let list = match fs::read_to_string(&path) {
-            Ok(list) => list,
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) => return Err(file_error(&path)(error)),
-        };
-        let pids = list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?));
-        let ending: Vec<OwnedFd> =
-            pids.filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()).collect();
-        if ending.is_empty() {
+        let listed = processes_in(dir)?;
+        if listed.is_empty() {
             return Ok(());
         }
+        let ending = pinned(&listed, || processes_in(dir))?;
         for process in &ending {
             match pidfd_send_signal(process, Signal::KILL) {
                 Ok(()) | Err(Errno::SRCH) => {}
-                Err(errno) => return Err(CgroupError::File { path, errno }),
+                Err(errno) => return Err(errno_to_error(errno)),
             }
         }
         for process in &ending {
             let mut ended = [PollFd::new(process, PollFlags::IN)];
-            let errno_to_error = |errno| CgroupError::File { path: path.clone(), errno };
             if poll_until(&mut ended, Deadline::after(REMOVAL_MAX)).map_err(errno_to_error)? == 0 {
                 // Killed, but stuck in the kernel, most likely on a device.
                 return Err(CgroupError::Busy(dir.to_path_buf()));
@@ -261,10 +280,51 @@ fn kill_all(dir: &Path) -> Result<(), CgroupError> {
     Err(CgroupError::Busy(dir.to_path_buf()))
 }
 
+/// The processes in the cgroup itself; none if it is gone.
+fn processes_in(dir: &Path) -> Result<Vec<Pid>, CgroupError> {
+    let path = dir.join("cgroup.procs");
+    match fs::read_to_string(&path) {
+        Ok(list) => Ok(list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()),
+        Err(error) if is_gone(&error) => Ok(Vec::new()),
+        Err(error) => Err(file_error(&path)(error)),
+    }
+}
+
+/// Descriptors of the listed processes. Between the list and the opening a process may end and its
+/// number become another's, so only those count that `list_again` still lists afterwards: then
+/// either the number was that process's all the time, or the descriptor is of one that has ended.
+fn pinned(
+    listed: &[Pid],
+    list_again: impl FnOnce() -> Result<Vec<Pid>, CgroupError>,
+) -> Result<Vec<OwnedFd>, CgroupError> {
+    let opened: Vec<_> =
+        listed.iter().map(|pid| (*pid, pidfd_open(*pid, PidfdFlags::empty()))).collect();
+    let still_listed = list_again()?;
+    let mut pinned = Vec::new();
+    for (pid, process) in opened.into_iter().filter(|(pid, _)| still_listed.contains(pid)) {
+        match process {
+            Ok(process) => pinned.push(process),
+            // It has ended, though the list does not know yet.
+            Err(Errno::SRCH) => {}
+            Err(errno) => {
+                let path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+                return Err(CgroupError::File { path, errno });
+            }
+        }
+    }
+    Ok(pinned)
+}
+
+/// Kills what is in the cgroup and in those below it, and removes them all.
 fn remove(dir: &Path, version: CgroupVersion) -> Result<(), CgroupError> {
     let deadline = Deadline::after(REMOVAL_MAX);
     loop {
         kill_all(dir)?;
+        // What ran in it may have made cgroups of its own.
+        let below = fs::read_dir(dir).into_iter().flatten().flatten();
+        for child in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            remove(&child.path(), version)?;
+        }
         if version == CgroupVersion::V1 {
             // Gives pages back now that would hold the kernel's structures for long.
             let _ = fs::write(dir.join("memory.force_empty"), "0");

@@ -18,7 +18,8 @@ use rustix::io::Errno;
 
 use crate::Deadline;
 
-/// A file as one device knows it; the number means nothing to another device.
+/// A file as one device knows it; the number means nothing to another device. Once the file is
+/// closed, calls with its number fail with `EBADF`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceFile(pub u32);
 
@@ -45,7 +46,7 @@ pub struct Alignment {
 pub struct OpenHow {
     /// For writing as well as reading.
     pub write: bool,
-    /// Create the file where there is none.
+    /// Create the file where there is none; its name is durable when the opening returns.
     pub create: bool,
     /// Cut the file to no bytes.
     pub truncate: bool,
@@ -72,7 +73,10 @@ pub struct Opened {
     pub alignment: Alignment,
     /// Its length now, in bytes.
     pub len_bytes: u64,
-    /// Whether the kernel's page cache is bypassed.
+    /// Whether the file is open for direct I/O. That bypasses the kernel's page cache as far as the
+    /// file system keeps to it: some take the flag and cache all the same (ZFS before 2.3,
+    /// some network and FUSE file systems), some fall back for single transfers (ext4 for
+    /// misaligned reads, btrfs for compressed or checksummed data).
     pub direct: bool,
 }
 

@@ -1,10 +1,11 @@
 //! The real [`Device`]: files of the kernel, with its page cache bypassed.
 //!
-//! One call is one system call; only an interrupted one (EINTR) is begun again. Queued transfers go
-//! through an io_uring (`ring.rs`). Finding a file's descriptor takes no lock (`file_table.rs`).
+//! A transfer is one system call; only an interrupted one (EINTR) is begun again. Queued transfers
+//! go through an io_uring (`ring.rs`). Finding a file's descriptor takes no lock (`file_table.rs`).
 //!
 //! Opening leaves a file as it is until all checks have passed and the lock is held: it is cut
-//! (`truncate`) last. A file that `create` made stays when a later step fails.
+//! (`truncate`) last. A file that `create` made stays when a later step fails. Its directory is
+//! synced, or a crash could take the name of a file whose content was synced.
 #![expect(unsafe_code, reason = "pread and pwrite on memory that is promised by contract")]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,7 +13,7 @@ use std::path::Path;
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl,
-    fcntl_setfl, fdatasync, flock, fstat, fstatfs, ftruncate, open, seek, statx,
+    fcntl_setfl, fdatasync, flock, fstat, fstatfs, fsync, ftruncate, open, seek, statx,
 };
 use rustix::io::Errno;
 
@@ -37,8 +38,31 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 /// Regular files and block devices, read and written by direct I/O. See [`Device`].
 ///
 /// The advisory lock is flock(2)'s: it belongs to one opening of a file, so a second opening
-/// conflicts in the same process too. On drop, all files are closed; transfers that were queued but
-/// not yet given to the kernel are forgotten.
+/// conflicts in the same process too.
+///
+/// On drop, transfers that were queued but not yet given to the kernel are forgotten, and what this
+/// thread's reaps have started is waited for. What another thread's have started goes on until that
+/// thread ends: until then its memory stays promised, and its files stay open with their locks. All
+/// other files are closed. So reap all, or end the reaping thread first: then the memory is free
+/// when the drop returns.
+///
+/// ```
+/// # fn main() -> Result<(), unherd_sys::OpenError> {
+/// # let dir = tempfile::tempdir().expect("a directory for temporary files");
+/// # let path = dir.path().join("pages");
+/// use unherd_sys::{Device, DirectDevice, OpenHow};
+///
+/// let device = DirectDevice::new();
+/// let how = OpenHow { write: true, create: true, buffered_fallback: true, ..OpenHow::default() };
+/// let opened = device.open(&path, how)?;
+/// device.set_len(opened.file, 1 << 20)?;
+/// assert_eq!(device.len(opened.file)?, 1 << 20);
+/// device.sync(opened.file)?;
+/// device.close(opened.file);
+/// assert_eq!(device.len(opened.file), Err(unherd_sys::Errno::BADF));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DirectDevice {
     queue: Arc<TransferQueue>,
@@ -102,6 +126,20 @@ fn open_buffered(path: &Path, how: OpenHow) -> Result<OwnedFd, OpenError> {
     // With NONBLOCK io_uring would answer EAGAIN where it should wait.
     fcntl_setfl(&fd, fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
     Ok(fd)
+}
+
+/// Makes the file's name durable, where the file system can.
+fn sync_name(path: &Path) -> Result<(), Errno> {
+    // The name may be a symbolic link, to a file in another directory.
+    let file = std::fs::canonicalize(path)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match rustix::io::retry_on_intr(|| fsync(&dir)) {
+        // This file system's directories cannot be synced.
+        Err(Errno::INVAL) => Ok(()),
+        done => done,
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -218,6 +256,10 @@ impl Device for DirectDevice {
             _ => Identity { device: stat.st_dev, inode: stat.st_ino },
         };
         let len_bytes = len_bytes(&fd)?;
+        // A file that has just been made is empty, whoever made it.
+        if how.create && len_bytes == 0 {
+            sync_name(path)?;
+        }
         Ok(Opened {
             file: self.queue.files.insert(fd)?,
             identity,

@@ -11,12 +11,18 @@
 //! | `OPEN` | any | `enter` succeeds | `close`: `CLOSING` |
 //! | `CLOSING` | any | `enter` fails | the one who takes `CLOSING` with no users to `FREE`, and closes |
 //!
+//! A slot is used again, a number is not for long: each use of the slot is another *generation*,
+//! which stands in the number and in the state word. A number whose file was closed is refused even
+//! where the slot holds another file by now, until the slot has been used 4096 times. The slot that
+//! has been free the longest is used first.
+//!
 //! A failing `enter` counts itself for a moment in any state. Invariants:
 //! 1. `fd` is written only while the slot is `FREE` and its index in nobody's hands but `insert`'s.
 //! 2. While the state is `OPEN`, or `CLOSING` with users that entered, `fd` is an open descriptor
 //!    that this table owns.
 #![expect(unsafe_code, reason = "a slot owns a descriptor by number")]
 
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 
@@ -28,11 +34,18 @@ use crate::primitives::{AtomicU32, AtomicU64, Mutex, Ordering};
 const OPEN: u64 = 1 << 32;
 const CLOSING: u64 = 1 << 33;
 const USERS: u64 = OPEN - 1;
+const GENERATION_SHIFT: u32 = 34;
+
+/// A file's number: the slot's index in the low bits, the generation above.
+const INDEX_BITS: u32 = 20;
+/// As many files as Linux lets a process have descriptors unless it is told otherwise (`nr_open`).
+const INDEX_COUNT: u32 = 1 << INDEX_BITS;
+const GENERATION_COUNT: u32 = 1 << (u32::BITS - INDEX_BITS);
 
 /// Slots in the first chunk; each further chunk doubles the table.
 const FIRST_CHUNK: usize = 64;
-/// Enough for 2^31 files, more than there can be descriptors.
-const CHUNKS: usize = 26;
+/// Enough for `INDEX_COUNT` slots.
+const CHUNKS: usize = 15;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -50,7 +63,7 @@ pub(crate) struct FileTable {
 
 #[derive(Debug, Default)]
 struct FreeIndexes {
-    returned: Vec<u32>,
+    returned: VecDeque<u32>,
     next: u32,
 }
 
@@ -67,15 +80,19 @@ impl FileTable {
         Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::default() }
     }
 
-    /// Takes over `fd` and numbers it. Allocates when the table grows.
+    /// Takes over `fd` and numbers it. Allocates when the table grows; `EMFILE` for more than 2^20
+    /// files.
     pub(crate) fn insert(&self, fd: OwnedFd) -> Result<DeviceFile, Errno> {
         let index = {
             let mut free = self.free.lock();
-            match free.returned.pop() {
+            match free.returned.pop_front() {
                 Some(index) => index,
                 None => {
                     let index = free.next;
-                    free.next = index.checked_add(1).ok_or(Errno::MFILE)?;
+                    if index == INDEX_COUNT {
+                        return Err(Errno::MFILE);
+                    }
+                    free.next += 1;
                     index
                 }
             }
@@ -90,9 +107,9 @@ impl FileTable {
         // Invariant 1: the index came from the free list, so the slot is this call's alone.
         slot.fd.store(fd.into_raw_fd() as u32, Ordering::Relaxed);
         // Added, not stored: a stale `enter` may have counted itself for a moment.
-        // ORDER[F1]: Release; pairs with the Acquire in `enter`. Publishes `fd`.
-        slot.state.fetch_or(OPEN, Ordering::Release);
-        Ok(DeviceFile(index))
+        // ORDER[FILE1]: Release; pairs with the Acquire in `enter`. Publishes `fd`.
+        let before = slot.state.fetch_or(OPEN, Ordering::Release);
+        Ok(DeviceFile(generation(before) << INDEX_BITS | index))
     }
 
     fn slot(&self, index: u32) -> Option<&Slot> {
@@ -102,53 +119,65 @@ impl FileTable {
 
     /// The file's descriptor for a while, `EBADF` if it is not open. One shared write.
     pub(crate) fn enter(&self, file: DeviceFile) -> Result<FileUse<'_>, Errno> {
-        let slot = self.slot(file.0).ok_or(Errno::BADF)?;
-        // ORDER[F1]: Acquire; pairs with the Release in `insert`, so that `fd` is the open one's.
+        let index = index_of(file);
+        let slot = self.slot(index).ok_or(Errno::BADF)?;
+        // ORDER[FILE1]: Acquire; pairs with the Release in `insert`, so that `fd` is the open
+        // one's.
         let before = slot.state.fetch_add(1, Ordering::Acquire);
-        if before & OPEN == 0 {
-            self.leave(file.0);
+        if before & OPEN == 0 || generation(before) != generation_of(file) {
+            self.leave(index);
             return Err(Errno::BADF);
         }
         let fd = slot.fd.load(Ordering::Relaxed) as RawFd;
-        Ok(FileUse { table: self, index: file.0, fd })
+        Ok(FileUse { table: self, index, fd })
     }
 
     /// Gives back one use, and the descriptor with it if the file was closed meanwhile.
     fn leave(&self, index: u32) {
         let Some(slot) = self.slot(index) else { return };
-        // ORDER[F2]: Release; pairs with the Acquire in `give_back`: whoever closes the descriptor
-        // does so after all use of it.
+        // ORDER[FILE2]: Release; pairs with the Acquire in `give_back`: whoever closes the
+        // descriptor does so after all use of it.
         let before = slot.state.fetch_sub(1, Ordering::Release);
-        if before == CLOSING | 1 {
-            self.give_back(slot, index);
+        if before & (CLOSING | USERS) == CLOSING | 1 {
+            self.give_back(slot, index, generation(before));
         }
     }
 
-    /// Lets nobody else enter; the descriptor goes with its last user, now if there is none.
+    /// Lets nobody else enter; the descriptor goes with its last user, now if there is none. The
+    /// number of a file that is closed already does nothing.
     pub(crate) fn close(&self, file: DeviceFile) {
-        let Some(slot) = self.slot(file.0) else {
-            return;
-        };
-        let closed = slot.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
-            (state & OPEN != 0).then_some(state & !OPEN | CLOSING)
-        });
-        if closed.is_ok_and(|before| before & USERS == 0) {
-            self.give_back(slot, file.0);
-        }
+        self.close_slot(index_of(file), |state| generation(state) == generation_of(file));
     }
 
     /// Closes every file.
     pub(crate) fn close_all(&self) {
-        let files = self.free.lock().next;
-        for index in 0..files {
-            self.close(DeviceFile(index));
+        let slots = self.free.lock().next;
+        for index in 0..slots {
+            self.close_slot(index, |_| true);
         }
     }
 
-    /// Closes the descriptor of a slot without users; of several callers one gets to do it.
-    fn give_back(&self, slot: &Slot, index: u32) {
-        // ORDER[F2]: Acquire; pairs with the Release in `leave`.
-        let won = slot.state.compare_exchange(CLOSING, 0, Ordering::Acquire, Ordering::Relaxed);
+    fn close_slot(&self, index: u32, is_it: impl Fn(u64) -> bool) {
+        let Some(slot) = self.slot(index) else {
+            return;
+        };
+        let closed = slot.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
+            (state & OPEN != 0 && is_it(state)).then_some(state & !OPEN | CLOSING)
+        });
+        if let Ok(before) = closed
+            && before & USERS == 0
+        {
+            self.give_back(slot, index, generation(before));
+        }
+    }
+
+    /// Closes the descriptor of a slot without users and begins the next generation; of several
+    /// callers one gets to do it.
+    fn give_back(&self, slot: &Slot, index: u32, generation: u32) {
+        let closing = in_state(generation) | CLOSING;
+        let free = in_state((generation + 1) % GENERATION_COUNT);
+        // ORDER[FILE2]: Acquire; pairs with the Release in `leave`.
+        let won = slot.state.compare_exchange(closing, free, Ordering::Acquire, Ordering::Relaxed);
         if won.is_err() {
             return;
         }
@@ -156,7 +185,7 @@ impl FileTable {
         // SAFETY: invariant 2: the table owns the descriptor, and the exchange above gave it to
         // this call alone; no user is left.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        self.free.lock().returned.push(index);
+        self.free.lock().returned.push_back(index);
     }
 }
 
@@ -164,6 +193,23 @@ impl Drop for FileTable {
     fn drop(&mut self) {
         self.close_all();
     }
+}
+
+fn index_of(file: DeviceFile) -> u32 {
+    file.0 % INDEX_COUNT
+}
+
+fn generation_of(file: DeviceFile) -> u32 {
+    file.0 >> INDEX_BITS
+}
+
+/// The generation that a state word tells.
+fn generation(state: u64) -> u32 {
+    (state >> GENERATION_SHIFT) as u32
+}
+
+fn in_state(generation: u32) -> u64 {
+    u64::from(generation) << GENERATION_SHIFT
 }
 
 /// The chunk of a slot, its place in there and the chunk's length.
@@ -234,23 +280,39 @@ mod tests {
         assert_eq!(place(64), (1, 0, 128));
         assert_eq!(place(191), (1, 127, 128));
         assert_eq!(place(192), (2, 0, 256));
-        assert!(place(i32::MAX as u32).0 < CHUNKS);
+        assert_eq!(place(INDEX_COUNT - 1).0, CHUNKS - 1);
     }
 
     #[test]
-    fn a_closed_file_is_gone_and_its_number_used_again() {
+    fn a_closed_files_number_does_not_reach_the_next_file() {
         let table = FileTable::new();
         let (reader, writer) = pipe_end();
-        let file = table.insert(writer).unwrap();
-        assert!(table.enter(file).is_ok());
+        let first = table.insert(writer).unwrap();
+        assert!(table.enter(first).is_ok());
         assert!(!hung_up(&reader));
-        table.close(file);
+        table.close(first);
         assert!(hung_up(&reader));
-        assert_eq!(table.enter(file).unwrap_err(), Errno::BADF);
-        table.close(file);
-        let (_reader, writer) = pipe_end();
-        assert_eq!(table.insert(writer).unwrap(), file);
-        assert!(table.enter(file).is_ok());
+        assert_eq!(table.enter(first).unwrap_err(), Errno::BADF);
+        let (reader, writer) = pipe_end();
+        let second = table.insert(writer).unwrap();
+        assert_eq!(index_of(first), index_of(second), "the slot is used again");
+        assert_eq!(table.enter(first).unwrap_err(), Errno::BADF);
+        table.close(first);
+        assert!(table.enter(second).is_ok());
+        assert!(!hung_up(&reader));
+    }
+
+    #[test]
+    fn generations_come_round() {
+        let table = FileTable::new();
+        let first = table.insert(pipe_end().1).unwrap();
+        table.close(first);
+        for _use in 1..GENERATION_COUNT {
+            let file = table.insert(pipe_end().1).unwrap();
+            assert_ne!(file, first);
+            table.close(file);
+        }
+        assert_eq!(table.insert(pipe_end().1).unwrap(), first);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The kernel's door: what the rest of unherd needs from Linux, and only this crate asks it.
 //!
-//! It promises thin, exact wrappers: one call here is one thing asked of the kernel, errors are the
-//! kernel's own numbers ([`Errno`]), and everything that holds a resource gives it back on drop. It
-//! does not retry, cache, log or decide. The traits [`Device`] and [`Clock`] stand here so that
-//! simulations can take the kernel's place.
+//! It promises thin wrappers: what is asked of the kernel is what the call is named for, errors are
+//! the kernel's own numbers ([`Errno`]), alone or with what to do about them, and everything that
+//! holds a resource gives it back on drop. It does not cache or log. It decides and repeats only
+//! where the kernel leaves no choice, each time said at the place: a call that a signal interrupted
+//! is begun again, the removal of a cgroup is tried for some seconds while its last process leaves,
+//! and opening a file finds out what alignment direct I/O needs there, by a read where the file
+//! system does not tell. The traits [`Device`] and [`Clock`] stand here so that simulations can
+//! take the kernel's place.
 
 pub mod primitives;
 

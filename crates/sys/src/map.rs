@@ -23,6 +23,19 @@ pub enum HugePages {
 }
 
 /// Private anonymous memory.
+///
+/// ```
+/// # fn main() -> Result<(), unherd_sys::Errno> {
+/// use unherd_sys::{HugePages, Map};
+///
+/// let map = Map::new(5000, HugePages::AsConfigured)?;
+/// assert!(map.len() >= 5000 && map.start().addr().get() % 4096 == 0);
+/// map.populate()?;
+/// // SAFETY: the first byte of a map that nobody else uses.
+/// assert_eq!(unsafe { map.start().read() }, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Map {
     start: NonNull<u8>,

@@ -1,34 +1,44 @@
 //! Whose is it: a process named so that it cannot be taken for a later one.
 //!
 //! Process numbers are used again. What must outlive a process and be cleared away after it (a
-//! cgroup, a changed setting, a temporary directory) carries its number *and* the time it started.
+//! cgroup, a temporary directory) carries its number *and* the time it started. Numbers also mean
+//! something in one PID namespace only, and what is marked may be seen from others (a directory
+//! that containers share), so the mark carries the namespace as well.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
-/// A process, by number and start time; prints and parses as `PID-START`.
+/// A process, by number, start time and PID namespace; prints and parses as `PID-START-NAMESPACE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProcessMark {
     pid: u32,
     /// Clock ticks from boot to the start of the process.
     start_ticks: u64,
+    /// The inode of the namespace that the number is of; 0 where `/proc` does not tell.
+    namespace: u64,
 }
 
 impl ProcessMark {
-    /// The calling process. Reads `/proc`; where that is not there the start time is 0, and the
-    /// mark is alive for as long as any process has the number.
+    /// The calling process. Reads `/proc`; where that is not there the mark is taken for alive for
+    /// good.
     pub fn current() -> Self {
         let pid = std::process::id();
-        Self { pid, start_ticks: stat_of(pid).map_or(0, |stat| stat.start_ticks) }
+        let start_ticks = stat_of(pid).map_or(0, |stat| stat.start_ticks);
+        Self { pid, start_ticks, namespace: own_namespace().unwrap_or(0) }
     }
 
-    /// The process number.
+    /// The process number, which is of the process's own PID namespace.
     pub fn pid(self) -> u32 {
         self.pid
     }
 
-    /// Whether the process still runs. A zombie does not.
+    /// Whether the process still runs. A zombie does not. A process of another PID namespace is
+    /// taken to run, for nothing can be told of it from here.
     pub fn is_alive(self) -> bool {
+        if own_namespace().is_none_or(|namespace| namespace != self.namespace) {
+            return true;
+        }
         match stat_of(self.pid) {
             Some(stat) => {
                 !matches!(stat.state, 'Z' | 'X')
@@ -41,25 +51,34 @@ impl ProcessMark {
 
 impl fmt::Display for ProcessMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.pid, self.start_ticks)
+        write!(f, "{}-{}-{}", self.pid, self.start_ticks, self.namespace)
     }
 }
 
-/// The text is no `PID-START`.
+/// The text is no `PID-START-NAMESPACE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a process mark of the form PID-START")]
+#[error("not a process mark of the form PID-START-NAMESPACE")]
 pub struct NotAProcessMark;
 
 impl FromStr for ProcessMark {
     type Err = NotAProcessMark;
 
     fn from_str(text: &str) -> Result<Self, NotAProcessMark> {
-        let (pid, start) = text.split_once('-').ok_or(NotAProcessMark)?;
-        Ok(Self {
-            pid: pid.parse().map_err(|_| NotAProcessMark)?,
-            start_ticks: start.parse().map_err(|_| NotAProcessMark)?,
-        })
+        fn number<T: FromStr>(field: Option<&str>) -> Result<T, NotAProcessMark> {
+            field.and_then(|field| field.parse().ok()).ok_or(NotAProcessMark)
+        }
+        let mut fields = text.split('-');
+        let mark = Self {
+            pid: number(fields.next())?,
+            start_ticks: number(fields.next())?,
+            namespace: number(fields.next())?,
+        };
+        if fields.next().is_some() { Err(NotAProcessMark) } else { Ok(mark) }
     }
+}
+
+fn own_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
 struct Stat {
@@ -100,7 +119,11 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        assert!(!ProcessMark { pid, start_ticks: 0 }.is_alive());
-        assert_eq!("12".parse::<ProcessMark>(), Err(NotAProcessMark));
+        let ended = ProcessMark { pid, start_ticks: 0, ..me };
+        assert!(!ended.is_alive());
+        assert!(ProcessMark { namespace: me.namespace + 1, ..ended }.is_alive(), "who knows");
+        for other in ["12", "12-34", "12-34-", "12-34-56-78", "x-34-56"] {
+            assert_eq!(other.parse::<ProcessMark>(), Err(NotAProcessMark), "{other}");
+        }
     }
 }

@@ -32,21 +32,28 @@
 //! | did not; something is in flight | too early | sleeps until the owner has reaped it or ended |
 //!
 //! An owner that ends, be it by a panic, first waits for what it has in flight and leaves the
-//! completions for the next one to reap. A child of fork(2) must not use its parent's device.
+//! completions for the next one to reap. A former owner that ends must not wait for the reaper's
+//! lock, which the present one sleeps with; so it looks at `owner` first. A child of fork(2) must
+//! not use its parent's device.
+//!
+//! **Refusals.** Should the kernel refuse to take entries for a reason that does not pass, their
+//! transfers complete with that error. What it took before is still waited for; the ring, which
+//! takes nothing more, is then given up for a new one.
 #![expect(unsafe_code, reason = "submission entries carry raw memory and descriptors")]
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
-use io_uring::{IoUring, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, opcode, squeue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::thread::gettid;
 
 use crate::file_table::{FileTable, KeptUse};
-use crate::primitives::{Arc, Mutex};
+use crate::primitives::{Arc, AtomicU32, Mutex, MutexGuard, Ordering, thread};
 use crate::readiness::poll_until;
 use crate::{Completion, Deadline, Direction, Timestamp, Transfer};
 
@@ -61,12 +68,22 @@ const BELL: u64 = u64::MAX;
 /// The most bytes that one system call moves (`MAX_RW_COUNT`), a whole number of pages.
 const TRANSFER_BYTES_MAX: usize = 0x7fff_f000;
 
+/// How long to let the kernel come by memory or room before it is asked again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// No thread has this number.
+const NOBODY: u32 = 0;
+
 /// The files and the queued transfers of one device.
 #[derive(Debug)]
 pub(crate) struct TransferQueue {
     pub(crate) files: FileTable,
     pending: Mutex<Pending>,
     reaper: Mutex<Reaper>,
+    /// The thread that the ring is of, or `NOBODY`. Written with the reaper's lock held, read
+    /// without. Relaxed: what the ring holds is ordered by the lock, and a thread that finds its
+    /// own number here has written it itself.
+    owner: AtomicU32,
     bell: Result<OwnedFd, Errno>,
     available: bool,
 }
@@ -92,6 +109,8 @@ struct Reaper {
     /// What the ring has, by the mark of its entry.
     in_flight: Vec<Option<InFlight>>,
     free_marks: Vec<u32>,
+    /// The marks of what the kernel has not taken out of the submission ring, oldest first.
+    unsubmitted: VecDeque<u64>,
     batch: Vec<Queued>,
 }
 
@@ -103,14 +122,24 @@ struct InFlight {
 
 struct OwnedRing {
     ring: IoUring,
-    owner: rustix::thread::Pid,
     bell_armed: bool,
+    /// The kernel refused entries that are still in the submission ring: nothing may be submitted.
+    broken: bool,
 }
 
 impl std::fmt::Debug for OwnedRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnedRing").field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("OwnedRing").field("broken", &self.broken).finish_non_exhaustive()
     }
+}
+
+/// How a call that may have submitted ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settled {
+    /// There is no reason not to call again at once.
+    Well,
+    /// The kernel lacks memory or room just now.
+    Short,
 }
 
 /// Who may drive the ring; see the module's table.
@@ -129,6 +158,7 @@ impl TransferQueue {
             files: FileTable::new(),
             pending: Mutex::default(),
             reaper: Mutex::default(),
+            owner: AtomicU32::new(NOBODY),
             bell,
             available,
         })
@@ -181,6 +211,7 @@ impl TransferQueue {
                 out.append(&mut pending.done);
                 let interrupted = std::mem::take(&mut pending.interrupted);
                 let room = match drive {
+                    Drive::Owner if reaper.is_broken() => 0,
                     Drive::Owner => IN_FLIGHT_MAX - reaper.in_flight_count(),
                     Drive::TooEarly => 0,
                     Drive::Refused(_) => usize::MAX,
@@ -199,7 +230,10 @@ impl TransferQueue {
             let until = if over { None } else { Some(deadline) };
             match drive {
                 Drive::Owner => {
-                    self.enter(&mut reaper, until);
+                    match until {
+                        Some(deadline) => self.enter_and_wait(&mut reaper, deadline, out),
+                        None => self.enter(&mut reaper, out.len() > start, out),
+                    }
                     self.harvest(&mut reaper, out);
                 }
                 Drive::TooEarly | Drive::Refused(_) => {
@@ -219,23 +253,34 @@ impl TransferQueue {
 
     /// Sees to it that the ring is the calling thread's, where it may be.
     fn take_over(self: &Arc<Self>, reaper: &mut Reaper) -> Drive {
-        let me = gettid();
+        let me = this_thread();
+        let mine = self.owner.load(Ordering::Relaxed) == me;
         match &reaper.ring {
-            Some(ring) if ring.owner == me => return Drive::Owner,
-            Some(_) if reaper.in_flight_count() > 0 => return Drive::TooEarly,
-            Some(_) | None => reaper.ring = None,
+            Some(ring) if mine && !ring.broken => return Drive::Owner,
+            Some(_) if reaper.in_flight_count() > 0 => {
+                return if mine { Drive::Owner } else { Drive::TooEarly };
+            }
+            Some(_) | None => self.give_up_ring(reaper),
         }
         if let Err(errno) = &self.bell {
             return Drive::Refused(*errno);
         }
         match make_ring() {
             Ok(ring) => {
-                reaper.ring = Some(OwnedRing { ring, owner: me, bell_armed: false });
+                reaper.ring = Some(OwnedRing { ring, bell_armed: false, broken: false });
+                self.owner.store(me, Ordering::Relaxed);
                 owe_drain(self);
                 Drive::Owner
             }
             Err(errno) => Drive::Refused(errno),
         }
+    }
+
+    /// Nothing may be in flight.
+    fn give_up_ring(&self, reaper: &mut Reaper) {
+        reaper.ring = None;
+        reaper.unsubmitted.clear();
+        self.owner.store(NOBODY, Ordering::Relaxed);
     }
 
     /// Puts the batch into the ring, which has room; what cannot start completes with an error.
@@ -257,43 +302,94 @@ impl TransferQueue {
         reaper.batch = batch;
     }
 
-    /// Submits, and waits for a completion until the deadline if there is one.
-    fn enter(&self, reaper: &mut Reaper, until: Option<Deadline>) {
-        let Some(owned) = &mut reaper.ring else {
+    /// Submits, and lets the kernel post what has completed; does not wait. With DEFER_TASKRUN only
+    /// such a call posts completions, so it is made for an empty submission ring too, unless the
+    /// caller has found some already.
+    fn enter(&self, reaper: &mut Reaper, found: bool, out: &mut Vec<Completion>) {
+        let nothing_to_post = found || reaper.in_flight_count() == 0;
+        let Some(owned) = &mut reaper.ring else { return };
+        let submitted = if owned.broken { 0 } else { owned.ring.submission().len() };
+        if submitted == 0 && nothing_to_post {
             return;
+        }
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: so many entries are in the ring, good ones as `push` says; the call has no
+        // argument that it could read memory by.
+        let entered = unsafe {
+            owned.ring.submitter().enter::<libc::sigset_t>(submitted as u32, 0, flags, None)
         };
-        if let (Some(_), Ok(bell)) = (until, &self.bell)
+        // Whoever does not wait comes again, so what passes needs no pause here.
+        let _ = self.settle(reaper, entered, out);
+    }
+
+    /// Submits, and waits for a completion, the bell or the deadline.
+    fn enter_and_wait(&self, reaper: &mut Reaper, deadline: Deadline, out: &mut Vec<Completion>) {
+        if reaper.is_broken() {
+            self.enter(reaper, false, out);
+            return self.pause(deadline);
+        }
+        let Reaper { ring: Some(owned), unsubmitted, .. } = reaper else { return };
+        if let Ok(bell) = &self.bell
             && !owned.bell_armed
         {
             let entry = opcode::PollAdd::new(Fd(bell.as_raw_fd()), libc::POLLIN as u32)
                 .build()
                 .user_data(BELL);
             push(&mut owned.ring, &entry);
+            unsubmitted.push_back(BELL);
             owned.bell_armed = true;
         }
-        if until.is_none() && owned.ring.submission().is_empty() {
-            return;
-        }
-        let timeout = until
-            .and_then(Deadline::timestamp)
-            .map(|at| Timespec::from(at.since(Timestamp::now())));
+        let timeout = deadline.timestamp().map(|at| Timespec::from(at.since(Timestamp::now())));
         let args = match &timeout {
             Some(timeout) => SubmitArgs::new().timespec(timeout),
             None => SubmitArgs::new(),
         };
-        let want = usize::from(until.is_some());
-        // A failed call leaves its entries in the ring for the next one: interrupted (EINTR), the
-        // deadline (ETIME), no memory or no room just now (EAGAIN, ENOMEM, EBUSY). Others would be
-        // errors of this module.
-        if let Err(error) = owned.ring.submitter().submit_with_args(want, &args) {
-            debug_assert!(
-                matches!(
-                    error.raw_os_error(),
-                    Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::ENOMEM | libc::EBUSY)
-                ),
-                "io_uring_enter: {error}"
-            );
+        let entered = owned.ring.submitter().submit_with_args(1, &args);
+        if self.settle(reaper, entered, out) == Settled::Short {
+            self.pause(deadline);
         }
+    }
+
+    /// Notes what the kernel took, and what became of the rest.
+    fn settle(
+        &self,
+        reaper: &mut Reaper,
+        entered: std::io::Result<usize>,
+        out: &mut Vec<Completion>,
+    ) -> Settled {
+        let Reaper { ring: Some(owned), in_flight, free_marks, unsubmitted, .. } = reaper else {
+            return Settled::Well;
+        };
+        if !owned.broken {
+            let taken = unsubmitted.len().saturating_sub(owned.ring.submission().len());
+            unsubmitted.drain(..taken);
+        }
+        let Err(error) = entered else { return Settled::Well };
+        match error.raw_os_error() {
+            // A failed call leaves its entries in the ring for the next one.
+            Some(libc::EINTR | libc::ETIME) => Settled::Well,
+            Some(libc::EAGAIN | libc::ENOMEM | libc::EBUSY) => Settled::Short,
+            _ => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                owned.broken = true;
+                for mark in unsubmitted.drain(..).filter(|mark| *mark != BELL) {
+                    let refused = in_flight.get_mut(mark as usize).and_then(Option::take);
+                    if let Some(InFlight { tag, file }) = refused {
+                        free_marks.push(mark as u32);
+                        self.files.release(file);
+                        out.push(Completion { tag, result: Err(errno) });
+                    }
+                }
+                Settled::Well
+            }
+        }
+    }
+
+    /// Waits for the kernel to get what it lacked, the bell or the deadline.
+    fn pause(&self, deadline: Deadline) {
+        let end = Timestamp::now().after(PAUSE);
+        let end = deadline.timestamp().map_or(end, |at| at.min(end));
+        self.sleep_on_bell(Deadline::at(end));
     }
 
     /// Takes what has completed out of the ring. No system call but the bell's, if it rang.
@@ -338,19 +434,30 @@ impl TransferQueue {
         }
     }
 
+    /// The reaper if the ring is the calling thread's, else `None`, and never a long wait: an owner
+    /// sleeps with the lock. Whoever has it while the ring is still this thread's is about to find
+    /// that it came too early, or to take the ring over, which shows in `owner`.
+    fn lock_own(&self) -> Option<MutexGuard<'_, Reaper>> {
+        let me = this_thread();
+        while self.owner.load(Ordering::Relaxed) == me {
+            if let Some(reaper) = self.reaper.try_lock() {
+                return (self.owner.load(Ordering::Relaxed) == me).then_some(reaper);
+            }
+            thread::yield_now();
+        }
+        None
+    }
+
     /// Waits for all that this thread's ring has in flight, and gives the ring up.
     fn drain(&self) {
-        let mut reaper = self.reaper.lock();
-        if reaper.ring.as_ref().is_none_or(|ring| ring.owner != gettid()) {
-            return;
-        }
+        let Some(mut reaper) = self.lock_own() else { return };
         let mut done = Vec::new();
         self.harvest(&mut reaper, &mut done);
         while reaper.in_flight_count() > 0 {
-            self.enter(&mut reaper, Some(Deadline::NEVER));
+            self.enter_and_wait(&mut reaper, Deadline::NEVER, &mut done);
             self.harvest(&mut reaper, &mut done);
         }
-        reaper.ring = None;
+        self.give_up_ring(&mut reaper);
         let was_asleep = {
             let mut pending = self.pending.lock();
             pending.done.append(&mut done);
@@ -367,7 +474,7 @@ impl TransferQueue {
         self.drain();
         let mut reaper = self.reaper.lock();
         if reaper.in_flight_count() == 0 {
-            reaper.ring = None;
+            self.give_up_ring(&mut reaper);
         }
         for queued in self.pending.lock().queue.drain(..) {
             if let Ok(file) = queued.file {
@@ -386,6 +493,10 @@ impl Reaper {
         self.in_flight.len() - self.free_marks.len()
     }
 
+    fn is_broken(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.broken)
+    }
+
     fn start(&mut self, transfer: &Transfer, file: KeptUse) {
         let Some(owned) = &mut self.ring else { return };
         let mark = self.free_marks.pop().unwrap_or(self.in_flight.len() as u32);
@@ -396,6 +507,7 @@ impl Reaper {
             Direction::Write => opcode::Write::new(fd, start, len).offset(transfer.offset).build(),
         };
         push(&mut owned.ring, &entry.user_data(u64::from(mark)));
+        self.unsubmitted.push_back(u64::from(mark));
         let in_flight = Some(InFlight { tag: transfer.tag, file });
         match self.in_flight.get_mut(mark as usize) {
             Some(place) => *place = in_flight,
@@ -410,6 +522,10 @@ fn push(ring: &mut IoUring, entry: &squeue::Entry) {
     let pushed = unsafe { ring.submission().push(entry) };
     // In flight and bell together never exceed the entries; see `IN_FLIGHT_MAX`.
     debug_assert!(pushed.is_ok(), "the submission ring has room");
+}
+
+fn this_thread() -> u32 {
+    gettid().as_raw_nonzero().get().unsigned_abs()
 }
 
 /// A ring with the best flags that this kernel takes.
@@ -455,15 +571,14 @@ fn owe_drain(queue: &Arc<TransferQueue>) {
     // A thread that reaps while its thread-locals are being dropped cannot note it any more.
     let _ = DRAIN_AT_EXIT.try_with(|DrainAtExit(owed)| {
         let mut owed = owed.borrow_mut();
-        let me = gettid();
-        // Forget the rings that were given up; one that is locked is in use, so keep it.
+        let me = this_thread();
+        // Forget the rings that were given up.
         owed.retain(|other| {
-            !Arc::ptr_eq(other, queue)
-                && other
-                    .reaper
-                    .try_lock()
-                    .is_none_or(|reaper| reaper.ring.as_ref().is_some_and(|ring| ring.owner == me))
+            !Arc::ptr_eq(other, queue) && other.owner.load(Ordering::Relaxed) == me
         });
         owed.push(Arc::clone(queue));
     });
 }
+
+#[cfg(test)]
+mod tests;

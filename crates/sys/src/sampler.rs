@@ -42,7 +42,8 @@ pub enum SampleScope {
     /// All that runs, from now on. With the CPU clock this includes idle time.
     WholeMachine,
     /// The program that the calling thread starts next, from its exec(2), with all its threads and
-    /// descendants; no later one, and not this program itself.
+    /// descendants; not this program itself. Children that the thread starts later are sampled too:
+    /// finish before that, or start them from another thread.
     NextChild,
 }
 

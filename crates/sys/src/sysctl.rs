@@ -3,24 +3,32 @@
 //! Each of the two limits (`vm.dirty_…`, `vm.dirty_background_…`) is held in bytes or as a ratio of
 //! memory; setting one form makes the other read 0. Restoring must therefore write the form that
 //! was in use. Before a limit is changed, the values in use are on disk in a *journal* in a
-//! directory that survives the process:
+//! directory that survives the process. Beside it stands a *lock file*, which whoever has changed
+//! the limits holds locked (flock(2)) for as long, and a sweep while it works. The kernel drops the
+//! lock when its holder ends, by SIGKILL too, so:
 //!
-//! | found at the next start | [`DirtyLimits::sweep`] |
-//! |---|---|
-//! | no journal | has nothing to do |
-//! | a journal of a living process | leaves it: its limits are in force |
-//! | a journal of a dead process | restores, removes the journal |
+//! | lock | journal | [`DirtyLimits::sweep`] |
+//! |---|---|---|
+//! | held by another | any | leaves all: its limits are in force |
+//! | free | none | has nothing to do |
+//! | free | of this boot | restores, removes the journal |
+//! | free | of an earlier boot | removes the journal: the limits went with that kernel |
 //!
-//! The journal has one name per directory, and appears whole or not at all: so of two processes
-//! with the same directory one gets to change the limits, and nobody restores changed values.
+//! The journal appears whole or not at all: written and synced as a *draft*, then renamed. A draft
+//! that is found while the lock is held is a dead process's, and is removed or written over.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::ProcessMark;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
 
 const JOURNAL: &str = "dirty-limits.journal";
+const DRAFT: &str = "dirty-limits.draft";
+const LOCK: &str = "dirty-limits.lock";
 const VM: &str = "/proc/sys/vm";
 
 /// Why the limits could not be changed or restored.
@@ -36,7 +44,7 @@ pub enum SysctlError {
     /// Another process has changed them and still runs.
     #[error("process {pid} has changed the dirty limits: let it end first")]
     InUse {
-        /// That process.
+        /// That process, by the number in its own PID namespace; 0 if it is only about to.
         pid: u32,
     },
     /// The journal cannot be understood.
@@ -55,13 +63,13 @@ pub enum SysctlError {
 /// What [`DirtyLimits::sweep`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweptLimits {
-    /// Nothing was left behind.
+    /// Nothing that is in force was left behind.
     Nothing,
     /// A dead process had changed the limits; they are as before.
     Restored,
     /// A living process has changed them.
     InUse {
-        /// That process.
+        /// That process, by the number in its own PID namespace; 0 if it is only about to.
         pid: u32,
     },
 }
@@ -73,6 +81,8 @@ pub struct DirtyLimits {
     journal: PathBuf,
     before: Limits,
     restore_tried: bool,
+    /// Held until the journal is gone.
+    _lock: OwnedFd,
 }
 
 impl DirtyLimits {
@@ -94,16 +104,18 @@ impl DirtyLimits {
         dirty_bytes: u64,
         background_bytes: u64,
     ) -> Result<Self, SysctlError> {
-        if let SweptLimits::InUse { pid } = Self::sweep_in(vm, state_dir)? {
-            return Err(SysctlError::InUse { pid });
-        }
-        let before = Limits::read(vm)?;
         let journal = state_dir.join(JOURNAL);
-        write_journal(&journal, before)?;
+        let Some(lock) = lock(state_dir)? else {
+            return Err(SysctlError::InUse { pid: maker_in(&journal) });
+        };
+        sweep_locked(vm, state_dir)?;
+        let before = Limits::read(vm)?;
+        write_journal(state_dir, before)?;
         // From here on drop restores.
-        let limits = Self { vm: vm.to_path_buf(), journal, before, restore_tried: false };
-        write(&vm.join("dirty_background_bytes"), background_bytes)?;
-        write(&vm.join("dirty_bytes"), dirty_bytes)?;
+        let vm = vm.to_path_buf();
+        let limits = Self { vm, journal, before, restore_tried: false, _lock: lock };
+        write(&limits.vm.join("dirty_background_bytes"), background_bytes)?;
+        write(&limits.vm.join("dirty_bytes"), dirty_bytes)?;
         Ok(limits)
     }
 
@@ -113,21 +125,15 @@ impl DirtyLimits {
     }
 
     fn sweep_in(vm: &Path, state_dir: &Path) -> Result<SweptLimits, SysctlError> {
-        let journal = state_dir.join(JOURNAL);
-        let text = match fs::read_to_string(&journal) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SweptLimits::Nothing),
-            Err(error) => return Err(SysctlError::File { path: journal, error }),
-        };
-        let Some((maker, before)) = parse_journal(&text) else {
-            return Err(SysctlError::DamagedJournal(journal));
-        };
-        if maker.is_alive() {
-            return Ok(SweptLimits::InUse { pid: maker.pid() });
+        // Who never changed anything here need not be able to make a lock file here.
+        let left = [JOURNAL, DRAFT].map(|name| state_dir.join(name).exists());
+        if left == [false, false] {
+            return Ok(SweptLimits::Nothing);
         }
-        before.restore(vm)?;
-        fs::remove_file(&journal).map_err(file_error(&journal))?;
-        Ok(SweptLimits::Restored)
+        match lock(state_dir)? {
+            Some(_held) => sweep_locked(vm, state_dir),
+            None => Ok(SweptLimits::InUse { pid: maker_in(&state_dir.join(JOURNAL)) }),
+        }
     }
 
     /// Restores now; what drop does, with the error told.
@@ -208,46 +214,115 @@ impl Limits {
     }
 }
 
-/// Puts the journal there whole: written and synced under another name, then linked to its own,
-/// which fails if somebody else's is there.
-fn write_journal(journal: &Path, before: Limits) -> Result<(), SysctlError> {
-    let Limits { dirty_bytes, dirty_ratio, background_bytes, background_ratio } = before;
-    let me = ProcessMark::current();
-    let draft = journal.with_extension(format!("draft-{me}"));
-    let text =
-        format!("{me} {dirty_bytes} {dirty_ratio} {background_bytes} {background_ratio} end\n");
-    let written = File::create(&draft).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    let linked = written.map_err(file_error(&draft)).and_then(|()| {
-        fs::hard_link(&draft, journal).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => SysctlError::InUse { pid: maker_in(journal) },
-            _ => file_error(journal)(error),
+/// The lock of the directory, held until it is dropped; `None` while another has it.
+fn lock(state_dir: &Path) -> Result<Option<OwnedFd>, SysctlError> {
+    let path = state_dir.join(LOCK);
+    // Readable by all: so every user's sweep can tell whether the maker lives.
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    let opened = open(&path, flags, Mode::from_raw_mode(0o644));
+    let held =
+        opened.and_then(|lock| match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(lock)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno),
+        });
+    held.map_err(|errno| file_error(&path)(errno.into()))
+}
+
+/// Sweeps with the lock held: whoever made what is here has ended.
+fn sweep_locked(vm: &Path, state_dir: &Path) -> Result<SweptLimits, SysctlError> {
+    remove_if_there(&state_dir.join(DRAFT))?;
+    let journal = state_dir.join(JOURNAL);
+    let text = match fs::read_to_string(&journal) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(SweptLimits::Nothing),
+        Err(error) => return Err(file_error(&journal)(error)),
+    };
+    let Some(Journal { boot, before, .. }) = Journal::parse(&text) else {
+        return Err(SysctlError::DamagedJournal(journal));
+    };
+    let of_this_boot = boot == this_boot()?;
+    if of_this_boot {
+        before.restore(vm)?;
+    }
+    remove_if_there(&journal)?;
+    Ok(if of_this_boot { SweptLimits::Restored } else { SweptLimits::Nothing })
+}
+
+fn remove_if_there(path: &Path) -> Result<(), SysctlError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// What the kernel drew by lot when it started.
+fn this_boot() -> Result<String, SysctlError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = fs::read_to_string(path).map_err(file_error(path))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Puts the journal there whole and for good, or leaves none. Only with the lock held.
+fn write_journal(state_dir: &Path, before: Limits) -> Result<(), SysctlError> {
+    let (draft, journal) = (state_dir.join(DRAFT), state_dir.join(JOURNAL));
+    let text = Journal { pid: std::process::id(), boot: this_boot()?, before }.to_string();
+    let written = File::create(&draft)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
         })
-    });
-    let _ = fs::remove_file(&draft);
-    linked?;
-    let dir = journal.parent().unwrap_or(Path::new("."));
+        .and_then(|()| fs::rename(&draft, &journal))
+        .map_err(file_error(&draft));
+    let synced = written.and_then(|()| sync_dir(state_dir));
+    if synced.is_err() {
+        // Nothing has been changed: the next sweep must find nothing to restore.
+        let _ = fs::remove_file(&draft);
+        let _ = fs::remove_file(&journal);
+    }
+    synced
+}
+
+fn sync_dir(dir: &Path) -> Result<(), SysctlError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(file_error(dir))
+}
+
+/// What the journal says.
+#[derive(Debug, PartialEq, Eq)]
+struct Journal {
+    pid: u32,
+    boot: String,
+    before: Limits,
+}
+
+impl fmt::Display for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, boot, before } = self;
+        let Limits { dirty_bytes, dirty_ratio, background_bytes, background_ratio } = before;
+        write!(f, "{pid} {boot} {dirty_bytes} {dirty_ratio} ")?;
+        writeln!(f, "{background_bytes} {background_ratio} end")
+    }
+}
+
+impl Journal {
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split_ascii_whitespace();
+        let pid = fields.next()?.parse().ok()?;
+        let boot = fields.next()?.to_owned();
+        let mut number = || fields.next()?.parse().ok();
+        let before = Limits {
+            dirty_bytes: number()?,
+            dirty_ratio: number()?,
+            background_bytes: number()?,
+            background_ratio: number()?,
+        };
+        (fields.next() == Some("end")).then_some(Self { pid, boot, before })
+    }
 }
 
 fn maker_in(journal: &Path) -> u32 {
     let text = fs::read_to_string(journal).unwrap_or_default();
-    parse_journal(&text).map_or(0, |(maker, _)| maker.pid())
-}
-
-fn parse_journal(text: &str) -> Option<(ProcessMark, Limits)> {
-    let mut fields = text.split_ascii_whitespace();
-    let maker = fields.next()?.parse().ok()?;
-    let mut number = || fields.next()?.parse().ok();
-    let limits = Limits {
-        dirty_bytes: number()?,
-        dirty_ratio: number()?,
-        background_bytes: number()?,
-        background_ratio: number()?,
-    };
-    (fields.next() == Some("end")).then_some((maker, limits))
+    Journal::parse(&text).map_or(0, |journal| journal.pid)
 }
 
 fn write(path: &Path, value: u64) -> Result<(), SysctlError> {
@@ -285,38 +360,85 @@ mod tests {
         fs::read_to_string(vm.path().join(name)).unwrap().trim().to_owned()
     }
 
+    fn names_in(state: &tempfile::TempDir) -> Vec<std::ffi::OsString> {
+        fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    /// As after SIGKILL: no drop runs, and the kernel closes the lock.
+    fn kill(limits: DirtyLimits) {
+        let mut limits = std::mem::ManuallyDrop::new(limits);
+        // Another file's descriptor takes the place of the lock's, which is closed.
+        limits._lock = File::open("/dev/null").unwrap().into();
+    }
+
     #[test]
     fn a_killed_maker_is_cleaned_up_after() {
         let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
+        let sweep = || DirtyLimits::sweep_in(vm.path(), state.path()).unwrap();
         let limits = DirtyLimits::set_in(vm.path(), state.path(), 9000, 8000).unwrap();
         assert_eq!(value(&vm, "dirty_bytes"), "9000");
         assert_eq!(value(&vm, "dirty_background_bytes"), "8000");
         let pid = std::process::id();
-        let found = DirtyLimits::sweep_in(vm.path(), state.path()).unwrap();
-        assert_eq!(found, SweptLimits::InUse { pid });
+        assert_eq!(sweep(), SweptLimits::InUse { pid });
         let second = DirtyLimits::set_in(vm.path(), state.path(), 1, 1).unwrap_err();
         assert!(matches!(second, SysctlError::InUse { .. }), "{second}");
-        // As after a kill: no drop has run, and the maker is dead.
-        std::mem::forget(limits);
-        let journal = state.path().join(JOURNAL);
-        let text = fs::read_to_string(&journal).unwrap();
-        let (_, rest) = text.split_once(' ').unwrap();
-        fs::write(&journal, format!("{pid}-1 {rest}")).unwrap();
+        kill(limits);
         // What the kernel does when the bytes are set.
         fs::write(vm.path().join("dirty_ratio"), "0").unwrap();
-        let found = DirtyLimits::sweep_in(vm.path(), state.path()).unwrap();
-        assert_eq!(found, SweptLimits::Restored);
+        fs::write(state.path().join(DRAFT), "half a jour").unwrap();
+        assert_eq!(sweep(), SweptLimits::Restored);
         assert_eq!(value(&vm, "dirty_ratio"), "20");
         assert_eq!(value(&vm, "dirty_background_ratio"), "10");
-        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+        assert_eq!(names_in(&state), [LOCK]);
+        assert_eq!(sweep(), SweptLimits::Nothing);
+    }
+
+    /// A lock that is held keeps others out even before there is a journal, so that of two
+    /// processes neither takes the other's limits for the ones to restore.
+    #[test]
+    fn two_cannot_be_at_it() {
+        let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
+        let held = lock(state.path()).unwrap().unwrap();
+        let error = DirtyLimits::set_in(vm.path(), state.path(), 9000, 8000).unwrap_err();
+        assert!(matches!(error, SysctlError::InUse { pid: 0 }), "{error}");
+        assert_eq!(value(&vm, "dirty_bytes"), "0");
+        drop(held);
+        DirtyLimits::set_in(vm.path(), state.path(), 9000, 8000).unwrap();
+    }
+
+    #[test]
+    fn an_earlier_boots_limits_are_not_restored() {
+        let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
+        fs::write(state.path().join(JOURNAL), "7 another-boot 1 0 2 0 end\n").unwrap();
         let found = DirtyLimits::sweep_in(vm.path(), state.path()).unwrap();
         assert_eq!(found, SweptLimits::Nothing);
+        assert_eq!(
+            (value(&vm, "dirty_bytes"), value(&vm, "dirty_ratio")),
+            ("0".into(), "20".into())
+        );
+        assert_eq!(names_in(&state), [LOCK]);
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_leaves_nothing() {
+        let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
+        // A directory in the place of the draft: making it fails.
+        let draft = state.path().join(DRAFT);
+        fs::create_dir(&draft).unwrap();
+        let before = Limits::read(vm.path()).unwrap();
+        write_journal(state.path(), before).unwrap_err();
+        assert!(!state.path().join(JOURNAL).exists());
+        fs::remove_dir(&draft).unwrap();
+        // A directory in the place of the journal: the renaming fails.
+        fs::create_dir(state.path().join(JOURNAL)).unwrap();
+        write_journal(state.path(), before).unwrap_err();
+        assert!(!draft.exists());
     }
 
     #[test]
     fn a_damaged_journal_is_told() {
         let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
-        fs::write(state.path().join(JOURNAL), "1-1 0 20 0").unwrap();
+        fs::write(state.path().join(JOURNAL), "1 boot 0 20 0").unwrap();
         let error = DirtyLimits::set_in(vm.path(), state.path(), 9000, 8000).unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
         assert_eq!(value(&vm, "dirty_bytes"), "0");
@@ -337,6 +459,6 @@ mod tests {
             Err(error) => panic!("{error}"),
         }
         assert_eq!(Limits::read(Path::new(VM)).unwrap(), before);
-        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+        assert!(!state.path().join(JOURNAL).exists());
     }
 }

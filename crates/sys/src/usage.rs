@@ -97,8 +97,8 @@ pub struct SpawnHow<'a> {
     /// SIGKILL for the child when the thread that spawns it ends. A child that changes its user on
     /// exec (set-user-ID) loses this.
     pub die_with_parent: bool,
-    /// A process group of its own: a terminal's interrupt does not reach it, and a kill reaches its
-    /// descendants too.
+    /// A process group of its own: a terminal's interrupt does not reach it, and its descendants
+    /// end with it, killed or not, but for those that have left the group (setsid(2), setpgid(2)).
     pub own_group: bool,
     /// An open `cgroup.procs`: the child enters that cgroup before it begins.
     pub cgroup: Option<BorrowedFd<'a>>,
@@ -184,7 +184,8 @@ impl ChildProcess {
     }
 
     /// Waits for the child's end: its usage and status, or `None` when the deadline came first.
-    /// Signal handlers do not end the wait. After the end, says the same again.
+    /// Signal handlers do not end the wait. After the end, says the same again. What a child with a
+    /// group of its own has left running there is killed.
     pub fn wait(&mut self, deadline: Deadline) -> Result<Option<ChildUsage>, Errno> {
         if self.ended.is_some() {
             return Ok(self.ended);
@@ -192,6 +193,10 @@ impl ChildProcess {
         let mut ready = [PollFd::new(&self.pidfd, PollFlags::IN)];
         if poll_until(&mut ready, deadline)? == 0 {
             return Ok(None);
+        }
+        if self.own_group {
+            // The zombie pins its number, and so that of the group, which may be empty otherwise.
+            let _ = kill_process_group(self.pid, Signal::KILL);
         }
         let ended = wait4(self.pid)?;
         self.ended = Some(ended);
@@ -301,7 +306,9 @@ mod tests {
         while stdout.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
             pid.push(char::from(byte[0]));
         }
-        let descendant: ProcessMark = format!("{pid}-0").parse().unwrap();
+        let me = ProcessMark::current().to_string();
+        let (_, namespace) = me.rsplit_once('-').unwrap();
+        let descendant: ProcessMark = format!("{pid}-0-{namespace}").parse().unwrap();
         assert!(descendant.is_alive());
         drop(child);
         // The pipe's end is closed once the descendant is gone.
@@ -309,6 +316,24 @@ mod tests {
         while descendant.is_alive() {
             crate::primitives::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_child_that_ends_by_itself_leaves_nothing_running() {
+        let mut command = shell("sleep 4321 & exit 0");
+        command.stdout(Stdio::piped());
+        let how = SpawnHow { own_group: true, ..SpawnHow::default() };
+        let mut child = ChildProcess::spawn(command, how).unwrap();
+        let stdout = child.take_stdout().unwrap();
+        let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
+        assert!(ended.status.success());
+        // The pipe hangs up when the descendant, which holds its other end, is gone.
+        let mut hung_up = [PollFd::new(&stdout, PollFlags::IN)];
+        let gone = poll_until(&mut hung_up, Deadline::after(Duration::from_secs(10)));
+        if gone != Ok(1) {
+            kill_process_group(child.pid, Signal::KILL).unwrap();
+        }
+        assert_eq!(gone, Ok(1), "the descendant still runs");
     }
 
     #[test]

@@ -29,8 +29,9 @@ fn the_hierarchy_with_the_controller_is_found() {
 
 #[test]
 fn only_our_names_are_ours() {
-    assert_eq!(maker_of("unherd-12-34-0").unwrap().pid(), 12);
-    for other in ["unherd-12-34", "unherd-x-34-0", "user.slice", "unherd-12-34-x"] {
+    assert_eq!(maker_of("unherd-12-34-56-0").unwrap().pid(), 12);
+    let others = ["unherd-12-34-56", "unherd-x-34-56-0", "user.slice", "unherd-12-34-56-x"];
+    for other in others {
         assert_eq!(maker_of(other), None, "{other}");
     }
 }
@@ -86,15 +87,70 @@ fn root_drop_kills_what_is_inside() {
     assert!(!child.wait(Deadline::NEVER).unwrap().unwrap().status.success());
 }
 
+fn sleeper() -> ChildProcess {
+    let mut command = Command::new("sleep");
+    command.arg("1000");
+    ChildProcess::spawn(command, SpawnHow::default()).unwrap()
+}
+
+/// The number of a listed process became another's before it was opened.
+#[test]
+fn a_process_that_is_not_listed_any_more_is_left_alone() {
+    let sleepers = [sleeper(), sleeper()];
+    let pids = sleepers.each_ref().map(|child| Pid::from_raw(child.pid() as i32).unwrap());
+    let pinned = pinned(&pids, || Ok(vec![pids[1]])).unwrap();
+    assert_eq!(pinned.len(), 1);
+    pidfd_send_signal(&pinned[0], Signal::KILL).unwrap();
+    let [mut left_alone, mut killed] = sleepers;
+    assert!(killed.wait(Deadline::NEVER).unwrap().is_some());
+    assert_eq!(left_alone.wait(Deadline::after(Duration::from_millis(1))), Ok(None));
+}
+
+/// No process has this number: it is above the kernel's limit of 2^22.
+const NO_PROCESS: i32 = 4_194_305;
+
+#[test]
+fn a_listed_process_that_has_ended_is_no_error() {
+    let gone = Pid::from_raw(NO_PROCESS).unwrap();
+    assert!(pinned(&[gone], || Ok(vec![gone])).unwrap().is_empty());
+}
+
+/// A name of a cgroup that a process made which has ended.
+fn left_behind(number: u32) -> String {
+    let me = ProcessMark::current().to_string();
+    let (_, namespace) = me.rsplit_once('-').unwrap();
+    format!("unherd-{NO_PROCESS}-{}-{namespace}-{number}", std::process::id())
+}
+
+#[test]
+fn one_that_stays_does_not_keep_the_others() {
+    // Ordinary directories stand in: one with a file in it cannot be removed.
+    let parent = tempfile::tempdir().unwrap();
+    let make = |number| {
+        let dir = parent.path().join(left_behind(number));
+        fs::create_dir(&dir).unwrap();
+        dir
+    };
+    let stay: Vec<_> = (0..8).map(make).collect();
+    stay.iter().for_each(|dir| fs::write(dir.join("file"), "").unwrap());
+    let go: Vec<_> = (8..16).map(make).collect();
+    let parents = [parent.path().to_path_buf()];
+    let error = sweep_below(&parents, CgroupVersion::V2).unwrap_err();
+    assert!(matches!(&error, CgroupError::File { path, .. } if stay.contains(path)), "{error}");
+    assert!(go.iter().all(|dir| !dir.exists()));
+}
+
 #[test]
 fn root_what_a_dead_maker_left_is_swept() {
     let Some(cgroup) = cgroup(32 << 20) else { return };
-    let mut maker = Command::new("true").spawn().unwrap();
-    maker.wait().unwrap();
-    let left = cgroup.dir().with_file_name(format!("unherd-{}-1-0", maker.id()));
-    fs::create_dir(&left).unwrap();
+    let left = cgroup.dir().with_file_name(left_behind(0));
+    let nested = left.join("nested");
+    fs::create_dir_all(&nested).unwrap();
+    let mut sleeper = sleeper();
+    fs::write(nested.join("cgroup.procs"), sleeper.pid().to_string()).unwrap();
     // Another test's sweep may be the one to remove it.
     Cgroup::sweep().unwrap();
     assert!(!left.exists());
+    assert!(sleeper.wait(Deadline::NEVER).unwrap().is_some());
     assert!(cgroup.dir().exists(), "a living maker's stays");
 }

@@ -15,6 +15,21 @@ use crate::Deadline;
 ///
 /// It is an [`AtomicU32`] and nothing more; what its value means is the owner's affair. The sleep
 /// is private to the process (`FUTEX_PRIVATE_FLAG`): a child after fork(2) has words of its own.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use unherd_sys::Futex;
+///
+/// static DONE: Futex = Futex::new(0);
+/// let worker = std::thread::spawn(|| {
+///     DONE.word().store(1, Ordering::Release);
+///     DONE.wake(1);
+/// });
+/// while DONE.word().load(Ordering::Acquire) == 0 {
+///     DONE.wait(0);
+/// }
+/// # worker.join().unwrap();
+/// ```
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Futex(AtomicU32);
