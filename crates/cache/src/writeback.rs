@@ -229,13 +229,27 @@ impl Core {
         }
     }
 
-    fn write_page_back(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
+    /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
+    /// or writes it back, or it is no longer dirty.
+    fn write_page_back(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        kept: &mut Option<RunBuffer>,
+    ) -> bool {
         let buffer =
             kept.take().unwrap_or_else(|| self.runs.take(&self.waits, self.reasons.write_back));
         file.write_backs.enter(&self.waits, self.reasons.file);
         match self.write_run_from(file, page, buffer) {
-            Ended(buffer) | Refused(buffer) => *kept = Some(buffer),
-            UnderWay => {}
+            UnderWay => true,
+            Ended(buffer) => {
+                *kept = Some(buffer);
+                true
+            }
+            Refused(buffer) => {
+                *kept = Some(buffer);
+                false
+            }
         }
     }
 
@@ -244,9 +258,9 @@ impl Core {
         let mut tried = false;
         loop {
             let busy = match self.state_of(file, page) {
-                Some(State::Dirty | State::Failed) if !tried => {
-                    tried = true;
-                    self.write_page_back(file, page, kept);
+                // What lies beyond the end is refused, and about to be dropped.
+                Some(State::Dirty | State::Failed) if !tried && self.offset(page) < file.len() => {
+                    tried = self.write_page_back(file, page, kept);
                     continue;
                 }
                 Some(State::WriteBack) => Busy::WriteBack,
