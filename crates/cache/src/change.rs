@@ -16,9 +16,9 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::core::{Busy, Core, Want};
 use crate::files::FileState;
-use crate::frame::{Claim, Pin, State};
-use crate::index::Entry;
-use crate::page::{PageKey, PageNo};
+use crate::frame::{Claim, Pin, State, Word};
+use crate::index::{Entry, ShardGuard};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::stats::Count;
 
 /// What stands between a writer and its page.
@@ -31,25 +31,13 @@ enum Turn {
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
     Mine,
-    TooManyPins,
 }
 
 /// A frame in hand, in case that a copy is needed. Given back on drop.
 #[derive(Debug)]
-pub(crate) struct Spare<'a> {
+struct Spare<'a> {
     core: &'a Core,
     claim: Option<Claim>,
-    /// Whether to hold it while waiting for the page. Whoever works on the page may be waiting for
-    /// a frame, so only those do who cannot turn back.
-    is_kept: bool,
-}
-
-impl<'a> Spare<'a> {
-    /// None, or one that is kept until it is used.
-    pub(crate) fn new(core: &'a Core, claim: Option<Claim>) -> Self {
-        let is_kept = claim.is_some();
-        Self { core, claim, is_kept }
-    }
 }
 
 impl Drop for Spare<'_> {
@@ -72,33 +60,57 @@ impl Core {
         at: usize,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let covers_page = bytes.len() == self.frames.page_bytes();
-        self.change_page(file, page, covers_page, Spare::new(self, None), |content| {
-            content[at..at + bytes.len()].copy_from_slice(bytes);
-            file.grow(self.offset(page) + (at + bytes.len()) as u64);
-        })
-    }
-
-    /// Changes a page as `change` says; if it `covers_page`, the old content is not needed.
-    pub(crate) fn change_page(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        covers_page: bool,
-        spare: Spare<'_>,
-        change: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Error> {
         let key = self.key(file, page);
-        let mut claim = self.claim_page(file, key, covers_page, spare).inspect_err(|_| {
+        // What all of is written need not be read.
+        let covers_page = bytes.len() == self.frames.page_bytes();
+        let mut claim = self.claim_page(file, key, covers_page).inspect_err(|_| {
             // This thread may have been woken to change the page, and does not.
             self.wake_next_changer(key);
         })?;
-        change(self.frames.bytes_mut(&mut claim));
-        file.unclean.lock().insert(page);
-        self.frames.publish(claim, State::Dirty);
-        self.wake_page(key);
+        self.frames.bytes_mut(&mut claim)[at..at + bytes.len()].copy_from_slice(bytes);
+        file.grow(self.offset(page) + (at + bytes.len()) as u64);
+        self.end_change(file, key, claim);
         self.notify_idle(1);
         Ok(())
+    }
+
+    /// The page was changed: publishes it, and wakes those who wait for it.
+    fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+        file.unclean.lock().insert(key.page);
+        self.frames.publish(claim, State::Dirty);
+        self.wake_page(key);
+    }
+
+    /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
+    ///
+    /// The caller keeps out writers and write-backs, and the file is cut on the device. So a page
+    /// that is not here needs nothing, nor does one that is announced: its read begins later. To
+    /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
+    /// write-back. The wait for a page that is being read ends with the read.
+    pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, copy: Claim) {
+        let key = self.key(file, page);
+        let mut copy = copy;
+        let old = loop {
+            let mut shard = self.index.lock(key);
+            let Some(frame) = shard.frame() else {
+                drop(shard);
+                return self.free_frame(copy);
+            };
+            let word = match self.replace(&mut shard, key, frame, &copy) {
+                Ok(old) => break old,
+                Err(word) => word,
+            };
+            drop(shard);
+            if let Some(busy) = Busy::of(word.state()) {
+                // A read that fails leaves no page.
+                let _ = self.wait_for_page(file, key, busy, Want::Read);
+            }
+        };
+        let content = self.frames.bytes_mut(&mut copy);
+        content[..tail].copy_from_slice(&self.frames.bytes(&old)[..tail]);
+        content[tail..].fill(0);
+        self.unpin(old);
+        self.end_change(file, key, copy);
     }
 
     /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
@@ -107,8 +119,8 @@ impl Core {
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
-        mut spare: Spare<'_>,
     ) -> Result<Claim, Error> {
+        let mut spare = Spare { core: self, claim: None };
         loop {
             match self.take_turn(key, &mut spare.claim) {
                 Turn::Ready(claim) => return Ok(claim),
@@ -121,9 +133,8 @@ impl Core {
                 }
                 Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
                 Turn::Busy(busy) => {
-                    if !spare.is_kept
-                        && let Some(claim) = spare.claim.take()
-                    {
+                    // Whoever works on the page may be waiting for a frame.
+                    if let Some(claim) = spare.claim.take() {
                         self.free_frame(claim);
                     }
                     self.wait_for_page(file, key, busy, Want::Change)?;
@@ -143,10 +154,6 @@ impl Core {
                     }
                     let pin = self.fill(file, key, claim)?;
                     self.unpin(pin);
-                }
-                Turn::TooManyPins => {
-                    let file = file.path.clone();
-                    return Err(Error::TooManyPins { file, page: key.page.0 });
                 }
             }
         }
@@ -172,16 +179,26 @@ impl Core {
         let Some(copy) = spare.take() else {
             return Turn::NeedsSpare;
         };
-        let Ok(old) = self.frames.try_pin(frame) else {
-            *spare = Some(copy);
-            return Turn::TooManyPins;
-        };
-        // It is at rest and pinned, and under the shard lock it stays so.
-        let detached = self.frames.detach(frame);
-        debug_assert!(matches!(detached, Ok(None)));
-        self.frames.install(&copy, key, State::Changing);
+        // It is at rest, and under the shard lock it stays so.
+        match self.replace(&mut shard, key, frame, &copy) {
+            Ok(old) => Turn::Copy(copy, old),
+            Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
+        }
+    }
+
+    /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
+    /// content is still to be copied from the pin. Gives the word if the page is not at rest.
+    fn replace(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        key: PageKey,
+        frame: FrameId,
+        copy: &Claim,
+    ) -> Result<Pin, Word> {
+        let old = self.frames.detach_pinned(frame)?;
+        self.frames.install(copy, key, State::Changing);
         shard.set(Entry::Frame(copy.id()));
-        Turn::Copy(copy, old)
+        Ok(old)
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those

@@ -99,7 +99,8 @@ impl State {
 const STATE_MASK: u32 = 0xf;
 const REFERENCED: u32 = 1 << 4;
 const ONE_PIN: u32 = 1 << 5;
-const PINS_MAX: u32 = u32::MAX / ONE_PIN;
+/// One less than fit into the word: the last is for the one who copies the page.
+const PINS_MAX: u32 = u32::MAX / ONE_PIN - 1;
 
 /// The word of a frame, as it was when it was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -378,6 +379,14 @@ impl Frames {
             })
         })?;
         Ok((before.pins() == 0).then_some(Claim(id)))
+    }
+
+    /// As [`Frames::detach`], with a pin for the caller, who copies the page.
+    pub(crate) fn detach_pinned(&self, id: FrameId) -> Result<Pin, Word> {
+        self.frame(id).update(|word| {
+            word.state().is_at_rest().then(|| Word(word.with_state(State::Detached).0 + ONE_PIN))
+        })?;
+        Ok(Pin(id))
     }
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.

@@ -5,6 +5,8 @@ mod bad_input;
 mod crash;
 mod durability;
 mod herd;
+mod length;
+mod locks;
 mod model;
 mod scene;
 mod threads;
