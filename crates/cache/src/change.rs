@@ -14,10 +14,10 @@
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::core::{Busy, Core, Want};
+use crate::core::{Busy, Core, Want, Work};
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State, Word};
-use crate::index::{Entry, ShardGuard};
+use crate::index::{Announced, Entry, ShardGuard};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::stats::Count;
 
@@ -30,7 +30,7 @@ enum Turn {
     NeedsSpare,
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
-    Mine,
+    Mine(Announced),
 }
 
 /// A frame in hand, in case that a copy is needed. Given back on drop.
@@ -96,15 +96,13 @@ impl Core {
                 drop(shard);
                 return self.free_frame(copy);
             };
-            let word = match self.replace(&mut shard, key, frame, &copy) {
+            let busy = match self.replace(&mut shard, key, frame, &copy) {
                 Ok(old) => break old,
-                Err(word) => word,
+                Err(word) => self.busy_frame(frame, word),
             };
             drop(shard);
-            if let Some(busy) = Busy::of(word.state()) {
-                // A read that fails leaves no page.
-                let _ = self.wait_for_page(file, key, busy, Want::Read);
-            }
+            // A read that fails leaves no page.
+            let _ = self.wait_for_page(file, key, busy, Want::Read);
         };
         let content = self.frames.bytes_mut(&mut copy);
         content[..tail].copy_from_slice(&self.frames.bytes(&old)[..tail]);
@@ -139,20 +137,20 @@ impl Core {
                     }
                     self.wait_for_page(file, key, busy, Want::Change)?;
                 }
-                Turn::Mine => {
+                Turn::Mine(announced) => {
                     let mut claim = match spare.claim.take() {
                         Some(claim) => claim,
-                        None => self.frame_for_announced(key)?,
+                        None => self.frame_for_announced(announced)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
                     if covers_page || self.offset(key.page) >= file.len() {
-                        self.install(key, &claim, State::Changing);
+                        self.install(announced, &claim, State::Changing);
                         if !covers_page {
                             self.frames.bytes_mut(&mut claim).fill(0);
                         }
                         return Ok(claim);
                     }
-                    let pin = self.fill(file, key, claim)?;
+                    let pin = self.fill(file, announced, claim)?;
                     self.unpin(pin);
                 }
             }
@@ -163,18 +161,18 @@ impl Core {
         let mut shard = self.index.lock(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
-            Some(Entry::Announced) => return Turn::Busy(Busy::Reading),
-            None => {
-                shard.set(Entry::Announced);
-                return Turn::Mine;
+            Some(Entry::Announced(spell)) => {
+                return Turn::Busy(Busy { work: Work::Reading, spell });
             }
+            None => return Turn::Mine(shard.announce()),
         };
-        let word = match self.frames.try_change(frame) {
+        let spell = shard.begin_spell();
+        let word = match self.frames.try_change(frame, spell) {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
-        if let Some(busy) = Busy::of(word.state()) {
-            return Turn::Busy(busy);
+        if !word.state().is_at_rest() {
+            return Turn::Busy(self.busy_frame(frame, word));
         }
         let Some(copy) = spare.take() else {
             return Turn::NeedsSpare;
@@ -196,7 +194,7 @@ impl Core {
         copy: &Claim,
     ) -> Result<Pin, Word> {
         let old = self.frames.detach_pinned(frame)?;
-        self.frames.install(copy, key, State::Changing);
+        self.frames.install(copy, key, State::Changing, shard.begin_spell());
         shard.set(Entry::Frame(copy.id()));
         Ok(old)
     }
@@ -214,9 +212,9 @@ impl Core {
         loop {
             let busy = {
                 let mut shard = self.index.lock(key);
-                let word = match shard.get() {
+                match shard.get() {
                     None => return,
-                    Some(Entry::Announced) => None,
+                    Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },
                     Some(Entry::Frame(frame)) => match self.frames.detach(frame) {
                         Ok(claim) => {
                             shard.remove();
@@ -226,10 +224,9 @@ impl Core {
                             }
                             return;
                         }
-                        Err(word) => Some(word),
+                        Err(word) => self.busy_frame(frame, word),
                     },
-                };
-                word.and_then(|word| Busy::of(word.state())).unwrap_or(Busy::Reading)
+                }
             };
             // A read that fails leaves no page either.
             let _ = self.wait_for_page(file, key, busy, Want::Read);

@@ -19,7 +19,7 @@ pub(crate) struct FileState {
     pub(crate) device_file: DeviceFile,
     identity: Identity,
     pub(crate) path: Arc<Path>,
-    /// Of offsets, in bytes.
+    /// Of offsets and of memory, in bytes: a transfer that goes on in the middle moves both.
     pub(crate) alignment: u32,
     pub(crate) writable: bool,
     /// Whether the kernel's page cache is bypassed.
@@ -150,7 +150,7 @@ impl Files {
             device_file: opened.file,
             identity: opened.identity,
             path,
-            alignment: opened.alignment.offset,
+            alignment: opened.alignment.offset.max(opened.alignment.memory),
             writable: access.write,
             direct: opened.direct,
             len: AtomicU64::new(opened.len_bytes),

@@ -5,6 +5,7 @@ mod bad_input;
 mod crash;
 mod durability;
 mod herd;
+mod interrupted;
 mod length;
 mod locks;
 mod model;
