@@ -63,7 +63,7 @@ impl Drop for Owner {
         else {
             return;
         };
-        engine.stop(&self.core);
+        engine.stop();
         // It does not panic; if it did, there is nothing more to do about it here.
         let _ = io_thread.join();
     }
@@ -166,7 +166,8 @@ impl CacheBuilder {
         Self { page_bytes, ..self }
     }
 
-    /// Where files are. The kernel's, unless told.
+    /// Where files are. The kernel's, unless told. Caches may share a device, but only one of them
+    /// at a time may use [`Io::Ring`] on it.
     pub fn device(self, device: Arc<dyn Device>) -> Self {
         Self { device: Some(device), ..self }
     }
@@ -214,8 +215,7 @@ impl CacheBuilder {
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let engine = match self.io {
             Io::Own => None,
-            Io::Ring if device.can_queue() => Some(Engine::default()),
-            Io::Ring => return Err(BuildError::NoQueue),
+            Io::Ring => Some(Engine::new(device.clone())?),
         };
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
         let (frames, free) = Frames::new(count, page_bytes).map_err(no_memory)?;

@@ -14,11 +14,11 @@
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::core::{Busy, Core, Want};
+use crate::core::{Busy, Core, Want, Work};
 use crate::files::FileState;
-use crate::frame::{Claim, Pin, State};
-use crate::index::Entry;
-use crate::page::{PageKey, PageNo};
+use crate::frame::{Claim, Pin, State, Word};
+use crate::index::{Announced, Entry, ShardGuard};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::stats::Count;
 
 /// What stands between a writer and its page.
@@ -30,26 +30,14 @@ enum Turn {
     NeedsSpare,
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
-    Mine,
-    TooManyPins,
+    Mine(Announced),
 }
 
 /// A frame in hand, in case that a copy is needed. Given back on drop.
 #[derive(Debug)]
-pub(crate) struct Spare<'a> {
+struct Spare<'a> {
     core: &'a Core,
     claim: Option<Claim>,
-    /// Whether to hold it while waiting for the page. Whoever works on the page may be waiting for
-    /// a frame, so only those do who cannot turn back.
-    is_kept: bool,
-}
-
-impl<'a> Spare<'a> {
-    /// None, or one that is kept until it is used.
-    pub(crate) fn new(core: &'a Core, claim: Option<Claim>) -> Self {
-        let is_kept = claim.is_some();
-        Self { core, claim, is_kept }
-    }
 }
 
 impl Drop for Spare<'_> {
@@ -72,33 +60,55 @@ impl Core {
         at: usize,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let covers_page = bytes.len() == self.frames.page_bytes();
-        self.change_page(file, page, covers_page, Spare::new(self, None), |content| {
-            content[at..at + bytes.len()].copy_from_slice(bytes);
-            file.grow(self.offset(page) + (at + bytes.len()) as u64);
-        })
-    }
-
-    /// Changes a page as `change` says; if it `covers_page`, the old content is not needed.
-    pub(crate) fn change_page(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        covers_page: bool,
-        spare: Spare<'_>,
-        change: impl FnOnce(&mut [u8]),
-    ) -> Result<(), Error> {
         let key = self.key(file, page);
-        let mut claim = self.claim_page(file, key, covers_page, spare).inspect_err(|_| {
+        // What all of is written need not be read.
+        let covers_page = bytes.len() == self.frames.page_bytes();
+        let mut claim = self.claim_page(file, key, covers_page).inspect_err(|_| {
             // This thread may have been woken to change the page, and does not.
             self.wake_next_changer(key);
         })?;
-        change(self.frames.bytes_mut(&mut claim));
-        file.unclean.lock().insert(page);
-        self.frames.publish(claim, State::Dirty);
-        self.wake_page(key);
+        self.frames.bytes_mut(&mut claim)[at..at + bytes.len()].copy_from_slice(bytes);
+        file.grow(self.offset(page) + (at + bytes.len()) as u64);
+        self.end_change(file, key, claim);
         self.notify_idle(1);
         Ok(())
+    }
+
+    /// The page was changed: publishes it, and wakes those who wait for it.
+    fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+        file.unclean.lock().insert(key.page);
+        self.frames.publish(claim, State::Dirty);
+        self.wake_page(key);
+    }
+
+    /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
+    ///
+    /// The caller keeps out writers and write-backs, and the file is cut on the device. So a page
+    /// that is not here needs nothing, nor does one that is announced: its read begins later. To
+    /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
+    /// write-back. The wait for a page that is being read ends with the read.
+    pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, copy: Claim) {
+        let key = self.key(file, page);
+        let mut copy = copy;
+        let old = loop {
+            let mut shard = self.index.lock(key);
+            let Some(frame) = shard.frame() else {
+                drop(shard);
+                return self.free_frame(copy);
+            };
+            let busy = match self.replace(&mut shard, key, frame, &copy) {
+                Ok(old) => break old,
+                Err(word) => self.busy_frame(frame, word),
+            };
+            drop(shard);
+            // A read that fails leaves no page.
+            let _ = self.wait_for_page(file, key, busy, Want::Read);
+        };
+        let content = self.frames.bytes_mut(&mut copy);
+        content[..tail].copy_from_slice(&self.frames.bytes(&old)[..tail]);
+        content[tail..].fill(0);
+        self.unpin(old);
+        self.end_change(file, key, copy);
     }
 
     /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
@@ -107,8 +117,8 @@ impl Core {
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
-        mut spare: Spare<'_>,
     ) -> Result<Claim, Error> {
+        let mut spare = Spare { core: self, claim: None };
         loop {
             match self.take_turn(key, &mut spare.claim) {
                 Turn::Ready(claim) => return Ok(claim),
@@ -121,32 +131,27 @@ impl Core {
                 }
                 Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
                 Turn::Busy(busy) => {
-                    if !spare.is_kept
-                        && let Some(claim) = spare.claim.take()
-                    {
+                    // Whoever works on the page may be waiting for a frame.
+                    if let Some(claim) = spare.claim.take() {
                         self.free_frame(claim);
                     }
                     self.wait_for_page(file, key, busy, Want::Change)?;
                 }
-                Turn::Mine => {
+                Turn::Mine(announced) => {
                     let mut claim = match spare.claim.take() {
                         Some(claim) => claim,
-                        None => self.frame_for_announced(key)?,
+                        None => self.frame_for_announced(announced)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
                     if covers_page || self.offset(key.page) >= file.len() {
-                        self.install(key, &claim, State::Changing);
+                        self.install(announced, &claim, State::Changing);
                         if !covers_page {
                             self.frames.bytes_mut(&mut claim).fill(0);
                         }
                         return Ok(claim);
                     }
-                    let pin = self.fill(file, key, claim)?;
+                    let pin = self.fill(file, announced, claim)?;
                     self.unpin(pin);
-                }
-                Turn::TooManyPins => {
-                    let file = file.path.clone();
-                    return Err(Error::TooManyPins { file, page: key.page.0 });
                 }
             }
         }
@@ -156,32 +161,42 @@ impl Core {
         let mut shard = self.index.lock(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
-            Some(Entry::Announced) => return Turn::Busy(Busy::Reading),
-            None => {
-                shard.set(Entry::Announced);
-                return Turn::Mine;
+            Some(Entry::Announced(spell)) => {
+                return Turn::Busy(Busy { work: Work::Reading, spell });
             }
+            None => return Turn::Mine(shard.announce()),
         };
-        let word = match self.frames.try_change(frame) {
+        let spell = shard.begin_spell();
+        let word = match self.frames.try_change(frame, spell) {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
-        if let Some(busy) = Busy::of(word.state()) {
-            return Turn::Busy(busy);
+        if !word.state().is_at_rest() {
+            return Turn::Busy(self.busy_frame(frame, word));
         }
         let Some(copy) = spare.take() else {
             return Turn::NeedsSpare;
         };
-        let Ok(old) = self.frames.try_pin(frame) else {
-            *spare = Some(copy);
-            return Turn::TooManyPins;
-        };
-        // It is at rest and pinned, and under the shard lock it stays so.
-        let detached = self.frames.detach(frame);
-        debug_assert!(matches!(detached, Ok(None)));
-        self.frames.install(&copy, key, State::Changing);
+        // It is at rest, and under the shard lock it stays so.
+        match self.replace(&mut shard, key, frame, &copy) {
+            Ok(old) => Turn::Copy(copy, old),
+            Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
+        }
+    }
+
+    /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
+    /// content is still to be copied from the pin. Gives the word if the page is not at rest.
+    fn replace(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        key: PageKey,
+        frame: FrameId,
+        copy: &Claim,
+    ) -> Result<Pin, Word> {
+        let old = self.frames.detach_pinned(frame)?;
+        self.frames.install(copy, key, State::Changing, shard.begin_spell());
         shard.set(Entry::Frame(copy.id()));
-        Turn::Copy(copy, old)
+        Ok(old)
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
@@ -197,9 +212,9 @@ impl Core {
         loop {
             let busy = {
                 let mut shard = self.index.lock(key);
-                let word = match shard.get() {
+                match shard.get() {
                     None => return,
-                    Some(Entry::Announced) => None,
+                    Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },
                     Some(Entry::Frame(frame)) => match self.frames.detach(frame) {
                         Ok(claim) => {
                             shard.remove();
@@ -209,10 +224,9 @@ impl Core {
                             }
                             return;
                         }
-                        Err(word) => Some(word),
+                        Err(word) => self.busy_frame(frame, word),
                     },
-                };
-                word.and_then(|word| Busy::of(word.state())).unwrap_or(Busy::Reading)
+                }
             };
             // A read that fails leaves no page either.
             let _ = self.wait_for_page(file, key, busy, Want::Read);

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Device, Errno};
+use unherd_sys::{Device, Errno, Timestamp};
 
 use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
-use crate::frame::{Frames, Pin, State, Unpinned};
+use crate::frame::{Frames, Pin, State, Unpinned, Word};
 use crate::index::{Entry, Index};
-use crate::page::PageKey;
+use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::Counters;
@@ -47,9 +47,11 @@ impl Reasons {
 
 /// One cache, without its handles.
 ///
-/// Locks are taken in this order, and none is held across I/O or a wait:
-/// the pool of frames, the table of files, a file's durability, a file's set of unclean pages, a
-/// shard of the index. Latches are waited for with none of these held.
+/// Locks are taken in this order, and none is held across I/O or a wait: a bucket of a wait table
+/// (whose waiters look at their condition under it), the pool of frames, the table of files, a
+/// file's durability, a file's set of unclean pages, a shard of the index, the pool of run buffers.
+/// So nobody is woken with any of these held; the engine's slots are locked with no other. Latches
+/// are waited for with none of these held.
 pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) frames: Frames,
@@ -95,23 +97,19 @@ impl Want {
     }
 }
 
-/// Why a page cannot be had at the moment.
+/// What is done with a page that cannot be had at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Busy {
+pub(crate) enum Work {
     Reading,
     Changing,
     WriteBack,
 }
 
-impl Busy {
-    pub(crate) fn of(state: State) -> Option<Self> {
-        match state {
-            State::Reading => Some(Self::Reading),
-            State::Changing => Some(Self::Changing),
-            State::WriteBack => Some(Self::WriteBack),
-            _ => None,
-        }
-    }
+/// Why a page cannot be had at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Busy {
+    pub(crate) work: Work,
+    pub(crate) spell: Spell,
 }
 
 /// What those who wait for a page are told.
@@ -120,12 +118,15 @@ impl Busy {
 /// |---|---|
 /// | 0 | nothing: look again (so are those of other keys woken in a cache without filtering) |
 /// | 1 | no frame could be had for it |
-/// | 2^16 and up | the read failed; the rest is the kernel's number |
+/// | 2^16 and up | the read failed; the lowest 16 bits are the kernel's number |
+///
+/// The upper 32 bits of the last two are the spell that they are about: the page may have been
+/// announced anew meanwhile, and then whoever waits for that has nothing to do with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     Look,
-    NoFrames,
-    ReadFailed(Errno),
+    NoFrames(Spell),
+    ReadFailed(Spell, Errno),
 }
 
 const READ_FAILED: u64 = 1 << 16;
@@ -134,16 +135,19 @@ impl News {
     fn token(self) -> Token {
         Token(match self {
             Self::Look => 0,
-            Self::NoFrames => 1,
-            Self::ReadFailed(errno) => READ_FAILED | u64::from(errno.raw_os_error() as u16),
+            Self::NoFrames(spell) => u64::from(spell.0) << 32 | 1,
+            Self::ReadFailed(spell, errno) => {
+                u64::from(spell.0) << 32 | READ_FAILED | u64::from(errno.raw_os_error() as u16)
+            }
         })
     }
 
     fn from_token(token: Token) -> Self {
-        match token.0 {
+        let spell = Spell((token.0 >> 32) as u32);
+        match token.0 as u32 {
             0 => Self::Look,
-            1 => Self::NoFrames,
-            raw => Self::ReadFailed(Errno::from_raw_os_error(i32::from(raw as u16))),
+            1 => Self::NoFrames(spell),
+            raw => Self::ReadFailed(spell, Errno::from_raw_os_error(i32::from(raw as u16))),
         }
     }
 }
@@ -167,15 +171,33 @@ impl Core {
     }
 
     /// Why the page cannot be had now.
-    fn busy(&self, key: PageKey) -> Option<Busy> {
+    pub(crate) fn busy(&self, key: PageKey) -> Option<Busy> {
         let shard = self.index.lock(key);
         match shard.get()? {
-            Entry::Announced => Some(Busy::Reading),
-            Entry::Frame(frame) => Busy::of(self.frames.word(frame).state()),
+            Entry::Announced(spell) => Some(Busy { work: Work::Reading, spell }),
+            Entry::Frame(frame) => {
+                let word = self.frames.word(frame);
+                (!word.state().is_at_rest()).then(|| self.busy_frame(frame, word))
+            }
         }
     }
 
-    /// Waits until the page is no longer `busy`. Afterwards anything may be true of it.
+    /// As [`Core::busy`] of a page in a frame whose word says that it is not at rest. The caller
+    /// holds the shard lock.
+    pub(crate) fn busy_frame(&self, frame: FrameId, word: Word) -> Busy {
+        let work = match word.state() {
+            State::Reading => Work::Reading,
+            State::WriteBack => Work::WriteBack,
+            state => {
+                debug_assert_eq!(state, State::Changing, "frames of other states hold no page");
+                Work::Changing
+            }
+        };
+        Busy { work, spell: self.frames.spell(frame) }
+    }
+
+    /// Waits until the page is no longer `busy`, be it busy anew. Afterwards anything may be true of
+    /// it.
     ///
     /// # Errors
     /// If it was being brought in, and that failed: each that waited for it gets the error.
@@ -186,25 +208,30 @@ impl Core {
         busy: Busy,
         want: Want,
     ) -> Result<(), Error> {
-        let reason = match busy {
-            Busy::Reading => self.reasons.page_read,
-            Busy::Changing => self.reasons.page_change,
-            Busy::WriteBack => self.reasons.write_back,
+        let reason = match busy.work {
+            Work::Reading => self.reasons.page_read,
+            Work::Changing => self.reasons.page_change,
+            Work::WriteBack => self.reasons.write_back,
         };
+        let began = Timestamp::now();
         let still = || self.busy(key) == Some(busy);
         let outcome = self.pages.wait(&key.into(), still, Wait::new(reason).tag(want.tag()));
         let Outcome::Woken(token) = outcome else {
             return Ok(());
         };
         match News::from_token(token) {
-            News::Look => {
+            News::NoFrames(spell) if spell == busy.spell => {
+                Err(self.no_frames(Timestamp::now().since(began)))
+            }
+            News::ReadFailed(spell, errno) if spell == busy.spell => {
+                Err(self.read_error(file, key, errno))
+            }
+            _ => {
                 if self.busy(key) == Some(busy) {
                     self.pages.note_needless(reason);
                 }
                 Ok(())
             }
-            News::NoFrames => Err(self.no_frames_for_another()),
-            News::ReadFailed(errno) => Err(self.read_error(file, key, errno)),
         }
     }
 
@@ -244,12 +271,54 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use unherd_sys::primitives::thread;
+    use unherd_testkit::{Seed, SimDevice};
+
     use super::*;
+    use crate::files::Access;
+    use crate::index::Announced;
+    use crate::{Cache, PageNo};
+
+    const SPELL: Spell = Spell(u32::MAX);
 
     #[test]
     fn news_come_through_the_token_as_they_were() {
-        for news in [News::Look, News::NoFrames, News::ReadFailed(Errno::IO)] {
+        for news in [News::Look, News::NoFrames(SPELL), News::ReadFailed(SPELL, Errno::IO)] {
             assert_eq!(News::from_token(news.token()), news);
+        }
+    }
+
+    /// The failure of one read must not reach those who wait for the next read of the page.
+    #[test]
+    fn news_of_an_earlier_read_are_not_for_those_who_wait_for_the_next() {
+        let device = Arc::new(SimDevice::new(Seed::new(1)));
+        device.put("f", &[0; 4096]);
+        let cache = Cache::builder().device(device).build().unwrap();
+        let core = &cache.owner.core;
+        let access = Access { write: false, create: false, lock: false, buffered_fallback: false };
+        let file = core.open_file(Path::new("f"), access).unwrap();
+        let key = core.key(&file, PageNo(0));
+        let wait = |announced: Announced| {
+            let busy = Busy { work: Work::Reading, spell: announced.spell };
+            core.wait_for_page(&file, key, busy, Want::Read)
+        };
+        let late = core.index.lock(key).announce();
+        core.index.lock(key).remove();
+        let next = core.index.lock(key).announce();
+        // Who saw the earlier one has no need to wait.
+        wait(late).unwrap();
+        for (told, fails) in [(late, false), (next, true)] {
+            let outcome = thread::scope(|scope| {
+                let waiter = scope.spawn(|| wait(next));
+                while !waiter.is_finished() {
+                    core.wake_failed(key, News::ReadFailed(told.spell, Errno::IO));
+                    thread::yield_now();
+                }
+                waiter.join().unwrap()
+            });
+            assert_eq!(outcome.is_err(), fails, "{outcome:?}");
         }
     }
 }

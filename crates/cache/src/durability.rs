@@ -40,12 +40,14 @@ pub(crate) enum Eviction {
 }
 
 impl Durability {
-    pub(crate) fn new() -> Self {
+    /// Of a file that was just opened. It `is_unflushed` if this cache had it open before, and
+    /// closed it with writes that no flush had covered: they have left the cache.
+    pub(crate) fn new(is_unflushed: bool) -> Self {
         Self {
             period: 1,
             flushed: 0,
             broken: 0,
-            evicted: None,
+            evicted: is_unflushed.then_some(0),
             lost: false,
             errors: 0,
             last_error: None,
@@ -110,6 +112,11 @@ impl Durability {
         if seen < self.errors { self.last_error.clone() } else { None }
     }
 
+    /// Whether writes have left the cache that no flush has covered.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.evicted.is_some()
+    }
+
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
@@ -121,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_ended_before_it_began() {
-        let mut file = Durability::new();
+        let mut file = Durability::new(false);
         let written = file.period();
         assert_eq!(file.evict(written), Eviction::Allowed);
         let flush = file.begin_flush();
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_evicted_page_of_a_failed_flush_is_lost_for_good() {
-        let mut file = Durability::new();
+        let mut file = Durability::new(false);
         file.evict(file.period());
         file.begin_flush();
         file.flush_failed(Error::TooManyFiles);
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn each_handle_sees_each_error_once() {
-        let mut file = Durability::new();
+        let mut file = Durability::new(false);
         assert_eq!(file.unseen(0), None);
         file.record(Error::TooManyFiles);
         assert_eq!(file.unseen(0), Some(Error::TooManyFiles));

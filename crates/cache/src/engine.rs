@@ -10,63 +10,89 @@
 
 use unherd_sync::{Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering};
-use unherd_sys::{Completion, Deadline, Direction, Errno, Transfer};
+use unherd_sys::{Completion, Deadline, Device, Direction, Errno, Transfer};
 
 use crate::core::Core;
+use crate::error::BuildError;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin};
-use crate::page::PageKey;
+use crate::index::Announced;
 use crate::run::Run;
 use crate::transfer::{Progress, Step};
 use crate::writeback::WriteFailure;
 
 #[derive(Debug)]
 enum Operation {
-    Fill { file: Arc<FileState>, key: PageKey, claim: Claim, progress: Progress },
+    Fill { file: Arc<FileState>, announced: Announced, claim: Claim, progress: Progress },
     Filled(Result<Pin, Errno>),
     Write { run: Run, progress: Progress },
 }
 
 #[derive(Debug, Default)]
-struct Slots {
-    slots: Vec<Option<Operation>>,
-    free: Vec<usize>,
+struct Slot {
+    operation: Option<Operation>,
+    /// Whether the operation is [`Operation::Filled`]: what its owner looks at when it is woken,
+    /// without the lock. Relaxed: set under the lock, and the owner takes that before it believes
+    /// what it saw.
+    is_filled: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+}
+
+/// The queue of a device, claimed for one cache.
 pub(crate) struct Engine {
+    device: Arc<dyn Device>,
     slots: Mutex<Slots>,
     /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
     stopping: AtomicBool,
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.device.release_queue();
+    }
+}
+
 impl Engine {
-    /// Puts an operation into a slot.
-    fn keep(&self, operation: Operation) -> usize {
-        let mut slots = self.slots.lock();
-        match slots.free.pop() {
-            Some(at) => {
-                slots.slots[at] = Some(operation);
-                at
-            }
-            None => {
-                slots.slots.push(Some(operation));
-                slots.slots.len() - 1
-            }
+    /// Claims the queue of the device, until dropped.
+    pub(crate) fn new(device: Arc<dyn Device>) -> Result<Self, BuildError> {
+        if !device.can_queue() {
+            return Err(BuildError::NoQueue);
         }
+        if !device.claim_queue() {
+            return Err(BuildError::QueueTaken);
+        }
+        Ok(Self { device, slots: Mutex::default(), stopping: AtomicBool::new(false) })
+    }
+
+    /// Puts an operation into a slot. Gives what will say that it is filled.
+    fn keep(&self, operation: Operation) -> (usize, Arc<AtomicBool>) {
+        let mut slots = self.slots.lock();
+        let at = slots.free.pop().unwrap_or(slots.slots.len());
+        if at == slots.slots.len() {
+            slots.slots.push(Slot::default());
+        }
+        let slot = &mut slots.slots[at];
+        slot.operation = Some(operation);
+        slot.is_filled.store(false, Ordering::Relaxed);
+        (at, slot.is_filled.clone())
     }
 
     /// Submits the next part of the operation in a slot.
     fn submit(&self, core: &Core, at: usize) {
         let transfer = {
             let mut slots = self.slots.lock();
-            match slots.slots[at].as_mut() {
-                Some(Operation::Fill { file, key, claim, progress }) => {
+            match slots.slots[at].operation.as_mut() {
+                Some(Operation::Fill { file, announced, claim, progress }) => {
                     let range = progress.request();
                     Transfer {
                         direction: Direction::Read,
                         file: file.device_file,
-                        offset: core.offset(key.page) + range.start as u64,
+                        offset: core.offset(announced.key.page) + range.start as u64,
                         buf: core.frames.buf_to_fill(claim, range),
                         tag: at as u64,
                     }
@@ -85,7 +111,7 @@ impl Engine {
             }
         };
         // SAFETY: the slot owns the claim or the run until the transfer is complete.
-        unsafe { core.device.submit(transfer) };
+        unsafe { self.device.submit(transfer) };
     }
 
     /// Reads a page into a claimed frame, and waits for it under `page-read`.
@@ -93,36 +119,33 @@ impl Engine {
         &self,
         core: &Core,
         file: &Arc<FileState>,
-        key: PageKey,
+        announced: Announced,
         claim: Claim,
     ) -> Result<Pin, Errno> {
         let progress = Progress::new(Direction::Read, core.frames.page_bytes(), file.alignment);
-        let at = self.keep(Operation::Fill { file: file.clone(), key, claim, progress });
+        let operation = Operation::Fill { file: file.clone(), announced, claim, progress };
+        let (at, is_filled) = self.keep(operation);
         self.submit(core, at);
-        let page: WaitKey = key.into();
+        let page: WaitKey = announced.key.into();
         // Without a deadline it cannot time out.
         let how = Wait::new(core.reasons.page_read);
         loop {
-            let _ = core.pages.wait_until(&page, || self.is_filled(at), how);
+            let _ = core.pages.wait_until(&page, || is_filled.load(Ordering::Relaxed), how);
             if let Some(filled) = self.take_filled(at) {
                 return filled;
             }
         }
     }
 
-    fn is_filled(&self, at: usize) -> bool {
-        matches!(self.slots.lock().slots[at], Some(Operation::Filled(_)))
-    }
-
     fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
         let mut slots = self.slots.lock();
-        match slots.slots[at].take() {
+        match slots.slots[at].operation.take() {
             Some(Operation::Filled(filled)) => {
                 slots.free.push(at);
                 Some(filled)
             }
             other => {
-                slots.slots[at] = other;
+                slots.slots[at].operation = other;
                 None
             }
         }
@@ -130,7 +153,7 @@ impl Engine {
 
     /// Begins to write a run back.
     pub(crate) fn write(&self, core: &Core, run: Run, progress: Progress) {
-        let at = self.keep(Operation::Write { run, progress });
+        let (at, _) = self.keep(Operation::Write { run, progress });
         self.submit(core, at);
     }
 
@@ -138,7 +161,7 @@ impl Engine {
     pub(crate) fn run(&self, core: &Core) {
         let mut completions = Vec::new();
         while !self.stopping.load(Ordering::Relaxed) {
-            core.device.reap(&mut completions, Deadline::NEVER);
+            self.device.reap(&mut completions, Deadline::NEVER);
             for completion in completions.drain(..) {
                 self.complete(core, completion);
             }
@@ -146,31 +169,35 @@ impl Engine {
     }
 
     /// Ends the I/O thread. No operation may be under way.
-    pub(crate) fn stop(&self, core: &Core) {
+    pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        core.device.interrupt();
+        self.device.interrupt();
     }
 
     fn complete(&self, core: &Core, completion: Completion) {
         let at = completion.tag as usize;
-        let Some(operation) = self.slots.lock().slots.get_mut(at).and_then(Option::take) else {
+        let taken = self.slots.lock().slots.get_mut(at).and_then(|slot| slot.operation.take());
+        let Some(operation) = taken else {
             return;
         };
+        if completion.result == Err(Errno::INTR) {
+            return self.go_on(core, at, operation);
+        }
         match operation {
-            Operation::Fill { file, key, claim, mut progress } => {
+            Operation::Fill { file, announced, claim, mut progress } => {
                 let read = match completion.result.map(|bytes| progress.advance(bytes)) {
                     Ok(Step::More) => {
-                        let operation = Operation::Fill { file, key, claim, progress };
+                        let operation = Operation::Fill { file, announced, claim, progress };
                         return self.go_on(core, at, operation);
                     }
                     Ok(Step::Done | Step::Stuck) => Ok(progress.moved()),
                     Err(errno) => Err(errno),
                 };
-                let filled = core.end_fill(key, claim, read);
+                let filled = core.end_fill(announced.key, claim, read);
                 let news = filled.as_ref().map(|_| ()).map_err(|errno| *errno);
                 // The pin lies in the slot before anybody is woken.
-                self.slots.lock().slots[at] = Some(Operation::Filled(filled));
-                core.tell_filled(key, news);
+                self.keep_filled(at, filled);
+                core.tell_filled(announced, news);
             }
             Operation::Write { run, mut progress } => {
                 let written = match completion.result.map(|bytes| progress.advance(bytes)) {
@@ -187,13 +214,20 @@ impl Engine {
                 core.notify_idle(1);
             }
             // Nothing is under way for it.
-            filled @ Operation::Filled(_) => self.slots.lock().slots[at] = Some(filled),
+            Operation::Filled(filled) => self.keep_filled(at, filled),
         }
     }
 
-    /// Submits the rest of a transfer that came out short.
+    fn keep_filled(&self, at: usize, filled: Result<Pin, Errno>) {
+        let mut slots = self.slots.lock();
+        let slot = &mut slots.slots[at];
+        slot.operation = Some(Operation::Filled(filled));
+        slot.is_filled.store(true, Ordering::Relaxed);
+    }
+
+    /// Submits the rest of a transfer that came out short, or was interrupted.
     fn go_on(&self, core: &Core, at: usize, operation: Operation) {
-        self.slots.lock().slots[at] = Some(operation);
+        self.slots.lock().slots[at].operation = Some(operation);
         self.submit(core, at);
     }
 }

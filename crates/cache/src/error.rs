@@ -81,7 +81,7 @@ pub enum Error {
         /// How long the call has waited.
         waited: Duration,
     },
-    /// A page has as many pins as can be counted (2^27 - 1).
+    /// A page has as many pins as can be counted (2^27 - 2).
     #[error("page {page} of {} has too many pins", file.display())]
     TooManyPins {
         /// The file.
@@ -212,6 +212,9 @@ pub enum BuildError {
     /// `Io::Ring` was asked for, and the device has no queue.
     #[error("the device cannot queue transfers (is io_uring allowed here?); use `Io::Own`")]
     NoQueue,
+    /// `Io::Ring` was asked for, and another cache uses the device's queue.
+    #[error("another cache queues transfers on this device; give each its own, or use `Io::Own`")]
+    QueueTaken,
     /// The I/O thread could not be started.
     #[error("cannot start the I/O thread: {0}")]
     Thread(String),

@@ -216,12 +216,16 @@ impl File {
     ///
     /// # Errors
     /// The latest error since this handle last reported one, be it of this sync or of a write-back
-    /// in between: each handle reports each error once. What could not be written stays dirty and
+    /// in between: each handle reports each error once, but every call that fails says so. What could not be written stays dirty and
     /// is tried again by the next call, which succeeds if the device then takes it.
     /// [`Error::LostDurability`] is reported for ever.
     pub fn sync_all(&self) -> Result<(), Error> {
-        if self.file.writable {
-            self.core().sync_file(&self.file);
+        // Its own failure first: another thread may have reported the same for this handle.
+        if self.file.writable
+            && let Err((error, errors)) = self.core().sync_file(&self.file)
+        {
+            self.seen.fetch_max(errors, Ordering::Relaxed);
+            return Err(error);
         }
         self.report()
     }

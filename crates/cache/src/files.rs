@@ -1,6 +1,6 @@
 //! Open files: what all handles of one file share, and the table of them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct FileState {
     pub(crate) device_file: DeviceFile,
     identity: Identity,
     pub(crate) path: Arc<Path>,
-    /// Of offsets, in bytes.
+    /// Of offsets and of memory, in bytes: a transfer that goes on in the middle moves both.
     pub(crate) alignment: u32,
     pub(crate) writable: bool,
     /// Whether the kernel's page cache is bypassed.
@@ -65,12 +65,24 @@ impl FileState {
 struct Entry {
     file: Arc<FileState>,
     handles: usize,
+    /// The opening that holds the file's advisory lock: the file's own, or, if that was to do
+    /// without, a later one that was not.
+    lock: Option<Lock>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lock {
+    device_file: DeviceFile,
+    /// For writing; else shared.
+    is_exclusive: bool,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     by_identity: HashMap<Identity, Entry>,
     by_id: HashMap<FileId, Arc<FileState>>,
+    /// Files that were closed with writes that no flush had covered.
+    unflushed: HashSet<Identity>,
     opened: u32,
 }
 
@@ -106,27 +118,52 @@ impl Files {
         Some(Ok(entry.file.clone()))
     }
 
-    fn register(&self, path: Arc<Path>, opened: Opened, write: bool) -> Option<Arc<FileState>> {
+    /// Has the file keep an opening that holds its lock, unless it has one. Whether it does.
+    fn keep_lock(&self, identity: Identity, lock: Lock) -> bool {
+        let mut table = self.table.lock();
+        match table.by_identity.get_mut(&identity) {
+            Some(entry) if entry.lock.is_none() => {
+                entry.lock = Some(lock);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the file is open here, with a lock that is enough for what is asked. If it may not be
+    /// written at all, any will do: to be told so.
+    fn is_locked(&self, identity: Identity, write: bool) -> bool {
+        let table = self.table.lock();
+        table.by_identity.get(&identity).is_some_and(|Entry { file, lock, .. }| {
+            lock.is_some_and(|lock| lock.is_exclusive || !write || !file.writable)
+        })
+    }
+
+    fn register(&self, path: Arc<Path>, opened: Opened, access: Access) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
+        // Only an opening that can flush takes over what an earlier one has left unflushed.
+        let is_unflushed = access.write && table.unflushed.remove(&opened.identity);
         let id = FileId(table.opened);
         let file = Arc::new(FileState {
             id,
             device_file: opened.file,
             identity: opened.identity,
             path,
-            alignment: opened.alignment.offset,
-            writable: write,
+            alignment: opened.alignment.offset.max(opened.alignment.memory),
+            writable: access.write,
             direct: opened.direct,
             len: AtomicU64::new(opened.len_bytes),
             writers: Latch::default(),
             write_backs: Latch::default(),
             syncing: Latch::default(),
             unclean: Mutex::new(BTreeSet::new()),
-            durability: Mutex::new(Durability::new()),
+            durability: Mutex::new(Durability::new(is_unflushed)),
         });
         table.by_id.insert(id, file.clone());
-        table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1 });
+        let lock = Lock { device_file: opened.file, is_exclusive: access.write };
+        let lock = access.lock.then_some(lock);
+        table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1, lock });
         Some(file)
     }
 
@@ -147,10 +184,15 @@ impl Files {
         entry.is_some_and(|entry| entry.file.id == file.id && entry.handles == 0)
     }
 
-    fn forget(&self, file: &FileState) {
+    /// Takes the file from the table. Gives the opening that holds its lock, if it is not its own.
+    fn forget(&self, file: &FileState, is_unflushed: bool) -> Option<DeviceFile> {
         let mut table = self.table.lock();
-        table.by_identity.remove(&file.identity);
+        if is_unflushed {
+            table.unflushed.insert(file.identity);
+        }
         table.by_id.remove(&file.id);
+        let lock = table.by_identity.remove(&file.identity)?.lock?;
+        (lock.device_file != file.device_file).then_some(lock.device_file)
     }
 }
 
@@ -173,7 +215,12 @@ impl Core {
             Err(error) => return Err(open_error(error, name)),
         };
         if let Some(attached) = self.files.attach(opened.identity, access.write) {
-            self.device.close(opened.file);
+            let lock = Lock { device_file: opened.file, is_exclusive: access.write };
+            let is_kept =
+                access.lock && attached.is_ok() && self.files.keep_lock(opened.identity, lock);
+            if !is_kept {
+                self.device.close(opened.file);
+            }
             return attached;
         }
         let alignment = opened.alignment;
@@ -186,7 +233,7 @@ impl Core {
                 page_bytes: self.frames.page_bytes(),
             });
         }
-        self.files.register(name, opened, access.write).ok_or_else(|| {
+        self.files.register(name, opened, access).ok_or_else(|| {
             self.device.close(opened.file);
             Error::TooManyFiles
         })
@@ -204,7 +251,11 @@ impl Core {
             .open(path, OpenHow { lock: false, create: false, ..how })
             .map_err(|error| open_error(error, name.clone()))?;
         self.device.close(opened.file);
-        let attached = self.files.attach(opened.identity, how.write);
+        let attached = if self.files.is_locked(opened.identity, how.write) {
+            self.files.attach(opened.identity, how.write)
+        } else {
+            None
+        };
         attached.unwrap_or_else(|| Err(Error::Locked { file: name.clone() }))
     }
 
@@ -223,9 +274,14 @@ impl Core {
             return Ok(());
         }
         let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
+        // Unclean pages were written back by now, or given up with an error.
+        let is_unflushed = !file.unclean.lock().is_empty() || file.durability.lock().is_unflushed();
         self.drop_pages(file, PageNo(0));
-        self.files.forget(file);
+        let lock = self.files.forget(file, is_unflushed);
         self.device.close(file.device_file);
+        if let Some(lock) = lock {
+            self.device.close(lock);
+        }
         written
     }
 }

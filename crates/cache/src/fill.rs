@@ -11,10 +11,10 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno};
 
 use crate::Error;
-use crate::core::{Busy, Core, News, Want};
+use crate::core::{Busy, Core, News, Want, Work};
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State};
-use crate::index::Entry;
+use crate::index::{Announced, Entry};
 use crate::page::{PageKey, PageNo};
 use crate::stats::Count;
 use crate::transfer::{Progress, Step};
@@ -24,7 +24,7 @@ enum Lookup {
     Here(Pin),
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
-    Mine,
+    Mine(Announced),
     TooManyPins,
 }
 
@@ -43,15 +43,15 @@ impl Core {
                     return Ok(pin);
                 }
                 Lookup::Busy(busy) => {
-                    if busy == Busy::Reading && !waited {
+                    if busy.work == Work::Reading && !waited {
                         self.counters.add(Count::DeduplicatedMisses, 1);
                     }
                     waited = true;
                     self.wait_for_page(file, key, busy, Want::Read)?;
                 }
-                Lookup::Mine => {
-                    let claim = self.frame_for_announced(key)?;
-                    return self.fill(file, key, claim);
+                Lookup::Mine(announced) => {
+                    let claim = self.frame_for_announced(announced)?;
+                    return self.fill(file, announced, claim);
                 }
                 Lookup::TooManyPins => {
                     return Err(Error::TooManyPins { file: file.path.clone(), page: page.0 });
@@ -63,34 +63,31 @@ impl Core {
     fn look_up(&self, key: PageKey) -> Lookup {
         let mut shard = self.index.lock(key);
         match shard.get() {
-            Some(Entry::Announced) => Lookup::Busy(Busy::Reading),
+            Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
             Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
                 Ok(pin) => Lookup::Here(pin),
-                Err(word) => Busy::of(word.state())
-                    .filter(|_| !word.state().may_be_pinned())
-                    .map_or(Lookup::TooManyPins, Lookup::Busy),
+                Err(word) if word.state().may_be_pinned() => Lookup::TooManyPins,
+                Err(word) => Lookup::Busy(self.busy_frame(frame, word)),
             },
-            None => {
-                shard.set(Entry::Announced);
-                Lookup::Mine
-            }
+            None => Lookup::Mine(shard.announce()),
         }
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is
     /// taken back, and those who wait for the page are told.
-    pub(crate) fn frame_for_announced(&self, key: PageKey) -> Result<Claim, Error> {
+    pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
         self.take_frame().inspect_err(|_| {
-            self.index.lock(key).remove();
-            self.wake_failed(key, News::NoFrames);
+            self.index.lock(announced.key).remove();
+            self.wake_failed(announced.key, News::NoFrames(announced.spell));
         })
     }
 
     /// Puts a claimed frame in the place of its page's announcement.
-    pub(crate) fn install(&self, key: PageKey, claim: &Claim, state: State) {
+    pub(crate) fn install(&self, announced: Announced, claim: &Claim, state: State) {
+        let Announced { key, spell } = announced;
         let mut shard = self.index.lock(key);
-        self.frames.install(claim, key, state);
+        self.frames.install(claim, key, state, spell);
         shard.set(Entry::Frame(claim.id()));
     }
 
@@ -98,10 +95,11 @@ impl Core {
     pub(crate) fn fill(
         &self,
         file: &Arc<FileState>,
-        key: PageKey,
+        announced: Announced,
         claim: Claim,
     ) -> Result<Pin, Error> {
-        self.install(key, &claim, State::Reading);
+        let key = announced.key;
+        self.install(announced, &claim, State::Reading);
         let read_error = |errno| self.read_error(file, key, errno);
         let mut claim = claim;
         let read = if self.offset(key.page) >= file.len() {
@@ -109,12 +107,14 @@ impl Core {
         } else {
             self.counters.add(Count::Reads, 1);
             match &self.engine {
-                Some(engine) => return engine.fill(self, file, key, claim).map_err(read_error),
+                Some(engine) => {
+                    return engine.fill(self, file, announced, claim).map_err(read_error);
+                }
                 None => self.read_blocking(file, key, &mut claim),
             }
         };
         let filled = self.end_fill(key, claim, read);
-        self.tell_filled(key, read.map(|_| ()));
+        self.tell_filled(announced, read.map(|_| ()));
         filled.map_err(read_error)
     }
 
@@ -163,10 +163,12 @@ impl Core {
     }
 
     /// Wakes those who wait for a page after [`Core::end_fill`].
-    pub(crate) fn tell_filled(&self, key: PageKey, filled: Result<(), Errno>) {
+    pub(crate) fn tell_filled(&self, announced: Announced, filled: Result<(), Errno>) {
         match filled {
-            Ok(()) => self.wake_page(key),
-            Err(errno) => self.wake_failed(key, News::ReadFailed(errno)),
+            Ok(()) => self.wake_page(announced.key),
+            Err(errno) => {
+                self.wake_failed(announced.key, News::ReadFailed(announced.spell, errno));
+            }
         }
     }
 }

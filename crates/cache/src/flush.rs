@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::change::Spare;
 use crate::core::Core;
 use crate::error::Operation;
 use crate::files::FileState;
@@ -17,16 +16,23 @@ use crate::page::PageNo;
 const LAST_ATTEMPTS: usize = 3;
 
 impl Core {
-    /// Writes the file's dirty pages back and flushes. Errors are recorded with the file.
+    /// Writes the file's dirty pages back and flushes. Errors are recorded with the file; if there
+    /// were any meanwhile, gives the latest, and how many the file has had then.
     ///
     /// Pages that are written while it runs may or may not be part of it.
-    pub(crate) fn sync_file(&self, file: &Arc<FileState>) {
+    pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), (Error, u64)> {
         let _alone = AloneGuard::new(&file.syncing, &self.waits, self.reasons.file);
+        let before = file.durability.lock().errors();
         self.write_back_all(file);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
         self.flush(file);
+        let durability = file.durability.lock();
+        match durability.unseen(before) {
+            Some(error) => Err((error, durability.errors())),
+            None => Ok(()),
+        }
     }
 
     /// Makes the file on the device as long as it is: whole pages were written.
@@ -110,54 +116,41 @@ impl Core {
 
     /// Makes the file `len` bytes long.
     ///
-    /// The order matters. The file is cut on the device, then for readers and write-backs; only
-    /// then are the pages beyond dropped, and the rest of the last one becomes zeros. A page whose
-    /// read began before the cut is in the index by then, so it is found; one whose read begins
-    /// later finds the file cut.
+    /// The order matters. With writers and write-backs kept out, the file is cut on the device, then
+    /// for readers, and the rest of its last page becomes zeros: had a write-back got in before
+    /// that, the device would have the bytes back that were cut off. Only then are the pages beyond
+    /// dropped. A page whose read began before the cut is in the index by then, so it is found; one
+    /// whose read begins later finds the file cut.
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
         let page_bytes = self.frames.page_bytes() as u64;
         let tail = (len % page_bytes) as usize;
-        // If the last page is pinned, a copy of it is cut. No way back then: have the frame first.
-        let spare = if tail > 0 { Some(self.take_frame()?) } else { None };
-        let spare = Spare::new(self, spare);
         let _writers = AloneGuard::new(&file.writers, &self.waits, self.reasons.file);
-        let before = file.len();
+        let is_cut = len < file.len();
+        // There is no way back once the device has cut the file: have the frame first. But not
+        // before the writers are out, who may want it more.
+        let copy = if is_cut && tail > 0 { Some(self.take_frame()?) } else { None };
         let resized = {
             let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
             let resized = self.device.set_len(file.device_file, len);
             if resized.is_ok() {
                 file.set_len(len);
             }
+            match copy {
+                Some(copy) if resized.is_ok() => {
+                    self.cut_page(file, PageNo(len / page_bytes), tail, copy);
+                }
+                Some(copy) => self.free_frame(copy),
+                None => {}
+            }
             resized
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
         self.notify_idle(1);
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
-        if len < before {
+        if is_cut {
             self.drop_pages(file, PageNo(len.div_ceil(page_bytes)));
-            if tail > 0 {
-                self.cut_page(file, PageNo(len / page_bytes), tail, spare)?;
-            }
         }
         Ok(())
-    }
-
-    /// Makes the last page of a file end after `tail` bytes.
-    fn cut_page(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        tail: usize,
-        spare: Spare<'_>,
-    ) -> Result<(), Error> {
-        if self.index.lock(self.key(file, page)).get().is_none() {
-            return Ok(());
-        }
-        match self.change_page(file, page, false, spare, |content| content[tail..].fill(0)) {
-            // Evicted meanwhile, and not to be read again: the device has cut it.
-            Err(Error::Io { .. }) => Ok(()),
-            cut => cut,
-        }
     }
 
     /// The last handle has gone: writes back what is dirty, and says what could not be.

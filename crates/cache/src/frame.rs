@@ -54,7 +54,7 @@ use std::ptr::NonNull;
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering};
 use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
-use crate::page::{FileId, FrameId, PageKey, PageNo};
+use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 
 /// See the table at the top of this file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// States that a page rests in: nobody works on it.
-    fn is_at_rest(self) -> bool {
+    pub(crate) fn is_at_rest(self) -> bool {
         matches!(self, Self::Clean | Self::Dirty | Self::Unstable | Self::Failed)
     }
 }
@@ -99,7 +99,8 @@ impl State {
 const STATE_MASK: u32 = 0xf;
 const REFERENCED: u32 = 1 << 4;
 const ONE_PIN: u32 = 1 << 5;
-const PINS_MAX: u32 = u32::MAX / ONE_PIN;
+/// One less than fit into the word: the last is for the one who copies the page.
+const PINS_MAX: u32 = u32::MAX / ONE_PIN - 1;
 
 /// The word of a frame, as it was when it was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +145,8 @@ struct Frame {
     page: AtomicU64,
     /// The flush period of its file (see `durability.rs`) in which it was last written back.
     period: AtomicU64,
+    /// The last time that the page was busy. Written and read under the page's shard lock.
+    spell: AtomicU32,
 }
 
 impl Frame {
@@ -267,6 +270,15 @@ impl Frames {
         self.frame(id).period.load(Ordering::Relaxed)
     }
 
+    /// When the page became busy last. The caller holds its shard lock.
+    pub(crate) fn spell(&self, id: FrameId) -> Spell {
+        Spell(self.frame(id).spell.load(Ordering::Relaxed))
+    }
+
+    fn begin_spell(&self, id: FrameId, spell: Spell) {
+        self.frame(id).spell.store(spell.0, Ordering::Relaxed);
+    }
+
     // Memory.
 
     pub(crate) fn bytes<'a>(&'a self, pin: &'a Pin) -> &'a [u8] {
@@ -305,11 +317,12 @@ impl Frames {
 
     /// Gives the frame a page. The caller holds the shard lock of `key` and puts the frame into the
     /// index (invariant 5).
-    pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State) {
+    pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State, spell: Spell) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
         let frame = self.frame(claim.0);
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
+        self.begin_spell(claim.0, spell);
         let before = frame.update(|_| Some(Word::new(state, 0, true)));
         debug_assert!(before.is_ok_and(|word| word.state() == State::Empty && word.pins() == 0));
     }
@@ -356,7 +369,7 @@ impl Frames {
     }
 
     /// Claims the page for a change. Gives the word if it is pinned or not at rest.
-    pub(crate) fn try_change(&self, id: FrameId) -> Result<Claim, Word> {
+    pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
         self.frame(id).update(|word| {
             (word.state().is_at_rest() && word.pins() == 0).then_some(Word::new(
                 State::Changing,
@@ -364,6 +377,7 @@ impl Frames {
                 true,
             ))
         })?;
+        self.begin_spell(id, spell);
         Ok(Claim(id))
     }
 
@@ -380,6 +394,14 @@ impl Frames {
         Ok((before.pins() == 0).then_some(Claim(id)))
     }
 
+    /// As [`Frames::detach`], with a pin for the caller, who copies the page.
+    pub(crate) fn detach_pinned(&self, id: FrameId) -> Result<Pin, Word> {
+        self.frame(id).update(|word| {
+            word.state().is_at_rest().then(|| Word(word.with_state(State::Detached).0 + ONE_PIN))
+        })?;
+        Ok(Pin(id))
+    }
+
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
     pub(crate) fn evict(&self, id: FrameId) -> Result<Claim, Word> {
         self.frame(id)
@@ -388,11 +410,12 @@ impl Frames {
     }
 
     /// Begins the write-back of a dirty page.
-    pub(crate) fn lend(&self, id: FrameId) -> Result<Lent, Word> {
+    pub(crate) fn lend(&self, id: FrameId, spell: Spell) -> Result<Lent, Word> {
         self.frame(id).update(|word| {
             matches!(word.state(), State::Dirty | State::Failed)
                 .then_some(word.with_state(State::WriteBack))
         })?;
+        self.begin_spell(id, spell);
         Ok(Lent(id))
     }
 
@@ -450,6 +473,7 @@ impl Frames {
 mod tests {
     use super::*;
 
+    const SPELL: Spell = Spell(0);
     const KEY: PageKey = PageKey { file: FileId(3), page: PageNo(5) };
 
     fn one_frame() -> (Frames, Claim) {
@@ -472,18 +496,18 @@ mod tests {
     #[test]
     fn pinned_pages_are_neither_changed_nor_evicted() {
         let (frames, claim) = one_frame();
-        frames.install(&claim, KEY, State::Reading);
+        frames.install(&claim, KEY, State::Reading, SPELL);
         let id = claim.id();
         assert_eq!(frames.try_pin(id).unwrap_err().state(), State::Reading);
         let pin = frames.publish_pinned(claim, State::Clean);
-        assert!(frames.try_change(id).is_err());
+        assert!(frames.try_change(id, SPELL).is_err());
         assert!(frames.evict(id).is_err());
         assert!(matches!(frames.unpin(pin), Unpinned::Idle));
-        let claim = frames.try_change(id).unwrap();
+        let claim = frames.try_change(id, SPELL).unwrap();
         frames.publish(claim, State::Dirty);
         assert!(frames.evict(id).is_err(), "dirty");
-        let lent = frames.lend(id).unwrap();
-        assert!(frames.try_change(id).is_err(), "in write-back");
+        let lent = frames.lend(id, SPELL).unwrap();
+        assert!(frames.try_change(id, SPELL).is_err(), "in write-back");
         assert!(frames.detach(id).is_err(), "in write-back");
         assert!(frames.give_back(lent, Some(7)).is_evictable());
         assert_eq!((frames.key(id), frames.period(id)), (KEY, 7));
@@ -496,7 +520,7 @@ mod tests {
     #[test]
     fn the_last_unpin_frees_a_detached_frame() {
         let (frames, claim) = one_frame();
-        frames.install(&claim, KEY, State::Reading);
+        frames.install(&claim, KEY, State::Reading, SPELL);
         let first = frames.publish_pinned(claim, State::Clean);
         let second = frames.try_pin(FrameId(0)).unwrap();
         assert!(frames.detach(FrameId(0)).unwrap().is_none());
@@ -509,7 +533,7 @@ mod tests {
     #[test]
     fn pins_cannot_overflow() {
         let (frames, claim) = one_frame();
-        frames.install(&claim, KEY, State::Reading);
+        frames.install(&claim, KEY, State::Reading, SPELL);
         frames.publish(claim, State::Clean);
         let full = Word::new(State::Clean, PINS_MAX, false);
         frames.frames[0].word.store(full.0, Ordering::Relaxed);

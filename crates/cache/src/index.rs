@@ -10,18 +10,30 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use unherd_sys::primitives::{Mutex, MutexGuard};
 
-use crate::page::{FileId, FrameId, PageKey, PageNo};
+use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 
 /// What the index knows of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A thread has undertaken to bring the page in, and has no frame for it yet.
-    Announced,
+    Announced(Spell),
     /// The frame that holds the page, or will.
     Frame(FrameId),
 }
 
-type Shard = HashMap<PageKey, Entry, FixedState>;
+/// That the caller brings a page in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announced {
+    pub(crate) key: PageKey,
+    pub(crate) spell: Spell,
+}
+
+#[derive(Debug)]
+struct Shard {
+    pages: HashMap<PageKey, Entry, FixedState>,
+    /// How many busy spells have begun; wraps around.
+    spells: u32,
+}
 
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -42,7 +54,8 @@ impl Index {
         let shards = (frames / 64).clamp(1, 256).next_power_of_two();
         let room = frames / shards + 1;
         let hasher = FixedState::default();
-        let shard = || Mutex::new(HashMap::with_capacity_and_hasher(room, hasher.clone()));
+        let pages = || HashMap::with_capacity_and_hasher(room, hasher.clone());
+        let shard = || Mutex::new(Shard { pages: pages(), spells: 0 });
         Self { shards: (0..shards).map(|_| shard()).collect(), hasher: hasher.clone() }
     }
 
@@ -57,8 +70,8 @@ impl Index {
     pub(crate) fn pages_from(&self, file: FileId, from: PageNo) -> Vec<PageNo> {
         let mut pages = Vec::new();
         for shard in &self.shards {
-            let keys = shard.lock();
-            let of_file = keys.keys().filter(|key| key.file == file && key.page >= from);
+            let shard = shard.lock();
+            let of_file = shard.pages.keys().filter(|key| key.file == file && key.page >= from);
             pages.extend(of_file.map(|key| key.page));
         }
         pages
@@ -67,29 +80,43 @@ impl Index {
     /// About how many bytes it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let entry = size_of::<(PageKey, Entry)>() + 1;
-        let shard =
-            |shard: &Mutex<Shard>| size_of::<Mutex<Shard>>() + shard.lock().capacity() * entry;
+        let shard = |shard: &Mutex<Shard>| {
+            size_of::<Mutex<Shard>>() + shard.lock().pages.capacity() * entry
+        };
         self.shards.iter().map(shard).sum()
     }
 }
 
 impl ShardGuard<'_> {
     pub(crate) fn get(&self) -> Option<Entry> {
-        self.shard.get(&self.key).copied()
+        self.shard.pages.get(&self.key).copied()
     }
 
     pub(crate) fn frame(&self) -> Option<FrameId> {
         match self.get() {
             Some(Entry::Frame(id)) => Some(id),
-            Some(Entry::Announced) | None => None,
+            Some(Entry::Announced(_)) | None => None,
         }
     }
 
+    /// The page becomes busy anew.
+    pub(crate) fn begin_spell(&mut self) -> Spell {
+        self.shard.spells = self.shard.spells.wrapping_add(1);
+        Spell(self.shard.spells)
+    }
+
+    /// Announces that the caller brings the page in.
+    pub(crate) fn announce(&mut self) -> Announced {
+        let spell = self.begin_spell();
+        self.set(Entry::Announced(spell));
+        Announced { key: self.key, spell }
+    }
+
     pub(crate) fn set(&mut self, entry: Entry) {
-        self.shard.insert(self.key, entry);
+        self.shard.pages.insert(self.key, entry);
     }
 
     pub(crate) fn remove(&mut self) {
-        self.shard.remove(&self.key);
+        self.shard.pages.remove(&self.key);
     }
 }

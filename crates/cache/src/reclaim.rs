@@ -20,6 +20,8 @@
 //! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it
 //! did not take.
 
+use std::time::Duration;
+
 use unherd_sync::{Outcome, Token, Wait, WaitKey};
 use unherd_sys::primitives::{AtomicU32, Mutex, Ordering, fence};
 use unherd_sys::{Deadline, Timestamp};
@@ -315,7 +317,7 @@ impl Core {
         Some(claim)
     }
 
-    fn no_frames(&self, waited: std::time::Duration) -> Error {
+    pub(crate) fn no_frames(&self, waited: Duration) -> Error {
         let words = || (0..self.frames.len()).map(|at| self.frames.word(FrameId(at as u32)));
         Error::NoFrames {
             pinned: words().filter(|word| word.pins() > 0).count(),
@@ -323,10 +325,5 @@ impl Core {
             capacity: self.frames.len(),
             waited,
         }
-    }
-
-    /// As [`Core::no_frames`] for those who waited for a page that another could not bring in.
-    pub(crate) fn no_frames_for_another(&self) -> Error {
-        self.no_frames(self.frame_wait)
     }
 }

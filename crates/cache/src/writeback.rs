@@ -12,7 +12,7 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno};
 
 use crate::Error;
-use crate::core::{Busy, Core, Want};
+use crate::core::{Core, Want};
 use crate::error::Operation;
 use crate::files::FileState;
 use crate::frame::{Lent, State};
@@ -74,8 +74,9 @@ impl Core {
     /// With queued I/O: begins to write the page in `frame` back, so that the hand of the clock
     /// finds it clean when it comes round again.
     pub(crate) fn write_ahead(&self, frame: FrameId) {
-        if self.engine.is_some() {
-            self.write_back_frame(frame);
+        if self.engine.is_some() && !self.write_back_frame(frame) {
+            // Another may have found no buffer just while this thread had the last one.
+            self.notify_idle(1);
         }
     }
 
@@ -124,11 +125,11 @@ impl Core {
     /// Begins the write-back of a page, if it is dirty and part of the file.
     fn lend(&self, file: &FileState, page: PageNo) -> Option<Lent> {
         let key = self.key(file, page);
-        let shard = self.index.lock(key);
+        let mut shard = self.index.lock(key);
         let frame = shard.frame()?;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         (self.offset(page) < file.len()).then_some(())?;
-        self.frames.lend(frame).ok()
+        self.frames.lend(frame, shard.begin_spell()).ok()
     }
 
     /// Writes the run by this thread.
@@ -229,13 +230,27 @@ impl Core {
         }
     }
 
-    fn write_page_back(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
+    /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
+    /// or writes it back, or it is no longer dirty.
+    fn write_page_back(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        kept: &mut Option<RunBuffer>,
+    ) -> bool {
         let buffer =
             kept.take().unwrap_or_else(|| self.runs.take(&self.waits, self.reasons.write_back));
         file.write_backs.enter(&self.waits, self.reasons.file);
         match self.write_run_from(file, page, buffer) {
-            Ended(buffer) | Refused(buffer) => *kept = Some(buffer),
-            UnderWay => {}
+            UnderWay => true,
+            Ended(buffer) => {
+                *kept = Some(buffer);
+                true
+            }
+            Refused(buffer) => {
+                *kept = Some(buffer);
+                false
+            }
         }
     }
 
@@ -243,18 +258,20 @@ impl Core {
     fn finish_page(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
         let mut tried = false;
         loop {
-            let busy = match self.state_of(file, page) {
-                Some(State::Dirty | State::Failed) if !tried => {
-                    tried = true;
-                    self.write_page_back(file, page, kept);
+            match self.state_of(file, page) {
+                // What lies beyond the end is refused, and about to be dropped.
+                Some(State::Dirty | State::Failed) if !tried && self.offset(page) < file.len() => {
+                    tried = self.write_page_back(file, page, kept);
                     continue;
                 }
-                Some(State::WriteBack) => Busy::WriteBack,
-                Some(State::Changing) => Busy::Changing,
+                Some(State::WriteBack | State::Changing) => {}
                 _ => return,
-            };
-            // These waits end well: no page is being brought in.
-            let _ = self.wait_for_page(file, self.key(file, page), busy, Want::Read);
+            }
+            let key = self.key(file, page);
+            if let Some(busy) = self.busy(key) {
+                // If it is being read again meanwhile, it was clean, and the read may fail.
+                let _ = self.wait_for_page(file, key, busy, Want::Read);
+            }
         }
     }
 

@@ -147,7 +147,13 @@ pub struct Completion {
 }
 
 /// Files that are read and written at aligned offsets. See the module's text.
-pub trait Device: Send + Sync {
+///
+/// # Safety
+/// Callers rely on it to know when memory is theirs again. A blocking transfer has ended its use of
+/// the memory when it returns. A queued one gives one [`Completion`] with its tag, after the last
+/// use of the memory, and to the one who has claimed the queue. A transfer says truly how many
+/// bytes it has moved: of a read, so many bytes were written to the memory.
+pub unsafe trait Device: Send + Sync {
     /// Opens `path`. Blocks on the file system.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
 
@@ -180,6 +186,13 @@ pub trait Device: Send + Sync {
 
     /// Whether [`Device::submit`] may be called.
     fn can_queue(&self) -> bool;
+
+    /// Takes the queue for the caller alone. False if somebody has it: completions of two callers
+    /// could not be told apart. Whoever has it calls [`Device::submit`] and [`Device::reap`].
+    fn claim_queue(&self) -> bool;
+
+    /// Gives the queue back; nothing may be under way in it.
+    fn release_queue(&self);
 
     /// Queues `transfer`. Never blocks on the device; the end comes out of [`Device::reap`].
     ///

@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::primitives::Arc;
+use crate::primitives::{Arc, Mutex};
 use crate::ring::TransferQueue;
 use crate::{
     Alignment, Completion, Deadline, Device, DeviceFile, HugePages, Identity, IoBuf, Map,
@@ -66,6 +66,7 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 #[derive(Debug)]
 pub struct DirectDevice {
     queue: Arc<TransferQueue>,
+    queue_is_claimed: Mutex<bool>,
     refuses_direct: bool,
 }
 
@@ -78,13 +79,19 @@ impl Default for DirectDevice {
 impl DirectDevice {
     /// A device without open files. Finds out whether this process may use io_uring.
     pub fn new() -> Self {
-        Self { queue: TransferQueue::new(), refuses_direct: false }
+        Self {
+            queue: TransferQueue::new(),
+            queue_is_claimed: Mutex::new(false),
+            refuses_direct: false,
+        }
     }
 
     /// As [`DirectDevice::new`], but every file system is taken to refuse direct I/O, so that tests
     /// see what happens then.
     pub fn refusing_direct() -> Self {
-        Self { queue: TransferQueue::new(), refuses_direct: true }
+        let mut device = Self::new();
+        device.refuses_direct = true;
+        device
     }
 
     /// Asks for direct I/O on an open file: the alignment, or `None` where it is refused.
@@ -228,7 +235,9 @@ fn len_bytes(fd: impl AsFd) -> Result<u64, Errno> {
     }
 }
 
-impl Device for DirectDevice {
+// SAFETY: pread(2) and pwrite(2) are done with the memory when they return; the kernel completes
+// each entry of the ring once, after its last use of the memory.
+unsafe impl Device for DirectDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
         let fd = open_buffered(path, how)?;
         if how.lock {
@@ -301,6 +310,14 @@ impl Device for DirectDevice {
 
     fn can_queue(&self) -> bool {
         self.queue.available()
+    }
+
+    fn claim_queue(&self) -> bool {
+        !std::mem::replace(&mut *self.queue_is_claimed.lock(), true)
+    }
+
+    fn release_queue(&self) {
+        *self.queue_is_claimed.lock() = false;
     }
 
     unsafe fn submit(&self, transfer: Transfer) {

@@ -53,12 +53,17 @@ pub struct SimDevice {
     state: Mutex<State>,
     /// Anything that somebody may wait for: a queued transfer, the gate, an interrupt, a crash.
     changed: Condvar,
+    queue_is_claimed: Mutex<bool>,
 }
 
 impl SimDevice {
     /// A device without files and without faults.
     pub fn new(seed: Seed) -> Self {
-        Self { state: Mutex::new(State::new(seed)), changed: Condvar::new() }
+        Self {
+            state: Mutex::new(State::new(seed)),
+            changed: Condvar::new(),
+            queue_is_claimed: Mutex::new(false),
+        }
     }
 
     /// A device without files, with the faults of `plan`.
@@ -137,7 +142,9 @@ impl SimDevice {
     }
 }
 
-impl Device for SimDevice {
+// SAFETY: memory is used under the lock of the state only, within the call of a blocking transfer
+// and before the completion of a queued one is given out, which happens once.
+unsafe impl Device for SimDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
         self.state.lock().open(path, how)
     }
@@ -182,6 +189,14 @@ impl Device for SimDevice {
 
     fn can_queue(&self) -> bool {
         true
+    }
+
+    fn claim_queue(&self) -> bool {
+        !std::mem::replace(&mut *self.queue_is_claimed.lock(), true)
+    }
+
+    fn release_queue(&self) {
+        *self.queue_is_claimed.lock() = false;
     }
 
     unsafe fn submit(&self, transfer: Transfer) {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use unherd_cache::{BuildError, Cache, Direct, Error, File, OpenOptions, PageGuard, PageNo};
-use unherd_sys::DirectDevice;
+use unherd_cache::{BuildError, Cache, Direct, Error, File, Io, OpenOptions, PageGuard, PageNo};
 use unherd_sys::primitives::{Arc, thread};
+use unherd_sys::{Device, DirectDevice};
 use unherd_testkit::{Failure, FaultPlan};
 
 use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
@@ -202,5 +202,25 @@ fn pages_that_cannot_be_written_do_not_hang_those_who_want_frames() {
         assert!(file.sync_all().is_err(), "reported once");
         file.sync_all().unwrap();
         assert!(device.bytes("f").unwrap() == bytes);
+    }
+}
+
+/// Two caches would take each other's completions.
+#[test]
+fn one_cache_at_a_time_has_the_queue_of_a_device() {
+    let devices: [Arc<dyn Device>; 2] =
+        [sim(21, FaultPlan::default()), Arc::new(DirectDevice::new())];
+    for device in devices {
+        if !device.can_queue() {
+            println!("skipped: io_uring is not allowed here");
+            continue;
+        }
+        let build = |io| small(8, 4096).device(device.clone()).io(io).build();
+        let one = build(Io::Ring).unwrap();
+        assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
+        build(Io::Own).unwrap();
+        assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
+        drop(one);
+        build(Io::Ring).unwrap();
     }
 }

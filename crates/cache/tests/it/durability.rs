@@ -1,6 +1,7 @@
 //! What `sync_all` says, and to whom.
 
 use unherd_cache::{Error, Operation};
+use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering, thread};
 use unherd_testkit::{Failure, FaultPlan};
 
 use crate::scene::{BOTH, sim, small, turn, writable};
@@ -130,5 +131,102 @@ fn short_writes_go_on_where_they_stopped() {
         let mut read = vec![0; bytes.len()];
         assert_eq!(file.read_at(&mut read, 0).unwrap(), bytes.len());
         assert!(read == bytes);
+    }
+}
+
+#[test]
+fn a_sync_takes_the_pages_that_others_write_meanwhile() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(17, FaultPlan::default());
+        let cache = small(64, 4096).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[0; 4096], 0).unwrap();
+        let stop = AtomicBool::new(false);
+        let first_number = || device.bytes("f").unwrap()[..8].try_into().map(u64::from_le_bytes);
+        let missed = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        file.write_at(&[7; 2000], 2048).unwrap();
+                    }
+                });
+            }
+            let mut rounds = 1..15_000_u64;
+            let missed = rounds.find(|round| {
+                file.write_at(&round.to_le_bytes(), 0).unwrap();
+                file.sync_all().unwrap();
+                first_number().unwrap() != *round
+            });
+            stop.store(true, Ordering::Relaxed);
+            missed
+        });
+        assert_eq!(missed, None, "{io:?}: the round whose write was not synced");
+    }
+}
+
+#[test]
+fn each_of_many_syncs_on_one_handle_reports_its_own_failure() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(18, failing_writes());
+        let cache = small(64, 512).device(device).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[1; 512], 0).unwrap();
+        let succeeded = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        if file.sync_all().is_ok() {
+                            succeeded.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(succeeded.load(Ordering::Relaxed), 0, "{io:?}: no write has succeeded");
+    }
+}
+
+#[test]
+fn a_failed_flush_remembers_writes_of_an_earlier_opening() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(19, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 700], 0).unwrap();
+        file.close().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        device.set_faults(failing_syncs());
+        assert!(matches!(file.sync_all(), Err(Error::Io { operation: Operation::Sync, .. })));
+        device.set_faults(FaultPlan::default());
+        assert!(matches!(file.sync_all(), Err(Error::LostDurability { .. })), "{io:?}");
+    }
+}
+
+#[test]
+fn an_earlier_opening_that_was_flushed_is_done_with() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(20, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        for flush_first in [true, false] {
+            let file = cache.open("f", writable()).unwrap();
+            file.write_at(&[5; 700], 0).unwrap();
+            if flush_first {
+                file.sync_all().unwrap();
+            }
+            file.close().unwrap();
+            let file = cache.open("f", writable()).unwrap();
+            if !flush_first {
+                file.sync_all().unwrap();
+            }
+            device.set_faults(failing_syncs());
+            assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
+            device.set_faults(FaultPlan::default());
+            file.sync_all().unwrap();
+        }
     }
 }

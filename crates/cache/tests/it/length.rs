@@ -1,0 +1,75 @@
+//! Lengths that change while frames are wanted.
+
+use unherd_cache::Error;
+use unherd_sys::primitives::{AtomicBool, Ordering, thread};
+use unherd_testkit::FaultPlan;
+
+use crate::scene::{BOTH, sim, small, turn, writable};
+
+/// Bytes that were cut off stay away, also when reclaim writes pages back and evicts them just then.
+#[test]
+fn cut_bytes_do_not_come_back() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(14, FaultPlan { held_reaps_max: 2, ..FaultPlan::default() });
+        let cache = small(6, 4096).device(device).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let other = cache.open("other", writable()).unwrap();
+        let stop = AtomicBool::new(false);
+        let cut_and_grow = || {
+            for round in 0..300_000 {
+                file.write_at(&[0xaa; 4000], 0)?;
+                file.set_len(100)?;
+                file.set_len(4000)?;
+                let mut bytes = [1; 4000];
+                file.read_at(&mut bytes, 0)?;
+                if bytes[100..].iter().any(|&byte| byte != 0) {
+                    return Ok(Some(round));
+                }
+            }
+            Ok::<_, Error>(None)
+        };
+        let came_back = thread::scope(|scope| {
+            for start in 0..3 {
+                let (other, stop) = (&other, &stop);
+                scope.spawn(move || {
+                    let mut page = start;
+                    while !stop.load(Ordering::Relaxed) {
+                        page += 7;
+                        other.write_at(&[1; 4096], page % 64 * 4096).unwrap();
+                    }
+                });
+            }
+            let came_back = cut_and_grow();
+            stop.store(true, Ordering::Relaxed);
+            came_back
+        });
+        assert_eq!(came_back.unwrap(), None, "{io:?}: the round in which cut bytes came back");
+    }
+}
+
+/// Many that cut a file want a frame each; they must not sit on all of them while one of them waits
+/// for a writer that wants a frame too.
+#[test]
+fn those_who_cut_a_file_leave_frames_to_its_writers() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(15, FaultPlan::default());
+        let cache = small(4, 4096).device(device).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        thread::scope(|scope| {
+            for number in 0..8_u64 {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        if number < 6 {
+                            file.set_len(30_000 + number).unwrap();
+                        } else {
+                            assert_eq!(file.write_at(&[3; 9000], 100 + number).unwrap(), 9000);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
