@@ -196,7 +196,7 @@ impl Core {
         Busy { work, spell: self.frames.spell(frame) }
     }
 
-    /// Waits until the page is no longer `busy`, be it busy anew. Afterwards anything may be true of
+    /// Waits until the page is no longer `busy`, or is so anew. Afterwards anything may be true of
     /// it.
     ///
     /// # Errors

@@ -216,8 +216,9 @@ impl File {
     ///
     /// # Errors
     /// The latest error since this handle last reported one, be it of this sync or of a write-back
-    /// in between: each handle reports each error once, but every call that fails says so. What could not be written stays dirty and
-    /// is tried again by the next call, which succeeds if the device then takes it.
+    /// in between: each handle reports each error once, but every call that fails says so. What
+    /// could not be written stays dirty and is tried again by the next call, which succeeds if the
+    /// device then takes it.
     /// [`Error::LostDurability`] is reported for ever.
     pub fn sync_all(&self) -> Result<(), Error> {
         // Its own failure first: another thread may have reported the same for this handle.

@@ -130,8 +130,8 @@ impl Files {
         }
     }
 
-    /// Whether the file is open here, with a lock that is enough for what is asked. If it may not be
-    /// written at all, any will do: to be told so.
+    /// Whether the file is open here, with a lock that is enough for what is asked. If it may not
+    /// be written at all, any will do: to be told so.
     fn is_locked(&self, identity: Identity, write: bool) -> bool {
         let table = self.table.lock();
         table.by_identity.get(&identity).is_some_and(|Entry { file, lock, .. }| {

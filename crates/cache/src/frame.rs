@@ -151,16 +151,16 @@ struct Frame {
 
 impl Frame {
     fn load(&self) -> Word {
-        // ORDER[F1]: Acquire; pairs with the Release in `update`: whoever sees a state sees the
+        // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: whoever sees a state sees the
         // memory and the key as they were when it was entered.
         Word(self.word.load(Ordering::Acquire))
     }
 
     /// Changes the word as `to` says, unless that is `None`. Gives the word before.
     fn update(&self, mut to: impl FnMut(Word) -> Option<Word>) -> Result<Word, Word> {
-        // ORDER[F1]: Release publishes the memory and the key to the Acquire of the one who changes
-        // or loads the word next; so all use under a claim, pin or loan that ends here happens
-        // before all use under one that begins later.
+        // ORDER[FRAME1]: Release publishes the memory and the key to the Acquire of the one who
+        // changes or loads the word next; so all use under a claim, pin or loan that ends here
+        // happens before all use under one that begins later.
         self.word
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
                 to(Word(word)).map(|word| word.0)

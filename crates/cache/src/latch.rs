@@ -12,6 +12,16 @@ use unherd_sys::primitives::{AtomicU32, Ordering};
 
 const ALONE: u32 = 1 << 31;
 
+/// Weakened by `cargo x mutants`, which expects a loom check to fail.
+const AFTER_ALONE: Ordering =
+    if cfg!(mutant = "L1-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
+const END_ALONE: Ordering =
+    if cfg!(mutant = "L1-release") { Ordering::Relaxed } else { Ordering::Release };
+const AFTER_INSIDE: Ordering =
+    if cfg!(mutant = "L2-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
+const LEAVE: Ordering =
+    if cfg!(mutant = "L2-release") { Ordering::Relaxed } else { Ordering::Release };
+
 #[derive(Debug, Default)]
 pub(crate) struct Latch {
     word: AtomicU32,
@@ -31,12 +41,7 @@ impl Latch {
             }
             // ORDER[L1]: Acquire; pairs with the Release in `end_alone`: what was done alone is
             // seen by all that enter after.
-            match self.word.compare_exchange_weak(
-                word,
-                word + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
+            match self.word.compare_exchange_weak(word, word + 1, AFTER_ALONE, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -59,7 +64,7 @@ impl Latch {
     pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>) {
         // ORDER[L2]: Release; pairs with the Acquire in `begin_alone`: what was done inside is seen
         // by the one who waited for it.
-        let before = self.word.fetch_sub(1, Ordering::Release);
+        let before = self.word.fetch_sub(1, LEAVE);
         if before == ALONE | 1 {
             waits.wake_all(&self.key());
         }
@@ -69,7 +74,7 @@ impl Latch {
     pub(crate) fn begin_alone(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         loop {
             // ORDER[L1]: Acquire; pairs with the Release in `end_alone` of the one before.
-            if self.word.fetch_or(ALONE, Ordering::Acquire) & ALONE == 0 {
+            if self.word.fetch_or(ALONE, AFTER_ALONE) & ALONE == 0 {
                 break;
             }
             let _ = waits.wait_until(
@@ -81,7 +86,7 @@ impl Latch {
         let _ = waits.wait_until(
             &self.key(),
             // ORDER[L2]: Acquire; pairs with the Release in `leave`.
-            || self.word.load(Ordering::Acquire) == ALONE,
+            || self.word.load(AFTER_INSIDE) == ALONE,
             reason,
         );
     }
@@ -89,7 +94,7 @@ impl Latch {
     /// Lets others in again.
     pub(crate) fn end_alone(&self, waits: &WaitTable<WaitKey>) {
         // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `begin_alone`.
-        self.word.fetch_and(!ALONE, Ordering::Release);
+        self.word.fetch_and(!ALONE, END_ALONE);
         waits.wake_all(&self.key());
     }
 }
@@ -133,3 +138,6 @@ impl Drop for InsideGuard<'_> {
         self.latch.leave(self.waits);
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom;

@@ -22,31 +22,60 @@
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `fill.rs` the read path,
 //! `change.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
-//! `reclaim.rs` where frames come from, `core.rs` the order of the locks.
+//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them,
+//! `core.rs` the order of the locks.
 
+// Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
+#[cfg(not(any(loom, shuttle)))]
 mod cache;
+#[cfg(not(any(loom, shuttle)))]
 mod change;
+#[cfg(not(any(loom, shuttle)))]
 mod core;
+#[cfg(not(any(loom, shuttle)))]
 mod durability;
+#[cfg(not(any(loom, shuttle)))]
 mod engine;
+#[cfg(not(any(loom, shuttle)))]
 mod error;
+#[cfg(not(any(loom, shuttle)))]
 mod file;
+#[cfg(not(any(loom, shuttle)))]
 mod files;
+#[cfg(not(any(loom, shuttle)))]
 mod fill;
+#[cfg(not(any(loom, shuttle)))]
 mod flush;
+#[cfg(not(any(loom, shuttle)))]
 mod frame;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+mod frame_waiters;
+#[cfg(not(any(loom, shuttle)))]
 mod index;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod latch;
+#[cfg(not(any(loom, shuttle)))]
 mod page;
+#[cfg(not(any(loom, shuttle)))]
 mod policy;
+#[cfg(not(any(loom, shuttle)))]
 mod reclaim;
+#[cfg(not(any(loom, shuttle)))]
 mod run;
+#[cfg(not(any(loom, shuttle)))]
 mod stats;
+#[cfg(not(any(loom, shuttle)))]
 mod transfer;
+#[cfg(not(any(loom, shuttle)))]
 mod writeback;
 
+#[cfg(not(any(loom, shuttle)))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
+#[cfg(not(any(loom, shuttle)))]
 pub use error::{BuildError, Error, Operation};
+#[cfg(not(any(loom, shuttle)))]
 pub use file::{Direct, File, OpenOptions, PageGuard};
+#[cfg(not(any(loom, shuttle)))]
 pub use page::PageNo;
+#[cfg(not(any(loom, shuttle)))]
 pub use stats::Stats;

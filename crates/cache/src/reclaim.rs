@@ -4,32 +4,22 @@
 //! waits. A frame that becomes free is handed to one waiter; one that becomes idle (it can be
 //! evicted or written) makes one waiter look again.
 //!
-//! ```text
-//!  a thread in want                         whoever makes a frame idle
-//!  ----------------                         --------------------------
-//!  waiters += 1                             change the frame's word
-//!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
-//!  seen = events                            waiters == 0: done
-//!  search: load the frames' words           else: events += 1; wake one
-//!  wait, if events == seen
-//! ```
-//!
-//! Excluded: the search misses the frame *and* the other sees no waiter. Where it sees one, the
-//! wait table sees to the rest: the wait finds `events` changed, or the wake finds the waiter.
+//! How neither misses the other stands in `frame_waiters.rs`.
 //!
 //! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it
 //! did not take.
 
 use std::time::Duration;
 
-use unherd_sync::{Outcome, Token, Wait, WaitKey};
-use unherd_sys::primitives::{AtomicU32, Mutex, Ordering, fence};
+use unherd_sync::{Outcome, Token, Wait};
+use unherd_sys::primitives::{AtomicU32, Mutex, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
 use crate::core::Core;
 use crate::durability::Eviction;
 use crate::frame::{Claim, State, Word};
+use crate::frame_waiters::{FrameWaiters, LOOK};
 use crate::page::FrameId;
 use crate::policy::{Clock, Look, Sweep};
 use crate::stats::Count;
@@ -40,16 +30,10 @@ const WINDOW: usize = 64;
 /// Write-backs that may fail, while none succeeds, before a thread in want of a frame gives up.
 const FAILURES_MAX: u32 = 64;
 
-/// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
-const LOOK: Token = Token(0);
-
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     pool: Mutex<Pool>,
-    /// Threads between (A) and the end of their wait.
-    waiters: AtomicU32,
-    /// Frames that became idle while somebody waited.
-    events: AtomicU32,
+    waiters: FrameWaiters,
     /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
     failures: AtomicU32,
     successes: AtomicU32,
@@ -77,8 +61,7 @@ impl Reclaim {
         let written = Vec::with_capacity(free.len());
         Self {
             pool: Mutex::new(Pool { free, written, clock: Clock::default() }),
-            waiters: AtomicU32::new(0),
-            events: AtomicU32::new(0),
+            waiters: FrameWaiters::new(),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
         }
@@ -102,16 +85,6 @@ impl Reclaim {
     /// How many write-backs have failed and succeeded so far; wraps around.
     fn outcomes(&self) -> (u32, u32) {
         (self.failures.load(Ordering::Relaxed), self.successes.load(Ordering::Relaxed))
-    }
-
-    fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
-    }
-
-    fn somebody_waits(&self) -> bool {
-        // ORDER[R1]: SeqCst fence (B); pairs with (A) in `take_slow`.
-        fence(Ordering::SeqCst);
-        self.waiters.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -138,22 +111,16 @@ fn look(word: Word) -> Look {
 impl Core {
     /// A frame that became idle may be just what somebody waits for.
     pub(crate) fn notify_idle(&self, frames: usize) {
-        let reclaim = &self.reclaim;
-        if frames > 0 && reclaim.somebody_waits() {
-            // ORDER[R2]: Release; pairs with the Acquire in `take_slow`: whoever has seen this
-            // event also sees the frame.
-            reclaim.events.fetch_add(1, Ordering::Release);
-            self.waits.wake_with(&reclaim.key(), frames, LOOK);
-        }
+        self.reclaim.waiters.tell(&self.waits, frames);
     }
 
     /// Gives an empty frame to a waiter, or to the free ones.
     pub(crate) fn free_frame(&self, claim: Claim) {
         let mut claim = claim;
-        if self.reclaim.somebody_waits() {
+        if !self.reclaim.waiters.is_empty() {
             let frame = self.frames.hand_over(claim);
             let token = Token(u64::from(frame.0) + 1);
-            if self.waits.wake_with(&self.reclaim.key(), 1, token) > 0 {
+            if self.reclaim.waiters.hand(&self.waits, token) {
                 return;
             }
             match self.frames.take_over(frame) {
@@ -176,14 +143,11 @@ impl Core {
 
     #[cold]
     fn take_slow(&self) -> Result<Claim, Error> {
-        let reclaim = &self.reclaim;
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        reclaim.waiters.fetch_add(1, Ordering::Relaxed);
-        // ORDER[R1]: SeqCst fence (A); pairs with (B) in `somebody_waits`.
-        fence(Ordering::SeqCst);
+        self.reclaim.waiters.enter();
         let taken = self.take_before(end);
-        reclaim.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.reclaim.waiters.leave();
         taken.ok_or_else(|| {
             self.notify_idle(1);
             self.no_frames(Timestamp::now().since(began))
@@ -199,8 +163,7 @@ impl Core {
         };
         let mut woken = false;
         loop {
-            // ORDER[R2]: Acquire; pairs with the Release in `notify_idle`.
-            let seen = reclaim.events.load(Ordering::Acquire);
+            let seen = reclaim.waiters.idled();
             match self.search() {
                 Found::Frame(claim) => return Some(claim),
                 Found::ToWrite(frame) if Timestamp::now() < end => {
@@ -218,8 +181,7 @@ impl Core {
                 self.waits.note_needless(self.reasons.frame);
             }
             let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
-            let unchanged = || reclaim.events.load(Ordering::Relaxed) == seen;
-            match self.waits.wait(&reclaim.key(), unchanged, wait) {
+            match reclaim.waiters.wait(&self.waits, seen, wait) {
                 Outcome::Woken(LOOK) => woken = true,
                 Outcome::Woken(Token(frame)) => {
                     let handed = self.frames.take_over(FrameId((frame - 1) as u32));

@@ -6,7 +6,7 @@ use unherd_testkit::FaultPlan;
 
 use crate::scene::{BOTH, sim, small, turn, writable};
 
-/// Bytes that were cut off stay away, also when reclaim writes pages back and evicts them just then.
+/// Bytes that were cut off stay away, also when reclaim writes pages back just then.
 #[test]
 fn cut_bytes_do_not_come_back() {
     let _turn = turn();
