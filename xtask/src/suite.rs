@@ -19,10 +19,17 @@ pub(crate) struct Model {
 
 /// The models of each checker. The second run of loom replaces sleeping by yielding, because the
 /// mutex that models a futex word adds order of its own.
-pub(crate) const MODELS: [Model; 3] = [
+pub(crate) const MODELS: [Model; 4] = [
     Model {
         name: "loom models",
         package: "unherd-sync",
+        cfgs: &["loom"],
+        target: "loom",
+        filter: "loom",
+    },
+    Model {
+        name: "loom models of the cache",
+        package: "unherd-cache",
         cfgs: &["loom"],
         target: "loom",
         filter: "loom",

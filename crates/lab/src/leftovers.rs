@@ -1,8 +1,8 @@
 //! Directories that a bench works in, and what an earlier one may have left behind.
 //!
-//! Everything that a bench makes below `--dir` stands in one directory named `unherd-PID-START`. It
-//! is removed at the end, whatever that is, but for SIGKILL and power loss; so each start first
-//! removes those whose process is gone.
+//! Everything that a bench makes below `--dir` stands in one directory named after its process mark
+//! (`unherd-PID-START-NAMESPACE`). It is removed at the end, whatever that is, but for SIGKILL and
+//! power loss; so each start first removes those whose process is gone.
 
 use std::fs;
 use std::io;
@@ -132,13 +132,17 @@ mod tests {
             path
         };
         // No process has this number: it is above the kernel's limit of 2^22.
-        let dead = make("unherd-4194305-1");
+        let mark = ProcessMark::current().to_string();
+        let namespace = mark.rsplit('-').next().unwrap();
+        let dead = make(&format!("unherd-4194305-1-{namespace}"));
         // This one has it, but started at another time.
-        let reused = make(&format!("unherd-{}-1", std::process::id()));
+        let reused = make(&format!("unherd-{}-1-{namespace}", std::process::id()));
+        // Whether this one's process lives cannot be seen from here.
+        let elsewhere = make("unherd-4194305-1-1");
         let (other, near) = (make("unherd-notes"), make("other-4194305-1"));
         let work = WorkDirectory::create(place.path()).unwrap();
         assert!(!dead.exists() && !reused.exists());
-        assert!(other.exists() && near.exists());
+        assert!(other.exists() && near.exists() && elsewhere.exists());
         let round = work.for_round().unwrap();
         fs::write(round.path().join("data"), "x").unwrap();
         let path = round.path().to_owned();
