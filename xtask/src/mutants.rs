@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::failure::Failure;
-use crate::suite::MODELS;
+use crate::suite::{MODELS, Model};
 
 /// The list of mutants, from the root of the repository.
 pub(crate) const LIST: &str = "xtask/mutants.txt";
@@ -79,11 +79,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Whether one of loom's two runs fails. That the mutant builds, and that its test exists, is
+/// Whether one of loom's runs of the package fails. That the mutant builds, and that its test exists, is
 /// checked first: neither a compiler error nor an empty run is a catch.
 fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
     let cfg = format!("mutant=\"{}\"", mutant.id);
-    for model in MODELS.iter().filter(|model| model.cfgs.contains(&"loom")) {
+    let of_package = |model: &&Model| model.package == mutant.package;
+    for model in MODELS.iter().filter(of_package).filter(|model| model.cfgs.contains(&"loom")) {
         let step = model.step(&mutant.package, "mutants", std::slice::from_ref(&cfg));
         let (builds, output) = step.clone().arguments(&["--no-run"]).run_quietly(root)?;
         if !builds {
