@@ -79,8 +79,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Whether one of loom's runs of the package fails. That the mutant builds, and that its test exists, is
-/// checked first: neither a compiler error nor an empty run is a catch.
+/// Whether one of loom's runs of the package fails. That the mutant builds, and that its test
+/// exists, is checked first: neither a compiler error nor an empty run is a catch.
 fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
     let cfg = format!("mutant=\"{}\"", mutant.id);
     let of_package = |model: &&Model| model.package == mutant.package;
