@@ -49,7 +49,7 @@ pub struct Ledger;
 
 impl Ledger {
     /// The counts of all threads, living and ended, by reason. Takes no lock on the counts; its
-    /// cost grows with the number of threads that there were at a time (about 5 KiB read each).
+    /// cost grows with the number of threads that there were at a time (8 KiB read each).
     #[cfg(not(any(loom, shuttle)))]
     pub fn snapshot() -> Snapshot {
         Snapshot::from_shards(shard::all())

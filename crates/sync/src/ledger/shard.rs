@@ -21,11 +21,16 @@ use crate::reason::REASONS;
 /// Counts by reason and field. Relaxed: each is a number on its own, written by one thread.
 #[repr(align(128))]
 pub(super) struct Shard {
-    counts: [[AtomicU64; FIELDS]; REASONS],
+    counts: [Row; REASONS],
     taken: AtomicBool,
     /// Written before the shard is pushed, and never again.
     next: AtomicPtr<Shard>,
 }
+
+/// The counts of one reason. A thread that was asleep finds its lines cold: all that a wait counts
+/// stands on the first, which holds all but the contended locks.
+#[repr(align(128))]
+struct Row([AtomicU64; FIELDS]);
 
 static HEAD: AtomicPtr<Shard> = AtomicPtr::new(ptr::null_mut());
 
@@ -35,18 +40,18 @@ static ORPHANS: Shard = Shard::new();
 impl Shard {
     const fn new() -> Self {
         Self {
-            counts: [const { [const { AtomicU64::new(0) }; FIELDS] }; REASONS],
+            counts: [const { Row([const { AtomicU64::new(0) }; FIELDS]) }; REASONS],
             taken: AtomicBool::new(true),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     pub(super) fn get(&self, reason: usize, field: usize) -> u64 {
-        self.counts[reason][field].load(Ordering::Relaxed)
+        self.counts[reason].0[field].load(Ordering::Relaxed)
     }
 
     fn count(&self, reason: Reason, field: Field) -> &AtomicU64 {
-        &self.counts[reason.index()][field as usize]
+        &self.counts[reason.index()].0[field as usize]
     }
 }
 

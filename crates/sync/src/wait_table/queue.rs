@@ -4,26 +4,28 @@
 //!  roots: [ · · ▪ · · · · ]                       by the upper half of the hash
 //!               │
 //!             first ⇄ equal ⇄ equal               a list: the same hash, oldest first
-//!            ╱     ╲
-//!       first       first ⇄ equal                 a tree: smaller hashes left, larger right
-//!      ╱     ╲           ╲
-//!   first   first       first
+//!        0 ╱  1│  ╲ 3
+//!      first first first ⇄ equal                  a tree: each step down takes two bits more
+//!              │ 2
+//!            first
 //! ```
 //!
 //! Many keys may share a bucket, and their nodes lie on as many stacks, so walking along all of
-//! them to find one costs a cache miss each. A tree finds it in about 2 log₂ n steps instead, and
-//! so that it stays level without bookkeeping it is a *treap* (Aragon and Seidel, 1989): a heap by
-//! a priority that is a scramble of the hash. Each set of hashes has exactly one such tree, and the
-//! hash is seeded, so no order of arrival can bend it.
+//! them to find one costs a cache miss each. The tree is a *digital search tree* (Coffman and Eve,
+//! 1970): a node hangs anywhere on the path that the bits of its hash spell. So a new one is a
+//! leaf, and a leaf can stand in for any node above it: each change writes to two or three nodes,
+//! whose lines other processors have to fetch again. Four children, since that is what fits beside
+//! the hash on one cache line: n waiters stand about log₄ n deep, and never deeper than 32. The
+//! hash is seeded, so nobody can choose keys that make the tree deep.
 //!
 //! Equal hashes are as good as always equal keys; the few others are told apart by whoever walks
 //! along the list.
 //!
 //! Invariants, under the bucket lock:
 //!
-//! - **Q1** `left` and `right` mean something in the first node of a list; so does `last`.
+//! - **Q1** `children` mean something in the first node of a list; so does `last`.
 //! - **Q2** `prev` is null in the first node of a list and in no other.
-//! - **Q3** Every hash is in the tree once; a node's priority is above its children's.
+//! - **Q3** Every hash is in the tree once, on the path that [`path_of`] spells.
 #![expect(unsafe_code, reason = "an intrusive tree of nodes on their threads' stacks")]
 
 use std::ptr;
@@ -40,23 +42,24 @@ pub(super) struct Queue<K> {
     roots: [*const Waiter<K>; ROOTS],
 }
 
+/// The bits of the path that choose a child.
+pub(super) const WAY_BITS: u32 = 2;
+
 /// A place that holds a pointer into a tree.
 enum Slot<'a, K> {
     Root(usize),
-    Left(&'a Waiter<K>),
-    Right(&'a Waiter<K>),
+    Child(&'a Waiter<K>, usize),
 }
 
-/// Odd, so that different hashes have different priorities (2⁶⁴ divided by the golden ratio).
-const SCRAMBLE: u64 = 0x9e37_79b9_7f4a_7c15;
-
-pub(super) fn priority<K>(node: &Waiter<K>) -> u64 {
-    node.hash().wrapping_mul(SCRAMBLE)
-}
-
-/// The tree that a hash belongs to. The bucket was chosen by the lower half.
+/// The tree that a hash belongs to. The bucket was chosen by the lowest bits.
 fn root_of(hash: u64) -> usize {
     (((hash >> 32) * ROOTS as u64) >> 32) as usize
+}
+
+/// The bits that choose the way down, the highest first: those come first that chose neither the
+/// root nor, in all but the largest tables, the bucket.
+pub(super) fn path_of(hash: u64) -> u64 {
+    hash.rotate_left(32)
 }
 
 impl<K> Queue<K> {
@@ -78,17 +81,8 @@ impl<K> Queue<K> {
     /// # Safety
     /// The bucket lock is held.
     pub(super) unsafe fn first_of(&self, hash: u64) -> *const Waiter<K> {
-        let mut at = self.roots[root_of(hash)];
-        // SAFETY: null or in the tree.
-        while let Some(node) = unsafe { at.as_ref() } {
-            if node.hash() == hash {
-                break;
-            }
-            // SAFETY: the lock is held.
-            let links = unsafe { node.links() };
-            at = if hash < node.hash() { links.left } else { links.right };
-        }
-        at
+        // SAFETY: the lock is held.
+        unsafe { self.find(hash) }.1
     }
 
     /// Puts `node` behind all others of its hash.
@@ -97,32 +91,15 @@ impl<K> Queue<K> {
     /// The bucket lock is held; the node is in no queue.
     pub(super) unsafe fn push(&mut self, node: &Waiter<K>) {
         // SAFETY: the lock is held.
-        unsafe { node.change(|links| *links = Links { queued: true, ..Links::NONE }) };
-        let hash = node.hash();
-        let root = root_of(hash);
-        let (mut slot, mut at) = (Slot::Root(root), self.roots[root]);
+        unsafe { node.change(|links| *links = Links { queued: true, last: node, ..Links::NONE }) };
+        // SAFETY: the lock is held.
+        let (slot, first) = unsafe { self.find(node.hash()) };
         // SAFETY: null or in the tree.
-        while let Some(above) = unsafe { at.as_ref() } {
-            if priority(above) <= priority(node) {
-                break;
-            }
-            slot = if hash < above.hash() { Slot::Left(above) } else { Slot::Right(above) };
-            // SAFETY: the lock is held.
-            at = unsafe { self.get(&slot) };
-        }
-        // Equal hashes have equal priorities: if the hash is in the tree, the search ended at it.
-        // SAFETY: null or in the tree.
-        match unsafe { at.as_ref() } {
+        match unsafe { first.as_ref() } {
             // SAFETY: the lock is held, and it is the first of its list.
-            Some(first) if first.hash() == hash => unsafe { Self::append(first, node) },
-            _ => {
-                // SAFETY: the lock is held.
-                unsafe { node.change(|links| links.last = node) };
-                // SAFETY: the lock is held.
-                unsafe { self.split(at, node) };
-                // SAFETY: the lock is held.
-                unsafe { self.set(&slot, node) };
-            }
+            Some(first) => unsafe { Self::append(first, node) },
+            // SAFETY: the lock is held.
+            None => unsafe { self.set(&slot, node) },
         }
     }
 
@@ -135,6 +112,8 @@ impl<K> Queue<K> {
         let links = unsafe { node.links() };
         // SAFETY: the lock is held.
         unsafe { node.change(|links| links.queued = false) };
+        // SAFETY: the lock is held; the list of the node's hash has a first node, in the tree.
+        let (slot, first) = unsafe { self.find(node.hash()) };
         // SAFETY: null or in the list.
         let prev = unsafe { links.prev.as_ref() };
         // SAFETY: null or in the list.
@@ -143,37 +122,27 @@ impl<K> Queue<K> {
             (Some(prev), next) => {
                 // SAFETY: the lock is held.
                 unsafe { prev.change(|prev| prev.next = links.next) };
-                if let Some(next) = next {
+                // SAFETY: in the tree.
+                let first = unsafe { &*first };
+                match next {
                     // SAFETY: the lock is held.
-                    unsafe { next.change(|next| next.prev = prev) };
-                } else {
+                    Some(next) => unsafe { next.change(|next| next.prev = prev) },
                     // SAFETY: the lock is held.
-                    let first = unsafe { self.first_of(node.hash()) };
-                    // SAFETY: the node's list has a first node, in the tree.
-                    let first = unsafe { &*first };
-                    // SAFETY: the lock is held.
-                    unsafe { first.change(|first| first.last = prev) };
+                    None => unsafe { first.change(|first| first.last = prev) },
                 }
             }
             (None, Some(next)) => {
                 // It becomes the first: Q1, Q2.
                 let promote = |to: &mut Links<K>| {
-                    (to.prev, to.left, to.right, to.last) =
-                        (ptr::null(), links.left, links.right, links.last);
+                    (to.prev, to.children, to.last) = (ptr::null(), links.children, links.last);
                 };
                 // SAFETY: the lock is held.
                 unsafe { next.change(promote) };
-                // SAFETY: the lock is held; the node is in the tree.
-                let slot = unsafe { self.slot_of(node) };
                 // SAFETY: the lock is held.
                 unsafe { self.set(&slot, next) };
             }
-            (None, None) => {
-                // SAFETY: the lock is held; the node is in the tree.
-                let slot = unsafe { self.slot_of(node) };
-                // SAFETY: the lock is held; these two are the node's subtrees.
-                unsafe { self.merge(slot, links.left, links.right) };
-            }
+            // SAFETY: the lock is held.
+            (None, None) => unsafe { self.replace_by_leaf(&slot, node) },
         }
     }
 
@@ -191,92 +160,59 @@ impl<K> Queue<K> {
         unsafe { first.change(|links| links.last = node) };
     }
 
-    /// Divides the tree at `at` by the hash of `node`, and hangs the halves below `node`.
-    unsafe fn split(&mut self, mut at: *const Waiter<K>, node: &Waiter<K>) {
-        let (mut smaller, mut larger) = (Slot::Left(node), Slot::Right(node));
-        // SAFETY: null or in the tree.
-        while let Some(below) = unsafe { at.as_ref() } {
-            let (place, rest) = if below.hash() < node.hash() {
-                (&mut smaller, Slot::Right(below))
-            } else {
-                (&mut larger, Slot::Left(below))
-            };
+    /// Puts a leaf from below `node`, if there is any, into its place at `slot`.
+    unsafe fn replace_by_leaf(&mut self, slot: &Slot<'_, K>, node: &Waiter<K>) {
+        let (mut leaf_slot, mut leaf): (_, *const Waiter<K>) = (None, node);
+        loop {
+            // SAFETY: in the tree, so alive under the lock.
+            let at = unsafe { &*leaf };
             // SAFETY: the contract.
-            unsafe { self.set(place, below) };
-            // SAFETY: the contract.
-            at = unsafe { self.get(&rest) };
-            *place = rest;
+            let children = unsafe { at.links() }.children;
+            let Some(side) = children.iter().position(|child| !child.is_null()) else { break };
+            (leaf_slot, leaf) = (Some(Slot::Child(at, side)), children[side]);
         }
+        let Some(leaf_slot) = leaf_slot else {
+            // SAFETY: the contract.
+            return unsafe { self.set(slot, ptr::null()) };
+        };
         // SAFETY: the contract.
-        unsafe { self.set(&smaller, ptr::null()) };
+        unsafe { self.set(&leaf_slot, ptr::null()) };
+        // Read now: the leaf may have been one of them.
         // SAFETY: the contract.
-        unsafe { self.set(&larger, ptr::null()) };
+        let children = unsafe { node.links() }.children;
+        // SAFETY: in the tree.
+        let stand_in = unsafe { &*leaf };
+        // SAFETY: the contract.
+        unsafe { stand_in.change(|links| links.children = children) };
+        // SAFETY: the contract.
+        unsafe { self.set(slot, leaf) };
     }
 
-    /// Joins two trees, all hashes of the first below those of the second, and hangs them at
-    /// `slot`.
-    unsafe fn merge(
-        &mut self,
-        mut slot: Slot<'_, K>,
-        mut left: *const Waiter<K>,
-        mut right: *const Waiter<K>,
-    ) {
+    /// The place of `hash`: where its first node hangs, or would.
+    unsafe fn find<'a>(&self, hash: u64) -> (Slot<'a, K>, *const Waiter<K>) {
+        let (mut slot, mut path) = (Slot::Root(root_of(hash)), path_of(hash));
         loop {
-            // SAFETY: null or in the tree.
-            let smaller = unsafe { left.as_ref() };
-            // SAFETY: null or in the tree.
-            let larger = unsafe { right.as_ref() };
-            let (Some(smaller), Some(larger)) = (smaller, larger) else { break };
-            let (upper, rest, from) = if priority(smaller) > priority(larger) {
-                (smaller, Slot::Right(smaller), &mut left)
-            } else {
-                (larger, Slot::Left(larger), &mut right)
+            let at = match slot {
+                Slot::Root(root) => self.roots[root],
+                // SAFETY: the contract.
+                Slot::Child(node, side) => unsafe { node.links() }.children[side],
             };
-            // SAFETY: the contract.
-            unsafe { self.set(&slot, upper) };
-            // SAFETY: the contract.
-            *from = unsafe { self.get(&rest) };
-            slot = rest;
-        }
-        let rest = if left.is_null() { right } else { left };
-        // SAFETY: the contract.
-        unsafe { self.set(&slot, rest) };
-    }
-
-    /// Where the tree holds `node`, the first of its list.
-    unsafe fn slot_of<'a>(&self, node: &'a Waiter<K>) -> Slot<'a, K> {
-        let mut slot = Slot::Root(root_of(node.hash()));
-        loop {
-            // SAFETY: the contract.
-            let at = unsafe { self.get(&slot) };
-            if ptr::eq(at, node) {
-                return slot;
+            // SAFETY: null or in the tree, and so alive while the lock is held.
+            match unsafe { at.as_ref() } {
+                Some(node) if node.hash() != hash => {
+                    slot = Slot::Child(node, (path >> (64 - WAY_BITS)) as usize);
+                    path <<= WAY_BITS;
+                }
+                _ => return (slot, at),
             }
-            // SAFETY: the node is in the tree, so the search does not leave it, and nodes on the
-            // way are as alive as the node itself while the lock is held.
-            let above: &'a Waiter<K> = unsafe { &*at };
-            let left = node.hash() < above.hash();
-            slot = if left { Slot::Left(above) } else { Slot::Right(above) };
-        }
-    }
-
-    unsafe fn get(&self, slot: &Slot<'_, K>) -> *const Waiter<K> {
-        match slot {
-            Slot::Root(root) => self.roots[*root],
-            // SAFETY: the contract.
-            Slot::Left(node) => unsafe { node.links() }.left,
-            // SAFETY: the contract.
-            Slot::Right(node) => unsafe { node.links() }.right,
         }
     }
 
     unsafe fn set(&mut self, slot: &Slot<'_, K>, to: *const Waiter<K>) {
-        match slot {
-            Slot::Root(root) => self.roots[*root] = to,
+        match *slot {
+            Slot::Root(root) => self.roots[root] = to,
             // SAFETY: the contract.
-            Slot::Left(node) => unsafe { node.change(|links| links.left = to) },
-            // SAFETY: the contract.
-            Slot::Right(node) => unsafe { node.change(|links| links.right = to) },
+            Slot::Child(node, side) => unsafe { node.change(|links| links.children[side] = to) },
         }
     }
 }

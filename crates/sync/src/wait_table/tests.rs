@@ -18,14 +18,15 @@ fn queued<K>(table: &WaitTable<K>) -> usize {
 
 /// The size of a locked bucket's queue.
 fn size<K>(guard: &bucket::BucketGuard<'_, K>) -> usize {
-    guard.roots().map(|root| size_below(root, 0..=u64::MAX, u64::MAX)).sum()
+    guard.roots().map(|root| size_below(root, 0, 0)).sum()
 }
 
-/// The size of a subtree with hashes in `range` and priorities up to `limit`, and Q1 to Q3.
-fn size_below<K>(at: *const Waiter<K>, range: std::ops::RangeInclusive<u64>, limit: u64) -> usize {
+/// The size of a subtree whose paths begin with the first `depth` bits of `path`, and Q1 to Q3.
+fn size_below<K>(at: *const Waiter<K>, path: u64, depth: u32) -> usize {
     // SAFETY: null or queued, and the caller holds the lock.
     let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
-    assert!(range.contains(&first.hash()) && queue::priority(first) <= limit, "Q3");
+    let differs = queue::path_of(first.hash()) ^ path;
+    assert!(differs.leading_zeros() >= depth, "Q3");
     // SAFETY: the lock is held.
     let links = unsafe { first.links() };
     assert!(links.queued && links.prev.is_null(), "Q2");
@@ -38,10 +39,12 @@ fn size_below<K>(at: *const Waiter<K>, range: std::ops::RangeInclusive<u64>, lim
         (list, last, next) = (list + 1, equal, links.next);
     }
     assert_eq!(last, links.last, "Q1");
-    let (low, high) = range.into_inner();
-    let (hash, limit) = (first.hash(), queue::priority(first).saturating_sub(1));
-    let left = size_below(links.left, low..=hash.saturating_sub(1), limit);
-    list + left + size_below(links.right, hash.saturating_add(1)..=high, limit)
+    let children = links.children.iter().enumerate().filter(|(_, child)| !child.is_null());
+    let below = children.map(|(way, child)| {
+        let depth = depth + queue::WAY_BITS;
+        size_below(*child, path | (way as u64) << (64 - depth), depth)
+    });
+    list + below.sum::<usize>()
 }
 
 fn until_queued<K>(table: &WaitTable<K>, n: usize) {
@@ -312,10 +315,14 @@ fn a_contended_bucket_lock_sleeps_and_comes_back() {
 #[test]
 fn the_queue_is_a_tree_of_lists_after_every_step() {
     let mut seed = unherd_testkit::Seed::of_test(11);
-    for hashes in [1, 4, 1000] {
-        let nodes: Vec<_> = (0..300_u64)
-            .map(|n| Waiter::new(n, seed.below(hashes).wrapping_mul(!0 / 1001), Tag(n)))
-            .collect();
+    let spread = |n: u64| n.wrapping_mul(!0 / 1001);
+    // These share all of their path but its last bits: the tree is about as deep as it can be.
+    let close = |n: u64| n << 32;
+    let shapes: [(u64, &dyn Fn(u64) -> u64); 4] =
+        [(1, &spread), (4, &spread), (1000, &spread), (300, &close)];
+    for (hashes, hash) in shapes {
+        let nodes: Vec<_> =
+            (0..300_u64).map(|n| Waiter::new(n, hash(seed.below(hashes)), Tag(n))).collect();
         let bucket = Bucket::<u64>::new();
         let mut model: std::collections::BTreeMap<u64, Vec<u64>> = Default::default();
         for _ in 0..3000 {

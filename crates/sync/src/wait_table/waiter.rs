@@ -13,14 +13,15 @@ use std::ptr::{self, NonNull};
 use unherd_sys::Deadline;
 use unherd_sys::primitives::UnsafeCell;
 
+use super::queue::WAY_BITS;
 use super::{Tag, Token};
 use crate::parker::Parker;
 
-/// What a search along a bucket reads, and what a waker writes, is the first cache line.
+/// What a search through a bucket reads, of nodes that it passes by, is the first cache line.
 #[repr(C, align(64))]
 pub(super) struct Waiter<K> {
-    links: UnsafeCell<Links<K>>,
     hash: u64,
+    links: UnsafeCell<Links<K>>,
     parker: Parker,
     /// A copy, so that a waker reads no third line.
     key: K,
@@ -30,14 +31,15 @@ pub(super) struct Waiter<K> {
 }
 
 /// Where a node stands. Which fields mean something is said in [`super::queue`].
+#[repr(C)]
 pub(super) struct Links<K> {
-    pub(super) queued: bool,
-    /// In the list of equals; `next` also in the list of claimed nodes.
-    pub(super) prev: *const Waiter<K>,
-    pub(super) next: *const Waiter<K>,
     /// In the tree, for the first of its list.
-    pub(super) left: *const Waiter<K>,
-    pub(super) right: *const Waiter<K>,
+    pub(super) children: [*const Waiter<K>; 1 << WAY_BITS],
+    /// In the list of equals; `next` also in the list of claimed nodes.
+    pub(super) next: *const Waiter<K>,
+    pub(super) prev: *const Waiter<K>,
+    pub(super) queued: bool,
+    /// The last of its list, for the first.
     pub(super) last: *const Waiter<K>,
 }
 
@@ -50,11 +52,10 @@ impl<K> Copy for Links<K> {}
 
 impl<K> Links<K> {
     pub(super) const NONE: Self = Self {
-        queued: false,
-        prev: ptr::null(),
+        children: [ptr::null(); 1 << WAY_BITS],
         next: ptr::null(),
-        left: ptr::null(),
-        right: ptr::null(),
+        prev: ptr::null(),
+        queued: false,
         last: ptr::null(),
     };
 }
@@ -62,8 +63,8 @@ impl<K> Links<K> {
 impl<K> Waiter<K> {
     pub(super) fn new(key: K, hash: u64, tag: Tag) -> Self {
         Self {
-            links: UnsafeCell::new(Links::NONE),
             hash,
+            links: UnsafeCell::new(Links::NONE),
             parker: Parker::new(),
             key,
             tag,
