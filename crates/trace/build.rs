@@ -1,0 +1,3 @@
+//! Compiles the eBPF programs.
+
+fn main() {}

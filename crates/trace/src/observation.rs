@@ -1,0 +1,427 @@
+//! What was seen: the counts that the eBPF programs aggregated, read once tracing is over.
+//!
+//! Nothing here is judged or named yet: addresses are numbers, stacks are ids. [`crate::report`]
+//! makes the tables of it. All times are nanoseconds of `CLOCK_MONOTONIC`; all counts are exact
+//! unless said otherwise.
+
+use std::collections::BTreeMap;
+
+/// All that one session of tracing has seen.
+#[derive(Debug, Clone, Default)]
+pub struct Observation {
+    /// When counting began and ended.
+    pub began_ns: u64,
+    /// See `began_ns`.
+    pub ended_ns: u64,
+    /// The processors of the machine.
+    pub cpus: usize,
+    /// Every process that was followed, those that have ended among them.
+    pub processes: Vec<Process>,
+    /// Where threads waited, by process, system call, object and site.
+    pub waits: Vec<WaitRow>,
+    /// Who woke them, by wake site and object.
+    pub wakes: Vec<WakeRow>,
+    /// Calls of futex(2) and its relatives.
+    pub futexes: Vec<FutexRow>,
+    /// Kernel locks that were not free.
+    pub locks: Vec<LockRow>,
+    /// Stalls in reclaim and write-back.
+    pub stalls: Vec<StallRow>,
+    /// The stacks that rows name, innermost frame first. An id that is absent was lost.
+    pub stacks: BTreeMap<StackId, Stack>,
+    /// Sums over all followed threads.
+    pub totals: Totals,
+    /// What the maps had no room for, and what else is unknown.
+    pub losses: Losses,
+    /// Tracepoints that this kernel does not have, each with what is missing for that.
+    pub missing: Vec<Missing>,
+    /// CPU samples; `None` if sampling was not possible.
+    pub samples: Option<Samples>,
+    /// What programs that use unherd's library say of themselves.
+    pub ledgers: Vec<LedgerRow>,
+}
+
+/// Names a stack in [`Observation::stacks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StackId(pub u32);
+
+/// A stack as it was walked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stack {
+    /// Instruction addresses, the innermost first.
+    pub frames: Vec<u64>,
+    /// It was deeper than could be walked.
+    pub truncated: bool,
+}
+
+/// A process that was followed.
+#[derive(Debug, Clone, Default)]
+pub struct Process {
+    /// Its id (the thread group's).
+    pub pid: u32,
+    /// Its parent's when it was first seen.
+    pub parent: u32,
+    /// The kernel's name for it, the last one.
+    pub comm: String,
+    /// Its executable mappings, as far as they could be read while it lived; of each program it
+    /// has executed, so ranges of earlier ones may overlap: the later entry counts.
+    pub maps: Vec<Mapping>,
+    /// The maps could not be read: it was gone too soon.
+    pub maps_lost: bool,
+}
+
+/// An executable mapping of a file, or of a JIT's memory (`path` empty or in brackets).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address, and the first behind it.
+    pub start: u64,
+    /// See `start`.
+    pub end: u64,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The file, as the process named it.
+    pub path: String,
+    /// A path by which this process can open it now (through `/proc/PID/root` for other mount
+    /// namespaces).
+    pub open_path: String,
+}
+
+/// What a wait, a wake or a call was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// Nothing that has a name: a timer alone, a child, a signal.
+    None,
+    /// A futex word's address, rounded down to eight bytes: glibc's condition variable alternates
+    /// between two words of one such pair.
+    Futex(u64),
+    /// A file descriptor, as the process numbers it.
+    Descriptor(i32),
+    /// A set of descriptors: the address of the array of poll or select.
+    Set(u64),
+    /// A socket, told by its local port (0 if it has none) and whether it listens.
+    Socket {
+        /// The local port.
+        port: u16,
+        /// It is a listening socket.
+        listening: bool,
+    },
+}
+
+/// The waits at one site. A *sleep* is a blocking switch-out; being preempted is none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitRow {
+    /// The process.
+    pub pid: u32,
+    /// The number of the system call; `None` outside of any (a page fault, say).
+    pub syscall: Option<u32>,
+    /// What was waited for.
+    pub object: Object,
+    /// What was read at `/proc/PID/fd` for a descriptor, if it could be read: `socket:[…] :8080`.
+    pub object_name: Option<String>,
+    /// Interruptible sleeps, which are classified.
+    pub sleeps: u64,
+    /// Uninterruptible ones (I/O, kernel mutexes), which are not: nothing proves them needless.
+    pub uninterruptible_sleeps: u64,
+    /// Time asleep, interruptible.
+    pub asleep_ns: u64,
+    /// Time asleep, uninterruptible.
+    pub uninterruptible_ns: u64,
+    /// Wakeups of interruptible sleeps: the episodes that began here.
+    pub wakeups: u64,
+    /// Of these, ended by the sleep's own timer.
+    pub timer_wakeups: u64,
+    /// Wakes aimed at a thread that was not asleep yet or not any more.
+    pub redundant_wakes: u64,
+    /// Episodes that ended in another sleep inside the same call, of a kind that looks again.
+    pub needless_in_call: u64,
+    /// Episodes whose later calls all failed with EAGAIN, and that went back to the same object.
+    pub needless_again: u64,
+    /// Episodes that went back to the same object without a call that made progress; those above
+    /// are not among them.
+    pub possibly_needless: u64,
+    /// Of `possibly_needless`, those that were woken together with others.
+    pub possibly_needless_in_herds: u64,
+    /// CPU time of the episodes that are proven needless.
+    pub needless_cpu_ns: u64,
+    /// CPU time of those that possibly are.
+    pub possibly_needless_cpu_ns: u64,
+    /// Woken by a timer and asleep again on the same, with no call that did anything in between.
+    pub timer_polls: u64,
+    /// The sum of the times from one such wakeup to the next; over `timer_polls` it is the period.
+    pub timer_poll_ns: u64,
+    /// Sleeps that were shorter than a switch there and back takes on this machine.
+    pub short_sleeps: u64,
+    /// Stacks that were sampled at this site: the kernel's, the user's, how often.
+    pub stacks: Vec<SampledStack>,
+}
+
+/// A pair of stacks, and how often it was met among those that were looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampledStack {
+    /// The kernel's side.
+    pub kernel: Option<StackId>,
+    /// The program's side.
+    pub user: Option<StackId>,
+    /// Times met.
+    pub count: u64,
+}
+
+/// In what context a wake came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WakeCause {
+    /// A traced thread's system call.
+    Call(u32),
+    /// A timer.
+    Timer,
+    /// An interrupt or soft interrupt, in whichever thread it came.
+    Interrupt,
+    /// A process that is not traced, or a kernel thread.
+    Other,
+}
+
+/// Wakes from one site for one object. An *event* is one call or interrupt and all it wakes there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WakeRow {
+    /// The waking process if it is traced.
+    pub pid: Option<u32>,
+    /// In what context.
+    pub cause: WakeCause,
+    /// What the woken were waiting for, or the socket that became ready.
+    pub object: Object,
+    /// Events.
+    pub events: u64,
+    /// Threads that were woken by them.
+    pub woken: u64,
+    /// Events that woke two or more.
+    pub herds: u64,
+    /// Threads that those woke.
+    pub herd_woken: u64,
+    /// The most that one event woke.
+    pub largest: u64,
+    /// Episodes begun by these herds that are proven needless.
+    pub herd_needless: u64,
+    /// Episodes begun by these herds that are possibly needless, the proven not among them.
+    pub herd_possibly: u64,
+    /// CPU time of both.
+    pub herd_needless_cpu_ns: u64,
+    /// See [`WaitRow::stacks`]; the waker's.
+    pub stacks: Vec<SampledStack>,
+}
+
+/// What a futex call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FutexKind {
+    /// FUTEX_WAIT and FUTEX_WAIT_BITSET.
+    Wait,
+    /// futex_waitv, by its first word.
+    WaitMany,
+    /// FUTEX_WAKE, FUTEX_WAKE_BITSET, FUTEX_WAKE_OP.
+    Wake,
+    /// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE.
+    Requeue,
+    /// FUTEX_LOCK_PI and its relatives.
+    LockPi,
+}
+
+/// Futex calls from one stack on one word.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FutexRow {
+    /// The process.
+    pub pid: u32,
+    /// What it does.
+    pub kind: FutexKind,
+    /// The word's address.
+    pub word: u64,
+    /// The caller.
+    pub user_stack: Option<StackId>,
+    /// Calls that have returned.
+    pub calls: u64,
+    /// Wakes that found nobody.
+    pub woke_none: u64,
+    /// Wakes that woke one.
+    pub woke_one: u64,
+    /// Wakes that woke more.
+    pub woke_many: u64,
+    /// All threads they woke (and requeued, for `Requeue`: the kernel returns the sum).
+    pub woken: u64,
+    /// Waits that slept and were woken.
+    pub slept: u64,
+    /// Waits that returned at once because the value had changed.
+    pub refused: u64,
+    /// Waits that ran out of time.
+    pub timed_out: u64,
+    /// Waits that a signal ended.
+    pub interrupted: u64,
+    /// Calls that failed otherwise.
+    pub failed: u64,
+    /// Time inside the calls.
+    pub inside_ns: u64,
+}
+
+/// What kind of kernel lock, by the flags of its tracepoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LockKind {
+    /// A spin lock.
+    Spin,
+    /// A read-write spin lock, read.
+    SpinRead,
+    /// A read-write spin lock, written.
+    SpinWrite,
+    /// A mutex.
+    Mutex,
+    /// A read-write semaphore, read.
+    SemaphoreRead,
+    /// A read-write semaphore, written.
+    SemaphoreWrite,
+    /// A mutex of the real-time kind.
+    RealTime,
+    /// A read-write semaphore by processor.
+    PerCpu,
+    /// Any other.
+    Other,
+}
+
+/// Waits for kernel locks from one caller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LockRow {
+    /// The lock.
+    pub kind: LockKind,
+    /// The caller.
+    pub kernel_stack: Option<StackId>,
+    /// How often it was not free.
+    pub count: u64,
+    /// Time waited in all.
+    pub total_ns: u64,
+    /// The longest wait.
+    pub longest_ns: u64,
+}
+
+/// Where a thread was held up by memory or write-back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StallKind {
+    /// `mm_vmscan_throttled`, with its reason's number.
+    Throttled(u32),
+    /// Direct reclaim, from begin to end.
+    DirectReclaim,
+    /// `balance_dirty_pages`.
+    DirtyPages,
+}
+
+/// Stalls of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StallRow {
+    /// The kind.
+    pub kind: StallKind,
+    /// Times.
+    pub count: u64,
+    /// Time in all.
+    pub total_ns: u64,
+    /// The longest.
+    pub longest_ns: u64,
+    /// Where the first came from.
+    pub kernel_stack: Option<StackId>,
+}
+
+/// Sums over all followed threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// CPU time in user mode, by the kernel's accounting.
+    pub user_ns: u64,
+    /// CPU time in the kernel.
+    pub system_ns: u64,
+    /// Blocking switch-outs.
+    pub sleeps: u64,
+    /// Switch-outs of threads that could have gone on.
+    pub preemptions: u64,
+    /// Wakeups.
+    pub wakeups: u64,
+    /// Threads that were followed.
+    pub threads: u64,
+    /// System calls that were seen.
+    pub calls: u64,
+    /// A switch there and back on this machine, measured before tracing: the bound of
+    /// [`WaitRow::short_sleeps`].
+    pub switch_round_trip_ns: u64,
+    /// Idle time of the whole machine's processors meanwhile.
+    pub machine_idle_ns: u64,
+}
+
+/// What is not in the counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Counts that found no room in a map, by map.
+    pub waits: u64,
+    /// See `waits`.
+    pub wakes: u64,
+    /// See `waits`.
+    pub futexes: u64,
+    /// See `waits`.
+    pub locks: u64,
+    /// Threads that could not be followed for want of memory.
+    pub threads: u64,
+    /// Notices of processes (begin, exec, end) that found no room in the ring.
+    pub notices: u64,
+    /// Stacks that were asked for.
+    pub stacks_wanted: u64,
+    /// Stacks that could not be kept or not be walked.
+    pub stacks_lost: u64,
+    /// Programs that the kernel skipped because they were running already on that processor.
+    pub recursion_misses: u64,
+    /// Episodes that were still open at the end.
+    pub open_episodes: u64,
+    /// Bytes of kernel memory that the maps take, which is their bound.
+    pub map_bytes: u64,
+}
+
+/// A tracepoint that this kernel lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub tracepoint: String,
+    /// What the report lacks for it.
+    pub consequence: String,
+}
+
+/// CPU samples of the followed processes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Samples {
+    /// By process and stack: the innermost frames decide the function.
+    pub rows: Vec<SampleRow>,
+    /// Samples a second on each processor that were asked for.
+    pub hertz: u32,
+    /// Samples that came, of all that ran, idle among them.
+    pub delivered: u64,
+    /// Samples that should have come.
+    pub expected: u64,
+    /// Of those delivered, in the idle thread.
+    pub idle: u64,
+}
+
+/// Samples with one stack.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampleRow {
+    /// The process.
+    pub pid: u32,
+    /// The stack, if it was taken in the kernel.
+    pub kernel: Option<StackId>,
+    /// The program's stack.
+    pub user: Option<StackId>,
+    /// Whether the processor was in the kernel.
+    pub in_kernel: bool,
+    /// Samples.
+    pub count: u64,
+}
+
+/// One reason of a ledger of `unherd-sync`, as the traced process kept it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerRow {
+    /// The process.
+    pub pid: u32,
+    /// The reason's name.
+    pub reason: String,
+    /// Waits, wakeups, needless wakeups, time asleep and so on, by the name that the schema
+    /// `unherd.waits/1` gives them.
+    pub counts: BTreeMap<String, u64>,
+    /// Whether it was read at the process's end; otherwise a little earlier.
+    pub at_end: bool,
+}
