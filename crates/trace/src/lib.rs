@@ -2,3 +2,13 @@
 #![warn(missing_docs)]
 
 pub mod observation;
+
+mod collect;
+mod programs;
+mod round_trip;
+mod syscalls;
+mod tracer;
+
+#[doc(hidden)]
+pub use programs::KernelObjects;
+pub use tracer::{Follow, Notice, TraceError, TraceOptions, Tracer};
