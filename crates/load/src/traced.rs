@@ -3,8 +3,8 @@
 //! A known program runs a known load, by itself (`floor`) or under a tracer, and its throughput is
 //! compared. The scenes are what people trace: a web server, a database, and, as the worst case,
 //! two processes that do nothing but wake each other. The programs are the system's own and must
-//! be installed. The tracer starts the program and follows it from there; it gets no CPU of its own, so
-//! what it takes is taken from the program, as on a busy server.
+//! be installed. The tracer starts the program and follows it from there; it gets no CPU of its
+//! own, so what it takes is taken from the program, as on a busy server.
 //!
 //! Clients and servers share the processors with each other and with the tracer.
 

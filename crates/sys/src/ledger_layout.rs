@@ -61,7 +61,9 @@ pub fn put_up_signpost<T>(root: &'static T) -> Result<(), Errno> {
     content[..16].copy_from_slice(&MAGIC);
     content[16..].copy_from_slice(&(ptr::from_ref(root).addr() as u64).to_ne_bytes());
     rustix::io::pwrite(&file, &content, 0)?;
+    // Populated, since an eBPF program can read only what is there without a fault.
+    let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
     // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
-    unsafe { mmap(ptr::null_mut(), page, ProtFlags::READ, MapFlags::PRIVATE, &file, 0) }?;
+    unsafe { mmap(ptr::null_mut(), page, ProtFlags::READ, flags, &file, 0) }?;
     Ok(())
 }
