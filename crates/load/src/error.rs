@@ -92,6 +92,17 @@ pub enum LoadError {
         /// Which completion of it.
         completion: u64,
     },
+    /// A program that the workload runs did not do its part.
+    #[error("{program} {message}")]
+    Program {
+        /// The program.
+        program: String,
+        /// What it did instead, with what it had to say.
+        message: String,
+    },
+    /// The runner cannot find itself.
+    #[error("the path of the running program: {0}")]
+    OwnProgram(std::io::Error),
     /// A thread could not be started.
     #[error("thread {thread} of {threads} could not be started: {source}: give fewer --threads")]
     Thread {
@@ -137,12 +148,14 @@ impl LoadError {
             | Self::Open { .. }
             | Self::Setup { .. }
             | Self::Thread { .. }
+            | Self::OwnProgram(_)
             | Self::BusyTime(_)
             | Self::Switches(_) => 2,
             Self::File { .. }
             | Self::Corrupt { .. }
             | Self::Disorder { .. }
             | Self::Early { .. }
+            | Self::Program { .. }
             | Self::Panicked { .. } => 1,
         }
     }

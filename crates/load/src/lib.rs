@@ -18,6 +18,7 @@ mod random;
 
 pub mod pagewait;
 pub mod tiotest;
+pub mod traced;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -41,5 +42,5 @@ pub trait Workload: Sync {
 
 /// Runs `unherd load …` with the workloads of this crate; `args` is what follows the word `load`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    main_with(&[&pagewait::PageWait, &tiotest::TioTest], args)
+    main_with(&[&pagewait::PageWait, &tiotest::TioTest, &traced::Traced], args)
 }

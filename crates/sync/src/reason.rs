@@ -4,7 +4,7 @@ use unherd_sys::primitives::Mutex;
 
 /// How many reasons a process can have, [`Reason::OTHER`] included.
 #[cfg(not(any(loom, shuttle)))]
-pub(crate) const REASONS: usize = 64;
+pub(crate) use unherd_sys::ledger_layout::REASONS;
 
 /// Why a thread waits. The [`crate::Ledger`] keeps its counts by reason.
 ///
@@ -45,6 +45,7 @@ impl Reason {
             let index = found.unwrap_or_else(|| {
                 if names.len() < REASONS - 1 {
                     names.push(name);
+                    crate::ledger::shard::publish_name(Self(names.len() as u8), name);
                     names.len() - 1
                 } else {
                     usize::MAX

@@ -9,6 +9,8 @@
 //! system does not tell. The traits [`Device`] and [`Clock`] stand here so that simulations can
 //! take the kernel's place.
 
+#[cfg(not(any(loom, shuttle)))]
+pub mod ledger_layout;
 pub mod primitives;
 
 // A model checker's build has what can be modelled: time, the traits, the futex.

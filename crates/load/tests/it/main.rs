@@ -4,6 +4,7 @@
 mod command;
 mod pagewait;
 mod tiotest;
+mod traced;
 
 use std::ffi::OsString;
 

@@ -1,76 +1,122 @@
-//! One thread's counts, and the list of all of them.
+//! Each thread's counts, and the list of all of them.
 //!
 //! ```text
-//!  HEAD ──▶ shard ──▶ shard ──▶ null      pushed at the front, never unlinked, never freed
+//!  ROOT.head ──▶ slab ──▶ slab ──▶ null     pushed at the front, never unlinked, never freed
+//!
+//!  slab:         slot 0   slot 1  …  slot 31
+//!     reason 0   [row]    [row]      [row]    a page for each reason that is used
+//!     reason 1   [row]    [row]      [row]
 //! ```
 //!
-//! - **S1** A shard that is `taken` has one writer: the thread that took it.
-//! - **S2** A shard that was pushed lives for ever.
+//! A thread owns a *slot*: one row for each reason. Rows of one reason lie side by side, so that
+//! hundreds of threads with few reasons stay on few pages: a thread that was asleep finds its row's
+//! line cold, but not its page. [`unherd_sys::ledger_layout`] tells tracers how to find all this.
+//!
+//! - **S1** A slot that is `taken` has one writer: the thread that took it.
+//! - **S2** A slab that was pushed lives for ever.
 #![cfg(not(any(loom, shuttle)))]
-#![expect(unsafe_code, reason = "shards are shared by pointers that live for ever")]
+#![expect(unsafe_code, reason = "slabs are shared by pointers that live for ever")]
 
 use std::cell::Cell;
+use std::mem::offset_of;
 use std::ptr;
 
+use unherd_sys::ledger_layout::{MAGIC, NAME_BYTES, ROW_BYTES, SLAB_NEXT, SLOTS, put_up_signpost};
 use unherd_sys::primitives::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use unherd_sys::{HugePages, Map};
 
 use super::{FIELDS, Field};
 use crate::Reason;
 use crate::reason::REASONS;
 
-/// Counts by reason and field. Relaxed: each is a number on its own, written by one thread.
+/// The counts of a slot for one reason. Relaxed: each is a number on its own, written by one
+/// thread. All that a wait counts stands on the first line, which holds all but contended locks.
 #[repr(align(128))]
-pub(super) struct Shard {
-    counts: [Row; REASONS],
-    taken: AtomicBool,
-    /// Written before the shard is pushed, and never again.
-    next: AtomicPtr<Shard>,
+pub(super) struct Row([AtomicU64; FIELDS]);
+
+impl Row {
+    pub(super) fn get(&self, field: Field) -> u64 {
+        self.0[field as usize].load(Ordering::Relaxed)
+    }
 }
 
-/// The counts of one reason. A thread that was asleep finds its lines cold: all that a wait counts
-/// stands on the first, which holds all but the contended locks.
-#[repr(align(128))]
-struct Row([AtomicU64; FIELDS]);
+/// All zeros when new.
+#[repr(C)]
+pub(super) struct Slab {
+    rows: [[Row; SLOTS]; REASONS],
+    /// Written before the slab is pushed, and never again.
+    next: AtomicPtr<Slab>,
+    taken: [AtomicBool; SLOTS],
+}
 
-static HEAD: AtomicPtr<Shard> = AtomicPtr::new(ptr::null_mut());
+/// Where everything begins.
+#[repr(C)]
+struct Root {
+    magic: [u8; 16],
+    head: AtomicPtr<Slab>,
+    orphans: &'static Slab,
+    names: [[AtomicU64; NAME_BYTES / 8]; REASONS],
+}
 
-/// For threads whose thread-locals are gone already: many writers, by read-modify-write.
-static ORPHANS: Shard = Shard::new();
+const _: () = {
+    assert!(size_of::<Row>() == ROW_BYTES && offset_of!(Slab, next) == SLAB_NEXT);
+    assert!(offset_of!(Root, head) == 16 && offset_of!(Root, orphans) == 24);
+    assert!(offset_of!(Root, names) == 32 && FIELDS == unherd_sys::ledger_layout::FIELDS.len());
+};
 
-impl Shard {
-    const fn new() -> Self {
-        Self {
-            counts: [const { Row([const { AtomicU64::new(0) }; FIELDS]) }; REASONS],
-            taken: AtomicBool::new(true),
-            next: AtomicPtr::new(ptr::null_mut()),
-        }
+/// For threads whose thread-locals are gone already, and where there is no memory for a slab: many
+/// writers, by read-modify-write.
+static ORPHANS: Slab = Slab {
+    rows: [const { [const { Row([const { AtomicU64::new(0) }; FIELDS]) }; SLOTS] }; REASONS],
+    next: AtomicPtr::new(ptr::null_mut()),
+    taken: [const { AtomicBool::new(false) }; SLOTS],
+};
+
+static ROOT: Root = Root {
+    magic: MAGIC,
+    head: AtomicPtr::new(ptr::null_mut()),
+    orphans: &ORPHANS,
+    names: [const { [const { AtomicU64::new(0) }; NAME_BYTES / 8] }; REASONS],
+};
+
+impl Slab {
+    /// A slab for ever, or `None` if there is no memory.
+    fn new() -> Option<&'static Self> {
+        let map = Map::new(size_of::<Self>(), HugePages::AsConfigured).ok()?;
+        let start = map.start().cast::<Self>();
+        std::mem::forget(map);
+        // SAFETY: mapped for ever just now, aligned to a page, and zeros are a slab.
+        Some(unsafe { start.as_ref() })
     }
 
-    pub(super) fn get(&self, reason: usize, field: usize) -> u64 {
-        self.counts[reason].0[field].load(Ordering::Relaxed)
+    /// The rows of one reason, one for each slot.
+    pub(super) fn rows(&self, reason: Reason) -> &[Row; SLOTS] {
+        &self.rows[reason.index()]
     }
 
-    fn count(&self, reason: Reason, field: Field) -> &AtomicU64 {
-        &self.counts[reason.index()].0[field as usize]
+    /// The first row of a slot; the others follow at every `SLOTS`th place.
+    fn slot(&self, slot: usize) -> *const Row {
+        // From the whole slab, so that the pointer may go to the other rows.
+        ptr::from_ref(self).cast::<Row>().wrapping_add(slot)
     }
 }
 
 thread_local! {
-    /// This thread's shard; null before its first count and after its end.
-    static MINE: Cell<*const Shard> = const { Cell::new(ptr::null()) };
-    /// Gives the shard back when the thread ends.
-    static RETURN: ReturnShard = const { ReturnShard };
+    /// The first row of this thread's slot; null before its first count and after its end.
+    static MINE: Cell<*const Row> = const { Cell::new(ptr::null()) };
+    /// Gives the slot back when the thread ends.
+    static TAKEN: TakenSlot = const { TakenSlot(Cell::new(None)) };
 }
 
-struct ReturnShard;
+struct TakenSlot(Cell<Option<&'static AtomicBool>>);
 
-impl Drop for ReturnShard {
+impl Drop for TakenSlot {
     fn drop(&mut self) {
-        // SAFETY: S2; the pointer is null or came from `take`.
-        if let Some(shard) = unsafe { MINE.replace(ptr::null()).as_ref() } {
+        MINE.set(ptr::null());
+        if let Some(taken) = self.0.get() {
             // ORDER[SHARD]: Release; pairs with the Acquire in `take`. The next owner adds to the
             // counts that this thread wrote.
-            shard.taken.store(false, Ordering::Release);
+            taken.store(false, Ordering::Release);
         }
     }
 }
@@ -78,61 +124,89 @@ impl Drop for ReturnShard {
 #[inline]
 pub(super) fn add(reason: Reason, field: Field, amount: u64) {
     // `MINE` has no destructor, so it can be reached at any time of a thread's life.
-    // SAFETY: S2; the pointer is null or came from `take`.
-    match unsafe { MINE.get().as_ref() } {
-        Some(shard) => {
-            let count = shard.count(reason, field);
-            // S1: nobody else writes it, so this needs no read-modify-write.
-            count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-        }
-        None => add_slow(reason, field, amount),
+    let first = MINE.get();
+    if first.is_null() {
+        return add_slow(reason, field, amount);
     }
+    let row = first.wrapping_add(reason.index() * SLOTS);
+    // SAFETY: S2; `first` came from `Slab::slot`, and a reason's index is below `REASONS`.
+    let row = unsafe { &*row };
+    let count = &row.0[field as usize];
+    // S1: nobody else writes it, so this needs no read-modify-write.
+    count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
 #[cold]
 fn add_slow(reason: Reason, field: Field, amount: u64) {
-    // Before the shard is taken it must be certain that it will be given back.
-    if RETURN.try_with(|_| ()).is_ok() {
-        MINE.set(take());
+    // Before a slot is taken it must be certain that it will be given back.
+    let found = TAKEN.try_with(|mine| {
+        let (slab, slot) = take()?;
+        mine.0.set(Some(&slab.taken[slot]));
+        MINE.set(slab.slot(slot));
+        Some(())
+    });
+    if let Ok(Some(())) = found {
         add(reason, field, amount);
     } else {
-        ORPHANS.count(reason, field).fetch_add(amount, Ordering::Relaxed);
+        ORPHANS.rows(reason)[0].0[field as usize].fetch_add(amount, Ordering::Relaxed);
     }
 }
 
-/// A shard that has no owner, or a new one.
-fn take() -> &'static Shard {
-    for shard in pushed() {
-        // ORDER[SHARD]: Acquire; pairs with the Release in `ReturnShard::drop`.
-        if !shard.taken.load(Ordering::Relaxed) && !shard.taken.swap(true, Ordering::Acquire) {
-            return shard;
-        }
+/// A slot that has no owner, in a new slab if need be.
+fn take() -> Option<(&'static Slab, usize)> {
+    let free = |slab: &Slab| {
+        (0..SLOTS).find(|slot| {
+            let taken = &slab.taken[*slot];
+            // ORDER[SHARD]: Acquire; pairs with the Release in `TakenSlot::drop`.
+            !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Acquire)
+        })
+    };
+    if let Some(found) = pushed().find_map(|slab| Some((slab, free(slab)?))) {
+        return Some(found);
     }
-    let shard: &'static Shard = Box::leak(Box::new(Shard::new()));
-    let mut head = HEAD.load(Ordering::Relaxed);
+    let slab = Slab::new()?;
+    slab.taken[0].store(true, Ordering::Relaxed);
+    let mut head = ROOT.head.load(Ordering::Relaxed);
     loop {
-        shard.next.store(head, Ordering::Relaxed);
-        let new = ptr::from_ref(shard).cast_mut();
-        // ORDER[SHARDS]: Release; pairs with the Acquire in `pushed`. Publishes the shard.
-        match HEAD.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return shard,
+        slab.next.store(head, Ordering::Relaxed);
+        let new = ptr::from_ref(slab).cast_mut();
+        // ORDER[SHARDS]: Release; pairs with the Acquire in `pushed`. Publishes the slab.
+        match ROOT.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => break,
             Err(now) => head = now,
         }
     }
+    if head.is_null() {
+        // Whoever pushes the first slab puts up the signpost. Where that is refused, the counts are
+        // there all the same, and only a tracer misses them.
+        let _ = put_up_signpost(&ROOT);
+    }
+    Some((slab, 0))
 }
 
-fn pushed() -> impl Iterator<Item = &'static Shard> + Clone {
+fn pushed() -> impl Iterator<Item = &'static Slab> {
     // ORDER[SHARDS]: Acquire; pairs with the Release in `take`. Later ones on the list were
     // published before, by the same chain of read-modify-writes.
-    let first = HEAD.load(Ordering::Acquire);
+    let first = ROOT.head.load(Ordering::Acquire);
     // SAFETY: S2.
-    std::iter::successors(unsafe { first.as_ref() }, |shard| {
+    std::iter::successors(unsafe { first.as_ref() }, |slab| {
         // SAFETY: S2.
-        unsafe { shard.next.load(Ordering::Relaxed).as_ref() }
+        unsafe { slab.next.load(Ordering::Relaxed).as_ref() }
     })
 }
 
-/// Every shard that there is.
-pub(super) fn all() -> impl Iterator<Item = &'static Shard> + Clone {
+/// Every slab that there is.
+pub(super) fn all() -> impl Iterator<Item = &'static Slab> {
     pushed().chain(std::iter::once(&ORPHANS))
+}
+
+/// Writes a reason's name where tracers find it, as much of it as there is room for.
+pub(crate) fn publish_name(reason: Reason, name: &str) {
+    // The last byte stays zero.
+    let mut bytes = [0; NAME_BYTES];
+    let len = name.len().min(NAME_BYTES - 1);
+    bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
+    for (place, eight) in ROOT.names[reason.index()].iter().zip(bytes.as_chunks::<8>().0) {
+        place.store(u64::from_ne_bytes(*eight), Ordering::Relaxed);
+    }
 }

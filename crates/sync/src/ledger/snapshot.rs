@@ -65,14 +65,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     #[cfg(not(any(loom, shuttle)))]
-    pub(super) fn from_shards(
-        shards: impl Iterator<Item = &'static super::shard::Shard> + Clone,
-    ) -> Self {
+    pub(super) fn now() -> Self {
         use super::Field;
         let counts = |reason: Reason| {
             let sum = |field: Field| {
-                let of = |shard: &super::shard::Shard| shard.get(reason.index(), field as usize);
-                shards.clone().map(of).fold(0, u64::wrapping_add)
+                let rows = super::shard::all().flat_map(|slab| slab.rows(reason));
+                rows.map(|row| row.get(field)).fold(0, u64::wrapping_add)
             };
             Counts {
                 waits: sum(Field::Waits),

@@ -14,16 +14,68 @@ fn counts_of_ended_threads_stay() {
 }
 
 #[test]
-fn a_shard_passes_to_the_next_thread() {
-    let reason = Reason::register("test-shard-passes");
-    let shards = || shard::all().count();
+fn a_slot_passes_to_the_next_thread() {
+    let reason = Reason::register("test-slot-passes");
+    let slabs = || shard::all().count();
     let in_thread = || thread::spawn(move || Ledger::add(reason, Field::Waits, 1)).join().unwrap();
     in_thread();
-    let before = shards();
-    (0..100).for_each(|_| in_thread());
-    // Other tests run at the same time and may add some of their own, but not one per thread here.
-    assert!(shards() - before < 50, "{} new shards", shards() - before);
-    assert_eq!(Ledger::snapshot().reason(reason).waits, 101);
+    let before = slabs();
+    (0..200).for_each(|_| in_thread());
+    // Other tests run at the same time and may add slabs of their own, but not for 200 threads.
+    assert!(slabs() - before < 4, "{} new slabs", slabs() - before);
+    assert_eq!(Ledger::snapshot().reason(reason).waits, 201);
+}
+
+#[test]
+fn more_threads_than_slots_count_apart() {
+    let reason = Reason::register("test-many-threads");
+    let barrier = std::sync::Barrier::new(100);
+    std::thread::scope(|scope| {
+        for n in 0..100 {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                Ledger::add(reason, Field::AsleepNs, n);
+                barrier.wait();
+                (0..1000).for_each(|_| Ledger::add(reason, Field::Waits, 1));
+            });
+        }
+    });
+    let counts = Ledger::snapshot().reason(reason);
+    assert_eq!((counts.waits, counts.asleep_ns), (100_000, 4950));
+}
+
+/// Reads the ledger as a tracer does: by the signpost and addresses alone.
+#[test]
+fn the_ledger_is_found_from_outside() {
+    use std::os::unix::fs::FileExt;
+    use unherd_sys::ledger_layout as layout;
+    let reason = Reason::register("test-from-outside");
+    Ledger::add(reason, Field::Timeouts, 7);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let line = maps.lines().find(|line| line.contains("/memfd:unherd-ledger")).unwrap();
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let bytes = |at: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        memory.read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    };
+    let number = |at: u64| u64::from_ne_bytes(bytes(at, 8).try_into().unwrap());
+    let signpost = u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+    assert_eq!(bytes(signpost, 16), layout::MAGIC);
+    let root = number(signpost + 16);
+    assert_eq!(bytes(root, 16), layout::MAGIC);
+    let name = bytes(root + 32 + (reason.index() * layout::NAME_BYTES) as u64, layout::NAME_BYTES);
+    assert_eq!(name.split(|byte| *byte == 0).next().unwrap(), b"test-from-outside");
+    let field = layout::FIELDS.iter().position(|field| *field == "timeouts").unwrap();
+    let (mut slab, mut sum) = (number(root + 16), 0);
+    while slab != 0 {
+        for slot in 0..layout::SLOTS {
+            let row = (reason.index() * layout::SLOTS + slot) * layout::ROW_BYTES;
+            sum += number(slab + row as u64 + 8 * field as u64);
+        }
+        slab = number(slab + layout::SLAB_NEXT as u64);
+    }
+    assert_eq!(sum, 7);
 }
 
 #[test]

@@ -1,0 +1,114 @@
+//! `traced`: what a tracer costs the program that it watches.
+//!
+//! A known program runs a known load, by itself (`floor`) or under a tracer, and its throughput is
+//! compared. The scenes are what people trace: a web server, a database, and, as the worst case,
+//! two processes that do nothing but wake each other. The programs are the system's own and must
+//! be installed. The tracer starts the program and follows it from there; it gets no CPU of its
+//! own, so what it takes is taken from the program, as on a busy server.
+//!
+//! Clients and servers share the processors with each other and with the tracer.
+
+mod scene;
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+
+use crate::random::mix_all;
+use crate::{
+    Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Waits, Workload,
+};
+use scene::Scene;
+use unherd_sync::Ledger;
+
+/// The workload `traced`.
+#[derive(Debug, Clone, Copy)]
+pub struct Traced;
+
+const IMPLS: &[Impl] = &[
+    Impl { name: "floor", about: "the program by itself" },
+    Impl { name: "unherd", about: "under `unherd trace`" },
+    Impl { name: "perf-trace", about: "under `perf trace -s`, which counts system calls" },
+    Impl { name: "strace", about: "under `strace -c -f`, which counts system calls by ptrace" },
+];
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "scene",
+        about: "pipe (perf bench sched pipe), nginx (under wrk), postgres (under pgbench)",
+        default: "pipe",
+        kind: Kind::Text,
+    },
+    Param {
+        name: "seconds",
+        about: "how long the clients of nginx and postgres run",
+        default: "2",
+        kind: Kind::Count,
+    },
+    Param { name: "loops", about: "round trips of pipe", default: "100000", kind: Kind::Count },
+];
+
+impl Workload for Traced {
+    fn describe(&self) -> Description {
+        Description {
+            name: "traced",
+            about: "throughput of a program by itself and under a tracer",
+            primary: vec!["operations_per_s".to_owned()],
+            impls: IMPLS.to_vec(),
+            default_impls: vec!["floor", "unherd"],
+            params: PARAMS.to_vec(),
+            metrics: vec![
+                Metric::new("operations_per_s", Better::Higher, "requests, transactions or trips"),
+                Metric::new("operation_us", Better::Lower, "the time of one, on the whole"),
+            ],
+            uses_dir: true,
+            uses_memory: false,
+            kernel_work: false,
+            default_threads: 16,
+            counts_as_exercised: None,
+        }
+    }
+
+    fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        let waits_before = Ledger::snapshot();
+        let tracer = Tracer::named(job, &self.describe())?;
+        let name = job.params.text("scene");
+        let scene = Scene::named(name)?;
+        let per_s = scene.run(job, &tracer)?;
+        let metrics = [("operations_per_s", per_s), ("operation_us", 1e6 / per_s)];
+        let waits: Waits = Ledger::snapshot().since(&waits_before);
+        // Every round that comes to its end has done its scene; there is nothing else to agree on.
+        let check = mix_all(&name.bytes().map(u64::from).collect::<Vec<_>>());
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        Ok(Round { check, metrics, waits })
+    }
+}
+
+/// What stands before the program on the command line.
+struct Tracer(Vec<OsString>);
+
+impl Tracer {
+    fn named(job: &Job, description: &Description) -> Result<Self, LoadError> {
+        let report = job.dir()?.join("report").into_os_string();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let mut line = match job.with.as_str() {
+            "floor" => return Ok(Self(Vec::new())),
+            "unherd" => {
+                let own = std::env::current_exe().map_err(LoadError::OwnProgram)?;
+                [vec![own.into_os_string()], words(&["trace", "--full", "-o"])].concat()
+            }
+            "perf-trace" => words(&["perf", "trace", "-s", "-o"]),
+            "strace" => words(&["strace", "-c", "-f", "-o"]),
+            _ => return Err(job.unknown_impl(description)),
+        };
+        line.extend([report, "--".into()]);
+        Ok(Self(line))
+    }
+
+    /// `program` under the tracer, without standard input and output.
+    fn command(&self, program: &[OsString]) -> Command {
+        let line: Vec<&OsString> = self.0.iter().chain(program).collect();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+}

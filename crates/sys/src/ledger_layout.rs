@@ -1,0 +1,69 @@
+//! Where a process keeps its account of waits, for those that look at it from outside.
+//!
+//! The library counts in its own memory, whether anybody looks or not. So that a tracer finds the
+//! counts, a process puts up a *signpost* when it first counts: one page of a memory file with a
+//! name, which stands in `/proc/PID/maps` and costs nothing afterwards.
+//!
+//! ```text
+//!  signpost              root                       slabs
+//!  --------              ----                       -----
+//!  0  MAGIC              0   MAGIC                  0        rows[REASONS][SLOTS]
+//!  16 address of root ─▶ 16  address of a slab ──▶  SLAB_NEXT  address of the next, or null
+//!                        24  address of a slab      (the first slab is for threads that are
+//!                            of its own              nearly gone; its link means nothing)
+//!                        32  names[REASONS], NAME_BYTES each, zero behind the name
+//! ```
+//!
+//! A row is [`ROW_BYTES`] long and begins with the [`FIELDS`] as 64-bit numbers. The account of a
+//! reason is the sum of its rows in all slabs. A forked child has a copy of everything.
+
+#![expect(unsafe_code, reason = "a mapping is raw by nature")]
+
+use std::ptr;
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+/// The name of the memory file; `/proc/PID/maps` shows it as `/memfd:unherd-ledger`.
+pub const SIGNPOST: &str = "unherd-ledger";
+/// What signpost and root begin with. Another layout will have another number at its end.
+pub const MAGIC: [u8; 16] = *b"unherd.ledger/1\0";
+/// How many reasons a process can have.
+pub const REASONS: usize = 64;
+/// How many threads count in one slab.
+pub const SLOTS: usize = 32;
+/// From one row to the next.
+pub const ROW_BYTES: usize = 128;
+/// Where a slab keeps the address of the next.
+pub const SLAB_NEXT: usize = REASONS * SLOTS * ROW_BYTES;
+/// From one name to the next.
+pub const NAME_BYTES: usize = 48;
+/// The numbers of a row, by their names in `unherd.waits/1`.
+pub const FIELDS: [&str; 9] = [
+    "waits",
+    "asleep_ns",
+    "wakeups",
+    "needless_wakeups",
+    "wakes",
+    "empty_wakes",
+    "timeouts",
+    "locks",
+    "locks_contended",
+];
+
+/// Puts up the signpost to `root`. It stays for the life of the process.
+pub fn put_up_signpost<T>(root: &'static T) -> Result<(), Errno> {
+    let page = rustix::param::page_size();
+    let file = memfd_create(SIGNPOST, MemfdFlags::CLOEXEC)?;
+    ftruncate(&file, page as u64)?;
+    let mut content = [0; 24];
+    content[..16].copy_from_slice(&MAGIC);
+    content[16..].copy_from_slice(&(ptr::from_ref(root).addr() as u64).to_ne_bytes());
+    rustix::io::pwrite(&file, &content, 0)?;
+    // Populated, since an eBPF program can read only what is there without a fault.
+    let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
+    // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
+    unsafe { mmap(ptr::null_mut(), page, ProtFlags::READ, flags, &file, 0) }?;
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! What programs that use unherd's library say of themselves: their ledgers, read from outside.
+//!
+//! The eBPF programs add a process's rows up as it ends. Of one that goes on, this module reads
+//! them from `/proc/PID/mem`. How the memory is laid out is said in
+//! [`unherd_sys::ledger_layout`].
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use unherd_sys::ledger_layout::{
+    FIELDS, MAGIC, NAME_BYTES, REASONS, ROW_BYTES, SIGNPOST, SLAB_NEXT, SLOTS,
+};
+
+use crate::observation::LedgerRow;
+
+/// Slabs that are followed from one to the next: 2,048 threads at a time. The eBPF side has the
+/// same bound.
+pub(crate) const SLABS_MAX: usize = 64;
+
+/// A ledger, added up.
+#[derive(Debug, Clone)]
+pub(crate) struct Ledger {
+    /// `NAME_BYTES` for each reason.
+    pub(crate) names: Vec<u8>,
+    /// By reason, then by field.
+    pub(crate) sums: Vec<u64>,
+}
+
+impl Ledger {
+    /// Adds up the ledger that a living process has at `root`.
+    pub(crate) fn read(pid: u32, root: u64) -> io::Result<Self> {
+        let memory = File::open(format!("/proc/{pid}/mem"))?;
+        let number = |at: u64| {
+            let mut bytes = [0; 8];
+            memory.read_exact_at(&mut bytes, at).map(|()| u64::from_ne_bytes(bytes))
+        };
+        let mut names = vec![0; REASONS * NAME_BYTES];
+        memory.read_exact_at(&mut names, root + 32)?;
+        let mut ledger = Self { names, sums: vec![0; REASONS * FIELDS.len()] };
+        ledger.add_slab(&memory, number(root + 24)?)?;
+        let mut slab = number(root + 16)?;
+        for _ in 0..SLABS_MAX {
+            if slab == 0 {
+                break;
+            }
+            ledger.add_slab(&memory, slab)?;
+            slab = number(slab + SLAB_NEXT as u64)?;
+        }
+        Ok(ledger)
+    }
+
+    fn add_slab(&mut self, memory: &File, slab: u64) -> io::Result<()> {
+        let mut rows = vec![0; SLAB_NEXT];
+        memory.read_exact_at(&mut rows, slab)?;
+        for (index, row) in rows.chunks_exact(ROW_BYTES).enumerate() {
+            let sums = self.sums[index / SLOTS * FIELDS.len()..].iter_mut();
+            for (sum, eight) in sums.take(FIELDS.len()).zip(row.as_chunks::<8>().0) {
+                *sum = sum.wrapping_add(u64::from_ne_bytes(*eight));
+            }
+        }
+        Ok(())
+    }
+
+    /// A row for each reason with anything counted.
+    pub(crate) fn rows(&self, pid: u32, at_end: bool) -> Vec<LedgerRow> {
+        let names = self.names.chunks_exact(NAME_BYTES).enumerate().map(|(index, name)| {
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            // The first reason is for waits that nobody named.
+            if index == 0 { "other".to_owned() } else { String::from_utf8_lossy(name).into_owned() }
+        });
+        names
+            .zip(self.sums.chunks_exact(FIELDS.len()))
+            .filter(|(_, sums)| sums.iter().any(|sum| *sum > 0))
+            .map(|(reason, sums)| {
+                let named = FIELDS.iter().map(|field| (*field).to_owned());
+                let counts: BTreeMap<_, _> = named.zip(sums.iter().copied()).collect();
+                LedgerRow { pid, reason, counts, at_end }
+            })
+            .collect()
+    }
+}
+
+/// Where the ledger of a living process begins, if it has one.
+pub(crate) fn find_root(pid: u32) -> Option<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let name = format!("/memfd:{SIGNPOST}");
+    let line = maps.lines().find(|line| line.contains(&name))?;
+    let signpost = u64::from_str_radix(line.split('-').next()?, 16).ok()?;
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut content = [0; 24];
+    memory.read_exact_at(&mut content, signpost).ok()?;
+    let (magic, root) = content.split_at(MAGIC.len());
+    (magic == MAGIC).then(|| root.try_into().map(u64::from_ne_bytes).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ledger as a process keeps it, in this one.
+    #[repr(C)]
+    struct Root {
+        magic: [u8; 16],
+        head: u64,
+        orphans: u64,
+        names: [[u8; NAME_BYTES]; REASONS],
+    }
+
+    /// Zeros for ever but for `numbers`, by their places in bytes.
+    fn slab(numbers: &[(usize, u64)]) -> u64 {
+        let mut words = vec![0_u64; SLAB_NEXT / 8 + 1];
+        for (at, number) in numbers {
+            words[at / 8] = *number;
+        }
+        words.leak().as_ptr().addr() as u64
+    }
+
+    fn row(reason: usize, slot: usize, field: &str) -> usize {
+        let field = FIELDS.iter().position(|known| *known == field).unwrap();
+        (reason * SLOTS + slot) * ROW_BYTES + 8 * field
+    }
+
+    #[test]
+    fn a_ledger_is_found_and_added_up() {
+        let last = slab(&[(row(1, 31, "waits"), 5), (row(63, 0, "locks"), 9)]);
+        let first = slab(&[(row(1, 0, "waits"), 7), (SLAB_NEXT, last)]);
+        let orphans = slab(&[(row(1, 0, "waits"), 1), (row(0, 0, "timeouts"), 2)]);
+        let mut names = [[0; NAME_BYTES]; REASONS];
+        names[1][..9].copy_from_slice(b"page-read");
+        names[63][..4].copy_from_slice(b"last");
+        let root: &'static Root =
+            Box::leak(Box::new(Root { magic: MAGIC, head: first, orphans, names }));
+        unherd_sys::ledger_layout::put_up_signpost(root).unwrap();
+
+        let own = std::process::id();
+        assert_eq!(find_root(own), Some(std::ptr::from_ref(root).addr() as u64));
+        let rows = Ledger::read(own, find_root(own).unwrap()).unwrap().rows(own, false);
+        let found: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let counts = row.counts.iter().filter(|(_, count)| **count > 0);
+                (row.reason.as_str(), counts.map(|(n, c)| (n.as_str(), *c)).collect::<Vec<_>>())
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("other", vec![("timeouts", 2)]),
+                ("page-read", vec![("waits", 13)]),
+                ("last", vec![("locks", 9)])
+            ]
+        );
+    }
+
+    #[test]
+    fn a_process_without_a_ledger_has_none() {
+        assert_eq!(find_root(1), None);
+        assert!(Ledger::read(u32::MAX, 0).is_err());
+    }
+}
