@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use crate::ledger::Ledger;
 use crate::observation::{
-    FutexKind, FutexRow, LockKind, LockRow, Losses, Object, Observation, Process, SampledStack,
-    Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause, WakeRow,
+    FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Process,
+    SampledStack, Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause, WakeRow,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
@@ -75,6 +76,7 @@ pub(crate) fn observation(programs: &Programs) -> Result<Observation, TraceError
         totals,
         losses: losses(programs)?,
         missing: programs.missing.clone(),
+        ledgers: ledgers(programs)?,
         ..Observation::default()
     };
     seen.stacks = read_stacks(&programs.map("uh_stacks")?, &named_stacks(&seen))?;
@@ -357,7 +359,7 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
 fn losses(programs: &Programs) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
-    let tally: [u64; 14] = Reader(&bss).u64s();
+    let tally: [u64; 15] = Reader(&bss).u64s();
     let threads_peak = tally[2];
     Ok(Losses {
         waits: tally[3],
@@ -370,8 +372,26 @@ fn losses(programs: &Programs) -> Result<Losses, TraceError> {
         stacks_lost: tally[12] + tally[10],
         recursion_misses: programs.recursion_misses(),
         open_episodes: tally[13],
+        ledgers: tally[14],
         map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),
     })
+}
+
+/// The ledgers of processes that have ended, as the programs kept them, and of those that live.
+fn ledgers(programs: &Programs) -> Result<Vec<LedgerRow>, TraceError> {
+    let mut rows = Vec::new();
+    for_each(&programs.map("uh_ledgers")?, |mut key, value| {
+        rows.extend(Ledger::from_bytes(value.0).rows(key.u32(), true));
+    })?;
+    for_each(&programs.map("uh_ledger_roots")?, |mut key, mut root| {
+        let pid = key.u32();
+        // One that was killed a moment ago has left nothing to read.
+        if let Ok(ledger) = Ledger::read(pid, root.u64()) {
+            rows.extend(ledger.rows(pid, false));
+        }
+    })?;
+    rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
+    Ok(rows)
 }
 
 /// All stacks that any row names.

@@ -29,6 +29,13 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// What the eBPF programs have added up: `struct uh_ledger`.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let (names, sums) = bytes.split_at(bytes.len().min(REASONS * NAME_BYTES));
+        let numbers = sums.as_chunks::<8>().0.iter();
+        Self { names: names.to_vec(), sums: numbers.map(|n| u64::from_ne_bytes(*n)).collect() }
+    }
+
     /// Adds up the ledger that a living process has at `root`.
     pub(crate) fn read(pid: u32, root: u64) -> io::Result<Self> {
         let memory = File::open(format!("/proc/{pid}/mem"))?;

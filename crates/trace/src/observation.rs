@@ -367,6 +367,8 @@ pub struct Losses {
     pub stacks_lost: u64,
     /// Programs that the kernel skipped because they were running already on that processor.
     pub recursion_misses: u64,
+    /// Ledgers of programs that use our library, for which there was no room.
+    pub ledgers: u64,
     /// Episodes that were still open at the end.
     pub open_episodes: u64,
     /// Bytes of kernel memory that the maps take, which is their bound.

@@ -104,6 +104,13 @@ impl Programs {
         self.iterate("uh_adopt")
     }
 
+    /// Has the ledger that a process keeps at `root` read when it ends.
+    pub(crate) fn know_ledger(&self, pid: u32, root: u64) -> Result<(), TraceError> {
+        let roots = self.map("uh_ledger_roots")?;
+        let root = root.to_ne_bytes();
+        roots.update(&pid.to_ne_bytes(), &root, MapFlags::ANY).map_err(TraceError::kernel)
+    }
+
     /// Detaches all programs, waits until none runs any more, and has the living threads' counts
     /// added to the rows.
     pub(crate) fn stop(&mut self) -> Result<(), TraceError> {

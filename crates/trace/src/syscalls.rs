@@ -16,6 +16,7 @@ const NEUTRAL: u8 = 2;
 const CONSUMES: u8 = 4;
 const RESTART: u8 = 8;
 const POLLS: u8 = 16;
+const LEDGER: u8 = 32;
 
 /// What a call waits for.
 #[derive(Clone, Copy)]
@@ -44,6 +45,10 @@ enum Family {
     Signal,
     Pause,
     Lock,
+    /// These three are known to the programs: `uh_family`.
+    MemoryFile = 32,
+    Map,
+    ExitGroup,
 }
 
 #[derive(Clone, Copy)]
@@ -123,6 +128,9 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_rt_sigsuspend, Class::new(Waits::Nothing, Family::Signal, NEUTRAL)),
         (c::SYS_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
         (c::SYS_clock_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
+        (c::SYS_memfd_create, Class::new(Waits::Nothing, Family::MemoryFile, LEDGER)),
+        (c::SYS_mmap, Class::new(Waits::Nothing, Family::Map, LEDGER)),
+        (c::SYS_exit_group, Class::new(Waits::Nothing, Family::ExitGroup, LEDGER)),
         (c::SYS_restart_syscall, Class::new(Waits::Nothing, Family::Any, RESTART)),
     ];
     #[cfg(target_arch = "x86_64")]

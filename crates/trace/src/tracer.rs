@@ -9,10 +9,10 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, Mutex};
 
-use crate::collect;
 use crate::observation::Observation;
 use crate::programs::{KernelObjects, Programs};
 use crate::round_trip;
+use crate::{collect, ledger};
 
 /// Whom to follow. Threads and children of the followed are followed too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,11 +192,12 @@ impl Tracer {
         let absent = || TraceError::NoProcess(pid);
         let id = rustix::process::Pid::from_raw(pid as i32).ok_or_else(absent)?;
         match rustix::process::test_kill_process(id) {
-            Err(rustix::io::Errno::SRCH) => Err(absent()),
+            Err(rustix::io::Errno::SRCH) => return Err(absent()),
             // A thread that the first walk missed was made while it walked, by one that it had
             // not reached; those made after the second has begun have followed parents.
-            _ => self.programs.adopt(pid).and_then(|()| self.programs.adopt(pid)),
+            _ => self.programs.adopt(pid).and_then(|()| self.programs.adopt(pid))?,
         }
+        ledger::find_root(pid).map_or(Ok(()), |root| self.programs.know_ledger(pid, root))
     }
 
     /// Becomes readable when there are notices.

@@ -36,6 +36,13 @@ enum uh_class_flag {
 	UH_CONSUMES = 4,    /* progress if it returns more than 0; others: at least 0 */
 	UH_RESTART = 8,     /* goes on with the interrupted call */
 	UH_POLLS = 16,      /* waits for any of several descriptors */
+	UH_LEDGER = 32,     /* a ledger may be noticed by it; the family says which it is */
+};
+/* Families that the programs know by name. */
+enum uh_family {
+	UH_MEMORY_FILE = 32,
+	UH_MAP = 33,
+	UH_EXIT_GROUP = 34,
 };
 enum uh_futex_entry {
 	UH_FUTEX_BY_OP = 1,
@@ -262,6 +269,7 @@ struct uh_tally {
 	u64 stacks_wanted;
 	u64 stacks_lost;
 	u64 open_episodes;
+	u64 lost_ledgers;
 	u32 follower; /* the thread that loaded the programs, by the kernel's own number */
 	u32 child;    /* the child that was chosen */
 };

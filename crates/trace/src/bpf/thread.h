@@ -36,6 +36,7 @@ enum uh_thread_flag {
 	UH_IN_A_CALL = 4,
 	UH_DEEP = 8, /* the present sleep is transparent to episodes */
 	UH_SLEPT_IN_CALL = 16,
+	UH_SIGNPOST = 64,    /* its next mapping is a ledger's */
 	UH_DIRTY_PAUSE = 32, /* the next sleep is balance_dirty_pages' */
 };
 

@@ -16,6 +16,7 @@
 #include "futex.h"
 #include "call.h"
 #include "process.h"
+#include "ledger.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -71,8 +72,11 @@ int BPF_PROG(uh_sys_enter, struct pt_regs *regs, long nr)
 {
 	struct uh_thread *t = uh_current();
 
-	if (t)
-		uh_enter(t, regs, nr);
+	if (!t)
+		return 0;
+	uh_enter(t, regs, nr);
+	if (t->class_flags & UH_LEDGER)
+		uh_ledger_enter(t, uh_argument(regs, 0));
 	return 0;
 }
 
@@ -81,8 +85,11 @@ int BPF_PROG(uh_sys_exit, struct pt_regs *regs, long result)
 {
 	struct uh_thread *t = uh_current();
 
-	if (t)
-		uh_exit(ctx, t, result);
+	if (!t)
+		return 0;
+	if (t->class_flags & UH_LEDGER)
+		uh_ledger_exit(t, result);
+	uh_exit(ctx, t, result);
 	return 0;
 }
 
@@ -125,6 +132,7 @@ int BPF_PROG(uh_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	for (u32 i = 0; i <= UH_DEEP_SLOT; i++)
 		t->slots[i].flags = 0;
 	t->slot = UH_SLOTS;
+	bpf_map_delete_elem(&uh_ledger_roots, &pid);
 	process = bpf_map_lookup_elem(&uh_processes, &pid);
 	if (process)
 		bpf_probe_read_kernel(&process->comm, sizeof(process->comm), &task->comm);

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0) */
+/*
+ * What programs that use unherd's library say of themselves. Where their ledger lies in memory is
+ * said in `unherd_sys::ledger_layout`; a test compares the numbers. A process is known by the memory
+ * file that it maps as a signpost, and its rows are added up when it calls exit_group(2), while its
+ * memory is still there.
+ */
+#ifndef UNHERD_LEDGER_H
+#define UNHERD_LEDGER_H
+
+#define UH_LEDGER_REASONS 64
+#define UH_LEDGER_SLOTS 32
+#define UH_LEDGER_ROW_BYTES 128
+#define UH_LEDGER_NAME_BYTES 48
+#define UH_LEDGER_FIELDS 9
+#define UH_LEDGER_BLOCK_BYTES (UH_LEDGER_SLOTS * UH_LEDGER_ROW_BYTES)
+#define UH_LEDGER_SLAB_NEXT ((u64)UH_LEDGER_REASONS * UH_LEDGER_BLOCK_BYTES)
+/* As many as are followed from one to the next: 2,048 threads at a time. */
+#define UH_LEDGER_SLABS 64
+
+/* As `ledger.rs` reads it. */
+struct uh_ledger {
+	char names[UH_LEDGER_REASONS * UH_LEDGER_NAME_BYTES];
+	u64 sums[UH_LEDGER_REASONS * UH_LEDGER_FIELDS];
+};
+
+/* One reason's rows in one slab. */
+struct uh_ledger_block {
+	u64 numbers[UH_LEDGER_BLOCK_BYTES / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u64);
+} uh_ledger_roots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct uh_ledger);
+} uh_ledgers SEC(".maps");
+
+/* Never written: what a new ledger begins with is too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct uh_ledger);
+} uh_ledger_zero SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct uh_ledger_block);
+} uh_ledger_blocks SEC(".maps");
+
+static __always_inline u64 uh_read_number(u64 at)
+{
+	u64 number = 0;
+
+	bpf_probe_read_user(&number, sizeof(number), (void *)at);
+	return number;
+}
+
+struct uh_ledger_walk {
+	u32 pid;
+	u32 rows; /* to read of each reason: all, or the first */
+	u64 slab;
+};
+
+static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
+{
+	u64 at = walk->slab + reason * UH_LEDGER_BLOCK_BYTES;
+	struct uh_ledger_block *block;
+	struct uh_ledger *ledger;
+	u32 zero = 0;
+
+	ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
+	if (!ledger || !block || reason >= UH_LEDGER_REASONS)
+		return 1;
+	/* A page that was never written is not there, and cannot be read here: it holds zeros. */
+	if (walk->rows == 1) {
+		if (bpf_probe_read_user(block, UH_LEDGER_ROW_BYTES, (void *)at))
+			return 0;
+	} else if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES, (void *)at)) {
+		return 0;
+	}
+	for (u32 field = 0; field < UH_LEDGER_FIELDS; field++) {
+		u64 sum = 0;
+
+		for (u32 slot = 0; slot < UH_LEDGER_SLOTS && slot < walk->rows; slot++)
+			sum += block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + field];
+		ledger->sums[reason * UH_LEDGER_FIELDS + field] += sum;
+	}
+	return 0;
+}
+
+static long uh_add_slab(u64 n, struct uh_ledger_walk *walk)
+{
+	if (!walk->slab)
+		return 1;
+	bpf_loop(UH_LEDGER_REASONS, uh_add_reason, walk, 0);
+	walk->slab = uh_read_number(walk->slab + UH_LEDGER_SLAB_NEXT);
+	return 0;
+}
+
+/* The process ends: adds its ledger up, if it has one. */
+static __noinline int uh_keep_ledger(u32 pid)
+{
+	struct uh_ledger_walk walk = { .pid = pid };
+	struct uh_ledger *ledger, *fresh;
+	u32 zero = 0;
+	u64 *root, at;
+
+	root = bpf_map_lookup_elem(&uh_ledger_roots, &pid);
+	fresh = bpf_map_lookup_elem(&uh_ledger_zero, &zero);
+	if (!root || !fresh)
+		return 0;
+	at = *root;
+	bpf_map_delete_elem(&uh_ledger_roots, &pid);
+	if (bpf_map_update_elem(&uh_ledgers, &pid, fresh, BPF_ANY)) {
+		uh_add(uh_tally.lost_ledgers, 1);
+		return 0;
+	}
+	ledger = bpf_map_lookup_elem(&uh_ledgers, &pid);
+	if (!ledger)
+		return 0;
+	bpf_probe_read_user(ledger->names, sizeof(ledger->names), (void *)(at + 32));
+	walk.rows = 1;
+	walk.slab = uh_read_number(at + 24);
+	if (walk.slab)
+		bpf_loop(UH_LEDGER_REASONS, uh_add_reason, &walk, 0);
+	walk.rows = UH_LEDGER_SLOTS;
+	walk.slab = uh_read_number(at + 16);
+	bpf_loop(UH_LEDGER_SLABS, uh_add_slab, &walk, 0);
+	return 0;
+}
+
+static __always_inline bool uh_is(u64 at, const char *text, u32 len)
+{
+	char read[16] = {};
+
+	if (bpf_probe_read_user(read, len, (void *)at))
+		return 0;
+	for (u32 i = 0; i < len; i++)
+		if (read[i] != text[i])
+			return 0;
+	return 1;
+}
+
+/* The calls that a ledger is noticed by: a memory file with its name, and the next mapping. */
+static __noinline int uh_ledger_enter(struct uh_thread *t, u64 name)
+{
+	if (!t)
+		return 0;
+	if (t->family == UH_EXIT_GROUP)
+		uh_keep_ledger(t->pid);
+	else if (t->family == UH_MEMORY_FILE && uh_is(name, "unherd-ledger", 14))
+		t->flags |= UH_SIGNPOST;
+	return 0;
+}
+
+static __noinline int uh_ledger_exit(struct uh_thread *t, s64 result)
+{
+	u64 root;
+	u32 pid;
+
+	if (!t || t->family != UH_MAP || !(t->flags & UH_SIGNPOST) || result <= 0)
+		return 0;
+	t->flags &= ~UH_SIGNPOST;
+	if (!uh_is(result, "unherd.ledger/1", 16))
+		return 0;
+	pid = t->pid;
+	root = uh_read_number(result + 16);
+	if (bpf_map_update_elem(&uh_ledger_roots, &pid, &root, BPF_ANY))
+		uh_add(uh_tally.lost_ledgers, 1);
+	return 0;
+}
+
+#endif
