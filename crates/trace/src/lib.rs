@@ -5,6 +5,10 @@ mod maps;
 pub mod observation;
 mod session;
 mod standin;
+pub mod symbols;
+mod unprivileged;
 
+pub use observation::Observation;
 pub use session::{Pause, Session, SessionError, SessionOptions, Target};
-pub use standin::{Follow, Notice, TraceError, TraceOptions, Tracer};
+pub use standin::{Budget, Follow, Notice, Report, TraceError, TraceOptions, Tracer};
+pub use unprivileged::UnprivilegedSession;

@@ -31,7 +31,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Signal, pidfd_send_signal};
 use rustix::time::Timespec;
 use unherd_sys::{
     BusyTime, ChainOptions, ChainSampler, ChildProcess, Deadline, SampleKind, SampleScope,
@@ -42,6 +41,7 @@ use crate::maps::CodeMaps;
 use crate::observation::{Missing, Observation};
 use crate::{Follow, Notice, TraceError, TraceOptions, Tracer};
 
+pub(crate) use merge::samples;
 pub(crate) use target::Running;
 
 /// Whom to trace.
@@ -195,15 +195,7 @@ impl Session {
     ///
     /// The kernel's: the command may have become another user's.
     pub fn signal(&self, signal: i32) -> Result<(), Errno> {
-        let (Running::Command(child), Some(signal)) =
-            (&self.running, Signal::from_named_raw(signal))
-        else {
-            return Ok(());
-        };
-        match pidfd_send_signal(child.pidfd(), signal) {
-            Err(Errno::SRCH) => Ok(()),
-            result => result,
-        }
+        self.running.signal(signal)
     }
 
     /// Kills the command if it still runs, and says how it has ended.
@@ -212,9 +204,7 @@ impl Session {
     ///
     /// The kernel's.
     pub fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
-        let Running::Command(child) = &mut self.running else { return Ok(None) };
-        child.kill()?;
-        Ok(child.wait(Deadline::NEVER)?.map(|ended| ended.status))
+        self.running.kill()
     }
 
     /// Traces until all has ended, the deadline, or until `stop` can be read. May be called again.
@@ -322,7 +312,7 @@ impl Session {
         let chains = std::mem::replace(&mut self.sampler, over).and_then(ChainSampler::finish);
         self.maps.give(&mut seen.processes, chains.as_ref().ok());
         match chains {
-            Ok(chains) if self.hertz > 0 => merge::samples(&mut seen, &chains, self.hertz),
+            Ok(chains) if self.hertz > 0 => samples(&mut seen, &chains, self.hertz),
             Ok(_) => {}
             Err(error) => seen.missing.push(Missing {
                 tracepoint: "cpu-clock".to_owned(),

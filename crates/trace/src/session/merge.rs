@@ -7,7 +7,7 @@ use unherd_sys::Chains;
 use crate::observation::{Observation, SampleRow, Samples, Stack, StackId};
 
 /// Adds the samples of followed processes to `seen`, and their stacks under numbers that are free.
-pub(super) fn samples(seen: &mut Observation, chains: &Chains, hertz: u32) {
+pub(crate) fn samples(seen: &mut Observation, chains: &Chains, hertz: u32) {
     let followed: BTreeSet<u32> = seen.processes.iter().map(|process| process.pid).collect();
     let mut free = seen.stacks.last_key_value().map_or(0, |(last, _)| last.0.saturating_add(1));
     let mut ids: HashMap<usize, StackId> = HashMap::new();

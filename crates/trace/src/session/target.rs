@@ -9,9 +9,9 @@ use std::process::ExitStatus;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
-use unherd_sys::{ChildProcess, Deadline, Timestamp};
+use unherd_sys::{ChildProcess, Deadline, Timestamp, Usage};
 
 use super::{SessionError, Target};
 
@@ -55,6 +55,39 @@ impl Running {
             Self::Processes(processes) => processes.iter().map(|(pid, _)| *pid).collect(),
             Self::Cgroup { known, .. } => known.iter().copied().collect(),
         }
+    }
+
+    /// Whose descendants are traced too.
+    pub(crate) fn roots(&self) -> Vec<u32> {
+        match self {
+            Self::Command(child) => vec![child.pid()],
+            others => others.pids(),
+        }
+    }
+
+    /// Sends the command a signal; nothing happens if there is none or it has ended.
+    pub(crate) fn signal(&self, signal: i32) -> Result<(), Errno> {
+        let (Self::Command(child), Some(signal)) = (self, Signal::from_named_raw(signal)) else {
+            return Ok(());
+        };
+        match pidfd_send_signal(child.pidfd(), signal) {
+            Err(Errno::SRCH) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Kills the command if it still runs, and says how it has ended.
+    pub(crate) fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
+        let Self::Command(child) = self else { return Ok(None) };
+        child.kill()?;
+        Ok(child.wait(Deadline::NEVER)?.map(|ended| ended.status))
+    }
+
+    /// What the command has used, once it has ended.
+    pub(crate) fn usage(&mut self) -> Option<Usage> {
+        let Self::Command(child) = self else { return None };
+        let ended = child.wait(Deadline::at(Timestamp::from_ns(0))).ok()??;
+        Some(ended.usage)
     }
 
     pub(crate) fn is_cgroup(&self) -> bool {
