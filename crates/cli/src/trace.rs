@@ -19,10 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use unherd_sys::{Deadline, Errno};
-use unherd_trace::{
-    Observation, Pause, Session, SessionError, SessionOptions, Target, TraceOptions,
-    UnprivilegedSession,
-};
+use unherd_trace::{Observation, Pause, Session, SessionError, Target, UnprivilegedSession};
 
 pub(crate) use arguments::TraceArgs;
 
@@ -40,8 +37,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
         let session = UnprivilegedSession::start(target, args.hertz).map_err(failure)?;
         Tracing::Unprivileged(Box::new(session))
     } else {
-        let options = SessionOptions { hertz: args.hertz, trace: TraceOptions::default() };
-        let session = Session::start(target, &options).map_err(failure)?;
+        let session = Session::start(target, &args.options()).map_err(failure)?;
         Tracing::Full(Box::new(session))
     };
     Round { tracing, signals, has_command: !args.command.is_empty() }.run(args, outputs)

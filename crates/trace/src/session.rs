@@ -289,8 +289,14 @@ impl Session {
     fn follow_new(&mut self) -> Result<(), SessionError> {
         let Some(tracer) = &mut self.tracer else { return Ok(()) };
         for pid in self.running.entered() {
-            tracer.follow_process(pid)?;
-            self.maps.attach(pid);
+            match tracer.follow_process(pid) {
+                // It has ended meanwhile.
+                Err(TraceError::NoProcess(_)) => {}
+                followed => {
+                    followed?;
+                    self.maps.attach(pid);
+                }
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use unherd_sys::Deadline;
-use unherd_trace::Budget;
+use unherd_trace::{Budget, SessionOptions, TraceOptions};
 
 use crate::arguments::Format;
 
@@ -77,6 +77,13 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 199,
         value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) hertz: u32,
+    /// Frames of the stacks that are kept of waits and wakes.
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=127))]
+    pub(crate) stack_depth: u32,
+    /// Take a tracepoint for absent, to see what the report says then.
+    #[arg(long, value_name = "TRACEPOINT", hide = true)]
+    pub(crate) pretend_missing: Vec<String>,
 }
 
 /// A time to trace.
@@ -89,6 +96,14 @@ pub(crate) enum Span {
 }
 
 impl TraceArgs {
+    /// What the session keeps.
+    pub(crate) fn options(&self) -> SessionOptions {
+        let mut trace = TraceOptions::default();
+        trace.stack_depth = self.stack_depth;
+        trace.pretend_missing.clone_from(&self.pretend_missing);
+        SessionOptions { hertz: self.hertz, trace }
+    }
+
     /// When tracing that begins now ends.
     pub(crate) fn deadline(&self) -> Deadline {
         let unless_told = if self.command.is_empty() { Span::For(ATTACHED) } else { Span::Forever };

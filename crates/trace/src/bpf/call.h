@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0) */
+/* System calls: what a thread waits for, and whether it gets anywhere. */
+#ifndef UNHERD_CALL_H
+#define UNHERD_CALL_H
+
+#define UH_MSG_WAITALL 0x100
+#define UH_TS_COMPAT 2 /* a 32-bit call, whose numbers are others */
+
+static __always_inline u64 uh_argument(struct pt_regs *regs, u32 n)
+{
+#if defined(__TARGET_ARCH_x86)
+	switch (n) {
+	case 0:
+		return regs->di;
+	case 1:
+		return regs->si;
+	case 2:
+		return regs->dx;
+	case 3:
+		return regs->r10;
+	case 4:
+		return regs->r8;
+	}
+	return regs->r9;
+#elif defined(__TARGET_ARCH_arm64)
+	switch (n) {
+	case 0:
+		return regs->orig_x0;
+	case 1:
+		return regs->user_regs.regs[1];
+	case 2:
+		return regs->user_regs.regs[2];
+	case 3:
+		return regs->user_regs.regs[3];
+	case 4:
+		return regs->user_regs.regs[4];
+	}
+	return regs->user_regs.regs[5];
+#endif
+}
+
+/* select's sets are three, and any of them may be absent. */
+static __always_inline u64 uh_set(struct pt_regs *regs, u32 arg)
+{
+	u64 set = uh_argument(regs, arg);
+
+	if (arg != 1)
+		return set;
+	if (!set)
+		set = uh_argument(regs, 2);
+	if (!set)
+		set = uh_argument(regs, 3);
+	return set;
+}
+
+static __always_inline bool uh_is_compat(struct task_struct *task)
+{
+#if defined(__TARGET_ARCH_x86)
+	return task->thread_info.status & UH_TS_COMPAT;
+#else
+	return 0;
+#endif
+}
+
+static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, s64 nr)
+{
+	const volatile struct uh_class *class;
+	u8 flags, entry;
+
+	t->counts[UH_P_CALLS]++;
+	t->instance++;
+	t->flags = (t->flags & ~UH_SLEPT_IN_CALL) | UH_IN_A_CALL;
+	if (nr < 0 || nr >= UH_SYSCALLS || uh_is_compat(bpf_get_current_task_btf())) {
+		t->nr = nr < 0 || nr >= UH_SYSCALLS ? nr : -1;
+		t->kind = UH_NONE;
+		t->value = 0;
+		t->family = t->class_flags = t->futex = 0;
+		return;
+	}
+	class = &uh_settings.classes[nr];
+	flags = class->flags;
+	if (flags & UH_RESTART) {
+		/* Goes on with what was interrupted. */
+		t->call_began_ns = bpf_ktime_get_ns();
+		return;
+	}
+	t->nr = nr;
+	t->futex = 0;
+	t->kind = UH_NONE;
+	t->value = 0;
+	t->family = class->family;
+	entry = class->futex;
+	if (entry) {
+		uh_futex_enter(t, entry, uh_argument(regs, 0), uh_argument(regs, 1));
+	} else if (class->object == UH_DESCRIPTOR) {
+		t->kind = UH_DESCRIPTOR;
+		t->value = (u32)uh_argument(regs, class->arg);
+	} else if (class->object == UH_SET) {
+		if (!class->nonempty || uh_argument(regs, class->nonempty - 1)) {
+			t->value = uh_set(regs, class->arg);
+			t->kind = t->value ? UH_SET : UH_NONE;
+		}
+	}
+	if (class->waitall && (uh_argument(regs, class->waitall - 1) & UH_MSG_WAITALL))
+		flags &= ~UH_LOOKS_AGAIN;
+	t->class_flags = flags;
+}
+
+static __always_inline void uh_exit(void *ctx, struct uh_thread *t, s64 result)
+{
+	if (!(t->flags & UH_IN_A_CALL))
+		return; /* It was followed only since. */
+	if (t->class_flags & UH_NEUTRAL) {
+		/* Says nothing of progress. */
+	} else if (result >= 0) {
+		if (result > 0 || !(t->class_flags & UH_CONSUMES))
+			t->progress++;
+		else
+			t->others++;
+	} else if (result == -UH_EAGAIN) {
+		t->eagains++;
+	} else if (result != -UH_EINTR &&
+		   !(result <= -UH_ERESTARTSYS && result >= -UH_ERESTART_RESTARTBLOCK)) {
+		t->others++;
+	}
+	if (t->futex)
+		uh_futex_exit(ctx, t, result);
+	uh_count_redundant(t);
+	t->flags &= ~UH_IN_A_CALL;
+	/* What blocks outside of calls, page faults say, is no wait for the call's object. */
+}
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0) */
+/*
+ * What passes between the programs and user space: keys and values of the maps. `layout.rs` reads
+ * the same bytes; its test compares the sizes with those of the loaded maps. All fields are
+ * aligned by hand: a key may have no padding, which would be compared.
+ */
+#ifndef UNHERD_RECORD_H
+#define UNHERD_RECORD_H
+
+#define UH_SYSCALLS 512
+
+/* What an object is. */
+enum uh_kind {
+	UH_NONE = 0,
+	UH_FUTEX = 1,      /* value: the word's address, rounded down to 8 bytes */
+	UH_DESCRIPTOR = 2, /* value: the descriptor */
+	UH_SET = 3,        /* value: the array's address */
+	UH_SOCKET = 4,     /* value: the local port, and UH_LISTENING */
+};
+#define UH_LISTENING (1ULL << 16)
+
+/* What a system call is, as `syscalls.rs` has it. */
+struct uh_class {
+	u8 object; /* enum uh_kind: what to take for its object */
+	u8 arg;    /* from which argument */
+	u8 family; /* calls that wait for the same in other words have one family */
+	u8 flags;  /* enum uh_class_flag */
+	u8 futex;  /* enum uh_futex_entry */
+	u8 nonempty; /* 1 + the argument that must not be 0 for there to be an object */
+	u8 waitall;  /* 1 + the argument that may hold MSG_WAITALL */
+	u8 pad;
+};
+enum uh_class_flag {
+	UH_LOOKS_AGAIN = 1, /* it sleeps again only if a look found nothing */
+	UH_NEUTRAL = 2,     /* never progress */
+	UH_CONSUMES = 4,    /* progress if it returns more than 0; others: at least 0 */
+	UH_RESTART = 8,     /* goes on with the interrupted call */
+	UH_POLLS = 16,      /* waits for any of several descriptors */
+};
+enum uh_futex_entry {
+	UH_FUTEX_BY_OP = 1,
+	UH_FUTEX_WAITV = 2,
+	UH_FUTEX_WAKE = 3,
+	UH_FUTEX_WAIT = 4,
+	UH_FUTEX_REQUEUE = 5,
+};
+
+struct uh_settings {
+	struct uh_class classes[UH_SYSCALLS];
+	u64 round_trip_ns; /* sleeps that are shorter count as short */
+	u32 first_stacks;  /* samples that a row takes at once, before it takes few */
+	u32 next_child;    /* follow what the loading thread forks next */
+};
+
+/* Waits: one row for each process, call and object. */
+struct uh_wait_key {
+	u64 value;
+	u32 pid;
+	s32 nr; /* -1: outside of any call */
+	u32 kind;
+	u32 pad;
+};
+enum uh_wait_count {
+	UH_SLEEPS,
+	UH_DEEP_SLEEPS, /* uninterruptible */
+	UH_ASLEEP_NS,
+	UH_DEEP_NS,
+	UH_WAKEUPS,
+	UH_TIMER_WAKEUPS,
+	UH_REDUNDANT,
+	UH_IN_CALL,
+	UH_AGAIN,
+	UH_POSSIBLE,
+	UH_POSSIBLE_HERD,
+	UH_NEEDLESS_NS,
+	UH_POSSIBLE_NS,
+	UH_TIMER_POLLS,
+	UH_TIMER_POLL_NS,
+	UH_SHORT,
+	UH_WAIT_COUNTS,
+};
+struct uh_wait_row {
+	u64 id;
+	u64 binds;  /* times a thread came to wait here after waiting elsewhere */
+	u64 stacks; /* samples taken */
+	u64 counts[UH_WAIT_COUNTS];
+};
+
+/* Wakes: one row for each waking process, context and object. */
+enum uh_cause {
+	UH_BY_CALL = 0,
+	UH_BY_TIMER = 1,
+	UH_BY_INTERRUPT = 2,
+	UH_BY_OTHER = 3,
+};
+struct uh_wake_key {
+	u64 value;
+	u32 pid; /* 0: not followed */
+	s32 nr;
+	u32 cause;
+	u32 kind;
+};
+enum uh_wake_count {
+	UH_EVENTS,
+	UH_WOKEN,
+	UH_HERDS,
+	UH_HERD_WOKEN,
+	UH_LARGEST, /* a maximum; two processors at once may lose the smaller of two records */
+	UH_HERD_NEEDLESS,
+	UH_HERD_POSSIBLE,
+	UH_HERD_NS,
+	UH_WAKE_COUNTS,
+};
+struct uh_wake_row {
+	u64 id;
+	u64 counts[UH_WAKE_COUNTS];
+};
+
+/* How often a pair of stacks was met at the row with this id. Below 0: not known. */
+struct uh_pair_key {
+	u64 row;
+	s32 kernel;
+	s32 user;
+};
+
+/* Futex calls. */
+enum uh_futex_kind {
+	UH_F_NONE = 0,
+	UH_F_WAIT = 1,
+	UH_F_WAIT_MANY = 2,
+	UH_F_WAKE = 3,
+	UH_F_REQUEUE = 4,
+	UH_F_LOCK_PI = 5,
+};
+struct uh_futex_key {
+	u64 word;
+	u32 pid;
+	s32 user_stack;
+	u32 kind;
+	u32 pad;
+};
+enum uh_futex_count {
+	UH_F_CALLS,
+	UH_F_WOKE_NONE,
+	UH_F_WOKE_ONE,
+	UH_F_WOKE_MANY,
+	UH_F_WOKEN,
+	UH_F_SLEPT,
+	UH_F_REFUSED,
+	UH_F_TIMED_OUT,
+	UH_F_INTERRUPTED,
+	UH_F_FAILED,
+	UH_F_INSIDE_NS,
+	UH_FUTEX_COUNTS,
+};
+struct uh_futex_row {
+	u64 counts[UH_FUTEX_COUNTS];
+};
+
+/* Kernel locks, by the flags of their tracepoint. */
+struct uh_lock_key {
+	u32 flags;
+	s32 kernel_stack;
+};
+/* Stalls. */
+enum uh_stall_kind {
+	UH_THROTTLED = 0,
+	UH_DIRECT_RECLAIM = 1,
+	UH_DIRTY_PAGES = 2,
+};
+struct uh_stall_key {
+	u32 kind;
+	u32 reason;
+};
+/* Both. */
+struct uh_spell_row {
+	u64 count;
+	u64 total_ns;
+	u64 longest_ns; /* as UH_LARGEST */
+	s32 kernel_stack;
+	u32 pad;
+};
+
+/* Processes. */
+enum uh_process_count {
+	UH_P_THREADS,
+	UH_P_SLEEPS,
+	UH_P_PREEMPTIONS,
+	UH_P_WAKEUPS,
+	UH_P_CALLS,
+	UH_P_USER_NS,
+	UH_P_SYSTEM_NS,
+	UH_P_RUN_NS,
+	UH_PROCESS_COUNTS,
+};
+struct uh_process {
+	u32 parent;
+	u32 ended;
+	char comm[16];
+	u64 counts[UH_PROCESS_COUNTS];
+};
+
+/* One call or interrupt that wakes, while it may still wake more. */
+struct uh_event {
+	u64 task;
+	u64 instance;
+	u64 cause_seq;
+	u64 last_ns;
+	u64 id;
+	u32 index;
+	u32 woken;
+	u32 polls;
+	u32 pad;
+	struct uh_wake_key key;
+};
+/* How many an event woke; the ring of a processor remembers its last UH_EVENT_RING. */
+#define UH_EVENT_RING 1024
+struct uh_event_size {
+	u64 id;
+	u64 woken;
+};
+#define UH_CONTEXTS 3 /* task, soft interrupt, hard interrupt */
+struct uh_cpu {
+	struct uh_event open[UH_CONTEXTS];
+	u64 timer_task[3]; /* whose sleep the timer would end that runs now */
+	u64 cause_seq;     /* counts what may be the cause of wakes: timers, sockets made ready */
+	u64 event_seq;
+	u64 ready_socket[UH_CONTEXTS];
+	u64 ready_task[UH_CONTEXTS];
+	u64 ready_ns[UH_CONTEXTS];
+	u32 in_timer; /* bit i: timer_task[i] holds; 0: hard, 1: soft, 2: of the coarse kind */
+	u16 soft;     /* it handles a soft interrupt */
+	u16 hard;     /* it handles a hard one; Linux nests none */
+};
+
+enum uh_notice_kind {
+	UH_BEGAN = 0,
+	UH_EXEC = 1,
+	UH_ENDED = 2,
+};
+struct uh_notice {
+	u32 kind;
+	u32 pid;
+	u32 parent;
+	u32 pad;
+	char comm[16];
+};
+
+/* Counts that have no row. */
+struct uh_tally {
+	u64 rows; /* ids given so far */
+	u64 threads_now;
+	u64 threads_peak;
+	u64 lost_waits;
+	u64 lost_wakes;
+	u64 lost_futexes;
+	u64 lost_locks;
+	u64 lost_threads;
+	u64 lost_processes;
+	u64 lost_notices;
+	u64 lost_pairs;
+	u64 stacks_wanted;
+	u64 stacks_lost;
+	u64 open_episodes;
+	u32 follower; /* the thread that loaded the programs, by the kernel's own number */
+	u32 child;    /* the child that was chosen */
+};
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0) */
+/*
+ * What is remembered of each followed thread, and the maps that the counts end in.
+ *
+ * A thread counts for itself, in its own storage, and adds that to the shared rows when it goes
+ * on to other objects, exits, or tracing ends: no hash table is touched while it waits for the
+ * same thing again and again.
+ *
+ * Who may write: all fields of `struct uh_thread` belong to the thread's own processor (system
+ * calls of the thread itself; its switches, under the run queue's lock), except those of
+ * `struct uh_waking` and `redundant`, which a waker writes. Wakers of one thread exclude each
+ * other by its pi_lock, and the scheduler's locks order a waking before the switch-in. Only with
+ * the switch-out can a waking overlap; `state` settles that:
+ *
+ *   state      meaning                                   left by
+ *   UNKNOWN    not seen going to sleep (new, adopted)     switch-in -> RUNNING
+ *   RUNNING    on a queue or a processor                  switch-out -> ASLEEP, waker -> EARLY
+ *   EARLY      woken before its switch-out was seen       switch-out -> WOKEN
+ *   ASLEEP     blocked                                    waker -> WOKEN
+ *   WOKEN      woken, not running yet                     switch-in -> RUNNING
+ */
+#ifndef UNHERD_THREAD_H
+#define UNHERD_THREAD_H
+
+enum uh_state {
+	UH_UNKNOWN = 0,
+	UH_RUNNING = 1,
+	UH_EARLY = 2,
+	UH_ASLEEP = 3,
+	UH_WOKEN_UP = 4,
+};
+
+enum uh_thread_flag {
+	UH_PENDING = 1, /* the command before its exec: not counted yet */
+	UH_LEAVING = 2, /* it has begun to exit */
+	UH_IN_A_CALL = 4,
+	UH_DEEP = 8, /* the present sleep is transparent to episodes */
+	UH_SLEPT_IN_CALL = 16,
+	UH_DIRTY_PAUSE = 32, /* the next sleep is balance_dirty_pages' */
+};
+
+enum uh_slot_flag {
+	UH_USED = 1,
+	UH_WAS_WOKEN = 2,
+	UH_BY_OWN_TIMER = 4,
+	UH_HAS_EVENT = 8,
+};
+
+/* An object that the thread has waited for: its counts, and the last episode there. */
+struct uh_slot {
+	u64 value;
+	u32 kind;
+	u32 family;
+	s32 nr;
+	u32 flags;
+	u64 row;
+	/* The episode. */
+	u64 instance;
+	u64 progress;
+	u64 eagains;
+	u64 others;
+	u64 began_ns;
+	u64 run_ns; /* the thread's CPU time when it went to sleep */
+	u64 cpu_ns; /* what the episode took, once the next sleep has begun */
+	u64 event_id;
+	struct uh_wake_key waker;
+	u32 event_index;
+	/* Sampling of stacks. */
+	u32 sleeps;
+	u32 samples_left;
+	u32 pad;
+	u64 counts[UH_WAIT_COUNTS];
+};
+#define UH_SLOTS 4
+#define UH_DEEP_SLOT UH_SLOTS
+
+/* What a waker leaves for the thread. */
+struct uh_waking {
+	u64 at_ns;
+	u64 event_id;
+	struct uh_wake_key key;
+	u32 event_index;
+	u32 flags; /* enum uh_slot_flag */
+};
+
+struct uh_contended {
+	u64 lock;
+	u64 began_ns;
+	u32 flags;
+	s32 stack;
+};
+
+struct uh_thread {
+	u32 state;
+	u32 flags;
+	u32 pid;
+	u32 slot; /* of the last episode */
+	/* The system call it is in, or was in last. */
+	s32 nr;
+	u32 kind;
+	u64 value;
+	u64 instance; /* counts calls */
+	u8 family;
+	u8 class_flags;
+	u8 futex; /* enum uh_futex_kind */
+	u8 pad[5];
+	u64 word;
+	u64 call_began_ns;
+	/* Calls so far: that made progress, failed with EAGAIN, or were neither. */
+	u64 progress;
+	u64 eagains;
+	u64 others;
+	u64 slept_ns;
+	struct uh_waking waking;
+	u64 redundant;
+	u64 reclaim_ns;
+	struct uh_contended sleeping_lock;
+	struct uh_contended spinning_lock;
+	/* Not yet added to the process. */
+	u64 counts[UH_PROCESS_COUNTS];
+	u64 user_base_ns;
+	u64 system_base_ns;
+	u64 run_base_ns;
+	struct uh_slot slots[UH_SLOTS + 1];
+};
+
+#define UH_HASH(name, key_type, value_type)                                                        \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                   \
+		__uint(max_entries, 1);                                                            \
+		__type(key, key_type);                                                             \
+		__type(value, value_type);                                                         \
+	} name SEC(".maps")
+
+/* Sizes are set when the programs are loaded. */
+UH_HASH(uh_waits, struct uh_wait_key, struct uh_wait_row);
+UH_HASH(uh_wakes, struct uh_wake_key, struct uh_wake_row);
+UH_HASH(uh_futexes, struct uh_futex_key, struct uh_futex_row);
+UH_HASH(uh_locks, struct uh_lock_key, struct uh_spell_row);
+UH_HASH(uh_stalls, struct uh_stall_key, struct uh_spell_row);
+UH_HASH(uh_pairs, struct uh_pair_key, u64);
+UH_HASH(uh_processes, u32, struct uh_process);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct uh_thread);
+} uh_threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct uh_cpu);
+} uh_cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct uh_event_size);
+} uh_events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, 64 * sizeof(u64));
+} uh_stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 16);
+} uh_notices SEC(".maps");
+
+/* The process to adopt, for the iterator. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} uh_wanted SEC(".maps");
+
+/* Alone in .rodata: set before loading. */
+const volatile struct uh_settings uh_settings;
+
+/* Alone in .bss. */
+struct uh_tally uh_tally;
+
+#define uh_add(counter, n) __sync_fetch_and_add(&(counter), (n))
+
+static __always_inline struct uh_thread *uh_thread_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&uh_threads, task, 0, 0);
+}
+
+/* The running thread, if it is followed and counted. */
+static __always_inline struct uh_thread *uh_current(void)
+{
+	struct uh_thread *t = uh_thread_of(bpf_get_current_task_btf());
+
+	if (!t || (t->flags & (UH_PENDING | UH_LEAVING)))
+		return 0;
+	return t;
+}
+
+/* Skips the frames of the programs themselves. */
+static __always_inline s32 uh_kernel_stack(void *ctx)
+{
+	s64 id = bpf_get_stackid(ctx, &uh_stacks, 3);
+
+	uh_add(uh_tally.stacks_wanted, 1);
+	if (id < 0)
+		uh_add(uh_tally.stacks_lost, 1);
+	return id;
+}
+
+static __always_inline s32 uh_user_stack(void *ctx)
+{
+	s64 id = bpf_get_stackid(ctx, &uh_stacks, BPF_F_USER_STACK);
+
+	uh_add(uh_tally.stacks_wanted, 1);
+	if (id < 0)
+		uh_add(uh_tally.stacks_lost, 1);
+	return id;
+}
+
+static __always_inline void uh_count_pair(u64 row, s32 kernel, s32 user)
+{
+	struct uh_pair_key key = { .row = row, .kernel = kernel, .user = user };
+	u64 one = 1, *count;
+
+	count = bpf_map_lookup_elem(&uh_pairs, &key);
+	if (!count) {
+		if (!bpf_map_update_elem(&uh_pairs, &key, &one, BPF_NOEXIST))
+			return;
+		/* Full, or another processor was first. */
+		count = bpf_map_lookup_elem(&uh_pairs, &key);
+	}
+	if (count)
+		uh_add(*count, 1);
+	else
+		uh_add(uh_tally.lost_pairs, 1);
+}
+
+static __always_inline void uh_raise(u64 *most, u64 n)
+{
+	if (n > *most)
+		*most = n;
+}
+
+#endif

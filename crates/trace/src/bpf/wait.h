@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0) */
+/*
+ * Sleeps, and what became of the wakeup before each.
+ *
+ * An episode goes from an interruptible sleep over its wakeup to the thread's next interruptible
+ * sleep. A thread remembers its last episode at each of four objects, so that a sleep on the
+ * mutex of a condition variable does not hide that the thread came back to the condition
+ * variable for nothing. When it comes back to an object, the episode there is judged:
+ *
+ *   begun by its own timer, no progress since         timer poll
+ *   still in the same call, of a kind that looks      needless, proven
+ *   no progress, nothing but EAGAIN (at least one)    needless, proven
+ *   no progress                                       possibly needless
+ *   anything else                                     nothing
+ */
+#ifndef UNHERD_WAIT_H
+#define UNHERD_WAIT_H
+
+static __always_inline void uh_wait_key_of(struct uh_wait_key *key, struct uh_thread *t,
+					   struct uh_slot *slot)
+{
+	key->value = slot->value;
+	key->pid = t->pid;
+	key->nr = slot->nr;
+	key->kind = slot->kind;
+	key->pad = 0;
+}
+
+static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
+{
+	struct uh_wait_row *row = bpf_map_lookup_elem(&uh_waits, key);
+
+	if (!row) {
+		struct uh_wait_row fresh = {};
+
+		fresh.id = uh_add(uh_tally.rows, 1) + 1;
+		bpf_map_update_elem(&uh_waits, key, &fresh, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&uh_waits, key);
+	}
+	return row;
+}
+
+/* Adds a slot's counts to its row. */
+static __noinline int uh_flush_slot(struct uh_thread *t, u32 index)
+{
+	struct uh_wait_row *row;
+	struct uh_wait_key key;
+	struct uh_slot *slot;
+
+	if (!t || index > UH_DEEP_SLOT)
+		return 0;
+	slot = &t->slots[index];
+	if (!(slot->flags & UH_USED))
+		return 0;
+	uh_wait_key_of(&key, t, slot);
+	row = bpf_map_lookup_elem(&uh_waits, &key);
+	if (!row) {
+		uh_add(uh_tally.lost_waits, slot->counts[UH_SLEEPS] + slot->counts[UH_DEEP_SLEEPS]);
+		__builtin_memset(slot->counts, 0, sizeof(slot->counts));
+		return 0;
+	}
+	for (int i = 0; i < UH_WAIT_COUNTS; i++) {
+		if (slot->counts[i])
+			uh_add(row->counts[i], slot->counts[i]);
+		slot->counts[i] = 0;
+	}
+	return 0;
+}
+
+/* Makes the slot the present call's. The slot of deep sleeps keeps no episode. */
+static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
+{
+	struct uh_wait_row *row;
+	struct uh_wait_key key;
+	struct uh_slot *slot;
+	u64 binds;
+
+	uh_flush_slot(t, index);
+	if (!t || index > UH_DEEP_SLOT)
+		return 0;
+	slot = &t->slots[index];
+	slot->value = t->value;
+	slot->kind = t->kind;
+	slot->family = t->family;
+	slot->nr = t->nr;
+	slot->flags = UH_USED;
+	slot->sleeps = 0;
+	slot->samples_left = 0;
+	slot->row = 0;
+	uh_wait_key_of(&key, t, slot);
+	row = uh_wait_row(&key);
+	if (!row)
+		return 0;
+	slot->row = row->id;
+	/* Threads that come and go must not each be sampled; nor must they never be. */
+	binds = uh_add(row->binds, 1);
+	if (row->stacks < uh_settings.first_stacks)
+		slot->samples_left = 4;
+	else if ((binds & 255) == 0)
+		slot->samples_left = 1;
+	return 0;
+}
+
+static __always_inline bool uh_slot_is_here(struct uh_thread *t, struct uh_slot *slot)
+{
+	return (slot->flags & UH_USED) && slot->kind == t->kind && slot->value == t->value &&
+	       slot->family == t->family;
+}
+
+static __always_inline u32 uh_find_slot(struct uh_thread *t)
+{
+	u64 oldest_ns = ~0ULL;
+	u32 found = 0;
+
+	for (u32 i = 0; i < UH_SLOTS; i++) {
+		u64 began_ns = t->slots[i].flags & UH_USED ? t->slots[i].began_ns : 0;
+
+		if (uh_slot_is_here(t, &t->slots[i]))
+			return i;
+		if (began_ns < oldest_ns) {
+			oldest_ns = began_ns;
+			found = i;
+		}
+	}
+	return found;
+}
+
+/* Tells the row of the waker what became of its herd's member. */
+static __always_inline bool uh_count_in_herd(struct uh_slot *slot, u32 count)
+{
+	struct uh_event_size *size;
+	struct uh_wake_key key;
+	struct uh_wake_row *row;
+
+	if (!(slot->flags & UH_HAS_EVENT))
+		return 0;
+	size = bpf_map_lookup_elem(&uh_events, &slot->event_index);
+	if (!size || size->id != slot->event_id) {
+		/* So long ago that the ring has forgotten how many it were. */
+		uh_add(uh_tally.lost_wakes, 1);
+		return 0;
+	}
+	if (size->woken < 2)
+		return 0;
+	key = slot->waker;
+	row = bpf_map_lookup_elem(&uh_wakes, &key);
+	if (row) {
+		uh_add(row->counts[count], 1);
+		uh_add(row->counts[UH_HERD_NS], slot->cpu_ns);
+	}
+	return 1;
+}
+
+/* The thread comes back to the slot's object: what was the wakeup there good for? */
+static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now)
+{
+	bool same_call, progress;
+
+	if (!(slot->flags & UH_WAS_WOKEN))
+		return;
+	same_call = (t->flags & UH_IN_A_CALL) && slot->instance == t->instance;
+	progress = slot->progress != t->progress;
+	if (slot->flags & UH_BY_OWN_TIMER) {
+		if (!same_call && !progress) {
+			slot->counts[UH_TIMER_POLLS]++;
+			slot->counts[UH_TIMER_POLL_NS] += now - slot->began_ns;
+		}
+	} else if (same_call) {
+		if (t->class_flags & UH_LOOKS_AGAIN) {
+			slot->counts[UH_IN_CALL]++;
+			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
+			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
+		}
+	} else if (!progress) {
+		if (slot->eagains != t->eagains && slot->others == t->others) {
+			slot->counts[UH_AGAIN]++;
+			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
+			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
+		} else {
+			slot->counts[UH_POSSIBLE]++;
+			slot->counts[UH_POSSIBLE_NS] += slot->cpu_ns;
+			if (uh_count_in_herd(slot, UH_HERD_POSSIBLE))
+				slot->counts[UH_POSSIBLE_HERD]++;
+		}
+	}
+}
+
+static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_slot *slot)
+{
+	struct uh_wait_key key;
+	struct uh_wait_row *row;
+
+	slot->sleeps++;
+	if (slot->samples_left)
+		slot->samples_left--;
+	else if (slot->sleeps & 255)
+		return;
+	uh_wait_key_of(&key, t, slot);
+	row = bpf_map_lookup_elem(&uh_waits, &key);
+	if (!row)
+		return;
+	uh_add(row->stacks, 1);
+	uh_count_pair(slot->row, uh_kernel_stack(ctx), uh_user_stack(ctx));
+}
+
+#define UH_TASK_INTERRUPTIBLE 1
+
+/* A blocking switch-out; `run_ns` is the thread's CPU time so far. */
+static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_state, u64 run_ns)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct uh_slot *slot;
+	u32 index, before;
+
+	t->counts[UH_P_SLEEPS]++;
+	t->slept_ns = now;
+	t->flags |= UH_SLEPT_IN_CALL;
+	if (!(task_state & UH_TASK_INTERRUPTIBLE) || t->sleeping_lock.lock) {
+		slot = &t->slots[UH_DEEP_SLOT];
+		t->flags |= UH_DEEP;
+		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
+			uh_bind_slot(t, UH_DEEP_SLOT);
+		slot->counts[UH_DEEP_SLEEPS]++;
+	} else {
+		t->flags &= ~UH_DEEP;
+		/* Here the last episode ends. */
+		index = t->slot;
+		if (index < UH_SLOTS) {
+			slot = &t->slots[index];
+			slot->cpu_ns = run_ns - slot->run_ns;
+		}
+		index = uh_find_slot(t);
+		if (index >= UH_SLOTS)
+			return;
+		slot = &t->slots[index];
+		if (uh_slot_is_here(t, slot))
+			uh_judge(t, slot, now);
+		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
+			uh_bind_slot(t, index);
+		t->slot = index;
+		slot->flags = UH_USED;
+		slot->instance = t->instance;
+		slot->progress = t->progress;
+		slot->eagains = t->eagains;
+		slot->others = t->others;
+		slot->began_ns = now;
+		slot->run_ns = run_ns;
+		slot->counts[UH_SLEEPS]++;
+	}
+	uh_sample(ctx, t, slot);
+	before = __sync_lock_test_and_set(&t->state, UH_ASLEEP);
+	/*
+	 * An early waking is of this sleep, and moments old. An older one is of a sleep that ended
+	 * before the processor was given away, which no switch tells.
+	 */
+	if (before == UH_EARLY && now - t->waking.at_ns < 100000)
+		__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP);
+}
+
+static __always_inline void uh_count_spell(void *rows, void *key, u64 ns, s32 stack, u64 *lost)
+{
+	struct uh_spell_row *row = bpf_map_lookup_elem(rows, key);
+
+	if (!row) {
+		struct uh_spell_row fresh = { .kernel_stack = stack };
+
+		bpf_map_update_elem(rows, key, &fresh, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(rows, key);
+	}
+	if (!row) {
+		uh_add(*lost, 1);
+		return;
+	}
+	uh_add(row->count, 1);
+	uh_add(row->total_ns, ns);
+	uh_raise(&row->longest_ns, ns);
+}
+
+/* The switch-in after a sleep. */
+static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
+{
+	struct uh_slot *slot;
+	u64 asleep_ns;
+	u32 index;
+
+	if (t->state == UH_RUNNING)
+		return;
+	if (t->state == UH_ASLEEP) {
+		/*
+		 * Its waking was taken for redundant: the thread was still on its queue when it
+		 * came, and had left it a moment later.
+		 */
+		t->waking.at_ns = bpf_ktime_get_ns();
+		t->waking.flags = 0;
+		if (t->redundant)
+			uh_add(t->redundant, -1);
+	} else if (t->state != UH_WOKEN_UP) {
+		t->state = UH_RUNNING;
+		return;
+	}
+	t->state = UH_RUNNING;
+	t->counts[UH_P_WAKEUPS]++;
+	asleep_ns = t->waking.at_ns > t->slept_ns ? t->waking.at_ns - t->slept_ns : 0;
+	if (t->flags & UH_DEEP) {
+		t->slots[UH_DEEP_SLOT].counts[UH_DEEP_NS] += asleep_ns;
+		if (t->flags & UH_DIRTY_PAUSE) {
+			struct uh_stall_key key = { .kind = UH_DIRTY_PAGES };
+
+			t->flags &= ~UH_DIRTY_PAUSE;
+			uh_count_spell(&uh_stalls, &key, asleep_ns, -1, &uh_tally.lost_locks);
+		}
+		return;
+	}
+	index = t->slot;
+	if (index >= UH_SLOTS)
+		return;
+	slot = &t->slots[index];
+	slot->counts[UH_WAKEUPS]++;
+	slot->counts[UH_ASLEEP_NS] += asleep_ns;
+	if (asleep_ns < uh_settings.round_trip_ns)
+		slot->counts[UH_SHORT]++;
+	if (t->waking.flags & UH_BY_OWN_TIMER)
+		slot->counts[UH_TIMER_WAKEUPS]++;
+	slot->flags |= UH_WAS_WOKEN | t->waking.flags;
+	slot->waker = t->waking.key;
+	slot->event_id = t->waking.event_id;
+	slot->event_index = t->waking.event_index;
+}
+
+/* Wakes that found the thread awake are counted where it was about to sleep. */
+static __always_inline void uh_count_redundant(struct uh_thread *t)
+{
+	struct uh_wait_key key = { .value = t->value, .pid = t->pid, .nr = t->nr, .kind = t->kind };
+	struct uh_wait_row *row;
+	u64 n = t->redundant;
+
+	if (!n)
+		return;
+	uh_add(t->redundant, -n);
+	row = uh_wait_row(&key);
+	if (row)
+		uh_add(row->counts[UH_REDUNDANT], n);
+	else
+		uh_add(uh_tally.lost_waits, n);
+}
+
+#endif

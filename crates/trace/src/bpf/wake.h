@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0) */
+/*
+ * Wakeups, by who caused them, and the events that cause several.
+ *
+ * An event is one call or one interrupt and all that it wakes for one object. In a thread it
+ * lasts at most as long as the call. In an interrupt it ends when the next wake is late, or when
+ * a timer or a socket may have been the cause of the next: a network interrupt handles many
+ * packets in a row, and two threads that get one each are no herd.
+ */
+#ifndef UNHERD_WAKE_H
+#define UNHERD_WAKE_H
+
+#define UH_EVENT_GAP_NS 50000
+
+enum uh_context {
+	UH_TASK = 0,
+	UH_SOFT = 1,
+	UH_HARD = 2,
+};
+
+static __always_inline struct uh_cpu *uh_cpu(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&uh_cpus, &zero);
+}
+
+/*
+ * What the processor is doing: a thread's work, a soft interrupt's, a hard one's. The kernel's own
+ * count (preempt_count) cannot be had by name on every kernel, so the tracepoints of interrupts
+ * keep one; timers in hard interrupts announce themselves.
+ */
+static __always_inline u32 uh_context(struct uh_cpu *cpu)
+{
+	if (cpu->hard || (cpu->in_timer & 1))
+		return UH_HARD;
+	if (cpu->soft || cpu->in_timer)
+		return UH_SOFT;
+	return UH_TASK;
+}
+
+static __always_inline struct uh_wake_row *uh_wake_row(struct uh_wake_key *key)
+{
+	struct uh_wake_row *row = bpf_map_lookup_elem(&uh_wakes, key);
+
+	if (!row) {
+		struct uh_wake_row fresh = {};
+
+		fresh.id = uh_add(uh_tally.rows, 1) + 1;
+		bpf_map_update_elem(&uh_wakes, key, &fresh, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&uh_wakes, key);
+	}
+	return row;
+}
+
+/* What an event of several has woken is known when it is over. User space does the last ones. */
+static __always_inline void uh_close_event(struct uh_event *event)
+{
+	struct uh_wake_key key;
+	struct uh_wake_row *row;
+
+	if (event->woken < 2)
+		return;
+	key = event->key;
+	row = bpf_map_lookup_elem(&uh_wakes, &key);
+	if (!row)
+		return;
+	uh_add(row->counts[UH_WOKEN], event->woken - 1);
+	uh_add(row->counts[UH_HERDS], 1);
+	uh_add(row->counts[UH_HERD_WOKEN], event->woken);
+	uh_raise(&row->counts[UH_LARGEST], event->woken);
+}
+
+static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, u64 events,
+					    bool followed)
+{
+	if (events >= uh_settings.first_stacks && (events & 255))
+		return;
+	uh_count_pair(row->id, uh_kernel_stack(ctx), followed ? uh_user_stack(ctx) : -1);
+}
+
+static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct uh_event *event,
+					  bool followed)
+{
+	struct uh_event_size *size;
+	struct uh_wake_key key = event->key;
+	struct uh_wake_row *row;
+	u64 before;
+
+	event->woken = 1;
+	event->id = uh_add(cpu->event_seq, 1) + 1;
+	event->index = bpf_get_smp_processor_id() * UH_EVENT_RING + event->id % UH_EVENT_RING;
+	size = bpf_map_lookup_elem(&uh_events, &event->index);
+	if (size) {
+		size->woken = 1;
+		size->id = event->id;
+	}
+	row = uh_wake_row(&key);
+	if (!row) {
+		uh_add(uh_tally.lost_wakes, 1);
+		return;
+	}
+	before = uh_add(row->counts[UH_EVENTS], 1);
+	uh_add(row->counts[UH_WOKEN], 1);
+	uh_sample_waker(ctx, row, before, followed);
+}
+
+/* The timer that runs now, if any, and whether it is the thread's own. */
+static __always_inline bool uh_in_timer(struct uh_cpu *cpu, u32 context, u64 task, bool *own)
+{
+	u32 bits = cpu->in_timer & (context == UH_HARD ? 1 : context == UH_SOFT ? 6 : 0);
+
+	*own = ((bits & 1) && cpu->timer_task[0] == task) ||
+	       ((bits & 2) && cpu->timer_task[1] == task) ||
+	       ((bits & 4) && cpu->timer_task[2] == task);
+	return bits;
+}
+
+static __always_inline void uh_describe_wake(struct uh_wake_key *key, struct uh_cpu *cpu,
+					     struct uh_thread *t, struct uh_thread *by, u64 task,
+					     u32 context, u64 now)
+{
+	bool socket = (t->class_flags & UH_POLLS) || t->kind == UH_DESCRIPTOR;
+
+	key->value = t->value;
+	key->kind = t->kind;
+	if (socket && cpu->ready_task[context] == task &&
+	    now - cpu->ready_ns[context] < UH_EVENT_GAP_NS) {
+		key->kind = UH_SOCKET;
+		key->value = cpu->ready_socket[context];
+		cpu->ready_ns[context] = now;
+	}
+	key->pid = 0;
+	key->nr = -1;
+	if (context != UH_TASK) {
+		key->cause = UH_BY_INTERRUPT;
+	} else if (by) {
+		key->pid = by->pid;
+		key->cause = UH_BY_OTHER;
+		if (by->flags & UH_IN_A_CALL) {
+			key->cause = UH_BY_CALL;
+			key->nr = by->nr;
+		}
+	} else {
+		key->cause = UH_BY_OTHER;
+	}
+}
+
+/* A wakeup that does wake the followed thread. */
+static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct uh_thread *t)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 context, polls = t->class_flags & UH_POLLS;
+	u64 now = bpf_ktime_get_ns(), instance = 0;
+	struct uh_thread *by = 0;
+	struct uh_event_size *size;
+	struct uh_wake_key key = {};
+	struct uh_cpu *cpu = uh_cpu();
+	struct uh_event *event;
+	bool own, same;
+
+	if (!cpu)
+		return;
+	context = uh_context(cpu);
+	if (context == UH_TASK) {
+		by = uh_current();
+		if (by)
+			instance = by->instance;
+	}
+	uh_describe_wake(&key, cpu, t, by, (u64)current, context, now);
+	if (uh_in_timer(cpu, context, (u64)task, &own))
+		key.cause = UH_BY_TIMER;
+	event = &cpu->open[context];
+	same = event->task == (u64)current && event->instance == instance &&
+	       event->cause_seq == cpu->cause_seq && event->key.cause == key.cause &&
+	       event->key.nr == key.nr &&
+	       (by ? by->flags & UH_IN_A_CALL : now - event->last_ns < UH_EVENT_GAP_NS) &&
+	       ((event->key.kind == key.kind && event->key.value == key.value) ||
+		(polls && event->polls));
+	if (same && event->woken) {
+		event->woken++;
+		size = bpf_map_lookup_elem(&uh_events, &event->index);
+		if (size && size->id == event->id)
+			size->woken = event->woken;
+	} else {
+		uh_close_event(event);
+		event->task = (u64)current;
+		event->instance = instance;
+		event->cause_seq = cpu->cause_seq;
+		event->polls = polls;
+		event->key = key;
+		uh_open_event(ctx, cpu, event, by != 0);
+	}
+	event->last_ns = now;
+	t->waking.at_ns = now;
+	t->waking.key = event->key;
+	t->waking.event_id = event->id;
+	t->waking.event_index = event->index;
+	t->waking.flags = UH_HAS_EVENT | (own ? UH_BY_OWN_TIMER : 0);
+	if (__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP) == UH_RUNNING)
+		__sync_val_compare_and_swap(&t->state, UH_RUNNING, UH_EARLY);
+}
+
+#endif

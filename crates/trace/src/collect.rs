@@ -1,0 +1,449 @@
+//! Reads the maps of the programs (`bpf/record.h`) once they have stopped.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::observation::{
+    FutexKind, FutexRow, LockKind, LockRow, Losses, Object, Observation, Process, SampledStack,
+    Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause, WakeRow,
+};
+use crate::programs::{Programs, VARIABLES};
+use crate::tracer::{Notice, TraceError};
+
+/// A record of the kernel's, read from its begin on.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk() {
+            Some((head, rest)) => {
+                self.0 = rest;
+                *head
+            }
+            None => [0; N],
+        }
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    fn i32(&mut self) -> i32 {
+        i32::from_ne_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    fn u64s<const N: usize>(&mut self) -> [u64; N] {
+        std::array::from_fn(|_| self.u64())
+    }
+
+    fn comm(&mut self) -> String {
+        let bytes = self.take::<16>();
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    }
+}
+
+/// A notice, if it is one that this version knows.
+pub(crate) fn notice(bytes: &[u8]) -> Option<Notice> {
+    let mut reader = Reader(bytes);
+    let (kind, pid, parent, _) = (reader.u32(), reader.u32(), reader.u32(), reader.u32());
+    match kind {
+        0 => Some(Notice::Began { pid, parent }),
+        1 => Some(Notice::Exec { pid, comm: reader.comm() }),
+        2 => Some(Notice::Ended { pid }),
+        _ => None,
+    }
+}
+
+/// Everything that the maps hold.
+pub(crate) fn observation(programs: &Programs) -> Result<Observation, TraceError> {
+    let stacks = Stacks::read(&programs.map("uh_pairs")?)?;
+    let (processes, totals) = processes(&programs.map("uh_processes")?)?;
+    let mut seen = Observation {
+        cpus: libbpf_rs::num_possible_cpus().map_err(TraceError::kernel)?,
+        processes,
+        waits: waits(&programs.map("uh_waits")?, &stacks)?,
+        wakes: wakes(programs, &stacks)?,
+        futexes: futexes(&programs.map("uh_futexes")?)?,
+        locks: locks(&programs.map("uh_locks")?)?,
+        stalls: stalls(&programs.map("uh_stalls")?)?,
+        totals,
+        losses: losses(programs)?,
+        missing: programs.missing.clone(),
+        ..Observation::default()
+    };
+    seen.stacks = read_stacks(&programs.map("uh_stacks")?, &named_stacks(&seen))?;
+    Ok(seen)
+}
+
+/// Calls `row` for each entry, key and value.
+fn for_each(
+    map: &MapHandle,
+    mut row: impl FnMut(Reader<'_>, Reader<'_>),
+) -> Result<(), TraceError> {
+    for key in map.keys() {
+        let value = map.lookup(&key, MapFlags::ANY).map_err(TraceError::kernel)?;
+        if let Some(value) = value {
+            row(Reader(&key), Reader(&value));
+        }
+    }
+    Ok(())
+}
+
+/// Where the kernel could not walk or keep a stack it gave an error in place of an id.
+fn stack_id(id: i32) -> Option<StackId> {
+    u32::try_from(id).ok().map(StackId)
+}
+
+/// The sampled pairs, by the id of the row.
+struct Stacks(HashMap<u64, Vec<SampledStack>>);
+
+impl Stacks {
+    fn read(map: &MapHandle) -> Result<Self, TraceError> {
+        let mut pairs = HashMap::<u64, Vec<SampledStack>>::new();
+        for_each(map, |mut key, mut value| {
+            let row = key.u64();
+            let (kernel, user) = (stack_id(key.i32()), stack_id(key.i32()));
+            let count = value.u64();
+            pairs.entry(row).or_default().push(SampledStack { kernel, user, count });
+        })?;
+        for stacks in pairs.values_mut() {
+            stacks.sort_by_key(|pair| (std::cmp::Reverse(pair.count), pair.kernel, pair.user));
+        }
+        Ok(Self(pairs))
+    }
+
+    fn of(&self, row: u64) -> Vec<SampledStack> {
+        self.0.get(&row).cloned().unwrap_or_default()
+    }
+}
+
+fn object(kind: u32, value: u64) -> Object {
+    match kind {
+        1 => Object::Futex(value),
+        2 => Object::Descriptor(value as u32 as i32),
+        3 => Object::Set(value),
+        4 => Object::Socket { port: value as u16, listening: value & (1 << 16) != 0 },
+        _ => Object::None,
+    }
+}
+
+fn waits(map: &MapHandle, stacks: &Stacks) -> Result<Vec<WaitRow>, TraceError> {
+    let mut rows = Vec::new();
+    for_each(map, |mut key, mut value| {
+        let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
+        let [id, _binds, _sampled] = value.u64s();
+        let counts: [u64; 16] = value.u64s();
+        rows.push(WaitRow {
+            pid,
+            syscall: u32::try_from(nr).ok(),
+            object: object(kind, about),
+            object_name: None,
+            sleeps: counts[0],
+            uninterruptible_sleeps: counts[1],
+            asleep_ns: counts[2],
+            uninterruptible_ns: counts[3],
+            wakeups: counts[4],
+            timer_wakeups: counts[5],
+            redundant_wakes: counts[6],
+            needless_in_call: counts[7],
+            needless_again: counts[8],
+            possibly_needless: counts[9],
+            possibly_needless_in_herds: counts[10],
+            needless_cpu_ns: counts[11],
+            possibly_needless_cpu_ns: counts[12],
+            timer_polls: counts[13],
+            timer_poll_ns: counts[14],
+            short_sleeps: counts[15],
+            stacks: stacks.of(id),
+        });
+    })?;
+    rows.sort_by_key(|row| (row.pid, row.syscall, row.object));
+    Ok(rows)
+}
+
+/// `struct uh_wake_key`.
+type WakeKey = [u8; 24];
+
+fn wakes(programs: &Programs, stacks: &Stacks) -> Result<Vec<WakeRow>, TraceError> {
+    let open = open_events(programs)?;
+    let mut rows = Vec::new();
+    for_each(&programs.map("uh_wakes")?, |mut key, mut value| {
+        let raw: WakeKey = Reader(key.0).take();
+        let (about, pid, nr) = (key.u64(), key.u32(), key.i32());
+        let (cause, kind) = (key.u32(), key.u32());
+        let id = value.u64();
+        let counts: [u64; 8] = value.u64s();
+        let mut row = WakeRow {
+            pid: (pid != 0).then_some(pid),
+            cause: match (cause, u32::try_from(nr)) {
+                (0, Ok(nr)) => WakeCause::Call(nr),
+                (1, _) => WakeCause::Timer,
+                (2, _) => WakeCause::Interrupt,
+                _ => WakeCause::Other,
+            },
+            object: object(kind, about),
+            events: counts[0],
+            woken: counts[1],
+            herds: counts[2],
+            herd_woken: counts[3],
+            largest: counts[4].max(u64::from(counts[1] > 0)),
+            herd_needless: counts[5],
+            herd_possibly: counts[6],
+            herd_needless_cpu_ns: counts[7],
+            stacks: stacks.of(id),
+        };
+        for woken in open.iter().filter(|(of, _)| *of == raw).map(|(_, woken)| *woken) {
+            row.woken += woken - 1;
+            row.herds += 1;
+            row.herd_woken += woken;
+            row.largest = row.largest.max(woken);
+        }
+        rows.push(row);
+    })?;
+    rows.sort_by_key(|row| (row.pid, row.object, row.cause_order()));
+    Ok(rows)
+}
+
+impl WakeRow {
+    fn cause_order(&self) -> (u8, u32) {
+        match self.cause {
+            WakeCause::Call(nr) => (0, nr),
+            WakeCause::Timer => (1, 0),
+            WakeCause::Interrupt => (2, 0),
+            WakeCause::Other => (3, 0),
+        }
+    }
+}
+
+/// The last event of each processor and context: its row, and how many it woke, where it was more
+/// than the one that its row has from the start.
+fn open_events(programs: &Programs) -> Result<Vec<(WakeKey, u64)>, TraceError> {
+    let map = programs.map("uh_cpus")?;
+    let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let mut events = Vec::new();
+    for cpu in cpus.map_err(TraceError::kernel)?.into_iter().flatten() {
+        let mut reader = Reader(&cpu);
+        for _ in 0..3 {
+            let _task_instance_cause_last_id: [u64; 5] = reader.u64s();
+            let (_index, woken, _polls, _pad) =
+                (reader.u32(), reader.u32(), reader.u32(), reader.u32());
+            let key = reader.take();
+            if woken >= 2 {
+                events.push((key, u64::from(woken)));
+            }
+        }
+    }
+    Ok(events)
+}
+
+fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
+    let mut rows = Vec::new();
+    for_each(map, |mut key, mut value| {
+        let (word, pid, stack, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
+        let counts: [u64; 11] = value.u64s();
+        rows.push(FutexRow {
+            pid,
+            kind: match kind {
+                1 => FutexKind::Wait,
+                2 => FutexKind::WaitMany,
+                3 => FutexKind::Wake,
+                4 => FutexKind::Requeue,
+                _ => FutexKind::LockPi,
+            },
+            word,
+            user_stack: stack_id(stack),
+            calls: counts[0],
+            woke_none: counts[1],
+            woke_one: counts[2],
+            woke_many: counts[3],
+            woken: counts[4],
+            slept: counts[5],
+            refused: counts[6],
+            timed_out: counts[7],
+            interrupted: counts[8],
+            failed: counts[9],
+            inside_ns: counts[10],
+        });
+    })?;
+    rows.sort_by_key(|row| (row.pid, row.word, row.user_stack, row.calls));
+    Ok(rows)
+}
+
+/// The flags of `contention_begin`, as far as they tell kinds apart.
+fn lock_kind(flags: u32) -> LockKind {
+    const SPIN: u32 = 1;
+    const READ: u32 = 2;
+    const WRITE: u32 = 4;
+    match flags {
+        SPIN => LockKind::Spin,
+        f if f == SPIN | READ => LockKind::SpinRead,
+        f if f == SPIN | WRITE => LockKind::SpinWrite,
+        READ => LockKind::SemaphoreRead,
+        WRITE => LockKind::SemaphoreWrite,
+        8.. if flags & 8 != 0 => LockKind::RealTime,
+        16.. if flags & 16 != 0 => LockKind::PerCpu,
+        32.. if flags & 32 != 0 => LockKind::Mutex,
+        _ => LockKind::Other,
+    }
+}
+
+fn locks(map: &MapHandle) -> Result<Vec<LockRow>, TraceError> {
+    let mut rows = Vec::new();
+    for_each(map, |mut key, mut value| {
+        let (flags, stack) = (key.u32(), key.i32());
+        let [count, total_ns, longest_ns] = value.u64s();
+        let (kind, kernel_stack) = (lock_kind(flags), stack_id(stack));
+        rows.push(LockRow { kind, kernel_stack, count, total_ns, longest_ns });
+    })?;
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.total_ns), row.kernel_stack));
+    Ok(rows)
+}
+
+fn stalls(map: &MapHandle) -> Result<Vec<StallRow>, TraceError> {
+    let mut rows = Vec::new();
+    for_each(map, |mut key, mut value| {
+        let (kind, reason) = (key.u32(), key.u32());
+        let [count, total_ns, longest_ns] = value.u64s();
+        let kind = match kind {
+            0 => StallKind::Throttled(reason),
+            1 => StallKind::DirectReclaim,
+            _ => StallKind::DirtyPages,
+        };
+        let kernel_stack = stack_id(value.i32());
+        rows.push(StallRow { kind, count, total_ns, longest_ns, kernel_stack });
+    })?;
+    rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+    Ok(rows)
+}
+
+/// Divides the exact run time as the ticks say: what the kernel does for getrusage(2) too.
+fn split_run_time(run_ns: u64, user_ns: u64, system_ns: u64) -> (u64, u64) {
+    let ticks = u128::from(user_ns) + u128::from(system_ns);
+    if ticks == 0 {
+        return (run_ns, 0);
+    }
+    let user = u128::from(run_ns) * u128::from(user_ns) / ticks;
+    (user as u64, run_ns - user as u64)
+}
+
+fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
+    let mut rows = Vec::new();
+    let mut totals = Totals::default();
+    for_each(map, |mut key, mut value| {
+        let pid = key.u32();
+        let (parent, _ended, comm) = (value.u32(), value.u32(), value.comm());
+        let counts: [u64; 8] = value.u64s();
+        rows.push(Process { pid, parent, comm, ..Process::default() });
+        let (user_ns, system_ns) = split_run_time(counts[7], counts[5], counts[6]);
+        totals.threads += counts[0];
+        totals.sleeps += counts[1];
+        totals.preemptions += counts[2];
+        totals.wakeups += counts[3];
+        totals.calls += counts[4];
+        totals.user_ns += user_ns;
+        totals.system_ns += system_ns;
+    })?;
+    rows.sort_by_key(|process| process.pid);
+    Ok((rows, totals))
+}
+
+/// `struct uh_tally`, which is all of `.bss`.
+fn losses(programs: &Programs) -> Result<Losses, TraceError> {
+    let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
+    let tally: [u64; 14] = Reader(&bss).u64s();
+    let threads_peak = tally[2];
+    Ok(Losses {
+        waits: tally[3],
+        wakes: tally[4],
+        futexes: tally[5],
+        locks: tally[6],
+        threads: tally[7] + tally[8],
+        notices: tally[9],
+        stacks_wanted: tally[11],
+        stacks_lost: tally[12] + tally[10],
+        recursion_misses: programs.recursion_misses(),
+        open_episodes: tally[13],
+        map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),
+    })
+}
+
+/// All stacks that any row names.
+fn named_stacks(seen: &Observation) -> BTreeSet<StackId> {
+    let sampled = seen.waits.iter().flat_map(|row| &row.stacks);
+    let sampled = sampled.chain(seen.wakes.iter().flat_map(|row| &row.stacks));
+    let mut ids: BTreeSet<_> =
+        sampled.flat_map(|pair| [pair.kernel, pair.user]).flatten().collect();
+    ids.extend(seen.futexes.iter().filter_map(|row| row.user_stack));
+    ids.extend(seen.locks.iter().filter_map(|row| row.kernel_stack));
+    ids.extend(seen.stalls.iter().filter_map(|row| row.kernel_stack));
+    ids
+}
+
+fn read_stacks(
+    map: &MapHandle,
+    ids: &BTreeSet<StackId>,
+) -> Result<BTreeMap<StackId, Stack>, TraceError> {
+    let depth = map.value_size() as usize / 8;
+    let mut stacks = BTreeMap::new();
+    for id in ids {
+        let bytes = map.lookup(&id.0.to_ne_bytes(), MapFlags::ANY).map_err(TraceError::kernel)?;
+        let Some(bytes) = bytes else { continue };
+        let mut reader = Reader(&bytes);
+        let frames: Vec<u64> =
+            (0..depth).map(|_| reader.u64()).take_while(|address| *address != 0).collect();
+        let truncated = frames.len() == depth;
+        stacks.insert(*id, Stack { frames, truncated });
+    }
+    Ok(stacks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_field_by_field_and_short_ones_end_in_zeros() {
+        let mut reader = Reader(&[1, 0, 0, 0, 2, 0, 0, 0, 3]);
+        assert_eq!((reader.u32(), reader.i32(), reader.u64()), (1, 2, 0));
+    }
+
+    #[test]
+    fn run_time_is_divided_as_the_ticks_are() {
+        assert_eq!(split_run_time(1000, 3, 1), (750, 250));
+        assert_eq!(split_run_time(1000, 0, 0), (1000, 0));
+        assert_eq!(split_run_time(u64::MAX, u64::MAX, 0), (u64::MAX, 0));
+    }
+
+    #[test]
+    fn locks_are_told_by_their_flags() {
+        let kinds = [1, 3, 5, 2, 4, 8, 16 | 2, 16 | 4, 32, 0].map(lock_kind);
+        use LockKind as K;
+        let expected = [
+            K::Spin,
+            K::SpinRead,
+            K::SpinWrite,
+            K::SemaphoreRead,
+            K::SemaphoreWrite,
+            K::RealTime,
+            K::PerCpu,
+            K::PerCpu,
+            K::Mutex,
+            K::Other,
+        ];
+        assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn objects_keep_their_values() {
+        assert_eq!(object(2, u64::from(u32::MAX)), Object::Descriptor(-1));
+        let listener = Object::Socket { port: 8080, listening: true };
+        assert_eq!(object(4, 8080 | 1 << 16), listener);
+    }
+}

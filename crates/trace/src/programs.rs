@@ -1,0 +1,299 @@
+//! The eBPF programs in the kernel: opened, fitted to this kernel, loaded, attached, detached.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
+use libbpf_rs::{
+    Btf, ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
+    PrintLevel, ProgramMut,
+};
+
+use crate::observation::Missing;
+use crate::syscalls;
+use crate::tracer::{TraceError, TraceOptions};
+
+/// The compiled programs.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tracer.bpf.o"));
+
+/// What libbpf is told that the object is called, and calls the maps of its variables after.
+const NAME: &str = "unherd";
+/// The settings.
+const READ_ONLY_DATA: &str = "unherd.rodata";
+/// The counts that have no row.
+pub(crate) const VARIABLES: &str = "unherd.bss";
+
+/// As `UH_EVENT_RING`: events a processor remembers.
+const EVENT_RING: u32 = 1024;
+
+/// What the report lacks where a kernel lacks the tracepoint; each names a program's.
+const CONSEQUENCES: [(&str, &str); 22] = [
+    ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
+    ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
+    ("sched_process_fork", "children and new threads are not followed"),
+    ("sched_process_exec", "a command is not followed from its first instruction"),
+    ("sched_process_exit", "threads that end before tracing does are not counted"),
+    ("sys_enter", "waits have no system call and no object; no futex calls"),
+    ("sys_exit", "progress is not seen: nothing is proven by EAGAIN; no futex outcomes"),
+    ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
+    ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
+    ("timer_expire_entry", "wakes by coarse timers are taken for others"),
+    ("timer_expire_exit", "wakes after a coarse timer may be taken for its own"),
+    ("softirq_entry", "wakes by soft interrupts are taken for the interrupted thread's"),
+    ("softirq_exit", "wakes after a soft interrupt may be taken for its own"),
+    ("irq_handler_entry", "wakes by interrupts are taken for the interrupted thread's"),
+    ("irq_handler_exit", "wakes after an interrupt may be taken for its own"),
+    ("sk_data_ready", "herds at sockets are told by the threads' own objects alone"),
+    ("contention_begin", "no contended kernel locks"),
+    ("contention_end", "no contended kernel locks"),
+    ("mm_vmscan_throttled", "no throttling by reclaim"),
+    ("mm_vmscan_direct_reclaim_begin", "no direct reclaim"),
+    ("mm_vmscan_direct_reclaim_end", "no direct reclaim"),
+    ("balance_dirty_pages", "no stalls of write-back"),
+];
+
+/// The programs, loaded and attached. Dropping it detaches and frees them.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    // Before the object: a link holds its program.
+    links: Vec<Link>,
+    object: Object,
+    pub(crate) missing: Vec<Missing>,
+}
+
+impl Programs {
+    /// Loads and attaches all programs for which this kernel has the tracepoint.
+    pub(crate) fn start(
+        options: &TraceOptions,
+        next_child: bool,
+        round_trip_ns: u64,
+    ) -> Result<Self, TraceError> {
+        if !fs::exists("/sys/kernel/btf/vmlinux").unwrap_or(false) {
+            return Err(TraceError::NoBtf);
+        }
+        let said = Said::begin();
+        let mut open = ObjectBuilder::default()
+            .name(NAME)
+            .and_then(|builder| builder.open_memory(&OBJECT.to_vec()))
+            .map_err(|error| said.error(error))?;
+        set_sizes(&mut open, options)?;
+        set_settings(&mut open, options, next_child, round_trip_ns)?;
+        let missing = leave_out_missing(&mut open, &options.pretend_missing)?;
+        let object = open.load().map_err(|error| said.error(error))?;
+        let mut programs = Self { links: Vec::new(), object, missing };
+        // The iterator tells the programs which thread is the follower; so it runs before them.
+        programs.adopt(0)?;
+        let mut links = Vec::new();
+        for program in programs.object.progs_mut() {
+            if program.autoload() && is_on_tracepoint(&program) {
+                links.push(program.attach().map_err(|error| said.error(error))?);
+            }
+        }
+        programs.links = links;
+        Ok(programs)
+    }
+
+    /// Follows all threads of a process that lives already; 0 is none.
+    pub(crate) fn adopt(&mut self, pid: u32) -> Result<(), TraceError> {
+        self.map("uh_wanted")?
+            .update(&0u32.to_ne_bytes(), &pid.to_ne_bytes(), MapFlags::ANY)
+            .map_err(TraceError::kernel)?;
+        self.iterate("uh_adopt")
+    }
+
+    /// Detaches all programs, waits until none runs any more, and has the living threads' counts
+    /// added to the rows.
+    pub(crate) fn stop(&mut self) -> Result<(), TraceError> {
+        self.links.clear();
+        // A grace period of RCU, inside of which every run of a program lies. Where the kernel
+        // cannot do it this way a count may be torn by a program that ends meanwhile.
+        let _unsupported = wait_for_grace_period();
+        self.iterate("uh_flush")
+    }
+
+    /// Runs an iterator program over all threads of the machine.
+    fn iterate(&mut self, name: &str) -> Result<(), TraceError> {
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        let program = program.ok_or_else(|| TraceError::Load(format!("no program {name}")))?;
+        let link = program.attach().map_err(TraceError::kernel)?;
+        let mut walk = Iter::new(&link).map_err(TraceError::kernel)?;
+        walk.read_to_end(&mut Vec::new()).map_err(TraceError::Io)?;
+        Ok(())
+    }
+
+    /// A map by its name.
+    pub(crate) fn map(&self, name: &str) -> Result<MapHandle, TraceError> {
+        let map = self.object.maps().find(|map| map.name() == name);
+        let map = map.ok_or_else(|| TraceError::Load(format!("no map {name}")))?;
+        MapHandle::try_from(&map).map_err(TraceError::kernel)
+    }
+
+    /// Bytes that the maps take, by the kernel's account, without what threads take.
+    pub(crate) fn map_bytes(&self) -> u64 {
+        self.object.maps().map(|map| fdinfo(map.as_fd(), "memlock").unwrap_or(0)).sum()
+    }
+
+    /// Bytes of a value of this map.
+    pub(crate) fn value_bytes(&self, name: &str) -> u64 {
+        self.map(name).map_or(0, |map| u64::from(map.value_size()))
+    }
+
+    /// Runs that the kernel skipped because the program was running there already.
+    pub(crate) fn recursion_misses(&self) -> u64 {
+        let programs = self.object.progs_mut();
+        programs.filter_map(|program| fdinfo(program.as_fd(), "recursion_misses")).sum()
+    }
+
+    /// The kernel's numbers for what is loaded.
+    pub(crate) fn kernel_objects(&self) -> KernelObjects {
+        let programs = self.object.progs_mut();
+        KernelObjects {
+            programs: programs.filter_map(|p| fdinfo(p.as_fd(), "prog_id")).collect(),
+            maps: self.object.maps().filter_map(|m| fdinfo(m.as_fd(), "map_id")).collect(),
+            links: self.links.iter().filter_map(|l| fdinfo(l.as_fd(), "link_id")).collect(),
+        }
+    }
+}
+
+/// The kernel's numbers for the programs, maps and links of a tracer, so that a test can see that
+/// they are gone.
+#[doc(hidden)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelObjects {
+    pub programs: BTreeSet<u64>,
+    pub maps: BTreeSet<u64>,
+    pub links: BTreeSet<u64>,
+}
+
+fn is_on_tracepoint(program: &ProgramMut<'_>) -> bool {
+    program.section().to_str().is_some_and(|section| section.starts_with("tp_btf/"))
+}
+
+/// A number that the kernel tells of a descriptor.
+fn fdinfo(fd: BorrowedFd<'_>, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().parse().ok()
+}
+
+/// membarrier(MEMBARRIER_CMD_GLOBAL), which is `synchronize_rcu` by another name.
+#[expect(unsafe_code, reason = "neither std nor rustix has membarrier(2)")]
+fn wait_for_grace_period() -> bool {
+    // SAFETY: this command takes no pointer and changes nothing.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
+}
+
+fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceError> {
+    let cpus = libbpf_rs::num_possible_cpus().map_err(TraceError::kernel)? as u32;
+    for mut map in open.maps_mut() {
+        let entries = match map.name().to_str().unwrap_or_default() {
+            "uh_waits" => options.waits,
+            "uh_wakes" => options.wakes,
+            "uh_futexes" => options.futexes,
+            "uh_locks" => options.locks,
+            "uh_stalls" => 64,
+            "uh_pairs" => options.stack_pairs,
+            "uh_processes" => options.processes,
+            "uh_events" => cpus * EVENT_RING,
+            "uh_stacks" => {
+                let depth = options.stack_depth.clamp(1, 127);
+                map.set_value_size(depth * 8).map_err(TraceError::kernel)?;
+                options.stacks
+            }
+            _ => continue,
+        };
+        map.set_max_entries(entries.max(1)).map_err(TraceError::kernel)?;
+    }
+    Ok(())
+}
+
+/// Fills `uh_settings`, which is all of `.rodata`.
+fn set_settings(
+    open: &mut OpenObject,
+    options: &TraceOptions,
+    next_child: bool,
+    round_trip_ns: u64,
+) -> Result<(), TraceError> {
+    let mut settings = syscalls::table();
+    settings.extend(round_trip_ns.to_ne_bytes());
+    settings.extend(options.first_stacks.to_ne_bytes());
+    settings.extend(u32::from(next_child).to_ne_bytes());
+    let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
+    let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
+    map.set_initial_value(&settings).map_err(TraceError::kernel)
+}
+
+/// Has the programs not loaded whose tracepoint this kernel lacks, and says what that costs.
+fn leave_out_missing(
+    open: &mut OpenObject,
+    pretend_missing: &[String],
+) -> Result<Vec<Missing>, TraceError> {
+    let btf = Btf::from_vmlinux().map_err(|_| TraceError::NoBtf)?;
+    let mut missing = Vec::<Missing>::new();
+    for mut program in open.progs_mut() {
+        let section = program.section().to_str().unwrap_or_default();
+        let Some(name) = section.strip_prefix("tp_btf/").map(str::to_owned) else { continue };
+        let arguments = tracepoint_arguments(&btf, &name);
+        let of_another_kernel = match program.name().to_str().unwrap_or_default() {
+            // The same tracepoint in two shapes, the first argument being the kernel's own.
+            "uh_dirty" => arguments != Some(9),
+            "uh_dirty_of_12" => arguments != Some(13),
+            _ => false,
+        };
+        let absent = arguments.is_none() || pretend_missing.contains(&name);
+        if absent || of_another_kernel {
+            program.set_autoload(false);
+        }
+        if absent && !missing.iter().any(|other| other.tracepoint == name) {
+            let consequence = CONSEQUENCES.iter().find(|(tracepoint, _)| *tracepoint == name);
+            let consequence = consequence.map_or("reclaim in memory cgroups is not seen", |c| c.1);
+            missing.push(Missing { tracepoint: name, consequence: consequence.to_owned() });
+        }
+    }
+    Ok(missing)
+}
+
+/// How many arguments the tracepoint's probe takes; `None` if there is no such tracepoint.
+fn tracepoint_arguments(btf: &Btf<'_>, name: &str) -> Option<usize> {
+    let probe = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))?;
+    let pointer = Ptr::try_from(probe.next_type()?).ok()?;
+    Some(FuncProto::try_from(pointer.next_type()?).ok()?.len())
+}
+
+thread_local! {
+    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What libbpf has said on this thread since: its errors are numbers, and this explains them.
+struct Said;
+
+impl Said {
+    fn begin() -> Self {
+        SAID.with_borrow_mut(Vec::clear);
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, line| {
+            SAID.with_borrow_mut(|said| said.push(line.trim_end().to_owned()));
+        })));
+        Self
+    }
+
+    /// Makes an error of ours: a lack of privilege, a lockdown, or what the verifier said.
+    fn error(&self, error: libbpf_rs::Error) -> TraceError {
+        if error.kind() == ErrorKind::PermissionDenied && !self.verifier_spoke() {
+            let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+            if lockdown.contains("[confidentiality]") {
+                return TraceError::Lockdown;
+            }
+            return TraceError::NotPermitted;
+        }
+        let said = SAID.with_borrow(|said| said.join("\n"));
+        TraceError::Load(if said.is_empty() { error.to_string() } else { said })
+    }
+
+    /// The verifier refuses with the same number as a lack of privilege does, but tells why.
+    fn verifier_spoke(&self) -> bool {
+        SAID.with_borrow(|said| said.iter().any(|line| line.contains("PROG LOAD LOG")))
+    }
+}

@@ -1,0 +1,242 @@
+//! A session in the kernel: whom to follow, and what was seen of them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use unherd_sys::Timestamp;
+use unherd_sys::primitives::{Arc, Mutex};
+
+use crate::collect;
+use crate::observation::Observation;
+use crate::programs::{KernelObjects, Programs};
+use crate::round_trip;
+
+/// Whom to follow. Threads and children of the followed are followed too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Follow {
+    /// The process that the calling thread forks next, from its exec on. If it never executes
+    /// anything, nothing is followed.
+    NextChild,
+    /// These processes, all their threads, and what they fork from now on. Process ids are those
+    /// of the initial namespace.
+    Processes(Vec<u32>),
+}
+
+/// How much room there is. What finds none is counted in [`crate::observation::Losses`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceOptions {
+    /// Rows of waits: processes × system calls × objects. About 200 bytes each.
+    pub waits: u32,
+    /// Rows of wakes: processes × contexts × objects. About 130 bytes each.
+    pub wakes: u32,
+    /// Rows of futex calls: processes × call sites × words. About 150 bytes each.
+    pub futexes: u32,
+    /// Rows of contended locks: kinds × call sites. About 80 bytes each.
+    pub locks: u32,
+    /// Processes, those that have ended among them. About 130 bytes each.
+    pub processes: u32,
+    /// Different stacks. Eight bytes for each frame that there is room for, used or not.
+    pub stacks: u32,
+    /// Frames of a stack, 127 at most.
+    pub stack_depth: u32,
+    /// Pairs of stacks, by row. About 60 bytes each.
+    pub stack_pairs: u32,
+    /// Pairs of stacks that a row samples at once; later it takes every 256th or so.
+    pub first_stacks: u32,
+    /// Tracepoints to take for absent, for tests.
+    #[doc(hidden)]
+    pub pretend_missing: Vec<String>,
+}
+
+impl Default for TraceOptions {
+    /// About 19 MiB, and some 2 KiB for each thread that lives.
+    fn default() -> Self {
+        Self {
+            waits: 16384,
+            wakes: 16384,
+            futexes: 16384,
+            locks: 4096,
+            processes: 8192,
+            stacks: 16384,
+            stack_depth: 64,
+            stack_pairs: 32768,
+            first_stacks: 32,
+            pretend_missing: Vec::new(),
+        }
+    }
+}
+
+/// Why a program cannot be traced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The process may not load eBPF programs.
+    #[error("not permitted to load eBPF programs: grant CAP_BPF and CAP_PERFMON, or run as root")]
+    NotPermitted,
+    /// The kernel does not describe its types.
+    #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF")]
+    NoBtf,
+    /// The kernel is locked down against being looked into.
+    #[error("the kernel is locked down (confidentiality): eBPF may not read it, not even for root")]
+    Lockdown,
+    /// There is no such process, or not any more.
+    #[error("no process {0}")]
+    NoProcess(u32),
+    /// The kernel refused the programs: what libbpf and the verifier said.
+    #[error("the kernel refused the eBPF programs: {0}")]
+    Load(String),
+    /// A map or program could not be used.
+    #[error("eBPF: {0}")]
+    Kernel(String),
+    /// Reading from the kernel failed.
+    #[error("eBPF: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl TraceError {
+    pub(crate) fn kernel(error: libbpf_rs::Error) -> Self {
+        // The alternate form tells the whole chain in one line.
+        Self::Kernel(format!("{error:#}"))
+    }
+}
+
+/// Something that happened to a followed process. Rare: what switches and calls do is only counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// It is followed from now on.
+    Began {
+        /// Its id.
+        pid: u32,
+        /// Its parent's.
+        parent: u32,
+    },
+    /// It executes a program.
+    Exec {
+        /// Its id.
+        pid: u32,
+        /// The kernel's name for the program.
+        comm: String,
+    },
+    /// Its last thread is about to end; its mappings are there still, or just gone.
+    Ended {
+        /// Its id.
+        pid: u32,
+    },
+}
+
+/// The programs at work. Dropping it ends tracing and forgets what was seen.
+pub struct Tracer {
+    ring: RingBuffer<'static>,
+    ring_map: MapHandle,
+    notices: Arc<Mutex<Vec<Notice>>>,
+    programs: Programs,
+    began: Timestamp,
+    round_trip_ns: u64,
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { began, round_trip_ns, .. } = self;
+        f.debug_struct("Tracer")
+            .field("began", began)
+            .field("round_trip_ns", round_trip_ns)
+            .finish()
+    }
+}
+
+impl Tracer {
+    /// Loads and attaches the programs; counting has begun when this returns. It takes some tens
+    /// of milliseconds, in part for the measurement of a switch round trip that comes first.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel or the caller's privileges do not allow it, and
+    /// [`TraceError::NoProcess`] for a process that is not there.
+    pub fn start(follow: Follow, options: &TraceOptions) -> Result<Self, TraceError> {
+        let round_trip_ns = round_trip::measure_ns().map_err(TraceError::Io)?;
+        let next_child = follow == Follow::NextChild;
+        let programs = Programs::start(options, next_child, round_trip_ns)?;
+        let ring_map = programs.map("uh_notices")?;
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&notices);
+        let mut ring = RingBufferBuilder::new();
+        ring.add(&ring_map, move |bytes| {
+            sink.lock().extend(collect::notice(bytes));
+            0
+        })
+        .map_err(TraceError::kernel)?;
+        let ring = ring.build().map_err(TraceError::kernel)?;
+        let began = Timestamp::now();
+        let mut tracer = Self { ring, ring_map, notices, programs, began, round_trip_ns };
+        if let Follow::Processes(pids) = follow {
+            for pid in pids {
+                tracer.follow_process(pid)?;
+            }
+        }
+        Ok(tracer)
+    }
+
+    /// Follows one more process, its threads and what it forks from now on. Those of its threads
+    /// that are followed already are left as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::NoProcess`] if it is not there.
+    pub fn follow_process(&mut self, pid: u32) -> Result<(), TraceError> {
+        let absent = || TraceError::NoProcess(pid);
+        let id = rustix::process::Pid::from_raw(pid as i32).ok_or_else(absent)?;
+        match rustix::process::test_kill_process(id) {
+            Err(rustix::io::Errno::SRCH) => Err(absent()),
+            // A thread that the first walk missed was made while it walked, by one that it had
+            // not reached; those made after the second has begun have followed parents.
+            _ => self.programs.adopt(pid).and_then(|()| self.programs.adopt(pid)),
+        }
+    }
+
+    /// Becomes readable when there are notices.
+    pub fn notices(&self) -> BorrowedFd<'_> {
+        self.ring_map.as_fd()
+    }
+
+    /// Waits for notices for up to `timeout`, and returns those that there are.
+    ///
+    /// # Errors
+    ///
+    /// If the ring cannot be read; being interrupted by a signal is none.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Notice>, TraceError> {
+        match self.ring.poll(timeout) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
+                Err(TraceError::kernel(error))
+            }
+            _ => Ok(std::mem::take(&mut *self.notices.lock())),
+        }
+    }
+
+    /// Detaches the programs and returns what they have counted. Mappings of processes, samples
+    /// and ledgers are not theirs and left empty.
+    ///
+    /// # Errors
+    ///
+    /// If a map cannot be read.
+    pub fn finish(mut self) -> Result<Observation, TraceError> {
+        let ended = Timestamp::now();
+        self.programs.stop()?;
+        let mut observation = collect::observation(&self.programs)?;
+        observation.began_ns = self.began.as_ns();
+        observation.ended_ns = ended.as_ns();
+        observation.totals.switch_round_trip_ns = self.round_trip_ns;
+        Ok(observation)
+    }
+
+    /// What is in the kernel for this tracer.
+    #[doc(hidden)]
+    pub fn kernel_objects(&self) -> KernelObjects {
+        self.programs.kernel_objects()
+    }
+}

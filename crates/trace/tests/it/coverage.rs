@@ -1,0 +1,51 @@
+//! What the tracer says of itself: notices, missing tracepoints, processes that are not there.
+
+use std::process::Command;
+use std::time::Duration;
+
+use unherd_trace::{Follow, Notice, TraceError, TraceOptions, Tracer};
+
+use crate::session::{root, trace, trace_with};
+
+#[test]
+fn root_notices_tell_the_life_of_a_process() {
+    let Some(_machine) = root("notices") else { return };
+    let options = TraceOptions::default();
+    let mut tracer = Tracer::start(Follow::NextChild, &options).expect("root may trace");
+    let mut child = Command::new("/bin/true").spawn().expect("every system has it");
+    let pid = child.id();
+    assert!(child.wait().expect("it ends").success());
+    // A second child is not the next.
+    assert!(Command::new("/bin/true").status().expect("every system has it").success());
+    let notices = tracer.poll(Duration::from_millis(100)).expect("the ring can be read");
+    let expected = [
+        Notice::Began { pid, parent: std::process::id() },
+        Notice::Exec { pid, comm: "true".into() },
+        Notice::Ended { pid },
+    ];
+    assert_eq!(notices, expected);
+    let seen = tracer.finish().expect("the maps can be read");
+    assert_eq!(seen.totals.threads, 1);
+}
+
+#[test]
+fn root_a_missing_tracepoint_is_told_and_the_rest_works() {
+    let Some(_machine) = root("missing tracepoints") else { return };
+    let mut options = TraceOptions::default();
+    options.pretend_missing = vec!["contention_begin".into(), "sk_data_ready".into()];
+    let (seen, _) = trace_with("eventfd 10 2", &options);
+    let names: Vec<_> = seen.missing.iter().map(|missing| missing.tracepoint.as_str()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(options.pretend_missing.iter().all(|name| names.contains(&name.as_str())));
+    assert!(seen.totals.sleeps > 10);
+    let (seen, _) = trace("eventfd 10 2");
+    assert_eq!(seen.missing, []);
+}
+
+#[test]
+fn root_a_process_that_is_not_there_is_an_error() {
+    let Some(_machine) = root("no such process") else { return };
+    let pid = i32::MAX as u32;
+    let started = Tracer::start(Follow::Processes(vec![pid]), &TraceOptions::default());
+    assert!(matches!(started, Err(TraceError::NoProcess(p)) if p == pid), "{started:?}");
+}

@@ -1,0 +1,105 @@
+//! Needless wakeups, herds and timer polls against the truth.
+
+use unherd_trace::observation::{Object, Observation, WakeCause};
+
+use crate::session::{assert_nothing_lost, number, proven, root, sum, trace};
+
+const RUNS: usize = 3;
+
+#[test]
+fn root_a_herd_at_accept_is_proven_to_its_true_size() {
+    let Some(_machine) = root("the herd at accept") else { return };
+    for _ in 0..RUNS {
+        let (seen, truth) = trace("accept 16 500 0");
+        let needless = number(&truth, "needless");
+        let proven = proven(&seen);
+        println!("needless {needless}, proven {proven}");
+        assert!(needless > 1000, "the scene makes a herd: {truth}");
+        assert!(proven <= needless, "proven {proven} of {needless}");
+        assert!(proven * 100 >= needless * 95, "proven {proven} of {needless}");
+        assert_nothing_lost(&seen);
+    }
+}
+
+#[test]
+fn root_the_herd_is_told_by_its_listener() {
+    let Some(_machine) = root("the herd's listener") else { return };
+    let (seen, truth) = trace("accept 16 300 0");
+    let port = number(&truth, "port") as u16;
+    let listener = Object::Socket { port, listening: true };
+    let rows: Vec<_> = seen.wakes.iter().filter(|row| row.object == listener).collect();
+    let herds: u64 = rows.iter().map(|row| row.herds).sum();
+    let needless: u64 = rows.iter().map(|row| row.herd_needless).sum();
+    let largest = rows.iter().map(|row| row.largest).max().unwrap_or(0);
+    println!("{herds} herds, largest {largest}, needless {needless} of {truth}");
+    assert!((250..=300).contains(&herds), "one connect, one herd: {herds} {rows:#?}");
+    assert!((8..=16).contains(&largest), "{largest} of 16 threads");
+    assert!(needless * 100 >= number(&truth, "needless") * 90, "{needless} of {truth}");
+    assert!(rows.iter().all(|row| row.cause == WakeCause::Interrupt), "{rows:#?}");
+    assert!(rows.iter().any(|row| !row.stacks.is_empty()), "no stack of any waker");
+}
+
+#[test]
+fn root_an_exclusive_epoll_has_no_herd() {
+    let Some(_machine) = root("exclusive epoll") else { return };
+    let (seen, truth) = trace("accept 16 500 1");
+    println!("proven {}", proven(&seen));
+    assert_eq!(number(&truth, "needless"), 0, "the scene itself: {truth}");
+    assert_eq!(proven(&seen), 0);
+    assert_nothing_lost(&seen);
+}
+
+fn interval(seen: &Observation) -> (u64, u64) {
+    let proven = proven(seen);
+    (proven, proven + sum(seen, |row| row.possibly_needless))
+}
+
+#[test]
+fn root_the_truth_of_a_broadcast_lies_in_the_interval() {
+    let Some(_machine) = root("broadcast") else { return };
+    for _ in 0..RUNS {
+        let (seen, truth) = trace("monitor 8 500 0");
+        let needless = number(&truth, "needless");
+        let (proven, possible) = interval(&seen);
+        println!("needless {needless} in [{proven}, {possible}]");
+        assert!(needless >= 3000, "the scene makes a herd: {truth}");
+        assert!(proven <= needless && needless <= possible, "{needless} [{proven}, {possible}]");
+        assert_nothing_lost(&seen);
+    }
+}
+
+#[test]
+fn root_nothing_is_proven_against_a_signal() {
+    let Some(_machine) = root("signal") else { return };
+    let (seen, truth) = trace("monitor 8 500 1");
+    let (proven, possible) = interval(&seen);
+    println!("needless {} in [{proven}, {possible}]", number(&truth, "needless"));
+    assert_eq!(proven, 0);
+    assert!(number(&truth, "needless") <= possible);
+}
+
+#[test]
+fn root_a_poll_loop_is_found_with_its_period() {
+    let Some(_machine) = root("poll loop") else { return };
+    let (seen, truth) = trace("lookout 50 10");
+    let looks = number(&truth, "looks");
+    let row = seen.waits.iter().max_by_key(|row| row.timer_polls).expect("it waits");
+    let period_ns = row.timer_poll_ns / row.timer_polls.max(1);
+    println!("{} polls of {looks}, every {period_ns} ns", row.timer_polls);
+    // After the last look it does not sleep again.
+    assert_eq!(row.timer_polls, looks - 1);
+    assert_eq!(row.timer_wakeups, looks);
+    assert_eq!(row.syscall, Some(libc::SYS_nanosleep as u32));
+    assert!((10_000_000..40_000_000).contains(&period_ns), "{period_ns}");
+    assert_eq!(proven(&seen), 0);
+    assert!(seen.wakes.iter().any(|row| row.cause == WakeCause::Timer && row.events >= looks));
+}
+
+#[test]
+fn root_an_eventfd_is_no_poll() {
+    let Some(_machine) = root("eventfd") else { return };
+    let (seen, truth) = trace("eventfd 50 5");
+    assert_eq!(number(&truth, "told"), 50);
+    assert_eq!(sum(&seen, |row| row.timer_polls), 0, "{:#?}", seen.waits);
+    assert_eq!(interval(&seen), (0, 0), "{:#?}", seen.waits);
+}

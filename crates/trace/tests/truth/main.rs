@@ -1,0 +1,44 @@
+//! Programs with known truth: each scene waits in a way of which it is known what is needless,
+//! counts that by its own means (return values, and the switches that getrusage(2) tells of a
+//! thread), and prints the counts as one line of JSON.
+
+mod accept;
+mod count;
+mod crowd;
+mod futexes;
+mod lookout;
+mod monitor;
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+/// A scene takes numbers and says what it has seen.
+type Scene = fn(&[usize]) -> Value;
+
+const SCENES: [(&str, usize, Scene); 7] = [
+    ("accept", 3, |n| accept::herd(n[0], n[1], n[2] != 0)),
+    ("monitor", 3, |n| monitor::tokens(n[0], n[1], n[2] != 0)),
+    ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
+    ("eventfd", 2, |n| lookout::by_eventfd(n[0], n[1])),
+    ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
+    ("threads", 1, |n| crowd::threads(n[0])),
+    ("forks", 1, |n| crowd::forks(n[0])),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<usize> = arguments.iter().skip(1).filter_map(|n| n.parse().ok()).collect();
+    let name = arguments.first().map_or("", String::as_str);
+    match SCENES.iter().find(|(scene, count, _)| *scene == name && *count == numbers.len()) {
+        Some((_, _, scene)) => {
+            println!("{}", scene(&numbers));
+            ExitCode::SUCCESS
+        }
+        None => {
+            eprintln!("usage: unherd-truth SCENE NUMBER…; scenes and how many numbers:");
+            SCENES.iter().for_each(|(scene, count, _)| eprintln!("  {scene} {count}"));
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A token under a mutex, and waiters at a condition variable that are told of it all or one.
+#![expect(unsafe_code, reason = "std's condition variable is not the C library's")]
+
+use std::cell::UnsafeCell;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use unherd_sys::primitives::{Arc, thread};
+
+use crate::count;
+
+/// What the mutex protects.
+#[derive(Default)]
+struct State {
+    tokens: usize,
+    waiting: usize,
+    closed: bool,
+}
+
+struct Monitor {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    changed: UnsafeCell<libc::pthread_cond_t>,
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: the C objects are made for several threads, and `state` is touched under the mutex only.
+unsafe impl Send for Monitor {}
+// SAFETY: as above.
+unsafe impl Sync for Monitor {}
+
+impl Monitor {
+    fn new() -> Self {
+        Self {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            changed: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
+            state: UnsafeCell::new(State::default()),
+        }
+    }
+
+    /// Runs `body` under the mutex, with the state and a way to wait for it to change.
+    fn with<R>(&self, body: impl FnOnce(*mut State) -> R) -> R {
+        // SAFETY: the mutex is initialized and not held by this thread.
+        unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+        let result = body(self.state.get());
+        // SAFETY: this thread holds it.
+        unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+        result
+    }
+
+    /// Waits for a change; the caller holds the mutex.
+    fn wait(&self) {
+        // SAFETY: both are initialized, and the caller holds the mutex.
+        unsafe { libc::pthread_cond_wait(self.changed.get(), self.mutex.get()) };
+    }
+
+    fn tell(&self, all: bool) {
+        let tell = if all { libc::pthread_cond_broadcast } else { libc::pthread_cond_signal };
+        // SAFETY: the condition variable is initialized.
+        unsafe { tell(self.changed.get()) };
+    }
+}
+
+/// Hands `rounds` tokens to `waiters` threads, telling all of each or one.
+pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool) -> Value {
+    let monitor = Arc::new(Monitor::new());
+    let threads: Vec<_> = (0..waiters)
+        .map(|_| {
+            let monitor = Arc::clone(&monitor);
+            thread::spawn(move || take_tokens(&monitor))
+        })
+        .collect();
+    for _ in 0..rounds {
+        // All wait, and have had the time to fall asleep.
+        loop {
+            // SAFETY: under the mutex.
+            let all_wait = monitor
+                .with(|state| unsafe { (*state).waiting == waiters && { (*state).tokens == 0 } });
+            count::pause(Duration::from_micros(150));
+            if all_wait {
+                break;
+            }
+        }
+        // SAFETY: under the mutex.
+        monitor.with(|state| unsafe { (*state).tokens += 1 });
+        monitor.tell(!one);
+    }
+    count::pause(Duration::from_millis(5));
+    // SAFETY: under the mutex.
+    monitor.with(|state| unsafe { (*state).closed = true });
+    monitor.tell(true);
+    let (mut taken, mut needless) = (0, 0);
+    for thread in threads {
+        let (took, in_vain) = thread.join().expect("a waiter does not panic");
+        taken += took;
+        needless += in_vain;
+    }
+    json!({ "taken": taken, "needless": needless })
+}
+
+/// Takes tokens until closed; counts them, and the times it was woken for none.
+fn take_tokens(monitor: &Monitor) -> (u64, u64) {
+    let (mut taken, mut needless) = (0, 0);
+    monitor.with(|state| {
+        loop {
+            // SAFETY: under the mutex, which waiting gives up and takes again; the reference ends
+            // before.
+            let now = unsafe { &mut *state };
+            if now.tokens > 0 {
+                now.tokens -= 1;
+                taken += 1;
+                continue;
+            }
+            if now.closed {
+                return;
+            }
+            now.waiting += 1;
+            let before = count::sleeps();
+            monitor.wait();
+            let slept = count::sleeps() > before;
+            // SAFETY: as above.
+            let now = unsafe { &mut *state };
+            now.waiting -= 1;
+            if slept && now.tokens == 0 && !now.closed {
+                needless += 1;
+            }
+        }
+    });
+    (taken, needless)
+}
