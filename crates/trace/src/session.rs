@@ -343,3 +343,6 @@ pub(crate) fn spawn(command: Command) -> Result<ChildProcess, SessionError> {
     let how = SpawnHow { die_with_parent: true, ..SpawnHow::default() };
     ChildProcess::spawn(command, how).map_err(|source| SessionError::Spawn { program, source })
 }
+
+#[cfg(test)]
+mod tests;
