@@ -98,6 +98,9 @@ pub(crate) struct BenchArgs {
     /// After the rounds, one more of each implementation under the sampler.
     #[arg(long)]
     pub(crate) profile: bool,
+    /// After the rounds, one more of each implementation under `unherd trace`.
+    #[arg(long)]
+    pub(crate) trace: bool,
     /// Run one implementation against itself.
     #[arg(long)]
     pub(crate) aa: bool,
