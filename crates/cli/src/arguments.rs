@@ -11,6 +11,7 @@ use unherd_lab::catalogue::{ParamKind, Registry, Workload};
 use unherd_lab::{Error, parse_share, parse_size};
 
 use crate::output::Failure;
+use crate::trace::TraceArgs;
 
 /// Finds, fixes and proves needless waiting on Linux.
 #[derive(Debug, Parser)]
@@ -33,6 +34,7 @@ pub(crate) enum Command {
         /// One of them, in full.
         name: Option<String>,
     },
+    Trace(Box<TraceArgs>),
     /// Run the published claims again.
     #[command(hide = true)]
     Claims(ClaimsArgs),
@@ -81,7 +83,7 @@ pub(crate) struct BenchArgs {
     /// Where the record goes [default: out/WORKLOAD-DATE].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What to print.
+    /// What to print; json has the schema unherd.bench/1.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
     /// How many seconds one process may take.
@@ -96,6 +98,9 @@ pub(crate) struct BenchArgs {
     /// After the rounds, one more of each implementation under the sampler.
     #[arg(long)]
     pub(crate) profile: bool,
+    /// After the rounds, one more of each implementation under `unherd trace`.
+    #[arg(long)]
+    pub(crate) trace: bool,
     /// Run one implementation against itself.
     #[arg(long)]
     pub(crate) aa: bool,
@@ -131,7 +136,7 @@ pub(crate) struct ClaimsArgs {
 pub(crate) enum Format {
     /// Tables.
     Text,
-    /// One object, schema unherd.bench/1.
+    /// One object.
     Json,
 }
 
@@ -143,9 +148,14 @@ pub(crate) struct Arguments {
     pub(crate) params: Vec<(String, Vec<String>)>,
 }
 
+/// The first word that is no option names what to do; those behind it may be another command's.
+pub(crate) fn subcommand(args: &[OsString]) -> Option<&OsString> {
+    args.iter().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"))
+}
+
 /// Whether the runners must be asked before the command line can be understood.
 pub(crate) fn needs_catalogue(args: &[OsString]) -> bool {
-    args.iter().skip(1).any(|arg| arg == "bench" || arg == "workloads")
+    subcommand(args).is_some_and(|name| name == "bench" || name == "workloads")
 }
 
 /// Understands the command line: `Err` within `Ok` is a help text.
@@ -265,6 +275,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn the_command_of_a_trace_is_not_ours() {
+        let args = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
+        assert!(needs_catalogue(&args("unherd -v bench pagewait")));
+        assert!(!needs_catalogue(&args("unherd trace -- unherd bench pagewait")));
+        assert!(!needs_catalogue(&args("unherd")));
     }
 
     #[test]

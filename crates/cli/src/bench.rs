@@ -10,6 +10,7 @@ use unherd_sys::primitives::thread;
 use crate::arguments::{BenchArgs, Format};
 use crate::output::{self, Failure, note};
 use crate::progress::Progress;
+use crate::runners;
 
 /// Runs a bench and prints what it found.
 pub(crate) fn run(
@@ -21,7 +22,7 @@ pub(crate) fn run(
     let request = request(args, params);
     check_cpus(&request)?;
     let plan = Plan::new(&request, known)?;
-    let conditions = conditions(args);
+    let conditions = conditions(args)?;
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let mut progress = Progress::new(args.format == Format::Text && args.repeat.is_none());
     if let Some(count) = args.repeat {
@@ -61,8 +62,8 @@ fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {
     }
 }
 
-fn conditions(args: &BenchArgs) -> Conditions {
-    Conditions {
+fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
+    Ok(Conditions {
         means: Means {
             dir: args.dir.clone(),
             memory_bytes: args.memory,
@@ -75,9 +76,10 @@ fn conditions(args: &BenchArgs) -> Conditions {
         },
         out: args.out.clone(),
         profile: args.profile,
+        trace: args.trace.then(runners::own_executable).transpose()?,
         timeout: args.timeout,
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-    }
+    })
 }
 
 fn check_cpus(request: &Request) -> Result<(), Failure> {

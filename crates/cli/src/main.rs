@@ -1,7 +1,8 @@
 //! The `unherd` command.
 //!
 //! Exit codes: 0 done; 1 the measured thing failed, the implementations disagree or a budget was
-//! exceeded; 2 the command line or the machine does not allow it. Results go to standard output,
+//! exceeded; 2 the command line or the machine does not allow it. `trace` has its own, see there.
+//! Results go to standard output,
 //! everything else to standard error, an error's one line first.
 
 mod arguments;
@@ -10,6 +11,7 @@ mod claims;
 mod output;
 mod progress;
 mod runners;
+mod trace;
 mod workloads;
 
 use std::ffi::OsString;
@@ -24,9 +26,12 @@ fn main() -> ExitCode {
     if args.get(1).is_some_and(|arg| arg == "load") {
         return unherd_load::main(args.into_iter().skip(2));
     }
-    let is_verbose = args.iter().any(|arg| arg == "-v" || arg == "--verbose");
+    let is_verbose =
+        args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "-v" || arg == "--verbose");
+    let is_trace = arguments::subcommand(&args).is_some_and(|name| name == "trace");
     match run(&args) {
         Ok(code) => code,
+        Err(failure) if is_trace => failure.while_tracing().report(is_verbose),
         Err(failure) => failure.report(is_verbose),
     }
 }
@@ -41,6 +46,7 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
     match (command, registry) {
         (Command::Workloads { name }, Some(registry)) => workloads::run(name.as_deref(), &registry),
         (Command::Bench(args), Some(registry)) => bench::run(&args, params, &registry),
+        (Command::Trace(args), _) => trace::run(&args),
         (Command::Claims(args), _) => claims::run(&args),
         (Command::Workloads { .. } | Command::Bench(_), None) => {
             Err(Failure::usage("the catalogue is missing", "report this as a fault"))

@@ -17,6 +17,13 @@ pub(crate) enum Failure {
     Unmet(String),
     /// Standard output cannot be written.
     Output(io::Error),
+    /// `trace` has exit codes of its own.
+    Trace {
+        /// What, and what to do.
+        line: String,
+        /// 125 to 127.
+        code: u8,
+    },
 }
 
 impl From<Error> for Failure {
@@ -28,6 +35,20 @@ impl From<Error> for Failure {
 impl Failure {
     pub(crate) fn usage(what: &str, advice: &str) -> Self {
         Self::Usage(format!("{what}; {advice}"))
+    }
+
+    /// Tracing failed.
+    pub(crate) fn tracing(line: String) -> Self {
+        const FAILED: u8 = 125;
+        Self::Trace { line, code: FAILED }
+    }
+
+    /// The same for `trace`, whose exit codes up to 124 are the command's.
+    pub(crate) fn while_tracing(self) -> Self {
+        match self {
+            Self::Usage(line) => Self::tracing(line),
+            other => other,
+        }
     }
 
     /// Writes the one line, then what belongs to it, and gives the exit code.
@@ -45,6 +66,10 @@ impl Failure {
             Self::Usage(line) => {
                 text.clone_from(line);
                 2
+            }
+            Self::Trace { line, code } => {
+                text.clone_from(line);
+                *code
             }
             Self::Unmet(line) => {
                 text.clone_from(line);

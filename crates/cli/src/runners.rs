@@ -17,8 +17,7 @@ const VARIABLE: &str = "UNHERD_RUNNERS";
 pub(crate) fn registry() -> Result<Registry, Failure> {
     let interrupt = Interrupt::new();
     let mut registry = Registry::default();
-    let own = env::current_exe()
-        .map_err(|e| Failure::usage(&format!("cannot find itself: {e}"), "mount /proc"))?;
+    let own = own_executable()?;
     registry.add(&own, &describe(&own, &interrupt)?)?;
     if let Some(rivals) = rivals(&own) {
         let added = describe(&rivals, &interrupt).and_then(|text| registry.add(&rivals, &text));
@@ -32,6 +31,12 @@ pub(crate) fn registry() -> Result<Registry, Failure> {
         }
     }
     Ok(registry)
+}
+
+/// This executable.
+pub(crate) fn own_executable() -> Result<PathBuf, Failure> {
+    env::current_exe()
+        .map_err(|e| Failure::usage(&format!("cannot find itself: {e}"), "mount /proc"))
 }
 
 /// Beside this executable, or where `rivals/` of this workspace builds it.

@@ -15,9 +15,10 @@ use crate::leftovers::RoundDirectory;
 use crate::plan::{Plan, Step};
 use crate::profile::sample;
 use crate::record::{Header, Record};
-use crate::result::{BenchResult, Point, ProfileLine};
+use crate::result::{BenchResult, Point, ProfileLine, TraceLine, Traced};
 use crate::round::{Printed, Round, agree};
 use crate::tables::{Progress, tables};
+use crate::tracing::Tracing;
 
 /// How a plan is to be run.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub struct Conditions {
     pub out: Option<PathBuf>,
     /// After the judged rounds, one more of each contender under the sampler.
     pub profile: bool,
+    /// After them, one more of each contender under this `unherd trace`.
+    pub trace: Option<PathBuf>,
     /// How long one process may take.
     pub timeout: Duration,
     /// The command line, for the record.
@@ -84,13 +87,17 @@ pub fn bench(
     };
     let record = Record::create(conditions.out.as_deref(), &header)?;
     let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds: Vec::new() };
-    let rounds = plan.rounds + usize::from(conditions.profile);
+    let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
+    let rounds = plan.rounds + further;
     let processes = rounds * plan.cells.len() * plan.contenders.len();
     watch.begun(plan, processes, run.record.directory());
-    let done = run.all_rounds(watch, &header).and_then(|()| run.profiles(watch));
+    let done = run
+        .all_rounds(watch, &header)
+        .and_then(|()| run.profiles(watch))
+        .and_then(|profiles| Ok((profiles, run.traces(watch)?)));
     watch.ended();
-    let profiles = done?;
-    let result = BenchResult { profiles, ..run.judged(&header)? };
+    let (profiles, traces) = done?;
+    let result = BenchResult { profiles, traces, ..run.judged(&header)? };
     let tables = run.tables(&result, Progress::Done);
     run.record.finish(&result, &tables)?;
     Ok(Outcome { result, tables, record: run.record.directory().to_owned() })
@@ -136,9 +143,7 @@ impl Run<'_> {
         if !self.conditions.profile {
             return Ok(Vec::new());
         }
-        let number = self.plan.rounds + 1;
-        let mut steps = self.plan.round(number);
-        steps.sort_by_key(|step| (step.cell, step.contender));
+        let (number, steps) = self.further_round(1);
         let mut profiles = Vec::with_capacity(steps.len());
         for step in steps {
             let label = &self.plan.contenders[step.contender].label;
@@ -155,6 +160,39 @@ impl Run<'_> {
         Ok(profiles)
     }
 
+    /// One round more than is judged, traced.
+    fn traces(&self, watch: &mut dyn Watch) -> Result<Vec<TraceLine>, Error> {
+        let Some(unherd) = &self.conditions.trace else { return Ok(Vec::new()) };
+        let (number, steps) = self.further_round(1 + usize::from(self.conditions.profile));
+        let mut traces = Vec::with_capacity(steps.len());
+        for step in steps {
+            let label = &self.plan.contenders[step.contender].label;
+            watch.starting(number, label);
+            let files = self.record.trace_files(label, step.cell)?;
+            let tracing = Tracing { unherd, files: &files };
+            let finished = self.process(step, Some(&tracing))?;
+            let traced = match tracing.refusal(&finished) {
+                Some(why) => Traced::Refused { why },
+                None => {
+                    self.round_of(number, step, &finished)?;
+                    files.read()?
+                }
+            };
+            let point = Point::of(self.plan, step.cell);
+            traces.push(TraceLine { label: label.clone(), point, traced });
+            watch.finished();
+        }
+        Ok(traces)
+    }
+
+    /// The number and the steps of a round after the judged ones, in the order of the tables.
+    fn further_round(&self, after: usize) -> (usize, Vec<Step>) {
+        let number = self.plan.rounds + after;
+        let mut steps = self.plan.round(number);
+        steps.sort_by_key(|step| (step.cell, step.contender));
+        (number, steps)
+    }
+
     fn judged(&self, header: &Header) -> Result<BenchResult, Error> {
         BenchResult::new(self.plan, &self.rounds, header.machine.clone(), header.marks.clone())
     }
@@ -164,6 +202,11 @@ impl Run<'_> {
     }
 
     fn one_process(&self, number: usize, step: Step) -> Result<Round, Error> {
+        self.round_of(number, step, &self.process(step, None)?)
+    }
+
+    /// Runs one process to its end, traced or not.
+    fn process(&self, step: Step, tracing: Option<&Tracing<'_>>) -> Result<Finished, Error> {
         let (cell, contender) =
             (&self.plan.cells[step.cell], &self.plan.contenders[step.contender]);
         let program = self.known.runner_of(&contender.implementation).ok_or_else(|| {
@@ -178,24 +221,34 @@ impl Run<'_> {
             cgroup: cgroup.as_ref().map(Cgroup::procs),
             timeout: self.conditions.timeout,
         };
-        let finished = launch.run(self.interrupt).map_err(|source| {
+        let launch = match tracing {
+            Some(tracing) => tracing.around(launch, cgroup.as_ref().map(Cgroup::dir)),
+            None => launch,
+        };
+        launch.run(self.interrupt).map_err(|source| {
             Error::machine(
                 format!("cannot run {}", program.display()),
                 "build it again, or leave it out",
                 source,
             )
-        })?;
-        let printed = self.succeeded(&finished).and_then(|()| {
+        })
+    }
+
+    /// What a finished process has printed, if it is the round that was asked for.
+    fn round_of(&self, number: usize, step: Step, finished: &Finished) -> Result<Round, Error> {
+        let (cell, contender) =
+            (&self.plan.cells[step.cell], &self.plan.contenders[step.contender]);
+        let printed = self.succeeded(finished).and_then(|()| {
             let printed = Printed::parse(&finished.stdout).map_err(Failure::Broken)?;
             printed.check(self.plan, cell, contender, step).map_err(Failure::Broken)?;
             Ok(printed)
         });
         match printed {
             Ok(printed) => {
-                let counted = counted(&finished);
+                let counted = counted(finished);
                 Ok(printed.into_round(number, step, cell, &contender.label, counted))
             }
-            Err(failure) => Err(self.error(failure, number, &contender.label, &finished)),
+            Err(failure) => Err(self.error(failure, number, &contender.label, finished)),
         }
     }
 

@@ -28,6 +28,7 @@ mod result;
 mod round;
 mod size;
 mod tables;
+mod tracing;
 mod trials;
 mod waits;
 
@@ -40,7 +41,7 @@ pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, 
 pub use record::{Header, Kept, Record};
 pub use result::{
     BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,
-    SummaryLine,
+    SummaryLine, TraceLine, Traced,
 };
 pub use round::{Round, agree};
 pub use size::{format_size, parse_share, parse_size};

@@ -17,7 +17,7 @@ pub(crate) fn sample<E>(
 ) -> Result<Profiled, E> {
     // Work in kernel threads belongs to no child.
     let scope = if whole_machine { SampleScope::WholeMachine } else { SampleScope::NextChild };
-    let start = |kind| Sampler::start(kind, scope);
+    let start = |kind| Sampler::start(kind, &scope);
     let samplers = start(SampleKind::CpuClock { hertz: HERTZ })
         .and_then(|cpu| Ok((cpu, start(SampleKind::ContextSwitches { every: EVERY_SWITCH })?)));
     let (cpu, switches) = match samplers {

@@ -6,6 +6,7 @@
 //! | `rounds/001.jsonl` | a line for each contender and cell | each line as it finishes |
 //! | `result.json` | schema `unherd.bench/1` | at the end |
 //! | `tables.txt` | the same as tables | at the end |
+//! | `traces/IMPL-CELL.{txt,json}` | what the tracer saw, if asked for | after each traced round |
 //! | `stderr.txt` | what a failed runner wrote | when one fails |
 //!
 //! A line is one write; a reader leaves out a last line that has no end.
@@ -22,12 +23,15 @@ use crate::error::Error;
 use crate::plan::{PLAN_SCHEMA, Plan};
 use crate::result::BenchResult;
 use crate::round::Round;
+use crate::tracing::TraceFiles;
 
 const PLAN: &str = "plan.json";
 const RESULT: &str = "result.json";
 const TABLES: &str = "tables.txt";
 const STDERR: &str = "stderr.txt";
 const ROUNDS: &str = "rounds";
+/// The directory of the traces.
+pub(crate) const TRACES: &str = "traces";
 
 /// What stands in `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,6 +78,16 @@ impl Record {
         let record = Self { directory, current: None };
         record.write(PLAN, &pretty(header), false)?;
         Ok(record)
+    }
+
+    /// Where the trace of one contender in one cell goes; makes the directory.
+    pub(crate) fn trace_files(&self, label: &str, cell: usize) -> Result<TraceFiles, Error> {
+        let traces = self.directory.join(TRACES);
+        fs::create_dir_all(&traces).map_err(|source| {
+            failed(&traces, "cannot make the directory of the traces", source, true)
+        })?;
+        let file = |kind: &str| traces.join(format!("{label}-{cell}.{kind}"));
+        Ok(TraceFiles { text: file("txt"), json: file("json") })
     }
 
     /// Where it is.

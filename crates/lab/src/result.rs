@@ -42,6 +42,46 @@ pub struct BenchResult {
     /// The profiles of one more round of each implementation, if any were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfileLine>,
+    /// The traces of one more round of each implementation, if any were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub traces: Vec<TraceLine>,
+}
+
+/// One implementation under the tracer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceLine {
+    /// Whose.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// The point of the sweep.
+    #[serde(flatten)]
+    pub point: Point,
+    /// What was seen.
+    #[serde(flatten)]
+    pub traced: Traced,
+}
+
+/// What came of tracing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Traced {
+    /// It was permitted.
+    Taken {
+        /// The whole report (schema `unherd.trace/1`), in the record's directory.
+        file: String,
+        /// Its verdict.
+        verdict: Value,
+        /// Its summary.
+        summary: Value,
+        /// The same as text, with its tables; beside the file.
+        #[serde(skip)]
+        text: String,
+    },
+    /// It was not.
+    Refused {
+        /// What the tracer said.
+        why: String,
+    },
 }
 
 /// One implementation under the sampler.
@@ -178,6 +218,7 @@ impl BenchResult {
             summary: summaries(plan, rounds),
             comparisons: comparisons(plan, rounds)?,
             profiles: Vec::new(),
+            traces: Vec::new(),
         })
     }
 }

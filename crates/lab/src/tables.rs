@@ -7,6 +7,7 @@ mod comparison;
 mod number;
 mod profile;
 mod tiotest;
+mod trace;
 mod wait_account;
 
 use std::fmt::Write as _;
@@ -54,6 +55,7 @@ pub fn tables(
         }
         text.push_str(&wait_account::waits(plan, cell, rounds));
         text.push_str(&profile::profiles(result, &point));
+        text.push_str(&trace::traces(result, &point));
     }
     if !result.marks.is_empty() {
         text.push_str("\nBefore believing these figures:\n");

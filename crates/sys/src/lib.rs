@@ -64,7 +64,10 @@ pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 pub use process_mark::{NotAProcessMark, ProcessMark};
 pub use rustix::io::Errno;
 #[cfg(not(any(loom, shuttle)))]
-pub use sampler::{Profile, ProfileRow, SampleKind, SampleScope, Sampler, SamplerError};
+pub use sampler::{
+    ChainOptions, ChainRow, ChainSampler, Chains, CodeMapping, Profile, ProfileRow, SampleKind,
+    SampleScope, Sampler, SamplerError, ThreadSwitches,
+};
 #[cfg(not(any(loom, shuttle)))]
 pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]

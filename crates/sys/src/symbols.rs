@@ -159,7 +159,7 @@ impl ProcessMaps {
 }
 
 /// `start-end perms offset dev inode path`.
-fn parse_mapping(line: &str) -> Option<Mapping> {
+pub(crate) fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let (start, end) = (hex(start)?, hex(end)?);

@@ -57,6 +57,7 @@ fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
         summary: Vec::new(),
         comparisons,
         profiles: Vec::new(),
+        traces: Vec::new(),
     }
 }
 

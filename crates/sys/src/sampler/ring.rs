@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use super::abi::TYPE_SOFTWARE;
 use crate::primitives::{AtomicU64, Ordering};
 
 /// `struct perf_event_attr` of version 5 (Linux 4.1), which every later kernel takes.
@@ -40,16 +41,32 @@ pub(super) struct EventAttr {
 
 const _: () = assert!(size_of::<EventAttr>() == 112, "the kernel knows versions by their size");
 
-/// Data pages of a ring: 1 MiB with 4 KiB pages. A power of two.
+impl EventAttr {
+    /// A software event, all else zero.
+    pub(super) fn software() -> Self {
+        Self { kind: TYPE_SOFTWARE, size: size_of::<Self>() as u32, ..Self::default() }
+    }
+}
+
+/// Data pages of a ring: 1 MiB with 4 KiB pages. A power of two. Those who may lock less memory get
+/// a half, and a half of that.
 const DATA_PAGES: usize = 256;
+const DATA_PAGES_MIN: usize = 16;
 /// Where `data_head` and `data_tail` are in the ring's first page.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = 1032;
 
+/// One event on one processor.
+#[derive(Debug)]
+pub(super) struct Event {
+    fd: OwnedFd,
+    cpu: u32,
+}
+
 /// One event on one processor with its ring.
 #[derive(Debug)]
 pub(super) struct EventRing {
-    fd: OwnedFd,
+    event: Event,
     pages: NonNull<u8>,
     len: usize,
     data_len: u64,
@@ -66,7 +83,7 @@ pub(super) struct Record<'a> {
     pub(super) body: &'a [u8],
 }
 
-impl EventRing {
+impl Event {
     /// Opens the event for `target` (a thread, 0 for the calling one, -1 for all) on one processor.
     pub(super) fn open(attr: &EventAttr, target: i32, cpu: u32) -> Result<Self, Errno> {
         const CLOEXEC: libc::c_ulong = 8;
@@ -75,40 +92,37 @@ impl EventRing {
             libc::syscall(libc::SYS_perf_event_open, attr, target, cpu as i32, -1, CLOEXEC)
         };
         if fd < 0 {
-            let error = std::io::Error::last_os_error();
-            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            return Err(last_errno());
         }
         // SAFETY: the call has just made this descriptor for us.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        let page = rustix::param::page_size();
-        let len = (1 + DATA_PAGES) * page;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
-        let pages =
-            unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &fd, 0) }?;
-        let pages = NonNull::new(pages.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { fd, pages, len, data_len: (DATA_PAGES * page) as u64 })
+        Ok(Self { fd, cpu })
     }
 
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Half of the ring: time to be read.
-    pub(super) fn watermark_bytes() -> u32 {
-        (DATA_PAGES * rustix::param::page_size() / 2) as u32
+    pub(super) fn cpu(&self) -> u32 {
+        self.cpu
     }
 
     pub(super) fn enable(&self, enabled: bool) -> Result<(), Errno> {
         const ENABLE: libc::c_ulong = 0x2400;
         const DISABLE: libc::c_ulong = 0x2401;
-        let request = if enabled { ENABLE } else { DISABLE };
-        // SAFETY: these two requests take no memory.
-        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, 0) };
-        if result == 0 {
-            return Ok(());
-        }
-        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+        self.control(if enabled { ENABLE } else { DISABLE }, 0)
+    }
+
+    /// Lets the event write its records into the ring of another, of the same processor.
+    pub(super) fn write_into(&self, ring: &EventRing) -> Result<(), Errno> {
+        const SET_OUTPUT: libc::c_ulong = 0x2405;
+        self.control(SET_OUTPUT, ring.event.fd.as_raw_fd())
+    }
+
+    fn control(&self, request: libc::c_ulong, value: i32) -> Result<(), Errno> {
+        // SAFETY: the requests above take numbers and no memory.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, value) };
+        if result == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
     /// What the event has counted, in inheriting threads too.
@@ -116,6 +130,42 @@ impl EventRing {
         let mut count = [0; 8];
         rustix::io::read(&self.fd, &mut count)?;
         Ok(u64::from_ne_bytes(count))
+    }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+impl EventRing {
+    /// Gives the event a ring: the largest that may be locked in memory.
+    pub(super) fn new(event: Event) -> Result<Self, Errno> {
+        let page = rustix::param::page_size();
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let mut data_pages = DATA_PAGES;
+        loop {
+            let len = (1 + data_pages) * page;
+            // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
+            let pages = unsafe {
+                mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &event.fd, 0)
+            };
+            match pages {
+                Err(Errno::PERM) if data_pages > DATA_PAGES_MIN => data_pages /= 2,
+                pages => {
+                    let pages = NonNull::new(pages?.cast()).ok_or(Errno::NOMEM)?;
+                    return Ok(Self { event, pages, len, data_len: (data_pages * page) as u64 });
+                }
+            }
+        }
+    }
+
+    pub(super) fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// A quarter of the usual ring: time to be read, also where the ring is only half as large.
+    pub(super) fn watermark_bytes() -> u32 {
+        (DATA_PAGES * rustix::param::page_size() / 4) as u32
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {

@@ -1,11 +1,13 @@
 use std::process::Command;
 
+use super::collector::cpus_in;
+use super::functions::is_scheduling;
 use super::*;
-use crate::{ChildProcess, Deadline, SpawnHow};
+use crate::{ChildProcess, Deadline, Side, SpawnHow};
 
 /// A sampler, or the reason why there can be none here printed.
 fn start(kind: SampleKind, scope: SampleScope) -> Option<Sampler> {
-    match Sampler::start(kind, scope) {
+    match Sampler::start(kind, &scope) {
         Ok(sampler) => Some(sampler),
         Err(error @ (SamplerError::NotPermitted | SamplerError::NotSupported(_))) => {
             println!("skipped: {error}");
@@ -92,6 +94,98 @@ fn root_the_whole_machine_has_idle_time() {
     assert!(profile.expected >= 200, "{}", profile.expected);
 }
 
+/// As [`start`], with chains.
+fn start_chains(options: &ChainOptions) -> Option<ChainSampler> {
+    match ChainSampler::start(options) {
+        Ok(sampler) => Some(sampler),
+        Err(error @ (SamplerError::NotPermitted | SamplerError::NotSupported(_))) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn sum_of(chains: &Chains, pid: u32) -> u64 {
+    chains.rows.iter().filter(|row| row.pid == pid).map(|row| row.count).sum()
+}
+
+#[test]
+fn root_a_childs_chains_and_mappings_outlive_it() {
+    let kind = SampleKind::CpuClock { hertz: 1000 };
+    let Some(sampler) = start_chains(&ChainOptions::new(kind, SampleScope::WholeMachine)) else {
+        return;
+    };
+    let mut command = Command::new("sh");
+    // The second shell is forked and executes nothing: its mappings are its parent's.
+    command.args(["-c", &format!("({HUNGRY}); {HUNGRY}")]);
+    let mut child = ChildProcess::spawn(command, SpawnHow::default()).unwrap();
+    let pid = child.pid();
+    child.wait(Deadline::NEVER).unwrap().unwrap();
+    let chains = sampler.finish().unwrap();
+    let forked = chains.parents.iter().find(|(_, parent)| **parent == pid).map(|(child, _)| *child);
+    for pid in [pid, forked.unwrap()] {
+        assert!(sum_of(&chains, pid) > 10, "{pid}: {:?}", chains.rows);
+        let mappings = &chains.mappings[&pid];
+        assert!(mappings.iter().any(|mapping| mapping.path.contains("libc")), "{mappings:?}");
+        let user = chains.rows.iter().filter(|row| row.pid == pid && !row.in_kernel);
+        let tops: Vec<u64> = user.map(|row| chains.chains[row.user.unwrap()][0]).collect();
+        let mapped = |ip: &u64| mappings.iter().any(|m| (m.start..m.end).contains(ip));
+        assert!(!tops.is_empty() && tops.iter().all(mapped), "{tops:x?} {mappings:x?}");
+    }
+    assert!(chains.delivered > chains.idle && chains.expected > 0);
+    assert_eq!((chains.overflowed, chains.lost), (0, 0));
+}
+
+#[test]
+fn root_chains_beyond_the_bound_are_counted() {
+    let kind = SampleKind::CpuClock { hertz: 1000 };
+    let options = ChainOptions { chains_max: 0, ..ChainOptions::new(kind, SampleScope::NextChild) };
+    let Some(sampler) = start_chains(&options) else { return };
+    run("sh", &["-c", HUNGRY]);
+    let chains = sampler.finish().unwrap();
+    assert!(chains.rows.is_empty() && chains.delivered > 10);
+    assert_eq!(chains.overflowed, chains.delivered);
+}
+
+#[test]
+fn a_running_process_is_sampled_and_its_sleeps_are_counted() {
+    const ROUNDS: u64 = 20;
+    let mut command = Command::new("sh");
+    // Reads a line before each step, so that nothing happens unseen.
+    command.args(["-c", "while read line; do sleep 0.001; done"]);
+    command.stdin(std::process::Stdio::piped());
+    let mut child = ChildProcess::spawn(command, SpawnHow::default()).unwrap();
+    let pid = child.pid();
+    let kind = SampleKind::CpuClock { hertz: 1000 };
+    let options = ChainOptions {
+        user_only: true,
+        switches: true,
+        ..ChainOptions::new(kind, SampleScope::Processes(vec![pid]))
+    };
+    let Some(sampler) = start_chains(&options) else { return };
+    let mut stdin = child.take_stdin().unwrap();
+    for _ in 0..ROUNDS {
+        std::io::Write::write_all(&mut stdin, b"go\n").unwrap();
+    }
+    drop(stdin);
+    child.wait(Deadline::NEVER).unwrap().unwrap();
+    let chains = sampler.finish().unwrap();
+    let sleepers: Vec<_> = chains.threads.iter().filter(|thread| thread.pid != pid).collect();
+    assert_eq!(sleepers.len() as u64, ROUNDS, "{:?}", chains.threads);
+    assert!(sleepers.iter().all(|thread| thread.sleeps >= 1 && thread.asleep_ns >= 1_000_000));
+    assert!(chains.threads.iter().any(|thread| thread.pid == pid && thread.sleeps >= ROUNDS));
+    assert_eq!(chains.idle, 0);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_named() {
+    let scope = SampleScope::Processes(vec![u32::MAX / 2]);
+    let options = ChainOptions::new(SampleKind::CpuClock { hertz: 100 }, scope);
+    let error = ChainSampler::start(&options).unwrap_err();
+    assert_eq!(error, SamplerError::NoProcess(u32::MAX / 2));
+}
+
 #[test]
 fn senseless_rates_are_refused() {
     for kind in [
@@ -99,7 +193,7 @@ fn senseless_rates_are_refused() {
         SampleKind::CpuClock { hertz: 1_000_000 },
         SampleKind::ContextSwitches { every: 0 },
     ] {
-        let error = Sampler::start(kind, SampleScope::WholeMachine).unwrap_err();
+        let error = Sampler::start(kind, &SampleScope::WholeMachine).unwrap_err();
         assert_eq!(error, SamplerError::BadRate);
     }
 }

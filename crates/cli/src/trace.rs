@@ -1,0 +1,159 @@
+//! `unherd trace`.
+//!
+//! Signals: a terminal's Ctrl-C reaches the command by itself, as it is in the same process group;
+//! what is sent to the tracer alone is passed on. The tracer waits for the command to end, then
+//! reports. A second such signal within two seconds means that the command does not listen: the
+//! report is printed at once, then the command is killed. While processes are attached to, the
+//! first signal ends tracing, and they go on.
+//!
+//! Exit codes: the command's own, 128 and the signal's number if one killed it; 1 where that would
+//! be 0 but a budget was exceeded; 125 where tracing failed; 126 and 127 where the command cannot
+//! be run or is not there, as `env` has them.
+
+mod arguments;
+mod ending;
+mod report;
+mod signals;
+
+use std::os::fd::BorrowedFd;
+use std::process::{Command, ExitCode, ExitStatus};
+
+use unherd_sys::{Deadline, Errno};
+use unherd_trace::{Observation, Pause, Session, SessionError, Target, UnprivilegedSession};
+
+pub(crate) use arguments::TraceArgs;
+
+use self::ending::{exit_code, failure};
+use self::report::Outputs;
+use self::signals::{Signals, Told};
+use crate::output::Failure;
+
+/// Traces, reports, and says how to exit.
+pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
+    let outputs = Outputs::open(args)?;
+    let signals = Signals::register().map_err(|e| Failure::tracing(format!("signals: {e}")))?;
+    let target = target(args);
+    let tracing = if args.unprivileged {
+        let session = UnprivilegedSession::start(target, args.hertz).map_err(failure)?;
+        Tracing::Unprivileged(Box::new(session))
+    } else {
+        let session = Session::start(target, &args.options()).map_err(failure)?;
+        Tracing::Full(Box::new(session))
+    };
+    Round { tracing, signals, has_command: !args.command.is_empty() }.run(args, outputs)
+}
+
+fn target(args: &TraceArgs) -> Target {
+    match (args.command.split_first(), &args.cgroup) {
+        (Some((program, rest)), _) => {
+            let mut command = Command::new(program);
+            command.args(rest);
+            Target::Command(command)
+        }
+        (None, Some(path)) => Target::Cgroup(path.clone()),
+        (None, None) => Target::Processes(args.pid.clone()),
+    }
+}
+
+/// A session of either kind.
+enum Tracing {
+    Full(Box<Session>),
+    Unprivileged(Box<UnprivilegedSession>),
+}
+
+impl Tracing {
+    fn run(
+        &mut self,
+        deadline: Deadline,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Pause, SessionError> {
+        match self {
+            Self::Full(session) => session.run(deadline, stop),
+            Self::Unprivileged(session) => session.run(deadline, stop),
+        }
+    }
+
+    fn signal(&self, signal: i32) -> Result<(), Errno> {
+        match self {
+            Self::Full(session) => session.signal(signal),
+            Self::Unprivileged(session) => session.signal(signal),
+        }
+    }
+
+    fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
+        match self {
+            Self::Full(session) => session.kill(),
+            Self::Unprivileged(session) => session.kill(),
+        }
+    }
+
+    fn finish(&mut self) -> Result<Observation, SessionError> {
+        match self {
+            Self::Full(session) => session.finish(),
+            Self::Unprivileged(session) => session.finish(),
+        }
+    }
+}
+
+/// One tracing, from the command's start to its end.
+struct Round {
+    tracing: Tracing,
+    signals: Signals,
+    has_command: bool,
+}
+
+/// Why tracing was over.
+enum Over {
+    /// All ended by itself.
+    Ended(Option<ExitStatus>),
+    /// Its time had come.
+    Deadline,
+    /// Somebody asked for an end, and asked again if there is a command.
+    Stopped,
+}
+
+impl Round {
+    fn run(mut self, args: &TraceArgs, outputs: Outputs) -> Result<ExitCode, Failure> {
+        let over = self.wait(args.deadline())?;
+        // While the command lives, so that its perf map and its files can be read.
+        let seen = self.tracing.finish().map_err(failure)?;
+        let is_within = outputs.write(&seen)?;
+        let status = match over {
+            Over::Ended(status) => status,
+            Over::Deadline if self.has_command => match self.wait(Deadline::NEVER)? {
+                Over::Ended(status) => status,
+                Over::Deadline | Over::Stopped => self.kill()?,
+            },
+            Over::Deadline => None,
+            Over::Stopped => self.kill()?,
+        };
+        Ok(exit_code(status, is_within))
+    }
+
+    fn kill(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        self.tracing.kill().map_err(|errno| failure(errno.into()))
+    }
+
+    /// Traces until the end, and passes signals on meanwhile.
+    fn wait(&mut self, deadline: Deadline) -> Result<Over, Failure> {
+        loop {
+            match self.tracing.run(deadline, Some(self.signals.fd())).map_err(failure)? {
+                Pause::Ended(status) => return Ok(Over::Ended(status)),
+                Pause::Deadline => return Ok(Over::Deadline),
+                Pause::Ready => {}
+            }
+            for told in self.signals.take() {
+                match told {
+                    Told::Again => return Ok(Over::Stopped),
+                    _ if !self.has_command => return Ok(Over::Stopped),
+                    Told::PassOn(signal) => {
+                        // Where it is not allowed the command is another user's by now: that
+                        // user's own signals reach it.
+                        let _ = self.tracing.signal(signal);
+                    }
+                    Told::CommandKnows => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The options of `unherd trace`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use unherd_sys::Deadline;
+use unherd_trace::{Budget, SessionOptions, TraceOptions};
+
+use crate::arguments::Format;
+
+/// How long processes are traced unless told.
+const ATTACHED: Duration = Duration::from_secs(10);
+
+const AFTER_HELP: &str = "\
+The report opens with a verdict and a summary; --full adds the tables. Counts of needless wakeups \
+are intervals: [proven, possible].
+
+Exit codes: the command's own; 128 and the signal's number if one killed it; 1 if it ended well \
+but a budget of --max was exceeded; 125 if tracing failed; 126 or 127 if the command cannot be run \
+or is not there.
+
+Signals: Ctrl-C reaches the command, and the report follows when it has ended. A second one within \
+two seconds prints the report at once and kills the command. SIGTERM and SIGHUP are passed on. If \
+the tracer itself is killed, so is the command; processes that were attached to go on, and nothing \
+stays in the kernel.
+
+Privilege: root, or CAP_BPF and CAP_PERFMON. Without, --unprivileged tells what it can.
+
+Examples:
+  unherd trace -- make -j8
+  unherd trace --full -p 4711 --duration 30
+  unherd trace --max needless_wakeups.proven=0 --max timer_polls=10 -- ./server --selftest";
+
+/// Watch any program, and report its needless wakeups, locks and sleeps by call site.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+#[command(group(ArgGroup::new("target").required(true).args(["command", "pid", "cgroup"])))]
+pub(crate) struct TraceArgs {
+    /// The command to run and follow, with all its threads and children.
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+    /// Running processes: all their threads, and the children that they make from now on.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+    /// The processes of a control group and of those below it; who enters it later, too.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Option<PathBuf>,
+    /// How long to trace, or 'forever': until Ctrl-C or the end of all [default: 10 with -p and
+    /// --cgroup, forever with a command, which goes on when its time is over].
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    pub(crate) duration: Option<Span>,
+    /// Write the report to FILE instead of standard error.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// How to write the report; json has the schema unherd.trace/1.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Write the report to FILE as JSON, beside the other one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write the stacks of needless CPU time to FILE, as flame graphs take them.
+    #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
+    pub(crate) folded: Option<PathBuf>,
+    /// With all tables and both stacks of each finding.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Exit 1 if the count NAME is more than N, and name the worst site; repeatable.
+    #[arg(long, value_name = "NAME=N", value_parser = budget)]
+    pub(crate) max: Vec<Budget>,
+    /// Without privilege: sleeps, preemptions and CPU of one's own processes. Who woke whom, and
+    /// whether needlessly, is unknown then.
+    #[arg(long)]
+    pub(crate) unprivileged: bool,
+    /// CPU samples a second on each processor; 0 takes none.
+    #[arg(long, value_name = "N", default_value_t = 199,
+        value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) hertz: u32,
+    /// Frames of the stacks that are kept of waits and wakes.
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=127))]
+    pub(crate) stack_depth: u32,
+    /// Take a tracepoint for absent, to see what the report says then.
+    #[arg(long, value_name = "TRACEPOINT", hide = true)]
+    pub(crate) pretend_missing: Vec<String>,
+}
+
+/// A time to trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// Until the end of all, or a signal.
+    Forever,
+    /// At most so long.
+    For(Duration),
+}
+
+impl TraceArgs {
+    /// What the session keeps.
+    pub(crate) fn options(&self) -> SessionOptions {
+        let mut trace = TraceOptions::default();
+        trace.stack_depth = self.stack_depth;
+        trace.pretend_missing.clone_from(&self.pretend_missing);
+        SessionOptions { hertz: self.hertz, trace }
+    }
+
+    /// When tracing that begins now ends.
+    pub(crate) fn deadline(&self) -> Deadline {
+        let unless_told = if self.command.is_empty() { Span::For(ATTACHED) } else { Span::Forever };
+        match self.duration.unwrap_or(unless_told) {
+            Span::Forever => Deadline::NEVER,
+            Span::For(duration) => Deadline::after(duration),
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Span, String> {
+    if text == "forever" {
+        return Ok(Span::Forever);
+    }
+    let seconds: Option<f64> = text.parse().ok();
+    let span = seconds.filter(|seconds| *seconds > 0.0).map(Duration::try_from_secs_f64);
+    match span {
+        Some(Ok(span)) => Ok(Span::For(span)),
+        _ => Err("give seconds, more than 0, or 'forever'".to_owned()),
+    }
+}
+
+fn budget(text: &str) -> Result<Budget, String> {
+    Budget::parse(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_seconds_or_forever() {
+        assert_eq!(duration("forever"), Ok(Span::Forever));
+        assert_eq!(duration("0.5"), Ok(Span::For(Duration::from_millis(500))));
+        for senseless in ["0", "-1", "1e300", "NaN", "ever", ""] {
+            assert!(duration(senseless).is_err(), "{senseless}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! When threads were switched out and in, by the kernel's own records, which need no privilege for
+//! processes of one's own.
+
+use std::collections::HashMap;
+
+use super::abi::{MISC_SWITCH_OUT, MISC_SWITCH_OUT_PREEMPT};
+use super::ring::Record;
+
+/// Why and for how long one thread did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThreadSwitches {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Times that it was switched out because it waited.
+    pub sleeps: u64,
+    /// From there to when it ran again: asleep, and then waiting for a processor.
+    pub asleep_ns: u64,
+    /// The longest of these.
+    pub asleep_longest_ns: u64,
+    /// Times that it was switched out although it could have gone on.
+    pub preemptions: u64,
+    /// From there to when it ran again.
+    pub preempted_ns: u64,
+}
+
+/// All threads. Records of one thread come from several rings, so they are put in order first.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    waiting: Vec<Switch>,
+    threads: HashMap<u32, Thread>,
+}
+
+#[derive(Debug)]
+struct Switch {
+    time_ns: u64,
+    pid: u32,
+    tid: u32,
+    kind: SwitchKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SwitchKind {
+    In,
+    Asleep,
+    Preempted,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    sums: ThreadSwitches,
+    /// Since when it has been out, and why.
+    out: Option<(u64, SwitchKind)>,
+}
+
+impl Switches {
+    pub(super) fn see(&mut self, time_ns: u64, pid: u32, tid: u32, record: &Record<'_>) {
+        let kind = if record.misc & MISC_SWITCH_OUT == 0 {
+            SwitchKind::In
+        } else if record.misc & MISC_SWITCH_OUT_PREEMPT == 0 {
+            SwitchKind::Asleep
+        } else {
+            SwitchKind::Preempted
+        };
+        self.waiting.push(Switch { time_ns, pid, tid, kind });
+    }
+
+    /// Counts what happened before `time_ns`; nothing of that time is to come any more.
+    pub(super) fn count_until(&mut self, time_ns: u64) {
+        self.waiting.sort_by_key(|switch| switch.time_ns);
+        let ripe = self.waiting.partition_point(|switch| switch.time_ns < time_ns);
+        for switch in self.waiting.drain(..ripe) {
+            self.threads.entry(switch.tid).or_default().count(&switch);
+        }
+    }
+
+    /// The sums by thread.
+    pub(super) fn into_threads(mut self) -> Vec<ThreadSwitches> {
+        self.count_until(u64::MAX);
+        let mut threads: Vec<_> = self.threads.into_values().map(|thread| thread.sums).collect();
+        threads.sort_by_key(|sums| (sums.pid, sums.tid));
+        threads
+    }
+}
+
+impl Thread {
+    fn count(&mut self, switch: &Switch) {
+        let sums = &mut self.sums;
+        (sums.pid, sums.tid) = (switch.pid, switch.tid);
+        match (switch.kind, self.out.take()) {
+            (SwitchKind::In, Some((since_ns, why))) => {
+                let out_ns = switch.time_ns.saturating_sub(since_ns);
+                if why == SwitchKind::Asleep {
+                    sums.asleep_ns += out_ns;
+                    sums.asleep_longest_ns = sums.asleep_longest_ns.max(out_ns);
+                } else {
+                    sums.preempted_ns += out_ns;
+                }
+            }
+            // It was out before anybody looked.
+            (SwitchKind::In, None) => {}
+            (out, _) => {
+                if out == SwitchKind::Asleep {
+                    sums.sleeps += 1;
+                } else {
+                    sums.preemptions += 1;
+                }
+                self.out = Some((switch.time_ns, out));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(misc: u16) -> Record<'static> {
+        Record { kind: super::super::abi::RECORD_SWITCH, misc, body: &[] }
+    }
+
+    #[test]
+    fn records_of_two_rings_are_put_in_order() {
+        let mut switches = Switches::default();
+        // The second ring's record of going in is read before the first's of going out.
+        switches.see(300, 7, 8, &switch(0));
+        switches.see(100, 7, 8, &switch(MISC_SWITCH_OUT));
+        switches.see(900, 7, 8, &switch(0));
+        switches.count_until(500);
+        switches.see(600, 7, 8, &switch(MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT));
+        let expected = ThreadSwitches {
+            pid: 7,
+            tid: 8,
+            sleeps: 1,
+            asleep_ns: 200,
+            asleep_longest_ns: 200,
+            preemptions: 1,
+            preempted_ns: 300,
+        };
+        assert_eq!(switches.into_threads(), [expected]);
+    }
+
+    #[test]
+    fn a_thread_that_was_out_at_the_start_or_is_at_the_end_has_no_time() {
+        let mut switches = Switches::default();
+        switches.see(100, 7, 8, &switch(0));
+        switches.see(200, 7, 8, &switch(MISC_SWITCH_OUT));
+        let sums = switches.into_threads()[0];
+        assert_eq!((sums.sleeps, sums.asleep_ns), (1, 0));
+    }
+}

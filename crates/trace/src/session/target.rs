@@ -1,0 +1,262 @@
+//! Who is traced, while they run: the command, named processes, a control group.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::time::Timespec;
+use unherd_sys::{ChildProcess, Deadline, Timestamp, Usage};
+
+use super::{SessionError, Target};
+
+/// Those whose end is waited for.
+#[derive(Debug)]
+pub(crate) enum Running {
+    /// A command that is still to be started.
+    Nothing,
+    Command(ChildProcess),
+    /// Their numbers, and what tells of their ends.
+    Processes(Vec<(u32, OwnedFd)>),
+    Cgroup {
+        path: PathBuf,
+        known: BTreeSet<u32>,
+    },
+}
+
+impl Running {
+    /// Those of a target that are there now.
+    pub(crate) fn find(target: &Target) -> Result<Self, SessionError> {
+        match target {
+            Target::Command(_) => Ok(Self::Nothing),
+            Target::Processes(pids) => {
+                let pids: BTreeSet<u32> = pids.iter().copied().collect();
+                let found = pids.into_iter().map(|pid| Ok((pid, process(pid)?)));
+                Ok(Self::Processes(found.collect::<Result<_, SessionError>>()?))
+            }
+            Target::Cgroup(path) => {
+                let path = directory(path);
+                let known = members(&path)
+                    .map_err(|source| SessionError::Cgroup { path: path.clone(), source })?;
+                Ok(Self::Cgroup { path, known })
+            }
+        }
+    }
+
+    /// Their numbers. A command's is none of them: it is followed from its beginning.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        match self {
+            Self::Nothing | Self::Command(_) => Vec::new(),
+            Self::Processes(processes) => processes.iter().map(|(pid, _)| *pid).collect(),
+            Self::Cgroup { known, .. } => known.iter().copied().collect(),
+        }
+    }
+
+    /// Whose descendants are traced too.
+    pub(crate) fn roots(&self) -> Vec<u32> {
+        match self {
+            Self::Command(child) => vec![child.pid()],
+            others => others.pids(),
+        }
+    }
+
+    /// Sends the command a signal; nothing happens if there is none or it has ended.
+    pub(crate) fn signal(&self, signal: i32) -> Result<(), Errno> {
+        let (Self::Command(child), Some(signal)) = (self, Signal::from_named_raw(signal)) else {
+            return Ok(());
+        };
+        match pidfd_send_signal(child.pidfd(), signal) {
+            Err(Errno::SRCH) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Kills the command if it still runs, and says how it has ended.
+    pub(crate) fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
+        let Self::Command(child) = self else { return Ok(None) };
+        child.kill()?;
+        Ok(child.wait(Deadline::NEVER)?.map(|ended| ended.status))
+    }
+
+    /// What the command has used, once it has ended.
+    pub(crate) fn usage(&mut self) -> Option<Usage> {
+        let Self::Command(child) = self else { return None };
+        let ended = child.wait(Deadline::at(Timestamp::from_ns(0))).ok()??;
+        Some(ended.usage)
+    }
+
+    pub(crate) fn is_cgroup(&self) -> bool {
+        matches!(self, Self::Cgroup { .. })
+    }
+
+    /// Readable when somebody has ended.
+    pub(crate) fn pidfds(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Nothing | Self::Cgroup { .. } => Vec::new(),
+            Self::Command(child) => vec![child.pidfd()],
+            Self::Processes(processes) => processes.iter().map(|(_, end)| end.as_fd()).collect(),
+        }
+    }
+
+    /// Whether all have ended, and how the command has. A group ends when it is removed.
+    pub(crate) fn ended(&mut self) -> Result<Option<Option<ExitStatus>>, Errno> {
+        match self {
+            Self::Nothing => Ok(Some(None)),
+            Self::Command(child) => {
+                let ended = child.wait(Deadline::at(Timestamp::from_ns(0)))?;
+                Ok(ended.map(|ended| Some(ended.status)))
+            }
+            Self::Processes(processes) => {
+                let mut first_error = Ok(());
+                processes.retain(|(_, end)| match has_ended(end) {
+                    Ok(ended) => !ended,
+                    Err(errno) => {
+                        first_error = Err(errno);
+                        true
+                    }
+                });
+                first_error?;
+                Ok(processes.is_empty().then_some(None))
+            }
+            Self::Cgroup { path, .. } => Ok((!path.is_dir()).then_some(None)),
+        }
+    }
+
+    /// Who has entered the control group since the last look.
+    pub(crate) fn entered(&mut self) -> Vec<u32> {
+        let Self::Cgroup { path, known } = self else { return Vec::new() };
+        // It may be removed at any moment, which `ended` tells.
+        let now = members(path).unwrap_or_default();
+        let entered = now.difference(known).copied().collect();
+        *known = now;
+        entered
+    }
+}
+
+fn has_ended(end: &OwnedFd) -> Result<bool, Errno> {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&now)) {
+        Err(Errno::INTR) => Ok(false),
+        ready => Ok(ready? > 0),
+    }
+}
+
+/// A descriptor of the process `pid`, which must be there, a process, and not dead already.
+fn process(pid: u32) -> Result<OwnedFd, SessionError> {
+    let gone = || SessionError::NoProcess { pid };
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    match group {
+        None => return Err(gone()),
+        Some(group) if group != pid => {
+            return Err(SessionError::NotAProcess { tid: pid, pid: group });
+        }
+        Some(_) => {}
+    }
+    match pidfd_open(number, PidfdFlags::empty()) {
+        Ok(end) if has_ended(&end)? => Err(gone()),
+        Ok(end) => Ok(end),
+        Err(Errno::SRCH) => Err(gone()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The group's directory; a path that is not there is tried below the usual place.
+fn directory(path: &Path) -> PathBuf {
+    let below = Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(path));
+    if !path.exists() && below.exists() { below } else { path.to_owned() }
+}
+
+/// The processes of a control group and of all below it.
+fn members(group: &Path) -> io::Result<BTreeSet<u32>> {
+    let mut found: BTreeSet<u32> = numbers(&fs::read_to_string(group.join("cgroup.procs"))?);
+    let mut below = vec![group.to_owned()];
+    while let Some(directory) = below.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let path = entry.path();
+                // A group may go while it is looked at.
+                let text = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+                found.extend(numbers(&text));
+                below.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn numbers(text: &str) -> BTreeSet<u32> {
+    text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use unherd_sys::SpawnHow;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_there_is_told_from_a_thread() {
+        let gone = process(u32::MAX).unwrap_err();
+        assert!(matches!(gone, SessionError::NoProcess { pid: u32::MAX }), "{gone}");
+        assert!(matches!(process(0), Err(SessionError::NoProcess { .. })));
+        let me = std::process::id();
+        assert!(process(me).is_ok());
+        let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+        let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+        // The test's own thread is one of the process's, and not the first.
+        let other = threads.filter(|tid| *tid != me).max().unwrap();
+        match process(other) {
+            Err(SessionError::NotAProcess { tid, pid }) => assert_eq!((tid, pid), (other, me)),
+            result => panic!("{result:?}"),
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_last_process_is_the_end() {
+        let sleep = |seconds: &str| {
+            let mut command = Command::new("sleep");
+            command.arg(seconds);
+            ChildProcess::spawn(command, SpawnHow::default()).unwrap()
+        };
+        let (mut first, second) = (sleep("0"), sleep("1000"));
+        let target = Target::Processes(vec![second.pid()]);
+        let mut running = Running::find(&target).unwrap();
+        assert_eq!(running.pids(), [second.pid()]);
+        first.wait(Deadline::NEVER).unwrap();
+        assert_eq!(running.ended(), Ok(None));
+        second.kill().unwrap();
+        poll(&mut [PollFd::from_borrowed_fd(second.pidfd(), PollFlags::IN)], None).unwrap();
+        assert_eq!(running.ended(), Ok(Some(None)));
+        // It is not waited for yet: a zombie is gone as well.
+        let gone = Running::find(&target).unwrap_err();
+        assert!(matches!(gone, SessionError::NoProcess { .. }), "{gone}");
+    }
+
+    #[test]
+    fn a_group_has_the_members_of_those_below_it() {
+        let group = tempfile::tempdir().unwrap();
+        fs::create_dir_all(group.path().join("a/b")).unwrap();
+        for (path, text) in [("", "1\n2\n"), ("a", ""), ("a/b", "30\n2\n")] {
+            fs::write(group.path().join(path).join("cgroup.procs"), text).unwrap();
+        }
+        let mut running = Running::find(&Target::Cgroup(group.path().to_owned())).unwrap();
+        assert_eq!(running.pids(), [1, 2, 30]);
+        assert_eq!(running.entered(), [0; 0]);
+        fs::write(group.path().join("a/cgroup.procs"), "7\n").unwrap();
+        assert_eq!(running.entered(), [7]);
+        assert_eq!(running.ended(), Ok(None));
+        drop(group);
+        assert_eq!(running.ended(), Ok(Some(None)));
+        let none = Running::find(&Target::Cgroup("/nonexistent".into())).unwrap_err();
+        assert!(none.to_string().contains("'/nonexistent' is no control group"), "{none}");
+    }
+}

@@ -1,0 +1,135 @@
+use std::process::{Command, Stdio};
+
+use super::*;
+
+const KALLSYMS: &str = "\
+0000000000001000 T schedule
+0000000000001000 T schedule_alias
+0000000000001200 t do_epoll_wait
+0000000000001300 d not_code
+0000000000001800 t nf_hook\t[nf_tables]
+0000000000002000 T last
+";
+
+fn process(maps: Vec<Mapping>) -> Process {
+    Process { pid: u32::MAX, maps, ..Process::default() }
+}
+
+fn mapping(start: u64, end: u64, offset: u64, path: &str) -> Mapping {
+    Mapping { start, end, offset, path: path.into(), open_path: path.into() }
+}
+
+#[inline(never)]
+fn known_function() -> u64 {
+    std::hint::black_box(known_function as *const () as u64)
+}
+
+fn own_maps() -> Vec<Mapping> {
+    let maps = fs::read_to_string("/proc/self/maps").expect("maps of this process");
+    let parse = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (start, end) = fields[0].split_once('-')?;
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let path = fields.get(5).copied().unwrap_or_default();
+        fields[1]
+            .contains('x')
+            .then(|| mapping(number(start), number(end), number(fields[2]), path))
+    };
+    maps.lines().filter_map(parse).collect()
+}
+
+#[test]
+fn a_function_of_this_program_has_its_name_place_and_size() {
+    let mut symbols = Symbols::new();
+    let this = process(own_maps());
+    let address = known_function();
+    let frames = symbols.user(&this, address, true);
+    let frame = frames.last().unwrap();
+    assert!(frame.name.ends_with("symbols::tests::known_function"), "{frame:?}");
+    assert_eq!(frame.file.as_deref().map(file_name).as_deref(), Some("tests.rs"), "{frame:?}");
+    assert!(frame.line.is_some() && frame.size_bytes.is_some_and(|size| size > 0), "{frame:?}");
+    assert_eq!(frame.place().unwrap().split(':').next(), Some("tests.rs"));
+    // The instruction before the first belongs to something else: a return address there does too.
+    let before = symbols.user(&this, address, false);
+    assert!(before.iter().all(|frame| !frame.name.ends_with("known_function")), "{before:?}");
+    assert_eq!(symbols.unknown().user_asked, 2);
+}
+
+#[test]
+fn a_process_that_has_ended_is_still_named() {
+    let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+    let libc_of_this = own_maps().into_iter().find(|map| file_name(&map.path).contains("libc"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let Some(mut map) = libc_of_this else {
+        eprintln!("skipped: linked without a shared libc");
+        return;
+    };
+    map.open_path = format!("/proc/{}/root{}", child.id(), map.path);
+    let address = libc::getpid as *const () as u64;
+    let frames = Symbols::new().user(&process(vec![map]), address, true);
+    assert!(frames.iter().any(|frame| frame.name.contains("getpid")), "{frames:?}");
+}
+
+#[test]
+fn what_has_no_name_stays_visible_and_is_counted() {
+    let mut symbols = Symbols::new();
+    let this = process(vec![
+        mapping(0x1000, 0x2000, 0x500, "/nowhere/program"),
+        mapping(0x3000, 0x4000, 0, "[vdso]"),
+        mapping(0x5000, 0x6000, 0, "/proc/self/exe (deleted)"),
+    ]);
+    let mut name = |address| symbols.user(&this, address, true)[0].name.clone();
+    assert_eq!(name(0x1010), "[program+0x510]");
+    assert_eq!(name(0x3010), "[vdso]");
+    assert_eq!(name(0x5010), "[exe (deleted)+0x10]");
+    assert_eq!(name(0x9000), "[unknown]");
+    assert_eq!(name(0x9000), "[unknown]");
+    let counts = UnknownFrames { user_asked: 4, user_unknown: 4, ..UnknownFrames::default() };
+    assert_eq!(symbols.unknown(), counts);
+}
+
+#[test]
+fn of_overlapping_mappings_the_later_counts() {
+    let this = process(vec![
+        mapping(0x1000, 0x2000, 0, "/nowhere/before-exec"),
+        mapping(0x1000, 0x2000, 0, "/nowhere/after-exec"),
+    ]);
+    assert_eq!(Symbols::new().user(&this, 0x1000, true)[0].name, "[after-exec+0x0]");
+}
+
+#[test]
+fn a_jits_functions_come_from_its_perf_map() {
+    let mut symbols = Symbols::new();
+    let this = process(vec![mapping(0x7000, 0x8000, 0, "")]);
+    assert_eq!(symbols.user(&this, 0x7008, true)[0].name, "[unknown]");
+    symbols.add_perf_map(
+        this.pid,
+        "7000 10 old\nnonsense\n0x7100 20 LazyCompile:*handle server.js:12\n7000 10 new\u{1b}[31m\n",
+    );
+    assert_eq!(symbols.user(&this, 0x7008, true)[0].name, "new?[31m");
+    let frame = symbols.user(&this, 0x7110, true)[0].clone();
+    assert_eq!(frame.to_string(), "LazyCompile:*handle server.js:12 [jit]");
+    assert_eq!(frame.size_bytes, Some(0x20));
+    assert!(!symbols.user(&this, 0x7120, true)[0].known, "behind the function's end");
+}
+
+#[test]
+fn kernel_functions_reach_to_the_next() {
+    let mut symbols = Symbols::new().with_kallsyms(KALLSYMS);
+    let frame = symbols.kernel(0x1010, true)[0].clone();
+    assert_eq!((frame.name.as_str(), frame.size_bytes), ("schedule", Some(0x200)));
+    assert_eq!(symbols.kernel(0x1200, false)[0].name, "schedule", "a return address");
+    assert_eq!(symbols.kernel(0x1200, true)[0].name, "do_epoll_wait");
+    assert_eq!(symbols.kernel(0x1900, true)[0].to_string(), "nf_hook [nf_tables]");
+    for nowhere in [0, 0xfff, 0x2000, u64::MAX] {
+        assert!(!symbols.kernel(nowhere, true)[0].known, "{nowhere:#x}");
+    }
+    assert_eq!(symbols.unknown().kernel_unknown, 4);
+}
+
+#[test]
+fn hidden_kernel_addresses_give_no_names() {
+    let text = "0000000000000000 T schedule\n0000000000000000 T other\n";
+    assert!(!Symbols::new().with_kallsyms(text).kernel(0x10, true)[0].known);
+}

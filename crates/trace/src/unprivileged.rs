@@ -1,0 +1,303 @@
+//! Tracing without privilege: what any user may ask the kernel about processes of their own.
+//!
+//! | known | from |
+//! |---|---|
+//! | sleeps, preemptions and their time, exactly, by process | perf events' records of switches |
+//! | CPU in user mode by function | perf events, the program's side |
+//! | user and system time | the kernel's accounts |
+//! | where threads sleep, with stacks | perf events, if `kernel.perf_event_paranoid` is 1 or less |
+//! | where threads sleep, one frame | else a look at `/proc/PID/task/TID/syscall` now and then |
+//!
+//! Who woke whom, and what for, is in none of these. So needless wakeups, herds, wake calls, kernel
+//! locks and stalls are unknown here: make the report by
+//! [`Report::of_switches_only`](crate::Report::of_switches_only), which says so instead of counting
+//! none.
+
+mod asleep;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::BorrowedFd;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use unherd_sys::primitives::thread;
+use unherd_sys::{
+    ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError, Timestamp,
+};
+
+use self::asleep::Looks;
+use crate::maps::CodeMaps;
+use crate::observation::{
+    Missing, Object, Observation, Process, SampledStack, Stack, StackId, Totals, WaitRow,
+};
+use crate::session::{Pause, Running, SessionError, Target, samples, spawn};
+
+/// A session without privilege. Dropped, it ends; its command is killed.
+///
+/// It is used as a [`Session`](crate::Session) is, and gives an [`Observation`] that holds context
+/// switches and samples of user mode, and nothing else.
+#[derive(Debug)]
+pub struct UnprivilegedSession {
+    running: Running,
+    hertz: u32,
+    cpu: Option<ChainSampler>,
+    switches: Option<ChainSampler>,
+    looks: Looks,
+    maps: CodeMaps,
+    missing: Vec<Missing>,
+    began: Timestamp,
+}
+
+impl UnprivilegedSession {
+    /// Starts to look, then the command if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError`]: the command cannot be started, a process is not there or another user's.
+    /// Where the kernel grants no perf events at all (`kernel.perf_event_paranoid` above 2), the
+    /// session goes on with what `/proc` tells.
+    pub fn start(target: Target, hertz: u32) -> Result<Self, SessionError> {
+        let mut running = Running::find(&target)?;
+        let mut maps = CodeMaps::new();
+        for pid in running.pids() {
+            if std::fs::read_link(format!("/proc/{pid}/exe")).is_err() {
+                return Err(SessionError::Foreign { pid });
+            }
+            maps.attach(pid);
+        }
+        let began = Timestamp::now();
+        let scope = match &target {
+            Target::Command(_) => SampleScope::NextChild,
+            Target::Processes(_) | Target::Cgroup(_) => SampleScope::Processes(running.pids()),
+        };
+        let switches = ChainOptions::new(SampleKind::ContextSwitches { every: 1 }, scope.clone());
+        let clock = ChainOptions {
+            user_only: true,
+            switches: true,
+            ..ChainOptions::new(SampleKind::CpuClock { hertz: hertz.max(1) }, scope)
+        };
+        let mut missing = Vec::new();
+        let mut take = |what: &str, options: &ChainOptions| match ChainSampler::start(options) {
+            Ok(sampler) => Ok(Some(sampler)),
+            Err(SamplerError::NoProcess(pid)) => Err(SessionError::NoProcess { pid }),
+            Err(error) => {
+                let consequence = format!("no {what}: {error}");
+                missing.push(Missing { tracepoint: "perf events".to_owned(), consequence });
+                Ok(None)
+            }
+        };
+        // A switch happens in the kernel, so its samples are for those only who may look there.
+        let switches = take("stacks of sleeps but single frames", &switches)?;
+        let cpu = take("counts of sleeps and preemptions, no CPU by function", &clock)?;
+        if let Target::Command(command) = target {
+            running = Running::Command(spawn(command)?);
+        }
+        let mut looks = Looks::default();
+        looks.look(&running.roots());
+        Ok(Self { running, hertz, cpu, switches, looks, maps, missing, began })
+    }
+
+    /// As [`Session::signal`](crate::Session::signal).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn signal(&self, signal: i32) -> Result<(), Errno> {
+        self.running.signal(signal)
+    }
+
+    /// As [`Session::kill`](crate::Session::kill).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
+        self.running.kill()
+    }
+
+    /// As [`Session::run`](crate::Session::run).
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel fails.
+    pub fn run(
+        &mut self,
+        deadline: Deadline,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Pause, SessionError> {
+        loop {
+            if let Some(ended) = self.running.ended()? {
+                return Ok(Pause::Ended(ended));
+            }
+            let now = Timestamp::now();
+            if deadline.has_passed(now) {
+                return Ok(Pause::Deadline);
+            }
+            let left = deadline.timestamp().map_or(Duration::MAX, |at| at.since(now));
+            let left = left.min(self.looks.pause());
+            let mut fds = Vec::new();
+            fds.extend(stop.as_ref().map(|stop| PollFd::new(stop, PollFlags::IN)));
+            let ends = self.running.pidfds();
+            fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => {}
+                Ok(_) if stop.is_some() && !fds[0].revents().is_empty() => return Ok(Pause::Ready),
+                Ok(_) | Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            self.look()?;
+        }
+    }
+
+    fn look(&mut self) -> Result<(), SessionError> {
+        for pid in self.running.entered() {
+            self.maps.attach(pid);
+            let consequence = format!("process {pid} came later: its sleeps are not counted");
+            self.missing.push(Missing { tracepoint: "perf events".to_owned(), consequence });
+        }
+        for (pid, parent) in self.looks.look(&self.running.roots()) {
+            self.maps.began(pid, parent);
+        }
+        if self.cpu.is_none() {
+            self.maps.read_again();
+        }
+        Ok(())
+    }
+
+    /// Ends looking and puts together what was seen. The command runs on if it has not ended; the
+    /// session must live for as long as files are opened by their mappings.
+    ///
+    /// # Errors
+    ///
+    /// Where the samples cannot be had.
+    pub fn finish(&mut self) -> Result<Observation, SessionError> {
+        let chains = self.cpu.take().map(ChainSampler::finish).transpose()?;
+        let switches = self.switches.take().map(ChainSampler::finish).transpose()?;
+        let looks = std::mem::take(&mut self.looks);
+        let (user_ns, system_ns) = match self.running.usage() {
+            Some(usage) => (usage.user.as_nanos() as u64, usage.system.as_nanos() as u64),
+            None => looks.cpu_ns(),
+        };
+        let mut seen = Observation {
+            began_ns: self.began.as_ns(),
+            ended_ns: Timestamp::now().as_ns(),
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+            totals: Totals { user_ns, system_ns, ..Totals::default() },
+            missing: std::mem::take(&mut self.missing),
+            ..Observation::default()
+        };
+        seen.processes = processes(&looks, &chains, &switches);
+        self.maps.give(&mut seen.processes, chains.as_ref().or(switches.as_ref()));
+        let mut waits = chains.as_ref().map(|chains| waits(&mut seen, chains)).unwrap_or_default();
+        stacks(&mut seen, &mut waits, &looks, switches.as_ref());
+        seen.waits = waits.into_values().collect();
+        if let Some(mut chains) = chains {
+            seen.losses.waits = chains.lost;
+            // The events tell how long a process ran, not how long of that in user mode.
+            chains.expected = user_ns / (1_000_000_000 / u64::from(self.hertz.max(1)));
+            if self.hertz > 0 {
+                samples(&mut seen, &chains, self.hertz);
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// All who were seen, by whatever means.
+fn processes(looks: &Looks, cpu: &Option<Chains>, switches: &Option<Chains>) -> Vec<Process> {
+    let mut pids: BTreeSet<u32> = looks.processes.keys().copied().collect();
+    let mut parents: BTreeMap<u32, u32> = BTreeMap::new();
+    for chains in cpu.iter().chain(switches) {
+        pids.extend(chains.rows.iter().map(|row| row.pid));
+        pids.extend(chains.threads.iter().map(|thread| thread.pid));
+        parents.extend(&chains.parents);
+    }
+    let process = |pid| {
+        let looked = looks.processes.get(&pid);
+        let parent = parents.get(&pid).copied();
+        Process {
+            pid,
+            parent: parent.or(looked.map(|looked| looked.parent)).unwrap_or_default(),
+            comm: looked.map(|looked| looked.comm.clone()).unwrap_or_default(),
+            ..Process::default()
+        }
+    };
+    pids.into_iter().map(process).collect()
+}
+
+/// A row for each process: what is known of its sleeps does not tell the call.
+fn waits(seen: &mut Observation, chains: &Chains) -> BTreeMap<u32, WaitRow> {
+    let mut waits: BTreeMap<u32, WaitRow> = BTreeMap::new();
+    for thread in &chains.threads {
+        let row = waits.entry(thread.pid).or_insert_with(|| empty_row(thread.pid));
+        row.sleeps += thread.sleeps;
+        row.asleep_ns += thread.asleep_ns;
+        seen.totals.sleeps += thread.sleeps;
+        seen.totals.preemptions += thread.preemptions;
+        seen.totals.threads += 1;
+    }
+    waits
+}
+
+fn empty_row(pid: u32) -> WaitRow {
+    WaitRow {
+        pid,
+        syscall: None,
+        object: Object::None,
+        object_name: None,
+        sleeps: 0,
+        uninterruptible_sleeps: 0,
+        asleep_ns: 0,
+        uninterruptible_ns: 0,
+        wakeups: 0,
+        timer_wakeups: 0,
+        redundant_wakes: 0,
+        needless_in_call: 0,
+        needless_again: 0,
+        possibly_needless: 0,
+        possibly_needless_in_herds: 0,
+        needless_cpu_ns: 0,
+        possibly_needless_cpu_ns: 0,
+        timer_polls: 0,
+        timer_poll_ns: 0,
+        short_sleeps: 0,
+        stacks: Vec::new(),
+    }
+}
+
+/// Gives the rows their stacks: those of the switches if they could be had, else what was seen in
+/// `/proc`, a frame each.
+fn stacks(
+    seen: &mut Observation,
+    waits: &mut BTreeMap<u32, WaitRow>,
+    looks: &Looks,
+    switches: Option<&Chains>,
+) {
+    let mut counts: BTreeMap<(u32, Vec<u64>), u64> = BTreeMap::new();
+    match switches {
+        Some(chains) => {
+            for row in &chains.rows {
+                if let Some(user) = row.user {
+                    let frames = chains.chains[user].to_vec();
+                    *counts.entry((row.pid, frames)).or_default() += row.count;
+                }
+            }
+        }
+        None => counts.extend(looks.frames()),
+    }
+    let mut ids: HashMap<Vec<u64>, StackId> = HashMap::new();
+    for ((pid, frames), count) in counts {
+        let Some(row) = waits.get_mut(&pid) else { continue };
+        let free = StackId(ids.len() as u32);
+        let id = *ids.entry(frames.clone()).or_insert(free);
+        seen.stacks.entry(id).or_insert(Stack { frames, truncated: switches.is_none() });
+        row.stacks.push(SampledStack { kernel: None, user: Some(id), count });
+    }
+}
