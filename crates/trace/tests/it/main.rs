@@ -7,5 +7,6 @@ mod coverage;
 mod crowds;
 mod futexes;
 mod leaks;
+mod ledgers;
 mod session;
 mod waits;

@@ -1,0 +1,51 @@
+//! The ledgers that programs with our library keep, against what they have in them.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use unherd_trace::{Follow, Observation, TraceOptions, Tracer};
+
+use crate::session::{number, root, scene, trace};
+
+/// Each reason and count that is not zero, and whether it was read at the process's end.
+fn counts(seen: &Observation) -> Vec<(&str, &str, u64, bool)> {
+    seen.ledgers
+        .iter()
+        .flat_map(|row| row.counts.iter().map(move |(name, count)| (row, name, *count)))
+        .filter(|(_, _, count)| *count > 0)
+        .map(|(row, name, count)| (row.reason.as_str(), name.as_str(), count, row.at_end))
+        .collect()
+}
+
+#[test]
+fn root_a_ledger_is_read_as_its_process_ends() {
+    let Some(_machine) = root("ledgers") else { return };
+    let (seen, truth) = trace("ledger 3 7 0");
+    let waits = number(&truth, "waits");
+    let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
+    assert_eq!(counts(&seen), expected);
+    assert_eq!(seen.losses.ledgers, 0);
+}
+
+#[test]
+fn root_the_ledger_of_a_process_that_lives_is_read_too() {
+    let Some(_machine) = root("ledgers of the living") else { return };
+    let mut child = scene("ledger 2 5 1").stdin(Stdio::piped()).spawn().expect("it is built");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    output.read_line(&mut String::new()).expect("it says when it is ready");
+    let follow = Follow::Processes(vec![child.id()]);
+    let tracer = Tracer::start(follow, &TraceOptions::default()).expect("root may trace");
+    let seen = tracer.finish().expect("the maps can be read");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("it ends").success());
+    let waits = 2 * 5 * unherd_sys::ledger_layout::SLOTS as u64;
+    let expected = [("other", "locks_contended", 3, false), ("page-read", "waits", waits, false)];
+    assert_eq!(counts(&seen), expected);
+}
+
+#[test]
+fn root_a_program_without_our_library_has_no_ledger() {
+    let Some(_machine) = root("no ledger") else { return };
+    let (seen, _) = trace("eventfd 10 2");
+    assert_eq!(seen.ledgers, []);
+}
