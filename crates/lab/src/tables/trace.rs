@@ -10,7 +10,8 @@ pub(super) fn traces(result: &BenchResult, point: &Point) -> String {
     for line in result.traces.iter().filter(|line| line.point == *point) {
         match &line.traced {
             Traced::Taken { text: report, file, .. } => {
-                let _ = writeln!(text, "\n{}, one more round under the tracer ({file}):", line.label);
+                let _ =
+                    writeln!(text, "\n{}, one more round under the tracer ({file}):", line.label);
                 text.push_str(report);
             }
             Traced::Refused { why } => {
