@@ -79,7 +79,8 @@ pub enum SamplerError {
     /// The privilege is missing.
     #[error(
         "sampling is not permitted: run as root, grant CAP_PERFMON, or set \
-         kernel.perf_event_paranoid to 0 (1 suffices for programs of one's own)"
+         kernel.perf_event_paranoid to 0 (1 suffices for programs of one's own, 2 for their side \
+         of it)"
     )]
     NotPermitted,
     /// This kernel has no such event.

@@ -1,23 +1,33 @@
 //! Finds needless wakeups, locks and sleeps of any program, by eBPF.
+//!
+//! [`Session`] traces a command, processes or a control group and gives an [`Observation`], all
+//! numbers; [`Report`] names and judges what was seen; [`Budget`]s bound it. Below a session are the
+//! eBPF programs, which [`Tracer`] loads and reads. [`UnprivilegedSession`] sees what can be seen
+//! without privilege.
 #![warn(missing_docs)]
 
+pub mod advice;
+pub mod budget;
+mod call;
 mod collect;
 mod ledger;
 mod maps;
 pub mod observation;
 mod programs;
+pub mod report;
 mod round_trip;
 mod session;
-mod standin;
 pub mod symbols;
 mod syscalls;
 mod tracer;
 mod unprivileged;
 
-pub use observation::Observation;
+pub use self::budget::{Budget, BudgetError, Count, Exceeded};
+pub use self::observation::Observation;
 #[doc(hidden)]
-pub use programs::KernelObjects;
-pub use session::{Pause, Session, SessionError, SessionOptions, Target};
-pub use standin::{Budget, Report};
-pub use tracer::{Follow, Notice, TraceError, TraceOptions, Tracer};
-pub use unprivileged::UnprivilegedSession;
+pub use self::programs::KernelObjects;
+pub use self::report::Report;
+pub use self::session::{Pause, Session, SessionError, SessionOptions, Target};
+pub use self::symbols::Symbols;
+pub use self::tracer::{Follow, Notice, TraceError, TraceOptions, Tracer};
+pub use self::unprivileged::UnprivilegedSession;

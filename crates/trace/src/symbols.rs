@@ -22,7 +22,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use serde::Serialize;
 
 pub use self::frame::{Frame, Side};
-use self::frame::{file_name, printable};
+pub(crate) use self::frame::{file_name, printable};
 use self::kernel::KernelFunctions;
 use self::perf_map::PerfMap;
 use crate::observation::{Mapping, Process};

@@ -56,9 +56,8 @@ impl UnprivilegedSession {
     ///
     /// # Errors
     ///
-    /// [`SessionError`]: the command cannot be started, a process is not there or another user's.
-    /// Where the kernel grants no perf events at all (`kernel.perf_event_paranoid` above 2), the
-    /// session goes on with what `/proc` tells.
+    /// [`SessionError`]: the command cannot be started, a process is not there or another user's,
+    /// or the kernel grants no perf events at all (`kernel.perf_event_paranoid` above 2).
     pub fn start(target: Target, hertz: u32) -> Result<Self, SessionError> {
         let mut running = Running::find(&target)?;
         let mut maps = CodeMaps::new();
@@ -80,18 +79,19 @@ impl UnprivilegedSession {
             ..ChainOptions::new(SampleKind::CpuClock { hertz: hertz.max(1) }, scope)
         };
         let mut missing = Vec::new();
-        let mut take = |what: &str, options: &ChainOptions| match ChainSampler::start(options) {
-            Ok(sampler) => Ok(Some(sampler)),
-            Err(SamplerError::NoProcess(pid)) => Err(SessionError::NoProcess { pid }),
-            Err(error) => {
-                let consequence = format!("no {what}: {error}");
-                missing.push(Missing { tracepoint: "perf events".to_owned(), consequence });
-                Ok(None)
-            }
-        };
         // A switch happens in the kernel, so its samples are for those only who may look there.
-        let switches = take("stacks of sleeps but single frames", &switches)?;
-        let cpu = take("counts of sleeps and preemptions, no CPU by function", &clock)?;
+        let switches = ChainSampler::start(&switches).map_err(|error| {
+            missing.push(Missing {
+                tracepoint: "context-switches".to_owned(),
+                consequence: format!("stacks of sleeps have one frame, and are samples: {error}"),
+            });
+        });
+        let cpu = match ChainSampler::start(&clock) {
+            Ok(sampler) => Some(sampler),
+            Err(SamplerError::NoProcess(pid)) => return Err(SessionError::NoProcess { pid }),
+            Err(error) => return Err(error.into()),
+        };
+        let switches = switches.ok();
         if let Target::Command(command) = target {
             running = Running::Command(spawn(command)?);
         }
@@ -160,13 +160,10 @@ impl UnprivilegedSession {
         for pid in self.running.entered() {
             self.maps.attach(pid);
             let consequence = format!("process {pid} came later: its sleeps are not counted");
-            self.missing.push(Missing { tracepoint: "perf events".to_owned(), consequence });
+            self.missing.push(Missing { tracepoint: "perf-events".to_owned(), consequence });
         }
         for (pid, parent) in self.looks.look(&self.running.roots()) {
             self.maps.began(pid, parent);
-        }
-        if self.cpu.is_none() {
-            self.maps.read_again();
         }
         Ok(())
     }

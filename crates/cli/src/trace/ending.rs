@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use unherd_trace::SessionError;
+use unherd_trace::{SessionError, TraceError};
 
 use crate::output::Failure;
 
@@ -35,6 +35,9 @@ pub(super) fn failure(error: SessionError) -> Failure {
             let code = if source.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
             Failure::Trace { line: error.to_string(), code }
         }
+        SessionError::Trace(TraceError::NotPermitted) => Failure::tracing(format!(
+            "{error}; --unprivileged tells of one's own processes what it can without"
+        )),
         _ => Failure::tracing(error.to_string()),
     }
 }

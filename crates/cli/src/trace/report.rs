@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use unherd_trace::symbols::Symbols;
-use unherd_trace::{Budget, Observation, Report};
+use unherd_trace::{Budget, Observation, Report, Symbols};
 
 use super::TraceArgs;
 use crate::arguments::Format;
@@ -89,7 +88,7 @@ impl Outputs {
             json.write(|mut out| report.write_json(&mut out))?;
         }
         if let Some(folded) = &mut self.folded {
-            folded.write(|mut out| report.write_folded(&mut out))?;
+            folded.write(|mut out| report.write_folded(&mut out).map(drop))?;
         }
         let exceeded = report.exceeded(&self.budgets);
         for excess in &exceeded {

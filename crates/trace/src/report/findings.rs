@@ -1,0 +1,408 @@
+//! What was found, by call site, ranked by what it costs; table 9 is its column of cures.
+//!
+//! Two kinds of cost are put on one scale: CPU time as a share of all CPU time of the followed
+//! processes, and time held up as a share of their threads' time. A finding that counts events
+//! whose cost is not measured gets a lower bound if there is one, or else comes last.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::futexes::FutexLine;
+use super::herds::Herd;
+use super::locks::KernelLock;
+use super::share::{Interval, percent};
+use super::site::{Namer, Site, StackPair};
+use super::stalls::Stall;
+use super::summary::{Summary, empty_wake_time, wasteful_herds};
+use super::waits::WaitLine;
+use crate::advice::{Advice, Symptom, Waste, advice};
+use crate::observation::Object;
+
+/// What a cost is a share of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostKind {
+    /// CPU time of the followed processes.
+    Cpu,
+    /// Time of their threads: the duration times the threads.
+    Waiting,
+}
+
+/// What a finding costs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Cost {
+    /// CPU time or waiting.
+    pub kind: CostKind,
+    /// How much, at least and at most.
+    pub ns: Interval,
+    /// It was not measured: at least this much, with no bound above.
+    pub at_least: bool,
+    /// The lower end in percent.
+    pub percent_low: f64,
+    /// The upper end in percent.
+    pub percent_high: f64,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// What kind of waste.
+    pub waste: Waste,
+    /// The program; empty for kernel locks and stalls, which are counted over all of them.
+    pub comm: String,
+    /// The processes of that name that do it.
+    pub processes: usize,
+    /// The system call, or what woke, or the kind of lock or stall.
+    pub call: String,
+    /// The call site.
+    pub site: Site,
+    /// The object, and how many others there are.
+    pub object: String,
+    /// How often: for all but needless wakeups and herds both ends are the exact count.
+    pub count: Interval,
+    /// Of how many: wakeups, calls or sleeps.
+    pub of: Option<u64>,
+    /// What it costs, where that is known.
+    pub cost: Option<Cost>,
+    /// More about it, in words: periods, sizes of herds.
+    pub detail: Option<String>,
+    /// What to try.
+    #[serde(rename = "try")]
+    pub advice: Option<Advice>,
+    /// The stacks met most often.
+    pub stacks: Option<StackPair>,
+}
+
+impl Finding {
+    /// The upper end of the share, for ranking.
+    pub(crate) fn weight(&self) -> f64 {
+        self.cost.map_or(0.0, |cost| cost.percent_high)
+    }
+
+    /// The call and where it is made: `epoll_wait from worker_loop (server.c:120), server`.
+    #[must_use]
+    pub fn site_text(&self) -> String {
+        super::verdict::site(self)
+    }
+}
+
+/// What the costs are shares of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    cpu_ns: u64,
+    threads_ns: u64,
+    round_trip_ns: u64,
+}
+
+impl Scale {
+    pub(crate) fn new(summary: &Summary) -> Self {
+        Self {
+            cpu_ns: summary.cpu_ns(),
+            threads_ns: summary.duration_ns.saturating_mul(summary.threads),
+            round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
+        }
+    }
+
+    fn cost(&self, kind: CostKind, ns: Interval, at_least: bool) -> Option<Cost> {
+        let whole = match kind {
+            CostKind::Cpu => self.cpu_ns,
+            CostKind::Waiting => self.threads_ns,
+        };
+        let percent = |part| percent(part, whole).unwrap_or_default();
+        (ns.possible > 0).then(|| Cost {
+            kind,
+            ns,
+            at_least,
+            percent_low: percent(ns.proven),
+            percent_high: percent(ns.possible),
+        })
+    }
+
+    /// Each of these is at least one switch away and back.
+    fn switches(&self, count: u64) -> Option<Cost> {
+        let ns = count.saturating_mul(self.round_trip_ns);
+        self.cost(CostKind::Cpu, Interval::new(ns, 0), true)
+    }
+}
+
+/// All findings, the most costly first.
+pub(crate) fn findings(
+    waits: &[WaitLine],
+    herds: &[Herd],
+    futexes: &[FutexLine],
+    locks: &[KernelLock],
+    stalls: &[Stall],
+    scale: Scale,
+    namer: &Namer<'_>,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for group in wait_groups(waits).values() {
+        found.extend(of_waits(group, herds, scale));
+    }
+    found.extend(herds.iter().filter(|herd| wasteful_herds(herd) > 0).map(|h| of_herd(h, scale)));
+    for group in futex_groups(futexes).values() {
+        found.extend(of_futexes(group, scale));
+    }
+    found.extend(locks.iter().map(|lock| of_lock(lock, scale, namer)));
+    found.extend(stalls.iter().map(|stall| of_stall(stall, scale, namer)));
+    found.sort_by(|a, b| {
+        let cost = b.weight().total_cmp(&a.weight());
+        let name = |of: &Finding| (of.waste, of.comm.clone(), of.call.clone(), of.site.clone());
+        cost.then_with(|| b.count.possible.cmp(&a.count.possible))
+            .then_with(|| name(a).cmp(&name(b)))
+            .then_with(|| a.object.cmp(&b.object))
+    });
+    found
+}
+
+type Groups<'a, T> = BTreeMap<(&'a str, &'a str, &'a Site), Vec<&'a T>>;
+
+/// Lines of one program, call and site are one finding, whatever process or descriptor it was.
+fn wait_groups(lines: &[WaitLine]) -> Groups<'_, WaitLine> {
+    let mut groups = Groups::new();
+    for line in lines {
+        groups.entry((&line.comm, &line.call, &line.site)).or_default().push(line);
+    }
+    groups
+}
+
+fn futex_groups(lines: &[FutexLine]) -> Groups<'_, FutexLine> {
+    let mut groups = Groups::new();
+    for line in lines {
+        groups.entry((&line.comm, line.kind, &line.site)).or_default().push(line);
+    }
+    groups
+}
+
+fn sum<T>(lines: &[&T], count: impl Fn(&T) -> u64) -> u64 {
+    lines.iter().fold(0, |sum, line| sum.saturating_add(count(line)))
+}
+
+fn processes<T>(lines: &[&T], pid: impl Fn(&T) -> u32) -> usize {
+    let mut pids: Vec<u32> = lines.iter().map(|line| pid(line)).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids.len()
+}
+
+/// The object of the line with the most, and the number of others that have any.
+fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (String, &'a WaitLine) {
+    let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
+    let others = lines.iter().filter(|line| count(line) > 0).count().saturating_sub(1);
+    let text = match others {
+        0 => most.object.clone(),
+        1 => format!("{} and another", most.object),
+        _ => format!("{} and {others} others", most.object),
+    };
+    (text, most)
+}
+
+fn of_waits(lines: &[&WaitLine], herds: &[Herd], scale: Scale) -> Vec<Finding> {
+    let finding = |waste, count: fn(&WaitLine) -> u64, of: u64, cost, detail, herd| {
+        let total = sum(lines, count);
+        let (object, most) = object(lines, count);
+        let (comm, call, function) = (&*most.comm, &*most.call, &*most.site.function);
+        let symptom = Symptom { waste, call, comm, function, object: most.key, herd };
+        let advice = advice(&symptom);
+        (total > 0).then(|| Finding {
+            waste,
+            comm: most.comm.clone(),
+            processes: processes(lines, |line| line.pid),
+            call: most.call.clone(),
+            site: most.site.clone(),
+            object,
+            count: Interval::new(total, 0),
+            of: Some(of),
+            cost,
+            detail,
+            advice,
+            stacks: most.stacks.first().copied(),
+        })
+    };
+    let mut needless = Interval::default();
+    let mut cpu_ns = Interval::default();
+    for line in lines {
+        needless.add(line.needless);
+        cpu_ns.add(line.needless_cpu_ns);
+    }
+    let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
+    let cpu = scale.cost(CostKind::Cpu, cpu_ns, false);
+    let polls = sum(lines, |line| line.timer_polls);
+    // What a timer wakes to look and sleep again is possibly needless too; it is reported once.
+    let by_timer = polls > 0 && polls.saturating_mul(2) >= needless.possible;
+    let mut found = Vec::new();
+    if by_timer {
+        let (poll_ns, cost) =
+            (sum(lines, |line| line.timer_poll_ns), cpu.or(scale.switches(polls)));
+        let detail = format!("every {}", super::quantity::duration(poll_ns / polls));
+        let count = |line: &WaitLine| line.timer_polls;
+        found.extend(finding(Waste::TimerPolls, count, wakeups, cost, Some(detail), None));
+    } else {
+        let herd = herd_of(lines, herds);
+        let detail = herd.map(|herd| {
+            let size = super::quantity::count(herd.largest);
+            format!("herds of up to {size}, woken by {} for {}", herd.by, herd.object)
+        });
+        let count = |line: &WaitLine| line.needless.possible;
+        let key = herd.map(|herd| herd.key);
+        let wakes = finding(Waste::NeedlessWakeups, count, wakeups, cpu, detail, key);
+        found.extend(wakes.map(|wakes| Finding { count: needless, ..wakes }));
+    }
+    let short = sum(lines, |line| line.short_sleeps);
+    let count = |line: &WaitLine| line.short_sleeps;
+    let switches = scale.switches(short);
+    found.extend(finding(Waste::ShortSleeps, count, sleeps, switches, None, None));
+    let count = |line: &WaitLine| line.redundant_wakes;
+    found.extend(finding(Waste::RedundantWakes, count, wakeups, None, None, None));
+    found
+}
+
+/// The herd that such waits are part of, if one was seen: the same futex, or for descriptors and
+/// sets of them the largest herd of any, since a set does not say what is in it.
+fn herd_of<'a>(lines: &[&WaitLine], herds: &'a [Herd]) -> Option<&'a Herd> {
+    let needless: Vec<Object> =
+        lines.iter().filter(|line| !line.needless.is_zero()).map(|line| line.key).collect();
+    let on_futex = |object: &Object| matches!(object, Object::Futex(_));
+    let fits = |herd: &Herd| match herd.key {
+        Object::None => false,
+        Object::Futex(_) => needless.contains(&herd.key),
+        _ => needless.iter().any(|object| !on_futex(object) && *object != Object::None),
+    };
+    herds.iter().find(|herd| wasteful_herds(herd) > 0 && fits(herd))
+}
+
+fn of_herd(herd: &Herd, scale: Scale) -> Finding {
+    let symptom = Symptom {
+        waste: Waste::Herd,
+        call: &herd.by,
+        comm: herd.comm.as_deref().unwrap_or_default(),
+        function: &herd.site.function,
+        object: herd.key,
+        herd: None,
+    };
+    let cpu_ns = Interval::new(0, herd.needless_cpu_ns);
+    let events = super::quantity::count(herd.herds);
+    let size = super::quantity::count(herd.largest);
+    Finding {
+        waste: Waste::Herd,
+        comm: herd.comm.clone().unwrap_or_default(),
+        processes: usize::from(herd.comm.is_some()),
+        call: herd.by.clone(),
+        site: herd.site.clone(),
+        object: herd.object.clone(),
+        count: herd.needless,
+        of: Some(herd.herd_woken),
+        cost: scale.cost(CostKind::Cpu, cpu_ns, false),
+        detail: Some(format!("{events} herds of up to {size}")),
+        advice: advice(&symptom),
+        stacks: herd.stacks.first().copied(),
+    }
+}
+
+fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
+    let finding = |waste, count: fn(&FutexLine) -> u64, cost| {
+        let total = sum(lines, count);
+        let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
+        let words = lines.iter().filter(|line| count(line) > 0).count();
+        let symptom = Symptom {
+            waste,
+            call: "futex",
+            comm: &most.comm,
+            function: &most.site.function,
+            object: Object::Futex(most.word),
+            herd: None,
+        };
+        (total > 0).then(|| Finding {
+            waste,
+            comm: most.comm.clone(),
+            processes: processes(lines, |line| line.pid),
+            call: format!("futex {}", most.kind),
+            site: most.site.clone(),
+            object: match words {
+                1 => format!("futex {:#x}", most.word),
+                _ => format!("futex {:#x} and {} others", most.word, words - 1),
+            },
+            count: Interval::new(total, 0),
+            of: Some(sum(lines, |line| line.outcomes.calls)),
+            cost,
+            detail: None,
+            advice: advice(&symptom),
+            stacks: most.stack.map(|user| StackPair { kernel: None, user: Some(user), count: 1 }),
+        })
+    };
+    let mut empty_ns = Interval::default();
+    lines.iter().for_each(|line| empty_ns.add(empty_wake_time(&line.outcomes)));
+    let empty_cost = scale.cost(CostKind::Cpu, empty_ns, false);
+    let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none, empty_cost);
+    let refused = finding(Waste::RefusedWaits, |line| line.outcomes.refused, None);
+    empty.into_iter().chain(refused).collect()
+}
+
+fn kernel_site(function: &str) -> Site {
+    Site { function: function.into(), place: None, module: Some("kernel".into()) }
+}
+
+fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
+    let kind = if lock.spins { CostKind::Cpu } else { CostKind::Waiting };
+    let symptom = Symptom {
+        waste: Waste::KernelLocks,
+        call: "",
+        comm: "",
+        function: &lock.caller,
+        object: Object::None,
+        herd: None,
+    };
+    let longest = super::quantity::duration(lock.longest_ns);
+    Finding {
+        waste: Waste::KernelLocks,
+        comm: String::new(),
+        processes: 0,
+        call: lock.kind.into(),
+        site: kernel_site(&lock.caller),
+        object: object_of_stack(lock.stack, namer),
+        count: Interval::new(lock.count, 0),
+        of: None,
+        cost: scale.cost(kind, Interval::new(lock.total_ns, 0), false),
+        detail: Some(format!("the longest {longest}")),
+        advice: advice(&symptom),
+        stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
+    }
+}
+
+/// The function of the kernel that was entered: the outermost that is not the entry code's.
+fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>) -> String {
+    const ENTRY: [&str; 6] =
+        ["entry_", "do_syscall_64", "x64_sys_call", "ret_from_fork", "el0", "asm_"];
+    let is_entry = |name: &str| ENTRY.iter().any(|prefix| name.starts_with(prefix));
+    let frames = stack.and_then(|index| namer.stacks().get(index)).map(|stack| &stack.frames);
+    let mut outwards = frames.into_iter().flatten().rev().filter(|frame| !is_entry(&frame.name));
+    outwards.next().map_or_else(String::new, |frame| format!("in {}", frame.name))
+}
+
+fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
+    let symptom = Symptom {
+        waste: Waste::Stalls,
+        call: "",
+        comm: "",
+        function: stall.kind,
+        object: Object::None,
+        herd: None,
+    };
+    let longest = super::quantity::duration(stall.longest_ns);
+    let reason = stall.reason.as_ref().map_or_else(String::new, |reason| format!("{reason}, "));
+    Finding {
+        waste: Waste::Stalls,
+        comm: String::new(),
+        processes: 0,
+        call: stall.kind.into(),
+        site: kernel_site(stall.kind),
+        object: object_of_stack(stall.stack, namer),
+        count: Interval::new(stall.count, 0),
+        of: None,
+        cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0), false),
+        detail: Some(format!("{reason}the longest {longest}")),
+        advice: advice(&symptom),
+        stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
+    }
+}

@@ -1,0 +1,349 @@
+//! An observation with something in each table: a server with an accept herd, a condition variable
+//! that is broadcast, wake calls without waiters, a poll loop, kernel locks, stalls, samples and a
+//! ledger.
+
+use std::collections::BTreeMap;
+
+use crate::observation::*;
+use crate::symbols::Symbols;
+
+const SERVER: u32 = 4_000_000_100;
+const POOL: u32 = 4_000_000_200;
+const LISTENER: Object = Object::Socket { port: 8080, listening: true };
+pub(super) const CONDITION: u64 = 0x7f00_0000_1000;
+
+const KALLSYMS: &str = "\
+ffffffff81000000 T __schedule
+ffffffff81000400 T schedule
+ffffffff81000500 T schedule_hrtimeout_range_clock
+ffffffff81000600 t ep_poll
+ffffffff81000a00 T do_epoll_wait
+ffffffff81000c00 t futex_wait_queue
+ffffffff81000d00 T futex_wait
+ffffffff81000f00 T futex_wake
+ffffffff81001100 T do_nanosleep
+ffffffff81001200 T _raw_spin_lock
+ffffffff81001280 T rwsem_down_read_slowpath
+ffffffff81001400 T do_user_addr_fault
+ffffffff81001800 T finish_task_switch
+ffffffff81001a00 T do_syscall_64
+ffffffff81001b00 T entry_SYSCALL_64_after_hwframe
+ffffffff81001c00 T exc_page_fault
+ffffffff81001d00 T shrink_node
+ffffffff81001f00 T io_schedule
+ffffffff81002000 T folio_wait_bit
+ffffffff81002400 T sock_def_readable
+ffffffff81002600 T asm_exc_page_fault
+ffffffff81003000 T the_end
+";
+
+const PERF_MAP: &str = "\
+500000 100 worker_loop
+500100 80 main
+500200 40 pthread_cond_wait
+500300 100 pool::queue::pop
+500400 60 pool::queue::push
+500500 60 <unherd_sync::wait_table::WaitTable<K>>::wait
+500600 80 poll_for_work
+";
+
+fn kernel(offset: u64) -> u64 {
+    0xffff_ffff_8100_0000 + offset
+}
+
+pub(super) fn symbols() -> Symbols {
+    let mut symbols = Symbols::new().with_kallsyms(KALLSYMS);
+    symbols.add_perf_map(SERVER, PERF_MAP);
+    symbols.add_perf_map(POOL, PERF_MAP);
+    symbols
+}
+
+fn wait(pid: u32, syscall: i64, object: Object, stacks: (u32, u32)) -> WaitRow {
+    let (kernel, user) = (Some(StackId(stacks.0)), Some(StackId(stacks.1)));
+    WaitRow {
+        pid,
+        syscall: Some(u32::try_from(syscall).unwrap()),
+        object,
+        object_name: None,
+        sleeps: 0,
+        uninterruptible_sleeps: 0,
+        asleep_ns: 0,
+        uninterruptible_ns: 0,
+        wakeups: 0,
+        timer_wakeups: 0,
+        redundant_wakes: 0,
+        needless_in_call: 0,
+        needless_again: 0,
+        possibly_needless: 0,
+        possibly_needless_in_herds: 0,
+        needless_cpu_ns: 0,
+        possibly_needless_cpu_ns: 0,
+        timer_polls: 0,
+        timer_poll_ns: 0,
+        short_sleeps: 0,
+        stacks: vec![SampledStack { kernel, user, count: 8 }],
+    }
+}
+
+fn waits() -> Vec<WaitRow> {
+    let worker = |number: i32| WaitRow {
+        object_name: Some("anon_inode:[eventpoll]".into()),
+        sleeps: 540,
+        asleep_ns: 9_000_000_000,
+        wakeups: 532,
+        needless_in_call: 455,
+        needless_again: 6,
+        possibly_needless: 2,
+        possibly_needless_in_herds: 2,
+        needless_cpu_ns: 75_000_000,
+        possibly_needless_cpu_ns: 16_000_000,
+        ..wait(SERVER, libc::SYS_epoll_pwait, Object::Descriptor(number), (1, 11))
+    };
+    let mut rows: Vec<WaitRow> = (5..21).map(worker).collect();
+    rows.push(WaitRow {
+        sleeps: 4_000,
+        asleep_ns: 20_000_000_000,
+        wakeups: 4_000,
+        redundant_wakes: 12,
+        needless_in_call: 0,
+        possibly_needless: 3_480,
+        possibly_needless_in_herds: 3_480,
+        possibly_needless_cpu_ns: 90_000_000,
+        short_sleeps: 25,
+        ..wait(POOL, libc::SYS_futex, Object::Futex(CONDITION), (2, 12))
+    });
+    rows.push(WaitRow {
+        sleeps: 900,
+        asleep_ns: 9_000_000_000,
+        wakeups: 899,
+        timer_wakeups: 899,
+        possibly_needless: 898,
+        possibly_needless_cpu_ns: 9_000_000,
+        timer_polls: 898,
+        timer_poll_ns: 8_990_000_000,
+        ..wait(POOL, libc::SYS_clock_nanosleep, Object::None, (3, 13))
+    });
+    rows.push(WaitRow {
+        sleeps: 100,
+        asleep_ns: 50_000_000,
+        wakeups: 100,
+        ..wait(POOL, libc::SYS_futex, Object::Futex(CONDITION + 64), (2, 15))
+    });
+    rows.push(WaitRow {
+        syscall: None,
+        uninterruptible_sleeps: 40,
+        uninterruptible_ns: 80_000_000,
+        ..wait(SERVER, 0, Object::None, (4, 11))
+    });
+    rows
+}
+
+fn wakes() -> Vec<WakeRow> {
+    let herd = |pid, cause, object, herds, largest| WakeRow {
+        pid,
+        cause,
+        object,
+        events: herds + 4,
+        woken: herds * largest + 4,
+        herds,
+        herd_woken: herds * largest,
+        largest,
+        herd_needless: 0,
+        herd_possibly: 0,
+        herd_needless_cpu_ns: 0,
+        stacks: Vec::new(),
+    };
+    let stack = SampledStack { kernel: None, user: Some(StackId(14)), count: 5 };
+    vec![
+        WakeRow {
+            herd_needless: 7_300,
+            herd_possibly: 32,
+            herd_needless_cpu_ns: 1_400_000_000,
+            ..herd(None, WakeCause::Interrupt, LISTENER, 500, 16)
+        },
+        WakeRow {
+            herd_possibly: 3_480,
+            herd_needless_cpu_ns: 90_000_000,
+            stacks: vec![stack],
+            ..herd(
+                Some(POOL),
+                WakeCause::Call(u32::try_from(libc::SYS_futex).unwrap()),
+                Object::Futex(CONDITION),
+                500,
+                8,
+            )
+        },
+        herd(None, WakeCause::Timer, Object::None, 3, 2),
+    ]
+}
+
+pub(super) fn futex(kind: FutexKind, word: u64, stack: u32) -> FutexRow {
+    FutexRow {
+        pid: POOL,
+        kind,
+        word,
+        user_stack: Some(StackId(stack)),
+        calls: 0,
+        woke_none: 0,
+        woke_one: 0,
+        woke_many: 0,
+        woken: 0,
+        slept: 0,
+        refused: 0,
+        timed_out: 0,
+        interrupted: 0,
+        failed: 0,
+        inside_ns: 0,
+    }
+}
+
+fn futexes() -> Vec<FutexRow> {
+    vec![
+        FutexRow {
+            calls: 10_000,
+            woke_none: 9_000,
+            woke_one: 500,
+            woke_many: 500,
+            woken: 4_500,
+            inside_ns: 12_000_000,
+            ..futex(FutexKind::Wake, CONDITION, 14)
+        },
+        FutexRow {
+            calls: 2_000,
+            woke_none: 2_000,
+            inside_ns: 1_000_000,
+            ..futex(FutexKind::Wake, CONDITION + 128, 14)
+        },
+        FutexRow {
+            calls: 4_700,
+            slept: 4_000,
+            refused: 650,
+            timed_out: 49,
+            interrupted: 1,
+            inside_ns: 20_000_000_000,
+            ..futex(FutexKind::Wait, CONDITION, 12)
+        },
+    ]
+}
+
+fn stacks() -> BTreeMap<StackId, Stack> {
+    let entry = [kernel(0x1a20), kernel(0x1b10)];
+    let kernel_stacks: [(u32, Vec<u64>); 8] = [
+        (1, vec![kernel(0x10), kernel(0x410), kernel(0x510), kernel(0x610), kernel(0xa10)]),
+        (2, vec![kernel(0x10), kernel(0x410), kernel(0xc10), kernel(0xd10)]),
+        (3, vec![kernel(0x10), kernel(0x410), kernel(0x1110)]),
+        (4, vec![kernel(0x10), kernel(0x1f10), kernel(0x2010), kernel(0x1410), kernel(0x1c10)]),
+        (5, vec![kernel(0x1210), kernel(0xf10)]),
+        (6, vec![kernel(0x1290), kernel(0x1410), kernel(0x1c10), kernel(0x2610)]),
+        (7, vec![kernel(0x1d10), kernel(0x1410), kernel(0x1c10)]),
+        (8, vec![kernel(0x1810), kernel(0x10), kernel(0x410)]),
+    ];
+    let user_stacks: [(u32, Vec<u64>); 6] = [
+        (11, vec![0x50_0010, 0x50_0110]),
+        (12, vec![0x50_0210, 0x50_0310, 0x50_0110]),
+        (13, vec![0x50_0610, 0x50_0110]),
+        (14, vec![0x50_0410, 0x50_0110]),
+        (15, vec![0x50_0510, 0x50_0310]),
+        (16, vec![0x66_6666]),
+    ];
+    let kernel_side = kernel_stacks.into_iter().map(|(id, mut frames)| {
+        frames.extend(entry.iter().filter(|_| id != 6 && id != 7 && id != 4));
+        (StackId(id), Stack { frames, truncated: false })
+    });
+    let user_side = user_stacks
+        .into_iter()
+        .map(|(id, frames)| (StackId(id), Stack { frames, truncated: id == 12 }));
+    kernel_side.chain(user_side).collect()
+}
+
+fn samples() -> Samples {
+    let user = |pid, id, count| SampleRow {
+        pid,
+        kernel: None,
+        user: Some(StackId(id)),
+        in_kernel: false,
+        count,
+    };
+    let kernel = |id, count| SampleRow {
+        pid: SERVER,
+        kernel: Some(StackId(id)),
+        user: Some(StackId(11)),
+        in_kernel: true,
+        count,
+    };
+    let rows = vec![user(SERVER, 11, 210), user(POOL, 16, 5), kernel(8, 320), kernel(5, 88)];
+    Samples { rows, hertz: 199, delivered: 3_423, expected: 3_980, idle: 2_800 }
+}
+
+fn locks() -> Vec<LockRow> {
+    let lock = |kind, stack, count, total_ns, longest_ns| LockRow {
+        kind,
+        kernel_stack: Some(StackId(stack)),
+        count,
+        total_ns,
+        longest_ns,
+    };
+    vec![
+        lock(LockKind::Spin, 5, 1_200, 3_000_000, 40_000),
+        lock(LockKind::SemaphoreRead, 6, 310, 450_000_000, 12_000_000),
+    ]
+}
+
+fn stalls() -> Vec<StallRow> {
+    let stall = |kind, count, total_ns, longest_ns| StallRow {
+        kind,
+        count,
+        total_ns,
+        longest_ns,
+        kernel_stack: Some(StackId(7)),
+    };
+    vec![
+        stall(StallKind::DirectReclaim, 12, 230_000_000, 60_000_000),
+        stall(StallKind::Throttled(2), 3, 300_000_000, 100_000_000),
+    ]
+}
+
+/// See the top of the file.
+pub(super) fn observation() -> Observation {
+    let process = |pid, comm: &str| Process { pid, comm: comm.into(), ..Process::default() };
+    let counts =
+        [("waits", 100), ("wakeups", 100), ("needless_wakeups", 0), ("asleep_ns", 49_000_000)];
+    let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+    Observation {
+        began_ns: 1_000_000_000,
+        ended_ns: 11_000_000_000,
+        cpus: 2,
+        processes: vec![process(SERVER, "server"), process(POOL, "pool")],
+        waits: waits(),
+        wakes: wakes(),
+        futexes: futexes(),
+        locks: locks(),
+        stalls: stalls(),
+        stacks: stacks(),
+        totals: Totals {
+            user_ns: 1_390_000_000,
+            system_ns: 2_500_000_000,
+            sleeps: 13_680,
+            preemptions: 812,
+            wakeups: 13_511,
+            threads: 26,
+            calls: 91_234,
+            switch_round_trip_ns: 5_100,
+            machine_idle_ns: 15_700_000_000,
+        },
+        losses: Losses {
+            waits: 3,
+            stacks_wanted: 5_000,
+            stacks_lost: 12,
+            open_episodes: 26,
+            map_bytes: 38 << 20,
+            ..Losses::default()
+        },
+        missing: vec![Missing {
+            tracepoint: "mm_vmscan_throttled".into(),
+            consequence: "throttling in reclaim is not seen".into(),
+        }],
+        samples: Some(samples()),
+        ledgers: vec![LedgerRow { pid: POOL, reason: "page-read".into(), counts, at_end: true }],
+    }
+}

@@ -1,0 +1,78 @@
+//! Stacks for flame graphs, one in a line: `comm;outermost;…;innermost weight`.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use super::Report;
+use super::share::apportion;
+use super::waits::WaitLine;
+use crate::symbols::{Frame, Side};
+
+/// What the weights of a folded report are; both in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoldedWeight {
+    /// CPU time of wakeups that are needless or possibly so.
+    NeedlessCpu,
+    /// Time asleep, where no needless CPU time was found.
+    Asleep,
+}
+
+impl Report {
+    /// Writes the stacks of waits in the form that flame-graph tools read, and tells what the
+    /// weights are: the CPU time of wakeups that are or may be needless, or the time asleep if no
+    /// such CPU time was found. Weights are in microseconds, rounded up. The time of a wait site
+    /// is shared out over the stacks that were taken there. Kernel frames end in `_[k]`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write_folded(&self, to: &mut impl Write) -> io::Result<FoldedWeight> {
+        let cpu = |line: &WaitLine| line.needless_cpu_ns.possible;
+        let asleep = |line: &WaitLine| line.asleep_ns.saturating_add(line.uninterruptible_ns);
+        let found = self.judged && self.waits.lines.iter().any(|line| cpu(line) > 0);
+        let weight = if found { FoldedWeight::NeedlessCpu } else { FoldedWeight::Asleep };
+        let mut folded: BTreeMap<String, u64> = BTreeMap::new();
+        for line in &self.waits.lines {
+            let total = if found { cpu(line) } else { asleep(line) };
+            let weights: Vec<u64> = line.stacks.iter().map(|pair| pair.count).collect();
+            let shares = apportion(total, &weights);
+            for (pair, share) in line.stacks.iter().zip(shares).filter(|(_, share)| *share > 0) {
+                let text = self.folded_stack(&line.comm, pair.user, pair.kernel);
+                let sum = folded.entry(text).or_default();
+                *sum = sum.saturating_add(share);
+            }
+            if total > 0 && weights.iter().all(|weight| *weight == 0) {
+                let sum =
+                    folded.entry(format!("{};[no stack]", semicolons(&line.comm))).or_default();
+                *sum = sum.saturating_add(total);
+            }
+        }
+        for (stack, ns) in folded {
+            writeln!(to, "{stack} {}", ns.div_ceil(1_000))?;
+        }
+        Ok(weight)
+    }
+
+    fn folded_stack(&self, comm: &str, user: Option<usize>, kernel: Option<usize>) -> String {
+        let frames = |index: Option<usize>| {
+            let stack = index.and_then(|index| self.stacks.get(index));
+            stack.into_iter().flat_map(|stack| stack.frames.iter().rev())
+        };
+        let mut text = semicolons(comm);
+        for frame in frames(user).chain(frames(kernel)) {
+            text.push(';');
+            text.push_str(&folded_frame(frame));
+        }
+        text
+    }
+}
+
+fn folded_frame(frame: &Frame) -> String {
+    let name = semicolons(&frame.name);
+    if frame.side == Side::Kernel { format!("{name}_[k]") } else { name }
+}
+
+/// A semicolon would be taken for the end of a frame.
+fn semicolons(name: &str) -> String {
+    name.replace(';', ":")
+}

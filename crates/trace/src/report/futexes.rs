@@ -1,0 +1,139 @@
+//! Table 3, futexes: calls by outcome, call site and word.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::site::{Namer, Site};
+use crate::observation::{FutexKind, FutexRow};
+
+/// Outcomes of futex calls. Those of waits are 0 for wakes, and the other way round.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Outcomes {
+    /// Calls that have returned.
+    pub calls: u64,
+    /// Wakes that found nobody.
+    pub woke_none: u64,
+    /// Wakes that woke one.
+    pub woke_one: u64,
+    /// Wakes that woke more.
+    pub woke_many: u64,
+    /// Threads that were woken, or moved to another word.
+    pub woken: u64,
+    /// Waits that slept and were woken.
+    pub slept: u64,
+    /// Waits that returned at once because the value had changed.
+    pub refused: u64,
+    /// Waits that ran out of time.
+    pub timed_out: u64,
+    /// Waits that a signal ended.
+    pub interrupted: u64,
+    /// Calls that failed otherwise.
+    pub failed: u64,
+    /// Time inside the calls, asleep and awake.
+    pub inside_ns: u64,
+}
+
+impl Outcomes {
+    fn of(row: &FutexRow) -> Self {
+        Self {
+            calls: row.calls,
+            woke_none: row.woke_none,
+            woke_one: row.woke_one,
+            woke_many: row.woke_many,
+            woken: row.woken,
+            slept: row.slept,
+            refused: row.refused,
+            timed_out: row.timed_out,
+            interrupted: row.interrupted,
+            failed: row.failed,
+            inside_ns: row.inside_ns,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from);
+        sum(&mut self.calls, other.calls);
+        sum(&mut self.woke_none, other.woke_none);
+        sum(&mut self.woke_one, other.woke_one);
+        sum(&mut self.woke_many, other.woke_many);
+        sum(&mut self.woken, other.woken);
+        sum(&mut self.slept, other.slept);
+        sum(&mut self.refused, other.refused);
+        sum(&mut self.timed_out, other.timed_out);
+        sum(&mut self.interrupted, other.interrupted);
+        sum(&mut self.failed, other.failed);
+        sum(&mut self.inside_ns, other.inside_ns);
+    }
+}
+
+/// The calls of one kind from one site on one word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FutexLine {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// What the calls do: `wait`, `waitv`, `wake`, `requeue` or `lock-pi`.
+    pub kind: &'static str,
+    /// The word's address.
+    pub word: u64,
+    /// Where the call was made from.
+    pub site: Site,
+    /// The outcomes.
+    #[serde(flatten)]
+    pub outcomes: Outcomes,
+    /// The stack of most of the calls, by its index in the report's stacks.
+    pub stack: Option<usize>,
+}
+
+/// All futex calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Futexes {
+    /// The sums, by kind.
+    pub totals: BTreeMap<&'static str, Outcomes>,
+    /// By process, kind, word and call site, those with the most calls first.
+    pub lines: Vec<FutexLine>,
+}
+
+pub(crate) fn kind_text(kind: FutexKind) -> &'static str {
+    match kind {
+        FutexKind::Wait => "wait",
+        FutexKind::WaitMany => "waitv",
+        FutexKind::Wake => "wake",
+        FutexKind::Requeue => "requeue",
+        FutexKind::LockPi => "lock-pi",
+    }
+}
+
+impl Futexes {
+    pub(crate) fn new(rows: &[FutexRow], namer: &mut Namer<'_>) -> Self {
+        let mut totals: BTreeMap<&'static str, Outcomes> = BTreeMap::new();
+        let mut lines: BTreeMap<_, (FutexLine, u64)> = BTreeMap::new();
+        for row in rows {
+            let kind = kind_text(row.kind);
+            let outcomes = Outcomes::of(row);
+            totals.entry(kind).or_default().add(&outcomes);
+            let stack = namer.user(row.pid, row.user_stack);
+            let site = namer.site(stack);
+            let key = (row.pid, kind, row.word, site.clone());
+            let (line, most) = lines.entry(key).or_insert_with(|| {
+                let (pid, word) = (row.pid, row.word);
+                let (comm, outcomes) = (namer.comm(pid), Outcomes::default());
+                (FutexLine { pid, comm, kind, word, site, outcomes, stack }, 0)
+            });
+            line.outcomes.add(&outcomes);
+            if row.calls > *most {
+                (line.stack, *most) = (stack, row.calls);
+            }
+        }
+        let mut lines: Vec<FutexLine> = lines.into_values().map(|(line, _)| line).collect();
+        lines.sort_by_key(|line| std::cmp::Reverse((line.outcomes.calls, line.outcomes.woke_none)));
+        Self { totals, lines }
+    }
+
+    /// The sum of one outcome over all kinds.
+    pub(crate) fn sum(&self, outcome: impl Fn(&Outcomes) -> u64) -> u64 {
+        self.totals.values().fold(0, |sum, of| sum.saturating_add(outcome(of)))
+    }
+}

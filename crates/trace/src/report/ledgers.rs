@@ -1,0 +1,89 @@
+//! What programs that use unherd's library say of their waits, beside what the trace saw.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::share::Interval;
+use super::site::{Namer, StackPair};
+use super::waits::WaitLine;
+use crate::observation::LedgerRow;
+
+/// One reason of the program's own ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// Its name.
+    pub reason: String,
+    /// Its counts by name.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// What the trace counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    /// Sleeps.
+    pub waits: u64,
+    /// Time asleep.
+    pub asleep_ns: u64,
+    /// Wakeups.
+    pub wakeups: u64,
+    /// Needless wakeups.
+    pub needless_wakeups: Interval,
+}
+
+/// Both accounts of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Ledger {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Whether its ledger was read at its end; otherwise a little earlier, and may lack waits.
+    pub at_end: bool,
+    /// What the program says.
+    pub says: Vec<Reason>,
+    /// The sum of what it says, by count.
+    pub says_in_all: BTreeMap<String, u64>,
+    /// What the trace saw of waits whose stack goes through the library.
+    pub saw: Seen,
+    /// What it saw of the process's other waits.
+    pub saw_elsewhere: Seen,
+}
+
+pub(crate) fn ledgers(rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -> Vec<Ledger> {
+    let pids: BTreeSet<u32> = rows.iter().map(|row| row.pid).collect();
+    pids.into_iter().map(|pid| ledger(pid, rows, lines, namer)).collect()
+}
+
+fn ledger(pid: u32, rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -> Ledger {
+    let own = || rows.iter().filter(|row| row.pid == pid);
+    let mut says_in_all: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, count) in own().flat_map(|row| &row.counts) {
+        let sum = says_in_all.entry(name.clone()).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+    let mut says: Vec<Reason> = own()
+        .map(|row| Reason { reason: row.reason.clone(), counts: row.counts.clone() })
+        .collect();
+    says.sort_by(|a, b| a.reason.cmp(&b.reason));
+    let (mut saw, mut saw_elsewhere) = (Seen::default(), Seen::default());
+    for line in lines.iter().filter(|line| line.pid == pid) {
+        let library = line.stacks.iter().any(|pair| goes_through_library(pair, namer));
+        let seen = if library { &mut saw } else { &mut saw_elsewhere };
+        seen.waits = seen.waits.saturating_add(line.sleeps);
+        seen.asleep_ns = seen.asleep_ns.saturating_add(line.asleep_ns);
+        seen.wakeups = seen.wakeups.saturating_add(line.wakeups);
+        seen.needless_wakeups.add(line.needless);
+    }
+    let at_end = own().all(|row| row.at_end);
+    Ledger { pid, comm: namer.comm(pid), at_end, says, says_in_all, saw, saw_elsewhere }
+}
+
+fn goes_through_library(pair: &StackPair, namer: &Namer<'_>) -> bool {
+    let stack = pair.user.and_then(|index| namer.stacks().get(index));
+    let ours = |name: &str| {
+        let name = name.trim_start_matches('<');
+        name.starts_with("unherd_sync::") || name.starts_with("unherd_cache::")
+    };
+    stack.is_some_and(|stack| stack.frames.iter().any(|frame| ours(&frame.name)))
+}

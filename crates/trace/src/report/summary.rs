@@ -1,0 +1,160 @@
+//! Table 1, the summary: the sums, and what was spent on each kind of waste.
+
+use serde::Serialize;
+
+use super::futexes::{Futexes, Outcomes};
+use super::herds::Herd;
+use super::locks::KernelLock;
+use super::share::Interval;
+use super::stalls::Stall;
+use super::waits::WaitLine;
+use crate::observation::Observation;
+
+/// The sums. What could not be seen is `None`, never 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// How long was counted.
+    pub duration_ns: u64,
+    /// The machine's processors.
+    pub cpus: usize,
+    /// Processes followed.
+    pub processes: usize,
+    /// Threads followed.
+    pub threads: u64,
+    /// System calls seen.
+    pub calls: Option<u64>,
+    /// CPU time in user mode.
+    pub user_ns: u64,
+    /// CPU time in the kernel.
+    pub system_ns: u64,
+    /// Idle time of the machine's processors.
+    pub machine_idle_ns: u64,
+    /// Blocking switch-outs.
+    pub sleeps: u64,
+    /// Switch-outs of threads that could have gone on.
+    pub preemptions: u64,
+    /// Both.
+    pub context_switches: u64,
+    /// Wakeups.
+    pub wakeups: Option<u64>,
+    /// Needless wakeups.
+    pub needless_wakeups: Option<Interval>,
+    /// CPU time of their episodes.
+    pub needless_wakeups_cpu_ns: Option<Interval>,
+    /// Wake calls that found nobody.
+    pub empty_wakes: Option<u64>,
+    /// Time in those calls: at least that of call sites and words where no call found anybody, at
+    /// most that of all where one did not.
+    pub empty_wakes_cpu_ns: Option<Interval>,
+    /// Wait calls that returned at once because the value had changed.
+    pub refused_waits: Option<u64>,
+    /// Time in those: at least that of call sites and words where every call was refused.
+    pub refused_waits_cpu_ns_least: Option<u64>,
+    /// Wakes aimed at a thread that was not asleep.
+    pub redundant_wakes: Option<u64>,
+    /// Woken by a timer and asleep again on the same, nothing done: needless sleeps.
+    pub timer_polls: Option<u64>,
+    /// Sleeps that were shorter than a switch there and back.
+    pub short_sleeps: Option<u64>,
+    /// A switch there and back on this machine.
+    pub switch_round_trip_ns: Option<u64>,
+    /// Kernel locks that were not free.
+    pub contended_locks: Option<u64>,
+    /// Time waited for them.
+    pub contended_locks_ns: Option<u64>,
+    /// Of that, spent spinning, which is CPU time.
+    pub contended_locks_cpu_ns: Option<u64>,
+    /// Events that woke two or more for the same object, some of them needlessly or possibly so.
+    pub herds: Option<u64>,
+    /// Stalls in reclaim and write-back.
+    pub stalls: Option<u64>,
+    /// Time in them.
+    pub stalls_ns: Option<u64>,
+}
+
+/// The tables that the summary adds up; `None` where they could not be seen.
+pub(crate) struct Seen<'a> {
+    pub(crate) waits: &'a [WaitLine],
+    pub(crate) judged: bool,
+    pub(crate) herds: Option<&'a [Herd]>,
+    pub(crate) futexes: Option<&'a Futexes>,
+    pub(crate) locks: Option<&'a [KernelLock]>,
+    pub(crate) stalls: Option<&'a [Stall]>,
+}
+
+pub(crate) fn sum<T>(rows: &[T], count: impl Fn(&T) -> u64) -> u64 {
+    rows.iter().fold(0, |sum, row| sum.saturating_add(count(row)))
+}
+
+fn sum_intervals<T>(rows: &[T], of: impl Fn(&T) -> Interval) -> Interval {
+    let mut sum = Interval::default();
+    rows.iter().for_each(|row| sum.add(of(row)));
+    sum
+}
+
+/// See [`Summary::empty_wakes_cpu_ns`].
+pub(crate) fn empty_wake_time(of: &Outcomes) -> Interval {
+    let all_empty = of.woke_none >= of.calls;
+    let possible = if of.woke_none > 0 { of.inside_ns } else { 0 };
+    Interval { proven: if all_empty { possible } else { 0 }, possible }
+}
+
+fn refused_time(of: &Outcomes) -> u64 {
+    if of.refused > 0 && of.refused >= of.calls { of.inside_ns } else { 0 }
+}
+
+impl Summary {
+    pub(crate) fn new(observation: &Observation, seen: &Seen<'_>) -> Self {
+        let totals = &observation.totals;
+        let waits = |count: fn(&WaitLine) -> u64| seen.judged.then(|| sum(seen.waits, count));
+        let intervals =
+            |of: fn(&WaitLine) -> Interval| seen.judged.then(|| sum_intervals(seen.waits, of));
+        let locks = |count: fn(&KernelLock) -> u64| seen.locks.map(|locks| sum(locks, count));
+        let futexes = |count: fn(&Outcomes) -> u64| seen.futexes.map(|table| table.sum(count));
+        Self {
+            duration_ns: observation.ended_ns.saturating_sub(observation.began_ns),
+            cpus: observation.cpus,
+            processes: observation.processes.len(),
+            threads: totals.threads,
+            calls: seen.judged.then_some(totals.calls),
+            user_ns: totals.user_ns,
+            system_ns: totals.system_ns,
+            machine_idle_ns: totals.machine_idle_ns,
+            sleeps: totals.sleeps,
+            preemptions: totals.preemptions,
+            context_switches: totals.sleeps.saturating_add(totals.preemptions),
+            wakeups: seen.judged.then_some(totals.wakeups),
+            needless_wakeups: intervals(|line| line.needless),
+            needless_wakeups_cpu_ns: intervals(|line| line.needless_cpu_ns),
+            empty_wakes: futexes(|of| of.woke_none),
+            empty_wakes_cpu_ns: seen
+                .futexes
+                .map(|table| sum_intervals(&table.lines, |line| empty_wake_time(&line.outcomes))),
+            refused_waits: futexes(|of| of.refused),
+            refused_waits_cpu_ns_least: seen
+                .futexes
+                .map(|table| sum(&table.lines, |line| refused_time(&line.outcomes))),
+            redundant_wakes: waits(|line| line.redundant_wakes),
+            timer_polls: waits(|line| line.timer_polls),
+            short_sleeps: waits(|line| line.short_sleeps),
+            switch_round_trip_ns: seen.judged.then_some(totals.switch_round_trip_ns),
+            contended_locks: locks(|lock| lock.count),
+            contended_locks_ns: locks(|lock| lock.total_ns),
+            contended_locks_cpu_ns: locks(|lock| if lock.spins { lock.total_ns } else { 0 }),
+            herds: seen.herds.map(|herds| sum(herds, wasteful_herds)),
+            stalls: seen.stalls.map(|stalls| sum(stalls, |stall| stall.count)),
+            stalls_ns: seen.stalls.map(|stalls| sum(stalls, |stall| stall.total_ns)),
+        }
+    }
+
+    /// User and system time.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        self.user_ns.saturating_add(self.system_ns)
+    }
+}
+
+/// An event that woke several with good cause is no herd.
+pub(crate) fn wasteful_herds(herd: &Herd) -> u64 {
+    if herd.needless.is_zero() { 0 } else { herd.herds }
+}

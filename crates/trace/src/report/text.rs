@@ -1,0 +1,265 @@
+//! The report as text: the verdict and the summary; in full, all tables and stacks.
+
+mod grid;
+mod tables;
+
+use std::io::{self, Write};
+
+use self::grid::{Grid, Side::*};
+use super::quantity::{bytes, count, digits, duration, durations, interval, percent, percents};
+use super::share::{self, Interval};
+use super::{Report, verdict};
+
+/// How text is laid out.
+pub(super) struct Page<'a, W> {
+    to: &'a mut W,
+    width: usize,
+    colour: bool,
+}
+
+impl<W: Write> Page<'_, W> {
+    fn heading(&mut self, text: &str) -> io::Result<()> {
+        if self.colour {
+            return writeln!(self.to, "\n\x1b[1m{text}\x1b[0m");
+        }
+        writeln!(self.to, "\n{text}")
+    }
+
+    fn line(&mut self, text: &str) -> io::Result<()> {
+        for line in grid::wrapped(text, self.width.saturating_sub(2)) {
+            writeln!(self.to, "  {line}")?;
+        }
+        Ok(())
+    }
+
+    fn grid(&mut self, grid: &Grid) -> io::Result<()> {
+        grid.write(self.to, self.width)
+    }
+}
+
+impl Report {
+    /// Writes the report for people to read: verdict, summary and what to try; with `full` all
+    /// tables and the stacks of the findings too.
+    ///
+    /// Lines are at most `width` characters long, as far as names can be shortened; 0 is without
+    /// bound. Escape sequences for colour are written only if told.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn write_text(
+        &self,
+        to: &mut impl Write,
+        full: bool,
+        width: usize,
+        colour: bool,
+    ) -> io::Result<()> {
+        let width = if width == 0 { usize::MAX } else { width.max(40) };
+        let mut page = Page { to, width, colour };
+        self.write_verdict(&mut page)?;
+        self.write_summary(&mut page)?;
+        if full {
+            self.write_herds(&mut page)?;
+            self.write_futexes(&mut page)?;
+            self.write_callers(&mut page)?;
+            self.write_consumers(&mut page)?;
+            self.write_locks(&mut page)?;
+            self.write_needless_sleeps(&mut page)?;
+            self.write_stalls(&mut page)?;
+        }
+        self.write_ledgers(&mut page)?;
+        self.write_findings(&mut page, if full { 10 } else { 3 })?;
+        if full {
+            self.write_stacks(&mut page)?;
+        }
+        self.write_trust(&mut page)
+    }
+
+    fn write_verdict<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
+        let colours = if self.findings.is_empty() { "\x1b[1;32m" } else { "\x1b[1;33m" };
+        for (index, line) in self.verdict.iter().enumerate() {
+            for line in grid::wrapped(line, page.width) {
+                match page.colour && index == 0 {
+                    true => writeln!(page.to, "{colours}{line}\x1b[0m")?,
+                    false => writeln!(page.to, "{line}")?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_summary<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
+        let of = &self.summary;
+        page.heading("Summary")?;
+        let machine_ns = of.duration_ns.saturating_mul(of.cpus as u64);
+        let idle = share::percent(of.machine_idle_ns, machine_ns);
+        page.line(&format!(
+            "{} on {} CPUs; {} processes, {} threads; CPU {}: user {}, system {}{}",
+            duration(of.duration_ns),
+            of.cpus,
+            count(of.processes as u64),
+            count(of.threads),
+            duration(of.cpu_ns()),
+            duration(of.user_ns),
+            duration(of.system_ns),
+            idle.map_or_else(String::new, |idle| format!("; machine idle {} %", percent(idle))),
+        ))?;
+        page.line(&format!(
+            "{} context switches: {} sleeps, {} preemptions; {} wakeups; {} system calls",
+            count(of.context_switches),
+            count(of.sleeps),
+            count(of.preemptions),
+            of.wakeups.map_or_else(|| "unknown".into(), count),
+            of.calls.map_or_else(|| "unknown".into(), count),
+        ))?;
+        let heads = ["", "count", "CPU time", "of CPU", ""];
+        let mut grid = Grid::new(&heads, &[Left, Right, Right, Right, Left]);
+        self.summary_rows(&mut grid);
+        page.grid(&grid)
+    }
+
+    fn summary_rows(&self, grid: &mut Grid) {
+        let of = &self.summary;
+        let cpu_ns = of.cpu_ns();
+        let mut row = |name: &str, number: Option<String>, cpu: Option<Interval>, note: String| {
+            let Some(number) = number else {
+                return grid.row([name, "unknown", "", "", &note]);
+            };
+            let share = |cpu: Interval| {
+                let low = share::percent(cpu.proven, cpu_ns)?;
+                Some(percents(low, share::percent(cpu.possible, cpu_ns)?))
+            };
+            let cpu = cpu.filter(|cpu| !cpu.is_zero());
+            let time = cpu.map_or_else(String::new, durations);
+            let share = cpu.and_then(share).unwrap_or_default();
+            grid.row([name, &number, &time, &share, &note]);
+        };
+        let exactly = |ns: Option<u64>| ns.map(|ns| Interval::new(ns, 0));
+        let proof = match of.needless_wakeups {
+            Some(of) if !of.is_zero() => "proven to possible".into(),
+            _ => String::new(),
+        };
+        row(
+            "needless wakeups",
+            of.needless_wakeups.map(interval),
+            of.needless_wakeups_cpu_ns,
+            proof,
+        );
+        row("herds", of.herds.map(count), None, String::new());
+        row("empty wakes", of.empty_wakes.map(count), of.empty_wakes_cpu_ns, String::new());
+        let least = of.refused_waits_cpu_ns_least.filter(|ns| *ns > 0);
+        let least = least.map(|ns| format!("at least {} inside", duration(ns)));
+        row("refused waits", of.refused_waits.map(count), None, least.unwrap_or_default());
+        row("redundant wakes", of.redundant_wakes.map(count), None, String::new());
+        row("timer polls", of.timer_polls.map(count), None, String::new());
+        let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
+        row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
+        let waited = of.contended_locks_ns.filter(|ns| *ns > 0);
+        let waited = waited.map(|ns| format!("{} waited in all", duration(ns)));
+        let spun = exactly(of.contended_locks_cpu_ns);
+        row(
+            "contended kernel locks",
+            of.contended_locks.map(count),
+            spun,
+            waited.unwrap_or_default(),
+        );
+        let stalled = of.stalls_ns.filter(|ns| *ns > 0);
+        let stalled = stalled.map(|ns| format!("{} in all", duration(ns)));
+        row("stalls", of.stalls.map(count), None, stalled.unwrap_or_default());
+    }
+
+    fn write_findings<W: Write>(&self, page: &mut Page<'_, W>, most: usize) -> io::Result<()> {
+        let known = self.findings.iter().filter(|finding| finding.advice.is_some());
+        let known: Vec<_> = known.take(most).collect();
+        if known.is_empty() {
+            return Ok(());
+        }
+        page.heading("What to try")?;
+        for (index, finding) in known.iter().enumerate() {
+            let share = finding.cost.map_or_else(String::new, |cost| {
+                let least = if cost.at_least { "at least " } else { "" };
+                format!(", {least}{}", percents(cost.percent_low, cost.percent_high))
+            });
+            let (what, number) = (verdict::what(finding.waste), interval(finding.count));
+            let object = match finding.object.is_empty() {
+                true => String::new(),
+                false => format!("; {}", finding.object),
+            };
+            let place = verdict::site(finding);
+            page.line(&format!("{}. {what}: {number}{share}; {place}{object}", index + 1))?;
+            if let Some(advice) = finding.advice {
+                page.line(&format!("   → {}", advice.text))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_trust<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
+        let of = &self.trust;
+        page.heading("What is not in the counts")?;
+        page.line(&format!(
+            "lost events: {} ({} %); episodes open at the end: {}; maps: {} of kernel memory",
+            count(of.lost_events),
+            percent(of.lost_percent),
+            count(of.open_episodes),
+            bytes(of.map_bytes),
+        ))?;
+        let lost = [
+            ("waits", of.lost_waits),
+            ("wakes", of.lost_wakes),
+            ("futex calls", of.lost_futexes),
+            ("kernel locks", of.lost_locks),
+            ("threads", of.lost_threads),
+            ("notices of processes", of.lost_notices),
+            ("runs skipped by recursion", of.recursion_misses),
+        ];
+        let lost: Vec<String> = lost
+            .iter()
+            .filter(|(_, lost)| *lost > 0)
+            .map(|(name, lost)| format!("{name} {}", count(*lost)))
+            .collect();
+        if !lost.is_empty() {
+            page.line(&format!("of these: {}", lost.join(", ")))?;
+        }
+        let frames = of.unknown_frames;
+        let stacks = of.stacks_lost_percent.map_or_else(
+            || "no stacks asked for".into(),
+            |lost| format!("stacks lost: {} % of {}", percent(lost), count(of.stacks_wanted)),
+        );
+        page.line(&format!(
+            "{stacks}, cut short: {}; addresses without a name: {} of {} in programs, {} of {} in \
+             the kernel",
+            count(of.stacks_truncated),
+            count(frames.user_unknown),
+            count(frames.user_asked),
+            count(frames.kernel_unknown),
+            count(frames.kernel_asked),
+        ))?;
+        if of.maps_lost > 0 {
+            let lost = count(of.maps_lost);
+            page.line(&format!(
+                "processes that ended before their mappings could be read: {lost}"
+            ))?;
+        }
+        match of.samples_delivered_percent.zip(of.samples_expected) {
+            Some((share, expected)) => {
+                let (share, expected) = (percent(share), count(expected));
+                page.line(&format!("CPU samples delivered: {share} % of {expected}"))?;
+            }
+            None => page.line("CPU samples: none were taken")?,
+        }
+        for missing in &self.missing {
+            let (name, consequence) = (&missing.tracepoint, &missing.consequence);
+            page.line(&format!("this kernel has no {name}: {consequence}"))?;
+        }
+        if !self.judged {
+            page.line("without privilege only context switches are seen; all else is unknown")?;
+        }
+        Ok(())
+    }
+}
+
+/// A figure per byte, or nothing.
+fn per_byte(figure: Option<f64>) -> String {
+    figure.map_or_else(String::new, digits)
+}

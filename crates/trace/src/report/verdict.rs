@@ -1,0 +1,123 @@
+//! The verdict: at most five lines that say what was found, where, and what to try.
+
+use super::Report;
+use super::findings::{CostKind, Finding};
+use super::quantity::{count, duration, interval, percents};
+use crate::advice::Waste;
+
+/// Below this share of the CPU or of the threads' time there is little to gain.
+const LITTLE_PERCENT: f64 = 1.0;
+
+pub(super) fn verdict(report: &Report) -> Vec<String> {
+    let Some(top) = report.findings.first() else { return vec![nothing(report)] };
+    let mut lines = Vec::new();
+    if top.weight() < LITTLE_PERCENT {
+        lines.push(format!(
+            "Little to gain: no waste was found to cost {LITTLE_PERCENT} % or more."
+        ));
+    }
+    lines.push(headline(top));
+    lines.push(format!("Site: {}.", site(top)));
+    if !top.object.is_empty() {
+        let detail = top.detail.as_ref().map_or_else(String::new, |detail| format!("; {detail}"));
+        lines.push(format!("Object: {}{detail}.", top.object));
+    }
+    if let Some(advice) = top.advice {
+        lines.push(format!("Try: {}.", advice.text));
+    }
+    let second = report.findings.iter().skip(1).find(|other| {
+        // The herd is the same waste as the needless wakeups that it makes.
+        other.weight() >= LITTLE_PERCENT
+            && !matches!(
+                (top.waste, other.waste),
+                (Waste::NeedlessWakeups, Waste::Herd) | (Waste::Herd, Waste::NeedlessWakeups)
+            )
+    });
+    if let Some(second) = second.filter(|_| lines.len() < 5) {
+        lines.push(format!("Next: {} {}", headline(second), site(second)));
+    }
+    lines
+}
+
+fn nothing(report: &Report) -> String {
+    let summary = &report.summary;
+    let (threads, time) = (count(summary.threads), duration(summary.duration_ns));
+    match summary.wakeups {
+        None => format!(
+            "Nothing can be said of needless wakeups: only context switches were seen ({} of {} \
+             threads in {}).",
+            count(summary.context_switches),
+            threads,
+            time
+        ),
+        Some(wakeups) if report.trust.lost_events > 0 => format!(
+            "Nothing needless was seen in {} wakeups of {threads} threads in {time}, but events \
+             were lost.",
+            count(wakeups)
+        ),
+        Some(wakeups) => format!(
+            "Nothing needless was found: {} wakeups of {threads} threads in {time}, none of them \
+             needless.",
+            count(wakeups)
+        ),
+    }
+}
+
+/// What is wasted and how much of it there is.
+fn headline(finding: &Finding) -> String {
+    let what = what(finding.waste);
+    let number = interval(finding.count);
+    let of = finding.of.filter(|of| *of >= finding.count.possible);
+    let of = of.map_or_else(String::new, |of| format!(" of {}", count(of)));
+    let number = format!("{number}{of}");
+    let proof = match (finding.waste, finding.count.proven) {
+        (Waste::NeedlessWakeups | Waste::Herd, 0) => ", none proven",
+        _ => "",
+    };
+    let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
+    let share = percents(cost.percent_low, cost.percent_high);
+    let least = if cost.at_least { "at least " } else { "" };
+    match cost.kind {
+        CostKind::Cpu => {
+            let share = format!("{least}{share} of the CPU is spent on {what}");
+            capitalised(&format!("{share} ({number}{proof})."))
+        }
+        CostKind::Waiting => {
+            capitalised(&format!("{least}{share} of the threads' time goes to {what} ({number})."))
+        }
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
+/// A kind of waste in words.
+pub(super) fn what(waste: Waste) -> &'static str {
+    match waste {
+        Waste::NeedlessWakeups => "needless wakeups",
+        Waste::Herd => "needless wakeups in herds",
+        Waste::EmptyWakes => "wake calls that find nobody",
+        Waste::RefusedWaits => "wait calls that return at once",
+        Waste::RedundantWakes => "wakes of threads that are not asleep",
+        Waste::TimerPolls => "polling by timer",
+        Waste::ShortSleeps => "sleeps shorter than a switch",
+        Waste::KernelLocks => "contended kernel locks",
+        Waste::Stalls => "stalls",
+    }
+}
+
+/// `epoll_wait from worker_loop (server.c:120), server (8 processes)`
+pub(super) fn site(finding: &Finding) -> String {
+    let processes = match finding.processes {
+        0 | 1 => String::new(),
+        several => format!(" ({several} processes)"),
+    };
+    let comm = if finding.comm.is_empty() { "" } else { ", " };
+    match finding.waste {
+        Waste::Stalls => finding.call.clone(),
+        Waste::KernelLocks => format!("{} in {}", finding.call, finding.site),
+        _ => format!("{} from {}{comm}{}{processes}", finding.call, finding.site, finding.comm),
+    }
+}

@@ -1,0 +1,141 @@
+//! The waits, one line for each process, call and object (`unherd.waits/1`).
+
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use super::share::Interval;
+use super::site::{Namer, Site, StackPair, object_text};
+use crate::call::call_name;
+use crate::observation::{Object, WaitRow};
+
+/// The waits of one process in one call on one object.
+///
+/// In JSON the names are those of the library's ledger where they mean the same: `reason` is the
+/// call, `waits` the sleeps, `needless_wakeups` the proven ones.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaitLine {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// The system call; `no call` outside of any.
+    #[serde(rename = "reason")]
+    pub call: String,
+    /// Where the call was made from, by most of the stacks that were taken.
+    #[serde(serialize_with = "as_text")]
+    pub site: Site,
+    /// The share that this site has of those stacks, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site_percent: Option<f64>,
+    /// What was waited for.
+    pub object: String,
+    /// Interruptible sleeps.
+    #[serde(rename = "waits")]
+    pub sleeps: u64,
+    /// Time in them.
+    pub asleep_ns: u64,
+    /// Uninterruptible sleeps, which are not judged.
+    pub uninterruptible_sleeps: u64,
+    /// Time in those.
+    pub uninterruptible_ns: u64,
+    /// Wakeups out of interruptible sleeps.
+    pub wakeups: u64,
+    /// Of these, by the sleep's own timer.
+    #[serde(rename = "timeouts")]
+    pub timer_wakeups: u64,
+    /// Wakes aimed at a thread that was not asleep.
+    pub redundant_wakes: u64,
+    /// Needless wakeups, proven and possible.
+    #[serde(flatten, serialize_with = "as_needless_wakeups")]
+    pub needless: Interval,
+    /// Of the proven: asleep again inside the same call.
+    pub needless_in_call: u64,
+    /// Of the proven: every later call failed with EAGAIN, and back to the same object.
+    pub needless_again: u64,
+    /// CPU time of the needless episodes.
+    pub needless_cpu_ns: Interval,
+    /// Of those that are only possible: woken together with others.
+    pub possible_in_herds: u64,
+    /// Woken by a timer and asleep again on the same, nothing done.
+    pub timer_polls: u64,
+    /// The mean time from one such wakeup to the next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timer_poll_period_ns: Option<u64>,
+    /// Sleeps that were shorter than a switch there and back.
+    pub short_sleeps: u64,
+    /// The stacks that were taken here.
+    pub stacks: Vec<StackPair>,
+    /// The object as it was counted.
+    #[serde(skip)]
+    pub key: Object,
+    /// The sum behind `timer_poll_period_ns`.
+    #[serde(skip)]
+    pub timer_poll_ns: u64,
+}
+
+fn as_text<S: Serializer>(site: &Site, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(site)
+}
+
+fn as_needless_wakeups<S: Serializer>(of: &Interval, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("Interval", 2)?;
+    fields.serialize_field("needless_wakeups", &of.proven)?;
+    fields.serialize_field("needless_wakeups_possible", &of.possible)?;
+    fields.end()
+}
+
+/// The wait account: the schema `unherd.waits/1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Waits {
+    /// The schema's name.
+    pub schema: &'static str,
+    /// The lines, those with the most needless CPU first.
+    #[serde(rename = "reasons")]
+    pub lines: Vec<WaitLine>,
+}
+
+impl Waits {
+    pub(crate) fn new(rows: &[WaitRow], namer: &mut Namer<'_>) -> Self {
+        let mut lines: Vec<WaitLine> = rows.iter().map(|row| line(row, namer)).collect();
+        lines.sort_by(|a, b| {
+            let cost = |line: &WaitLine| {
+                (line.needless_cpu_ns.possible, line.needless.possible, line.sleeps, line.asleep_ns)
+            };
+            let name = |line: &WaitLine| (line.pid, line.call.clone(), line.key);
+            cost(b).cmp(&cost(a)).then_with(|| name(a).cmp(&name(b)))
+        });
+        Self { schema: "unherd.waits/1", lines }
+    }
+}
+
+fn line(row: &WaitRow, namer: &mut Namer<'_>) -> WaitLine {
+    let stacks = namer.pairs(Some(row.pid), &row.stacks);
+    let (site, site_percent) = namer.main_site(&stacks);
+    let proven = row.needless_in_call.saturating_add(row.needless_again);
+    WaitLine {
+        pid: row.pid,
+        comm: namer.comm(row.pid),
+        call: call_name(row.syscall),
+        site,
+        site_percent,
+        object: object_text(row.object, row.object_name.as_deref()),
+        sleeps: row.sleeps,
+        asleep_ns: row.asleep_ns,
+        uninterruptible_sleeps: row.uninterruptible_sleeps,
+        uninterruptible_ns: row.uninterruptible_ns,
+        wakeups: row.wakeups,
+        timer_wakeups: row.timer_wakeups,
+        redundant_wakes: row.redundant_wakes,
+        needless: Interval::new(proven, row.possibly_needless),
+        needless_in_call: row.needless_in_call,
+        needless_again: row.needless_again,
+        needless_cpu_ns: Interval::new(row.needless_cpu_ns, row.possibly_needless_cpu_ns),
+        possible_in_herds: row.possibly_needless_in_herds,
+        timer_polls: row.timer_polls,
+        timer_poll_period_ns: row.timer_poll_ns.checked_div(row.timer_polls),
+        short_sleeps: row.short_sleeps,
+        stacks,
+        key: row.object,
+        timer_poll_ns: row.timer_poll_ns,
+    }
+}
