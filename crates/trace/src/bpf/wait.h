@@ -101,10 +101,11 @@ static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
 	return 0;
 }
 
+/* Calls without a family are like themselves only. */
 static __always_inline bool uh_slot_is_here(struct uh_thread *t, struct uh_slot *slot)
 {
 	return (slot->flags & UH_USED) && slot->kind == t->kind && slot->value == t->value &&
-	       slot->family == t->family;
+	       slot->family == t->family && (t->family || slot->nr == t->nr);
 }
 
 static __always_inline u32 uh_find_slot(struct uh_thread *t)
