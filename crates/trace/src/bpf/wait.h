@@ -34,6 +34,8 @@ static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
 		struct uh_wait_row fresh = {};
 
 		fresh.id = uh_add(uh_tally.rows, 1) + 1;
+		if (key->kind == UH_DESCRIPTOR)
+			uh_describe_file(&fresh.file, key->value);
 		bpf_map_update_elem(&uh_waits, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&uh_waits, key);
 	}
