@@ -48,7 +48,7 @@ impl Parker {
             if self.0.word().load(PARK_ACQUIRE) == NOTIFIED {
                 return true;
             }
-            let end = self.0.wait_until(PARKED, deadline);
+            let end = self.0.park_until(PARKED, deadline);
             if end == FutexWait::TimedOut {
                 // ORDER[PARK]: Acquire; pairs with the Release in `unpark`, as above.
                 return self.0.word().load(PARK_LATE) == NOTIFIED;
@@ -70,6 +70,6 @@ impl Parker {
         // to the node, and lets the owner free it.
         state.store(NOTIFIED, PARK_RELEASE);
         // SAFETY: it was the address of a futex word; invariant P1.
-        unsafe { Futex::wake_address(word, 1) };
+        unsafe { Futex::unpark_address(word) };
     }
 }

@@ -55,7 +55,7 @@ pub use device::{
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use direct::DirectDevice;
-pub use futex::{Futex, FutexWait};
+pub use futex::{Futex, FutexWait, PARK_MARK};
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{Directory, Machine};
 #[cfg(not(any(loom, shuttle)))]

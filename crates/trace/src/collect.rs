@@ -130,9 +130,14 @@ impl Stacks {
     }
 }
 
+/// `UH_PARKER`.
+const PARKER: u32 = 5;
+/// `UH_F_PARKER`.
+const PARKER_CALL: u32 = 0x80;
+
 fn object(kind: u32, value: u64) -> Object {
     match kind {
-        1 => Object::Futex(value),
+        1 | PARKER => Object::Futex(value),
         2 => Object::Descriptor(value as u32 as i32),
         3 => Object::Set(value),
         4 => Object::Socket { port: value as u16, listening: value & (1 << 16) != 0 },
@@ -172,6 +177,7 @@ fn waits(map: &MapHandle, stacks: &Stacks) -> Result<Vec<WaitRow>, TraceError> {
             syscall: u32::try_from(nr).ok(),
             object: object(kind, about),
             object_name,
+            library: kind == PARKER,
             sleeps: counts[0],
             uninterruptible_sleeps: counts[1],
             asleep_ns: counts[2],
@@ -277,7 +283,7 @@ fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
         let counts: [u64; 11] = value.u64s();
         rows.push(FutexRow {
             pid,
-            kind: match kind {
+            kind: match kind & !PARKER_CALL {
                 1 => FutexKind::Wait,
                 2 => FutexKind::WaitMany,
                 3 => FutexKind::Wake,
@@ -286,6 +292,7 @@ fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
             },
             word,
             user_stack: stack_id(stack),
+            library: kind & PARKER_CALL != 0,
             calls: counts[0],
             woke_none: counts[1],
             woke_one: counts[2],

@@ -119,6 +119,8 @@ pub struct WaitRow {
     /// What a descriptor was when it was first waited for: `socket :8080, listening`, `pipe`,
     /// `[eventpoll]`, or the last name of its path.
     pub object_name: Option<String>,
+    /// The wait was our library's: the call bore its mark.
+    pub library: bool,
     /// Interruptible sleeps, which are classified.
     pub sleeps: u64,
     /// Uninterruptible ones (I/O, kernel mutexes), which are not: nothing proves them needless.
@@ -235,6 +237,8 @@ pub struct FutexRow {
     pub word: u64,
     /// The caller.
     pub user_stack: Option<StackId>,
+    /// The call was our library's: it bore its mark.
+    pub library: bool,
     /// Calls that have returned.
     pub calls: u64,
     /// Wakes that found nobody.

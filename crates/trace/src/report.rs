@@ -144,7 +144,7 @@ impl Report {
             findings::Scale::new(&summary),
             names,
         );
-        let ledgers = ledgers::ledgers(&observation.ledgers, &waits.lines, names);
+        let ledgers = ledgers::ledgers(observation, &waits.lines, names);
         let stacks = namer.finish();
         let trust = Trust::new(observation, symbols.unknown());
         let missing = observation.missing.iter().map(Missing::of).collect();

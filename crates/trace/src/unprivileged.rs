@@ -249,6 +249,7 @@ fn empty_row(pid: u32) -> WaitRow {
         syscall: None,
         object: Object::None,
         object_name: None,
+        library: false,
         sleeps: 0,
         uninterruptible_sleeps: 0,
         asleep_ns: 0,

@@ -77,15 +77,23 @@ impl Futex {
 
     /// Wakes up to `n` sleepers, and says how many.
     pub fn wake(&self, n: u32) -> usize {
-        // SAFETY: `self` is a word of this process.
-        unsafe { Self::wake_address(NonNull::from(self), n) }
+        Self::wake_at(NonNull::from(self), n)
     }
 
-    /// As [`Futex::wake`], for a word that may be gone by now.
+    /// As the kernel's.
+    pub fn park_until(&self, expected: u32, deadline: Deadline) -> FutexWait {
+        self.wait_until(expected, deadline)
+    }
+
+    /// As the kernel's.
     ///
     /// # Safety
     /// `word` was the address of a `Futex`.
-    pub unsafe fn wake_address(word: NonNull<Self>, n: u32) -> usize {
+    pub unsafe fn unpark_address(word: NonNull<Self>) -> usize {
+        Self::wake_at(word, 1)
+    }
+
+    fn wake_at(word: NonNull<Self>, n: u32) -> usize {
         if cfg!(model_yield) {
             return 0;
         }

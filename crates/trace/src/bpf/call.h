@@ -96,7 +96,8 @@ static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, 
 	t->family = class->family;
 	entry = class->futex;
 	if (entry) {
-		uh_futex_enter(t, entry, uh_argument(regs, 0), uh_argument(regs, 1));
+		uh_futex_enter(t, entry, uh_argument(regs, 0), uh_argument(regs, 1),
+			       uh_argument(regs, 5));
 	} else if (class->object == UH_DESCRIPTOR) {
 		t->kind = UH_DESCRIPTOR;
 		t->value = (u32)uh_argument(regs, class->arg);

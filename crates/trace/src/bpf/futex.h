@@ -4,6 +4,7 @@
 #define UNHERD_FUTEX_H
 
 #define UH_FUTEX_COMMAND 0x7f /* without the private and clock flags */
+#define UH_PARK_MARK 0x554e4844 /* as unherd_sys::PARK_MARK */
 #define UH_EINTR 4
 #define UH_EAGAIN 11
 #define UH_ETIMEDOUT 110
@@ -44,7 +45,14 @@ static __always_inline u64 uh_first_word(u64 waiters)
 	return word;
 }
 
-static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 arg0, u32 op)
+/* FUTEX_WAIT_BITSET and FUTEX_WAKE_BITSET. */
+static __always_inline bool uh_has_bits(u32 op)
+{
+	return (op & UH_FUTEX_COMMAND) == 9 || (op & UH_FUTEX_COMMAND) == 10;
+}
+
+static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 arg0, u32 op,
+					   u32 bits)
 {
 	u64 word = arg0;
 
@@ -58,6 +66,10 @@ static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 ar
 	}
 	t->word = word;
 	t->kind = UH_FUTEX;
+	if (entry == UH_FUTEX_BY_OP && bits == UH_PARK_MARK && uh_has_bits(op)) {
+		t->kind = UH_PARKER;
+		t->futex |= UH_F_PARKER;
+	}
 	t->value = word & ~7ULL;
 	t->call_began_ns = bpf_ktime_get_ns();
 }
@@ -111,7 +123,7 @@ static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 re
 	}
 	uh_add(row->counts[UH_F_CALLS], 1);
 	uh_add(row->counts[UH_F_INSIDE_NS], inside_ns);
-	uh_count_outcome(row, t->futex, result, t->flags & UH_SLEPT_IN_CALL);
+	uh_count_outcome(row, t->futex & ~UH_F_PARKER, result, t->flags & UH_SLEPT_IN_CALL);
 }
 
 #endif

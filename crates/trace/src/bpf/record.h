@@ -15,6 +15,7 @@ enum uh_kind {
 	UH_FUTEX = 1,      /* value: the word's address, rounded down to 8 bytes */
 	UH_DESCRIPTOR = 2, /* value: the descriptor */
 	UH_SET = 3,        /* value: the array's address */
+	UH_PARKER = 5,     /* as UH_FUTEX, of our library: the call bears its mark */
 	UH_SOCKET = 4,     /* value: the local port, and UH_LISTENING */
 };
 #define UH_LISTENING (1ULL << 16)
@@ -146,6 +147,7 @@ enum uh_futex_kind {
 	UH_F_WAKE = 3,
 	UH_F_REQUEUE = 4,
 	UH_F_LOCK_PI = 5,
+	UH_F_PARKER = 0x80, /* or'ed to these: our library's */
 };
 struct uh_futex_key {
 	u64 word;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::share::Interval;
-use super::site::{Namer, StackPair};
+use super::site::Namer;
 use super::waits::WaitLine;
-use crate::observation::LedgerRow;
+use crate::observation::{FutexKind, Observation};
 
 /// One reason of the program's own ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -44,19 +44,22 @@ pub struct Ledger {
     pub says: Vec<Reason>,
     /// The sum of what it says, by count.
     pub says_in_all: BTreeMap<String, u64>,
-    /// What the trace saw of waits whose stack goes through the library.
+    /// What the trace saw of the library's waits, which bear its mark.
     pub saw: Seen,
+    /// Threads that the library's wake calls were for, one call each: as many as its ledger counts
+    /// as wakeups, also those that had not gone to sleep yet.
+    pub saw_wake_calls: u64,
     /// What it saw of the process's other waits.
     pub saw_elsewhere: Seen,
 }
 
-pub(crate) fn ledgers(rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -> Vec<Ledger> {
-    let pids: BTreeSet<u32> = rows.iter().map(|row| row.pid).collect();
-    pids.into_iter().map(|pid| ledger(pid, rows, lines, namer)).collect()
+pub(crate) fn ledgers(seen: &Observation, lines: &[WaitLine], namer: &Namer<'_>) -> Vec<Ledger> {
+    let pids: BTreeSet<u32> = seen.ledgers.iter().map(|row| row.pid).collect();
+    pids.into_iter().map(|pid| ledger(pid, seen, lines, namer)).collect()
 }
 
-fn ledger(pid: u32, rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -> Ledger {
-    let own = || rows.iter().filter(|row| row.pid == pid);
+fn ledger(pid: u32, seen: &Observation, lines: &[WaitLine], namer: &Namer<'_>) -> Ledger {
+    let own = || seen.ledgers.iter().filter(|row| row.pid == pid);
     let mut says_in_all: BTreeMap<String, u64> = BTreeMap::new();
     for (name, count) in own().flat_map(|row| &row.counts) {
         let sum = says_in_all.entry(name.clone()).or_default();
@@ -68,22 +71,16 @@ fn ledger(pid: u32, rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -
     says.sort_by(|a, b| a.reason.cmp(&b.reason));
     let (mut saw, mut saw_elsewhere) = (Seen::default(), Seen::default());
     for line in lines.iter().filter(|line| line.pid == pid) {
-        let library = line.stacks.iter().any(|pair| goes_through_library(pair, namer));
-        let seen = if library { &mut saw } else { &mut saw_elsewhere };
+        let seen = if line.library { &mut saw } else { &mut saw_elsewhere };
         seen.waits = seen.waits.saturating_add(line.sleeps);
         seen.asleep_ns = seen.asleep_ns.saturating_add(line.asleep_ns);
         seen.wakeups = seen.wakeups.saturating_add(line.wakeups);
         seen.needless_wakeups.add(line.needless);
     }
     let at_end = own().all(|row| row.at_end);
-    Ledger { pid, comm: namer.comm(pid), at_end, says, says_in_all, saw, saw_elsewhere }
-}
-
-fn goes_through_library(pair: &StackPair, namer: &Namer<'_>) -> bool {
-    let stack = pair.user.and_then(|index| namer.stacks().get(index));
-    let ours = |name: &str| {
-        let name = name.trim_start_matches('<');
-        name.starts_with("unherd_sync::") || name.starts_with("unherd_cache::")
-    };
-    stack.is_some_and(|stack| stack.frames.iter().any(|frame| ours(&frame.name)))
+    let wakes = seen.futexes.iter().filter(|row| row.pid == pid && row.library);
+    let wakes = wakes.filter(|row| row.kind == FutexKind::Wake).map(|row| row.calls);
+    let saw_wake_calls = wakes.fold(0, u64::saturating_add);
+    let comm = namer.comm(pid);
+    Ledger { pid, comm, at_end, says, says_in_all, saw, saw_wake_calls, saw_elsewhere }
 }

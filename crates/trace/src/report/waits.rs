@@ -27,6 +27,8 @@ pub struct WaitLine {
     /// The share that this site has of those stacks, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent: Option<f64>,
+    /// The wait was our library's.
+    pub library: bool,
     /// What was waited for.
     pub object: String,
     /// Interruptible sleeps.
@@ -118,6 +120,7 @@ fn line(row: &WaitRow, namer: &mut Namer<'_>) -> WaitLine {
         call: call_name(row.syscall),
         site,
         site_percent,
+        library: row.library,
         object: object_text(row.object, row.object_name.as_deref()),
         sleeps: row.sleeps,
         asleep_ns: row.asleep_ns,

@@ -281,8 +281,10 @@ impl Report {
                     name,
                 ]);
             };
-            saw(ledger.saw, "the trace saw: inside the library");
+            saw(ledger.saw, "the trace saw: sleeps of the library");
             saw(ledger.saw_elsewhere, "the trace saw: elsewhere in the process");
+            let calls = count(ledger.saw_wake_calls);
+            grid.row(["", "", &*calls, "", "the trace saw: wake calls of the library"]);
             page.grid(&grid)?;
         }
         Ok(())
