@@ -118,7 +118,9 @@ const WAKEUPS: &[Rule] = &[
     },
     Rule {
         pattern: "accept herd in epoll",
-        applies: |s| s.wakes_needlessly() && s.in_epoll() && s.of_listener(),
+        applies: |s| {
+            s.wakes_needlessly() && (s.in_epoll() || s.waste == Waste::Herd) && s.of_listener()
+        },
         text: "EPOLLEXCLUSIVE where the listener is added, or SO_REUSEPORT and a listener a thread",
     },
     Rule {

@@ -248,6 +248,10 @@ impl Report {
         if matches!(count, Count::ContextSwitches | Count::Sleeps) {
             return self.callers.user.first().map(|caller| caller.function.clone());
         }
+        if let (Count::Herds, Some(herds)) = (count, &self.herds) {
+            let worst = herds.iter().rev().max_by_key(|herd| herd.herds)?;
+            return Some(format!("{} from {}, {}", worst.by, worst.site, worst.object));
+        }
         // Needless wakeups that a timer made are reported as polling.
         let waste = count.waste()?;
         let needless = waste == Waste::NeedlessWakeups;
