@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn each_name_is_understood() {
         for count in Count::ALL {
-            let budget = Budget::parse(&format!("{} = 12", count.name())).expect(count.name());
+            let budget = Budget::parse(&format!("{} = 12", count.name())).expect("its own name");
             assert_eq!(budget, Budget { count, limit: 12 });
         }
     }

@@ -382,7 +382,7 @@ fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
         processes: 0,
         call: lock.kind.into(),
         site: kernel_site(&lock.caller),
-        object: object_of_stack(lock.stack, namer),
+        object: object_of_stack(lock.stack, namer, &lock.caller),
         count: Interval::new(lock.count, 0),
         of: None,
         cost: scale.cost(kind, Interval::new(lock.total_ns, 0), false),
@@ -393,12 +393,14 @@ fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
     }
 }
 
-/// The function of the kernel that was entered: the outermost that is not the entry code's.
-fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>) -> String {
+/// The function of the kernel that was entered: the outermost that is not the entry code's, unless
+/// it is the caller itself.
+fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>, caller: &str) -> String {
     let is_entry = super::locks::is_entry;
     let frames = stack.and_then(|index| namer.stacks().get(index)).map(|stack| &stack.frames);
     let mut outwards = frames.into_iter().flatten().rev().filter(|frame| !is_entry(&frame.name));
-    outwards.next().map_or_else(String::new, |frame| format!("in {}", frame.name))
+    let entered = outwards.next().filter(|frame| frame.name != caller);
+    entered.map_or_else(String::new, |frame| format!("in {}", frame.name))
 }
 
 fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
@@ -418,7 +420,7 @@ fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
         processes: 0,
         call: stall.kind.into(),
         site: kernel_site(stall.kind),
-        object: object_of_stack(stall.stack, namer),
+        object: object_of_stack(stall.stack, namer, ""),
         count: Interval::new(stall.count, 0),
         of: None,
         cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0), false),
