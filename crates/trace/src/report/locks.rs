@@ -43,8 +43,9 @@ fn kind_text(kind: LockKind) -> (&'static str, bool) {
 }
 
 /// Functions of the locks themselves.
-const LOCK_FUNCTIONS: [&str; 22] = [
+const LOCK_FUNCTIONS: [&str; 23] = [
     "_raw_",
+    "raw_spin_",
     "__raw_",
     "native_queued",
     "queued_",

@@ -305,7 +305,7 @@ impl Report {
     }
 
     pub(super) fn write_stacks<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
-        let with_stacks = self.findings.iter().filter(|finding| finding.stacks.is_some());
+        let with_stacks = self.findings.iter().filter(|of| of.stacks.is_some() && of.is_notable());
         let top: Vec<_> = with_stacks.take(TOP).collect();
         if top.is_empty() {
             return Ok(());
