@@ -31,7 +31,8 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     }
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     if let Some(second) = second.filter(|_| lines.len() < 5) {
-        lines.push(format!("Next: {} {}", headline(second), site(second)));
+        let headline = headline(second);
+        lines.push(format!("Next: {}: {}.", headline.trim_end_matches('.'), site(second)));
     }
     lines
 }

@@ -292,8 +292,8 @@ impl Report {
                 grid.row([
                     &*count(seen.waits),
                     &duration(seen.asleep_ns),
-                    &count(seen.wakeups),
-                    &interval(seen.needless_wakeups),
+                    &seen.wakeups.map_or_else(|| "unknown".into(), count),
+                    &seen.needless_wakeups.map_or_else(|| "unknown".into(), interval),
                     name,
                 ]);
             };
