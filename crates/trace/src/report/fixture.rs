@@ -125,6 +125,7 @@ fn waits() -> Vec<WaitRow> {
         ..wait(POOL, libc::SYS_clock_nanosleep, Object::None, (3, 13))
     });
     rows.push(WaitRow {
+        library: true,
         sleeps: 100,
         asleep_ns: 50_000_000,
         wakeups: 100,

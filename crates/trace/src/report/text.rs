@@ -92,9 +92,9 @@ impl Report {
         let of = &self.summary;
         page.heading("Summary")?;
         let machine_ns = of.duration_ns.saturating_mul(of.cpus as u64);
-        let idle = share::percent(of.machine_idle_ns, machine_ns);
+        let idle = share::percent(of.machine_idle_ns, machine_ns).filter(|idle| *idle > 0.0);
         page.line(&format!(
-            "{} on {} CPUs; {} processes, {} threads; CPU {}: user {}, system {}{}",
+            "{} on {} CPUs; processes: {}, threads: {}; CPU {}: user {}, system {}{}",
             duration(of.duration_ns),
             of.cpus,
             count(of.processes as u64),
@@ -169,7 +169,7 @@ impl Report {
     }
 
     fn write_findings<W: Write>(&self, page: &mut Page<'_, W>, most: usize) -> io::Result<()> {
-        let known = self.findings.iter().filter(|finding| finding.advice.is_some());
+        let known = self.findings.iter().filter(|of| of.advice.is_some() && of.is_notable());
         let known: Vec<_> = known.take(most).collect();
         if known.is_empty() {
             return Ok(());
@@ -178,7 +178,8 @@ impl Report {
         for (index, finding) in known.iter().enumerate() {
             let share = finding.cost.map_or_else(String::new, |cost| {
                 let least = if cost.at_least { "at least " } else { "" };
-                format!(", {least}{}", percents(cost.percent_low, cost.percent_high))
+                let share = percents(cost.percent_low, cost.percent_high);
+                format!(", {least}{share} of {}", cost.kind.whole())
             });
             let (what, number) = (verdict::what(finding.waste), interval(finding.count));
             let object = match finding.object.is_empty() {
