@@ -321,7 +321,7 @@ impl Session {
             Ok(chains) if self.hertz > 0 => samples(&mut seen, &chains, self.hertz),
             Ok(_) => {}
             Err(error) => seen.missing.push(Missing {
-                tracepoint: "cpu-clock".to_owned(),
+                tracepoint: "cpu-clock samples for this user".to_owned(),
                 consequence: format!("no CPU samples, and code may stay unnamed: {error}"),
             }),
         }

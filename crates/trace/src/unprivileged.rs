@@ -25,7 +25,8 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use unherd_sys::primitives::thread;
 use unherd_sys::{
-    ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError, Timestamp,
+    BusyTime, ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError,
+    Timestamp,
 };
 
 use self::asleep::Looks;
@@ -49,6 +50,7 @@ pub struct UnprivilegedSession {
     maps: CodeMaps,
     missing: Vec<Missing>,
     began: Timestamp,
+    idle: BusyTime,
 }
 
 impl UnprivilegedSession {
@@ -67,7 +69,7 @@ impl UnprivilegedSession {
             }
             maps.attach(pid);
         }
-        let began = Timestamp::now();
+        let (began, idle) = (Timestamp::now(), BusyTime::now()?);
         let scope = match &target {
             Target::Command(_) => SampleScope::NextChild,
             Target::Processes(_) | Target::Cgroup(_) => SampleScope::Processes(running.pids()),
@@ -82,7 +84,7 @@ impl UnprivilegedSession {
         // A switch happens in the kernel, so its samples are for those only who may look there.
         let switches = ChainSampler::start(&switches).map_err(|error| {
             missing.push(Missing {
-                tracepoint: "context-switches".to_owned(),
+                tracepoint: "context-switch stacks for this user".to_owned(),
                 consequence: format!("stacks of sleeps have one frame, and are samples: {error}"),
             });
         });
@@ -97,7 +99,7 @@ impl UnprivilegedSession {
         }
         let mut looks = Looks::default();
         looks.look(&running.roots());
-        Ok(Self { running, hertz, cpu, switches, looks, maps, missing, began })
+        Ok(Self { running, hertz, cpu, switches, looks, maps, missing, began, idle })
     }
 
     /// As [`Session::signal`](crate::Session::signal).
@@ -160,7 +162,10 @@ impl UnprivilegedSession {
         for pid in self.running.entered() {
             self.maps.attach(pid);
             let consequence = format!("process {pid} came later: its sleeps are not counted");
-            self.missing.push(Missing { tracepoint: "perf-events".to_owned(), consequence });
+            self.missing.push(Missing {
+                tracepoint: "context-switch records of late comers".to_owned(),
+                consequence,
+            });
         }
         for (pid, parent) in self.looks.look(&self.running.roots()) {
             self.maps.began(pid, parent);
@@ -182,11 +187,13 @@ impl UnprivilegedSession {
             Some(usage) => (usage.user.as_nanos() as u64, usage.system.as_nanos() as u64),
             None => looks.cpu_ns(),
         };
+        let idle = BusyTime::now()?.since(self.idle);
+        let machine_idle_ns = idle.idle_ns + idle.iowait_ns;
         let mut seen = Observation {
             began_ns: self.began.as_ns(),
             ended_ns: Timestamp::now().as_ns(),
             cpus: thread::available_parallelism().map_or(1, usize::from),
-            totals: Totals { user_ns, system_ns, ..Totals::default() },
+            totals: Totals { user_ns, system_ns, machine_idle_ns, ..Totals::default() },
             missing: std::mem::take(&mut self.missing),
             ..Observation::default()
         };
