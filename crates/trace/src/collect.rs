@@ -25,6 +25,10 @@ impl Reader<'_> {
         }
     }
 
+    fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.take())
+    }
+
     fn u32(&mut self) -> u32 {
         u32::from_ne_bytes(self.take())
     }
@@ -41,8 +45,9 @@ impl Reader<'_> {
         std::array::from_fn(|_| self.u64())
     }
 
-    fn comm(&mut self) -> String {
-        let bytes = self.take::<16>();
+    /// A C string in `N` bytes.
+    fn text<const N: usize>(&mut self) -> String {
+        let bytes = self.take::<N>();
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
@@ -54,7 +59,7 @@ pub(crate) fn notice(bytes: &[u8]) -> Option<Notice> {
     let (kind, pid, parent, _) = (reader.u32(), reader.u32(), reader.u32(), reader.u32());
     match kind {
         0 => Some(Notice::Began { pid, parent }),
-        1 => Some(Notice::Exec { pid, comm: reader.comm() }),
+        1 => Some(Notice::Exec { pid, comm: reader.text::<16>() }),
         2 => Some(Notice::Ended { pid }),
         _ => None,
     }
@@ -133,17 +138,38 @@ fn object(kind: u32, value: u64) -> Object {
     }
 }
 
+/// `struct uh_file`, in a few words.
+fn file_name(reader: &mut Reader<'_>) -> Option<String> {
+    const TYPE_MASK: u16 = 0o170000;
+    const SOCKET: u16 = 0o140000;
+    const FIFO: u16 = 0o010000;
+    let (mode, port, listening) = (reader.u16(), reader.u16(), reader.u32() != 0);
+    let name = reader.text::<32>();
+    match mode & TYPE_MASK {
+        0 if name.is_empty() => None,
+        SOCKET => Some(match (port, listening) {
+            (0, false) => "socket".to_owned(),
+            (0, true) => "socket, listening".to_owned(),
+            (_, false) => format!("socket :{port}"),
+            (_, true) => format!("socket :{port}, listening"),
+        }),
+        FIFO if name.is_empty() => Some("pipe".to_owned()),
+        _ => Some(name),
+    }
+}
+
 fn waits(map: &MapHandle, stacks: &Stacks) -> Result<Vec<WaitRow>, TraceError> {
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
         let [id, _binds, _sampled] = value.u64s();
         let counts: [u64; 16] = value.u64s();
+        let object_name = file_name(&mut value);
         rows.push(WaitRow {
             pid,
             syscall: u32::try_from(nr).ok(),
             object: object(kind, about),
-            object_name: None,
+            object_name,
             sleeps: counts[0],
             uninterruptible_sleeps: counts[1],
             asleep_ns: counts[2],
@@ -337,7 +363,7 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
     let mut totals = Totals::default();
     for_each(map, |mut key, mut value| {
         let pid = key.u32();
-        let (parent, _ended, comm) = (value.u32(), value.u32(), value.comm());
+        let (parent, _ended, comm) = (value.u32(), value.u32(), value.text::<16>());
         let counts: [u64; 8] = value.u64s();
         rows.push(Process { pid, parent, comm, ..Process::default() });
         let (user_ns, system_ns) = split_run_time(counts[7], counts[5], counts[6]);

@@ -116,7 +116,8 @@ pub struct WaitRow {
     pub syscall: Option<u32>,
     /// What was waited for.
     pub object: Object,
-    /// What was read at `/proc/PID/fd` for a descriptor, if it could be read: `socket:[…] :8080`.
+    /// What a descriptor was when it was first waited for: `socket :8080, listening`, `pipe`,
+    /// `[eventpoll]`, or the last name of its path.
     pub object_name: Option<String>,
     /// Interruptible sleeps, which are classified.
     pub sleeps: u64,

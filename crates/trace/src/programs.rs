@@ -75,9 +75,11 @@ impl Programs {
             return Err(TraceError::NoBtf);
         }
         let said = Said::begin();
+        // A copy, because it comes from the allocator aligned as an ELF file must be.
+        let bytes = OBJECT.to_owned();
         let mut open = ObjectBuilder::default()
             .name(NAME)
-            .and_then(|builder| builder.open_memory(&OBJECT.to_vec()))
+            .and_then(|builder| builder.open_memory(&bytes))
             .map_err(|error| said.error(error))?;
         set_sizes(&mut open, options)?;
         set_settings(&mut open, options, next_child, round_trip_ns)?;

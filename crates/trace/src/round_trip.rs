@@ -5,11 +5,12 @@ use std::io::{self, Read, Write};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
 
-/// Rounds that are timed; the median of them counts.
+/// Rounds that are timed. The first decile counts: what a switch takes on this machine while
+/// nobody else uses it, whoever else uses it now.
 const ROUNDS: usize = 301;
 
-/// The median time of a round trip between two threads through two pipes, in nanoseconds: each
-/// wakes the other and sleeps. Whoever sleeps for less would have done better to stay awake.
+/// The time of a round trip between two threads through two pipes, in nanoseconds: each wakes the
+/// other and sleeps. Whoever sleeps for less would have done better to stay awake.
 pub(crate) fn measure_ns() -> io::Result<u64> {
     let (mut far_in, mut near_out) = io::pipe()?;
     let (mut near_in, mut far_out) = io::pipe()?;
@@ -33,7 +34,7 @@ pub(crate) fn measure_ns() -> io::Result<u64> {
     // The echo ends with its pipe, and cannot panic.
     let _ended = echo.join();
     times_ns.sort_unstable();
-    Ok(times_ns[ROUNDS / 2])
+    Ok(times_ns[ROUNDS / 10])
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub struct TraceOptions {
 }
 
 impl Default for TraceOptions {
-    /// About 19 MiB, and some 2 KiB for each thread that lives.
+    /// About 22 MiB, and some 2 KiB for each thread that lives.
     fn default() -> Self {
         Self {
             waits: 16384,

@@ -62,6 +62,14 @@ static __always_inline bool uh_is_compat(struct task_struct *task)
 #endif
 }
 
+static __always_inline void uh_leave_call(struct uh_thread *t)
+{
+	t->nr = -1;
+	t->kind = UH_NONE;
+	t->value = 0;
+	t->family = t->class_flags = t->futex = 0;
+}
+
 static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, s64 nr)
 {
 	const volatile struct uh_class *class;
@@ -71,10 +79,7 @@ static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, 
 	t->instance++;
 	t->flags = (t->flags & ~UH_SLEPT_IN_CALL) | UH_IN_A_CALL;
 	if (nr < 0 || nr >= UH_SYSCALLS || uh_is_compat(bpf_get_current_task_btf())) {
-		t->nr = nr < 0 || nr >= UH_SYSCALLS ? nr : -1;
-		t->kind = UH_NONE;
-		t->value = 0;
-		t->family = t->class_flags = t->futex = 0;
+		uh_leave_call(t);
 		return;
 	}
 	class = &uh_settings.classes[nr];
@@ -126,8 +131,11 @@ static __always_inline void uh_exit(void *ctx, struct uh_thread *t, s64 result)
 	if (t->futex)
 		uh_futex_exit(ctx, t, result);
 	uh_count_redundant(t);
+	t->sleeping_lock.lock = 0; /* if its end was missed */
 	t->flags &= ~UH_IN_A_CALL;
-	/* What blocks outside of calls, page faults say, is no wait for the call's object. */
+	/* What blocks until the next call, a page fault say, does not wait for this one's object. */
+	if (result != -UH_ERESTART_RESTARTBLOCK)
+		uh_leave_call(t);
 }
 
 #endif

@@ -95,6 +95,43 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct sock_common {
+	u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+};
+struct sock {
+	struct sock_common __sk_common;
+};
+struct socket {
+	struct sock *sk;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+struct dentry {
+	struct qstr d_name;
+};
+struct path {
+	struct dentry *dentry;
+};
+struct inode {
+	u16 i_mode;
+};
+struct file {
+	struct path f_path;
+	struct inode *f_inode;
+	void *private_data;
+};
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+struct files_struct {
+	struct fdtable *fdt;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	int on_rq;
@@ -105,6 +142,7 @@ struct task_struct {
 	u64 utime;
 	u64 stime;
 	char comm[16];
+	struct files_struct *files;
 	struct signal_struct *signal;
 };
 
@@ -125,15 +163,6 @@ struct timer_list {
 struct process_timer {
 	struct timer_list timer;
 	struct task_struct *task;
-};
-
-struct sock_common {
-	u16 skc_num;
-	unsigned short skc_family;
-	volatile unsigned char skc_state;
-};
-struct sock {
-	struct sock_common __sk_common;
 };
 
 struct bpf_iter_meta {

@@ -79,11 +79,19 @@ enum uh_wait_count {
 	UH_SHORT,
 	UH_WAIT_COUNTS,
 };
+/* What a descriptor was when it was first waited for. */
+struct uh_file {
+	u16 mode; /* its inode's; 0: not known */
+	u16 port; /* a socket's */
+	u32 listening;
+	char name[32];
+};
 struct uh_wait_row {
 	u64 id;
 	u64 binds;  /* times a thread came to wait here after waiting elsewhere */
 	u64 stacks; /* samples taken */
 	u64 counts[UH_WAIT_COUNTS];
+	struct uh_file file;
 };
 
 /* Wakes: one row for each waking process, context and object. */

@@ -11,6 +11,7 @@
 
 #include "record.h"
 #include "thread.h"
+#include "file.h"
 #include "wait.h"
 #include "wake.h"
 #include "futex.h"
@@ -252,8 +253,6 @@ int uh_hard_off(void *ctx)
 	return 0;
 }
 
-#define UH_TCP_LISTEN 10
-
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(uh_ready, const struct sock *sk)
 {
@@ -265,12 +264,7 @@ int BPF_PROG(uh_ready, const struct sock *sk)
 	if (!cpu)
 		return 0;
 	context = uh_context(cpu);
-	/* Only the families of IP (2 and 10) have ports. */
-	socket = sk->__sk_common.skc_family == 2 || sk->__sk_common.skc_family == 10 ?
-			 sk->__sk_common.skc_num :
-			 0;
-	if (sk->__sk_common.skc_state == UH_TCP_LISTEN)
-		socket |= UH_LISTENING;
+	socket = uh_port(sk) | (uh_listens(sk) ? UH_LISTENING : 0);
 	cpu->cause_seq++;
 	cpu->ready_socket[context] = socket;
 	cpu->ready_task[context] = (u64)current;

@@ -34,6 +34,8 @@ static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
 		struct uh_wait_row fresh = {};
 
 		fresh.id = uh_add(uh_tally.rows, 1) + 1;
+		if (key->kind == UH_DESCRIPTOR)
+			uh_describe_file(&fresh.file, key->value);
 		bpf_map_update_elem(&uh_waits, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&uh_waits, key);
 	}
@@ -101,10 +103,11 @@ static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
 	return 0;
 }
 
+/* Calls without a family are like themselves only. */
 static __always_inline bool uh_slot_is_here(struct uh_thread *t, struct uh_slot *slot)
 {
 	return (slot->flags & UH_USED) && slot->kind == t->kind && slot->value == t->value &&
-	       slot->family == t->family;
+	       slot->family == t->family && (t->family || slot->nr == t->nr);
 }
 
 static __always_inline u32 uh_find_slot(struct uh_thread *t)

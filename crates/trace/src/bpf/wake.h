@@ -10,7 +10,7 @@
 #ifndef UNHERD_WAKE_H
 #define UNHERD_WAKE_H
 
-#define UH_EVENT_GAP_NS 50000
+#define UH_EVENT_GAP_NS 200000
 
 enum uh_context {
 	UH_TASK = 0,
