@@ -118,13 +118,16 @@ const WAKEUPS: &[Rule] = &[
     },
     Rule {
         pattern: "accept herd in epoll",
-        applies: |s| s.wakes_needlessly() && s.in_epoll() && s.of_listener(),
+        applies: |s| {
+            s.wakes_needlessly() && (s.in_epoll() || s.waste == Waste::Herd) && s.of_listener()
+        },
         text: "EPOLLEXCLUSIVE where the listener is added, or SO_REUSEPORT and a listener a thread",
     },
     Rule {
         pattern: "accept herd in poll",
         applies: |s| s.wakes_needlessly() && s.in_poll() && s.of_listener(),
-        text: "poll and select wake all: epoll with EPOLLEXCLUSIVE, SO_REUSEPORT, or block in accept",
+        text: "poll and select wake all: epoll with EPOLLEXCLUSIVE, SO_REUSEPORT, or accept that \
+               blocks",
     },
     Rule {
         pattern: "herd in epoll",
@@ -134,7 +137,7 @@ const WAKEUPS: &[Rule] = &[
     Rule {
         pattern: "herd in poll",
         applies: |s| s.wakes_needlessly() && s.in_poll() && s.is_herd(),
-        text: "poll and select wake all: a descriptor for each thread, or epoll with EPOLLEXCLUSIVE",
+        text: "poll and select wake all: a descriptor a thread, or epoll with EPOLLEXCLUSIVE",
     },
     Rule {
         pattern: "broadcast",

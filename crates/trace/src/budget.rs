@@ -248,6 +248,10 @@ impl Report {
         if matches!(count, Count::ContextSwitches | Count::Sleeps) {
             return self.callers.user.first().map(|caller| caller.function.clone());
         }
+        if let (Count::Herds, Some(herds)) = (count, &self.herds) {
+            let worst = herds.iter().rev().max_by_key(|herd| herd.herds)?;
+            return Some(format!("{} from {}, {}", worst.by, worst.site, worst.object));
+        }
         // Needless wakeups that a timer made are reported as polling.
         let waste = count.waste()?;
         let needless = waste == Waste::NeedlessWakeups;
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn each_name_is_understood() {
         for count in Count::ALL {
-            let budget = Budget::parse(&format!("{} = 12", count.name())).expect(count.name());
+            let budget = Budget::parse(&format!("{} = 12", count.name())).expect("its own name");
             assert_eq!(budget, Budget { count, limit: 12 });
         }
     }

@@ -29,6 +29,15 @@ pub enum CostKind {
     Waiting,
 }
 
+impl CostKind {
+    pub(crate) fn whole(self) -> &'static str {
+        match self {
+            Self::Cpu => "the CPU",
+            Self::Waiting => "the threads' time",
+        }
+    }
+}
+
 /// What a finding costs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
@@ -72,6 +81,9 @@ pub struct Finding {
     pub advice: Option<Advice>,
     /// The stacks met most often.
     pub stacks: Option<StackPair>,
+    /// For needless wakeups in a herd: the waker's, if it is traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waker_stacks: Option<StackPair>,
 }
 
 impl Finding {
@@ -137,10 +149,16 @@ pub(crate) fn findings(
     namer: &Namer<'_>,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
+    let mut part_of_waits = Vec::new();
     for group in wait_groups(waits).values() {
-        found.extend(of_waits(group, herds, scale));
+        let herd = herd_of(group, herds);
+        part_of_waits.extend(herd.map(|herd| (herd.cause, herd.key)));
+        found.extend(of_waits(group, herd, scale));
     }
-    found.extend(herds.iter().filter(|herd| wasteful_herds(herd) > 0).map(|h| of_herd(h, scale)));
+    // The same waste, seen from the waker: it is reported once.
+    let alone =
+        |herd: &&Herd| wasteful_herds(herd) > 0 && !part_of_waits.contains(&(herd.cause, herd.key));
+    found.extend(herds.iter().filter(alone).map(|herd| of_herd(herd, scale)));
     for group in futex_groups(futexes).values() {
         found.extend(of_futexes(group, scale));
     }
@@ -188,7 +206,7 @@ fn processes<T>(lines: &[&T], pid: impl Fn(&T) -> u32) -> usize {
 
 /// The object of the line with the most, and the number of others that have any.
 fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (String, &'a WaitLine) {
-    let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
+    let most = lines.iter().rev().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
     let others = lines.iter().filter(|line| count(line) > 0).count().saturating_sub(1);
     let text = match others {
         0 => most.object.clone(),
@@ -198,7 +216,7 @@ fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (Stri
     (text, most)
 }
 
-fn of_waits(lines: &[&WaitLine], herds: &[Herd], scale: Scale) -> Vec<Finding> {
+fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Finding> {
     let finding = |waste, count: fn(&WaitLine) -> u64, of: u64, cost, detail, herd| {
         let total = sum(lines, count);
         let (object, most) = object(lines, count);
@@ -218,6 +236,7 @@ fn of_waits(lines: &[&WaitLine], herds: &[Herd], scale: Scale) -> Vec<Finding> {
             detail,
             advice,
             stacks: most.stacks.first().copied(),
+            waker_stacks: None,
         })
     };
     let mut needless = Interval::default();
@@ -239,7 +258,6 @@ fn of_waits(lines: &[&WaitLine], herds: &[Herd], scale: Scale) -> Vec<Finding> {
         let count = |line: &WaitLine| line.timer_polls;
         found.extend(finding(Waste::TimerPolls, count, wakeups, cost, Some(detail), None));
     } else {
-        let herd = herd_of(lines, herds);
         let detail = herd.map(|herd| {
             let size = super::quantity::count(herd.largest);
             format!("herds of up to {size}, woken by {} for {}", herd.by, herd.object)
@@ -247,7 +265,8 @@ fn of_waits(lines: &[&WaitLine], herds: &[Herd], scale: Scale) -> Vec<Finding> {
         let count = |line: &WaitLine| line.needless.possible;
         let key = herd.map(|herd| herd.key);
         let wakes = finding(Waste::NeedlessWakeups, count, wakeups, cpu, detail, key);
-        found.extend(wakes.map(|wakes| Finding { count: needless, ..wakes }));
+        let waker_stacks = herd.and_then(|herd| herd.stacks.first().copied());
+        found.extend(wakes.map(|wakes| Finding { count: needless, waker_stacks, ..wakes }));
     }
     let short = sum(lines, |line| line.short_sleeps);
     let count = |line: &WaitLine| line.short_sleeps;
@@ -297,6 +316,7 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
         detail: Some(format!("{events} herds of up to {size}")),
         advice: advice(&symptom),
         stacks: herd.stacks.first().copied(),
+        waker_stacks: None,
     }
 }
 
@@ -321,6 +341,7 @@ fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
             site: most.site.clone(),
             object: match words {
                 1 => format!("futex {:#x}", most.word),
+                2 => format!("futex {:#x} and another", most.word),
                 _ => format!("futex {:#x} and {} others", most.word, words - 1),
             },
             count: Interval::new(total, 0),
@@ -329,6 +350,7 @@ fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
             detail: None,
             advice: advice(&symptom),
             stacks: most.stack.map(|user| StackPair { kernel: None, user: Some(user), count: 1 }),
+            waker_stacks: None,
         })
     };
     let mut empty_ns = Interval::default();
@@ -360,24 +382,25 @@ fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
         processes: 0,
         call: lock.kind.into(),
         site: kernel_site(&lock.caller),
-        object: object_of_stack(lock.stack, namer),
+        object: object_of_stack(lock.stack, namer, &lock.caller),
         count: Interval::new(lock.count, 0),
         of: None,
         cost: scale.cost(kind, Interval::new(lock.total_ns, 0), false),
         detail: Some(format!("the longest {longest}")),
         advice: advice(&symptom),
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
+        waker_stacks: None,
     }
 }
 
-/// The function of the kernel that was entered: the outermost that is not the entry code's.
-fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>) -> String {
-    const ENTRY: [&str; 6] =
-        ["entry_", "do_syscall_64", "x64_sys_call", "ret_from_fork", "el0", "asm_"];
-    let is_entry = |name: &str| ENTRY.iter().any(|prefix| name.starts_with(prefix));
+/// The function of the kernel that was entered: the outermost that is not the entry code's, unless
+/// it is the caller itself.
+fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>, caller: &str) -> String {
+    let is_entry = super::locks::is_entry;
     let frames = stack.and_then(|index| namer.stacks().get(index)).map(|stack| &stack.frames);
     let mut outwards = frames.into_iter().flatten().rev().filter(|frame| !is_entry(&frame.name));
-    outwards.next().map_or_else(String::new, |frame| format!("in {}", frame.name))
+    let entered = outwards.next().filter(|frame| frame.name != caller);
+    entered.map_or_else(String::new, |frame| format!("in {}", frame.name))
 }
 
 fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
@@ -397,12 +420,13 @@ fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
         processes: 0,
         call: stall.kind.into(),
         site: kernel_site(stall.kind),
-        object: object_of_stack(stall.stack, namer),
+        object: object_of_stack(stall.stack, namer, ""),
         count: Interval::new(stall.count, 0),
         of: None,
         cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0), false),
         detail: Some(format!("{reason}the longest {longest}")),
         advice: advice(&symptom),
         stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
+        waker_stacks: None,
     }
 }

@@ -68,6 +68,14 @@ const LOCK_FUNCTIONS: [&str; 22] = [
     "osq_",
 ];
 
+/// Functions by which a program enters the kernel: they tell nothing of why.
+const ENTRY: [&str; 7] =
+    ["entry_", "do_syscall_64", "x64_sys_call", "ret_from_fork", "el0", "asm_", "exc_page_fault"];
+
+pub(crate) fn is_entry(function: &str) -> bool {
+    ENTRY.iter().any(|prefix| function.starts_with(prefix))
+}
+
 pub(crate) fn locks(rows: &[LockRow], namer: &mut Namer<'_>) -> Vec<KernelLock> {
     let mut found: BTreeMap<(&'static str, String), KernelLock> = BTreeMap::new();
     for row in rows {
@@ -78,7 +86,7 @@ pub(crate) fn locks(rows: &[LockRow], namer: &mut Namer<'_>) -> Vec<KernelLock> 
         let own = |name: &&String| LOCK_FUNCTIONS.iter().any(|prefix| name.starts_with(prefix));
         let mut callers = names.skip_while(own);
         let caller = callers.next().cloned().unwrap_or_else(|| "?".into());
-        let below: Vec<String> = callers.take(3).cloned().collect();
+        let below: Vec<String> = callers.filter(|name| !is_entry(name)).take(3).cloned().collect();
         let lock = found.entry((kind, caller.clone())).or_insert_with(|| KernelLock {
             kind,
             spins,

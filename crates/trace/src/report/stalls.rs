@@ -8,7 +8,8 @@ use crate::observation::{StallKind, StallRow};
 /// Stalls of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stall {
-    /// What held threads up: `direct reclaim`, `throttled in reclaim` or `write-back of dirty pages`.
+    /// What held threads up: `direct reclaim`, `throttled in reclaim` or
+    /// `write-back of dirty pages`.
     pub kind: &'static str,
     /// Why, where the kernel says so.
     #[serde(skip_serializing_if = "Option::is_none")]

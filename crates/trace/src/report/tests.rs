@@ -1,7 +1,13 @@
-use super::fixture::{CONDITION, futex, observation, symbols};
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::fixture::{self, CONDITION, futex, observation, symbols};
 use super::*;
 use crate::advice::Waste;
-use crate::observation::{FutexKind, FutexRow, Totals};
+use crate::observation::{self as seen, FutexKind, FutexRow, Object, StackId};
+use crate::{Budget, Count};
 
 fn report() -> Report {
     Report::new(&observation(), &mut symbols())
@@ -13,7 +19,380 @@ fn text(report: &Report, full: bool, width: usize, colour: bool) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
+fn json(report: &Report) -> Value {
+    let mut bytes = Vec::new();
+    report.write_json(&mut bytes).expect("memory takes it");
+    serde_json::from_slice(&bytes).expect("it is JSON")
+}
+
+fn budget(text: &str) -> Budget {
+    Budget::parse(text).expect(text)
+}
+
 #[test]
-fn look_at_it() {
-    println!("{}", text(&report(), true, 100, false));
+fn the_verdict_names_share_site_object_and_cure() {
+    let verdict = report().verdict;
+    assert!(verdict.len() <= 5, "{verdict:?}");
+    // 1.200 to 1.456 of 3.89 s of CPU.
+    assert_eq!(
+        verdict[0],
+        "31 to 37 % of the CPU is spent on needless wakeups (7,376 to 7,408 of 8,512)."
+    );
+    assert_eq!(verdict[1], "Site: epoll_pwait from worker_loop [jit], server.");
+    assert!(verdict[2].starts_with("Object: fd 5 anon_inode:[eventpoll] and 15 others; herds of"));
+    assert!(verdict[2].ends_with("woken by interrupt for listening socket :8080."), "{verdict:?}");
+    assert!(verdict[3].starts_with("Try: EPOLLEXCLUSIVE"), "{verdict:?}");
+    assert!(verdict[4].contains("none proven"), "{verdict:?}");
+}
+
+#[test]
+fn nothing_found_is_said_plainly() {
+    let mut quiet = Observation { ended_ns: 2_000_000_000, cpus: 2, ..Observation::default() };
+    quiet.totals.wakeups = 1_200;
+    quiet.totals.threads = 3;
+    let of = |quiet: &Observation| Report::new(quiet, &mut symbols()).verdict.join("\n");
+    let expected = "Nothing needless was found: 1,200 wakeups of 3 threads in 2.00 s, none of \
+                    them needless.";
+    assert_eq!(of(&quiet), expected);
+    quiet.losses.waits = 1;
+    assert!(of(&quiet).ends_with("but events were lost."), "{}", of(&quiet));
+}
+
+#[test]
+fn little_waste_is_called_little() {
+    let mut little = observation();
+    little.totals.user_ns = 1_000_000_000_000;
+    little.totals.threads = 1_000;
+    little.locks.clear();
+    little.stalls.clear();
+    let verdict = Report::new(&little, &mut symbols()).verdict;
+    assert_eq!(verdict[0], "Little to gain: no waste was found to cost 1 % or more.");
+}
+
+#[test]
+fn the_summary_adds_up() {
+    let summary = report().summary;
+    assert_eq!(summary.needless_wakeups, Some(Interval { proven: 7_376, possible: 11_786 }));
+    let cpu = Interval { proven: 1_200_000_000, possible: 1_555_000_000 };
+    assert_eq!(summary.needless_wakeups_cpu_ns, Some(cpu));
+    assert_eq!((summary.empty_wakes, summary.refused_waits), (Some(11_000), Some(650)));
+    // Only the second word's calls all were in vain.
+    let cpu = Interval { proven: 1_000_000, possible: 13_000_000 };
+    assert_eq!(summary.empty_wakes_cpu_ns, Some(cpu));
+    assert_eq!((summary.timer_polls, summary.short_sleeps), (Some(898), Some(25)));
+    assert_eq!((summary.contended_locks, summary.stalls), (Some(1_510), Some(15)));
+    assert_eq!(summary.contended_locks_cpu_ns, Some(3_000_000), "those that spin");
+    assert_eq!(summary.herds, Some(1_000), "three events woke two with good cause");
+    assert_eq!(summary.context_switches, 14_492);
+}
+
+#[test]
+fn a_poll_is_reported_once_with_its_period() {
+    let report = report();
+    let about = |waste| report.findings.iter().filter(move |finding| finding.waste == waste);
+    let polls: Vec<_> = about(Waste::TimerPolls).collect();
+    assert_eq!(polls.len(), 1);
+    assert_eq!(polls[0].site_text(), "clock_nanosleep from poll_for_work [jit], pool");
+    assert_eq!(polls[0].detail.as_deref(), Some("every 10.0 ms"));
+    assert!(about(Waste::NeedlessWakeups).all(|finding| finding.call != "clock_nanosleep"));
+    // So are herds that the sleepers' side tells of.
+    assert_eq!(about(Waste::Herd).count(), 0);
+    let broadcast = about(Waste::NeedlessWakeups).find(|finding| finding.call == "futex");
+    assert!(broadcast.is_some_and(|finding| finding.waker_stacks.is_some()));
+}
+
+#[test]
+fn futex_calls_of_one_site_and_word_are_one_line() {
+    let mut observation = observation();
+    let again =
+        FutexRow { calls: 5, woke_one: 5, woken: 5, ..futex(FutexKind::Wake, CONDITION, 14) };
+    observation.futexes.push(again);
+    let futexes = Report::new(&observation, &mut symbols()).futexes.expect("seen");
+    assert_eq!(futexes.lines.len(), 3);
+    let wake = &futexes.lines[0];
+    assert_eq!((wake.kind, wake.word, wake.outcomes.calls), ("wake", CONDITION, 10_005));
+    assert_eq!(wake.outcomes.woke_one, 505);
+    assert_eq!(futexes.totals["wake"].calls, 12_005);
+}
+
+#[test]
+fn callers_are_the_first_that_are_not_the_schedulers() {
+    let callers = report().callers;
+    let names: Vec<&str> = callers.kernel.iter().map(|of| of.function.as_str()).collect();
+    assert_eq!(names, ["ep_poll", "futex_wait", "do_nanosleep", "folio_wait_bit"]);
+    assert_eq!(callers.kernel[0].sleeps, 16 * 540);
+    assert_eq!(callers.kernel[0].sleeps_per_byte, Some(8_640.0 / 1_024.0));
+    let sum = |of: &[Caller]| of.iter().map(|caller| caller.sleeps).sum::<u64>();
+    assert_eq!(sum(&callers.kernel), sum(&callers.user));
+    assert_eq!(callers.user[0].function, "epoll_pwait in worker_loop [jit]");
+}
+
+#[test]
+fn the_profile_has_the_columns_of_a_profile() {
+    let profile = report().consumers.expect("samples were taken");
+    assert_eq!((profile.user_ticks, profile.kernel_ticks, profile.idle_ticks), (215, 408, 2_800));
+    let first = &profile.functions[0];
+    assert_eq!((first.function.as_str(), first.ticks), ("finish_task_switch", 320));
+    assert_eq!(first.ticks_per_byte, Some(320.0 / 512.0));
+    assert!((profile.functions.last().unwrap().cumulative_percent - 100.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_ledger_stands_beside_what_was_seen() {
+    let ledger = &report().ledgers[0];
+    assert_eq!(ledger.says_in_all["waits"], 100);
+    assert_eq!((ledger.saw.waits, ledger.saw.wakeups), (100, 100));
+    assert_eq!(ledger.saw.needless_wakeups, Interval::default());
+    assert_eq!(ledger.saw_elsewhere.waits, 4_900);
+}
+
+#[test]
+fn what_was_not_seen_is_unknown_and_never_0() {
+    let report = Report::of_switches_only(&observation(), &mut symbols());
+    let json = json(&report);
+    for name in ["needless_wakeups", "wakeups", "empty_wakes", "timer_polls", "stalls", "herds"] {
+        assert_eq!(json["summary"][name], Value::Null, "{name}");
+    }
+    assert_eq!(json["summary"]["sleeps"], 13_680);
+    assert!(report.findings.is_empty());
+    assert!(report.verdict[0].starts_with("Nothing can be said"), "{:?}", report.verdict);
+    let text = text(&report, true, 100, false);
+    let line = text.lines().find(|line| line.contains("needless wakeups  ")).unwrap();
+    assert!(line.ends_with("unknown"), "{line}");
+    let exceeded = report.exceeded(&[budget("timer_polls=1000000"), budget("sleeps=1000000")]);
+    assert_eq!(exceeded.len(), 1, "what cannot be counted keeps no budget");
+    assert_eq!(exceeded[0].count, None);
+}
+
+#[test]
+fn a_table_without_its_tracepoint_is_unknown() {
+    let mut observation = observation();
+    observation.locks.clear();
+    assert_eq!(Report::new(&observation, &mut symbols()).kernel_locks, Some(Vec::new()));
+    observation.missing.push(seen::Missing {
+        tracepoint: "contention_begin".into(),
+        consequence: "contended kernel locks are not seen".into(),
+    });
+    let report = Report::new(&observation, &mut symbols());
+    assert_eq!((report.kernel_locks.clone(), report.summary.contended_locks), (None, None));
+    assert!(text(&report, true, 100, false).contains("this kernel has no contention_begin"));
+}
+
+#[test]
+fn budgets_name_the_worst_site() {
+    let report = report();
+    let budgets = [
+        "needless_wakeups.proven=7375",
+        "needless_wakeups.possible=11786",
+        "timer_polls=10",
+        "herds=0",
+        "lost_events=0",
+    ];
+    let exceeded = report.exceeded(&budgets.map(budget));
+    let names: Vec<&str> = exceeded.iter().map(|of| of.name).collect();
+    assert_eq!(names, ["needless_wakeups.proven", "timer_polls", "herds", "lost_events"]);
+    let worst = exceeded[0].worst_site.as_deref().unwrap();
+    assert!(worst.starts_with("epoll_pwait from worker_loop [jit], server, fd 5"), "{worst}");
+    assert_eq!(
+        exceeded[1].to_string(),
+        "timer_polls is 898, allowed are 10; the worst: clock_nanosleep from poll_for_work [jit], \
+         pool, nothing named"
+    );
+    assert!(exceeded[2].to_string().contains("listening socket :8080"));
+    for count in Count::ALL {
+        assert!(report.count(count).is_some(), "{count:?}");
+    }
+}
+
+#[test]
+fn json_has_the_schemas_names_and_is_the_same_each_time() {
+    let json = json(&report());
+    assert_eq!(json["schema"], "unherd.trace/1");
+    assert_eq!(json["summary"]["needless_wakeups"]["proven"], 7_376);
+    assert_eq!(json["summary"]["needless_wakeups"]["possible"], 11_786);
+    assert_eq!(json["waits"]["schema"], "unherd.waits/1");
+    let wait = &json["waits"]["reasons"][0];
+    assert_eq!(wait["reason"], "epoll_pwait", "the most needless CPU in one line");
+    assert_eq!(wait["site"], "worker_loop [jit]");
+    assert_eq!((&wait["needless_wakeups"], &wait["waits"]), (&461.into(), &540.into()));
+    assert_eq!(wait["needless_wakeups_possible"], 463);
+    assert!(json["findings"][0]["try"].as_str().unwrap().starts_with("EPOLLEXCLUSIVE"));
+    let stack = json["findings"][0]["stacks"]["user"].as_u64().unwrap() as usize;
+    assert_eq!(json["stacks"][stack]["frames"][0]["name"], "worker_loop");
+    let mut turned = observation();
+    turned.waits.reverse();
+    turned.wakes.reverse();
+    turned.futexes.reverse();
+    let of = |observation| {
+        let report = Report::new(observation, &mut symbols());
+        (report.verdict.clone(), text(&report, true, 100, false))
+    };
+    assert_eq!(of(&turned), of(&observation()), "the order of rows says nothing");
+}
+
+#[test]
+fn text_keeps_its_width_and_has_no_escapes_unless_told() {
+    let report = report();
+    for width in [100, 140] {
+        let text = text(&report, true, width, false);
+        let columns = |line: &&str| line.chars().count() > width;
+        assert_eq!(text.lines().filter(columns).collect::<Vec<_>>(), Vec::<&str>::new());
+        assert!(!text.contains('\x1b'));
+    }
+    assert!(text(&report, false, 100, true).contains("\x1b[1m"));
+    let (short, long) = (text(&report, false, 100, false), text(&report, true, 100, false));
+    assert!(short.contains("What to try") && !short.contains("Top CPU consumers"));
+    for heading in [
+        "Herds",
+        "Futexes",
+        "Top 10 callers",
+        "Top CPU consumers",
+        "Kernel locks",
+        "Needless sleeps",
+        "Stalls",
+        "What pool (4000000200) says",
+        "Stacks of the top findings",
+        "What is not in",
+    ] {
+        assert!(long.contains(&format!("\n{heading}")), "{heading}");
+    }
+    println!("{long}");
+}
+
+#[test]
+fn names_of_others_cannot_steer_the_terminal() {
+    let mut observation = observation();
+    observation.processes[0].comm = "evil\u{1b}[2J\nname".into();
+    let report = Report::new(&observation, &mut symbols());
+    assert!(text(&report, true, 100, false).contains("evil?[2J?name"));
+}
+
+#[test]
+fn folded_stacks_add_up_to_the_needless_cpu() {
+    let folded = |observation: &Observation| {
+        let mut bytes = Vec::new();
+        let report = Report::new(observation, &mut symbols());
+        let weight = report.write_folded(&mut bytes).expect("memory takes it");
+        let text = String::from_utf8(bytes).expect("text");
+        let weight_of = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+        (weight, text.lines().map(weight_of).sum::<u64>(), text)
+    };
+    let (weight, sum, text) = folded(&observation());
+    assert_eq!((weight, sum), (FoldedWeight::NeedlessCpu, 1_555_000));
+    assert!(text.contains("server;main;worker_loop;entry_SYSCALL_64_after_hwframe_[k];"), "{text}");
+    let mut idle = observation();
+    for row in &mut idle.waits {
+        (row.needless_cpu_ns, row.possibly_needless_cpu_ns) = (0, 0);
+    }
+    let (weight, sum, _) = folded(&idle);
+    assert_eq!((weight, sum), (FoldedWeight::Asleep, 173_130_000));
+}
+
+fn any_object() -> impl Strategy<Value = Object> {
+    prop_oneof![
+        Just(Object::None),
+        (0..4u64).prop_map(|word| Object::Futex(word * 8)),
+        any::<i32>().prop_map(Object::Descriptor),
+        any::<u64>().prop_map(Object::Set),
+        (0..3u16, any::<bool>()).prop_map(|(port, listening)| Object::Socket { port, listening }),
+    ]
+}
+
+fn any_count() -> impl Strategy<Value = u64> {
+    prop_oneof![0..3u64, any::<u64>(), Just(u64::MAX)]
+}
+
+/// Counts that no kernel would deliver, stacks that do not exist, processes that nobody knows.
+fn any_observation() -> impl Strategy<Value = Observation> {
+    let rows = proptest::collection::vec(
+        (0..30usize, any_object(), proptest::collection::vec(any_count(), 16), 0..20u32),
+        0..12,
+    );
+    let totals = proptest::collection::vec(any_count(), 8);
+    (rows, totals).prop_map(|(rows, totals)| {
+        let mut observation = fixture::observation();
+        for (index, object, counts, stack) in rows {
+            let stacks = vec![seen::SampledStack {
+                kernel: Some(StackId(stack)),
+                user: Some(StackId(stack + 8)),
+                count: counts[0],
+            }];
+            let waits = observation.waits.len();
+            let wait = &mut observation.waits[index % waits];
+            wait.object = object;
+            wait.stacks.clone_from(&stacks);
+            (wait.sleeps, wait.wakeups) = (counts[1], counts[2]);
+            (wait.needless_in_call, wait.needless_again) = (counts[3], counts[4]);
+            (wait.possibly_needless, wait.needless_cpu_ns) = (counts[5], counts[6]);
+            (wait.possibly_needless_cpu_ns, wait.timer_polls) = (counts[7], counts[8]);
+            (wait.timer_poll_ns, wait.short_sleeps) = (counts[9], counts[10]);
+            let wakes = observation.wakes.len();
+            let wake = &mut observation.wakes[index % wakes];
+            wake.object = object;
+            (wake.herds, wake.herd_woken, wake.largest) = (counts[11], counts[12], counts[13]);
+            (wake.herd_needless, wake.herd_possibly) = (counts[3], counts[5]);
+            let futexes = observation.futexes.len();
+            let futex = &mut observation.futexes[index % futexes];
+            (futex.calls, futex.woke_none) = (counts[14], counts[15]);
+            (futex.pid, futex.inside_ns) = (stack, counts[9]);
+            observation.locks[index % 2].total_ns = counts[6];
+            observation.stalls[index % 2].count = counts[7];
+        }
+        observation.totals.user_ns = totals[0];
+        observation.totals.system_ns = totals[1];
+        observation.totals.threads = totals[2];
+        observation.totals.switch_round_trip_ns = totals[3];
+        observation.ended_ns = totals[4];
+        observation.losses.stacks_lost = totals[5];
+        observation.losses.waits = totals[6];
+        observation.cpus = usize::try_from(totals[7]).unwrap_or(usize::MAX);
+        observation
+    })
+}
+
+/// Every number under a name that says percent.
+fn percents(value: &Value, found: &mut Vec<f64>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| percents(item, found)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.extend(value.as_f64().filter(|_| name.contains("percent")));
+                percents(value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_was_counted_the_report_holds_together(observation in any_observation()) {
+        let report = Report::new(&observation, &mut symbols());
+        prop_assert!((1..=5).contains(&report.verdict.len()));
+        for finding in &report.findings {
+            prop_assert!(finding.count.proven <= finding.count.possible);
+            if let Some(cost) = finding.cost {
+                prop_assert!(cost.ns.proven <= cost.ns.possible);
+                prop_assert!(cost.percent_low <= cost.percent_high);
+            }
+        }
+        let costs: Vec<f64> = report.findings.iter().map(Finding::weight).collect();
+        prop_assert!(costs.is_sorted_by(|a, b| a >= b));
+        let json = json(&report);
+        let mut found = Vec::new();
+        percents(&json, &mut found);
+        prop_assert!(!found.is_empty());
+        prop_assert!(found.iter().all(|share| (0.0..=100.0).contains(share)), "{:?}", found);
+        let needless = report.summary.needless_wakeups.expect("judged");
+        prop_assert!(needless.proven <= needless.possible);
+        for (full, width) in [(true, 100), (false, 0), (true, 1)] {
+            prop_assert!(!text(&report, full, width, false).is_empty());
+        }
+        report.write_folded(&mut Vec::new()).expect("memory takes it");
+        let all: Vec<Budget> = Count::ALL.map(|count| Budget { count, limit: 0 }).into();
+        let names: BTreeSet<_> = report.exceeded(&all).iter().map(|of| of.name).collect();
+        prop_assert!(names.len() <= all.len());
+    }
 }

@@ -178,7 +178,8 @@ impl Report {
         for (index, finding) in known.iter().enumerate() {
             let share = finding.cost.map_or_else(String::new, |cost| {
                 let least = if cost.at_least { "at least " } else { "" };
-                format!(", {least}{}", percents(cost.percent_low, cost.percent_high))
+                let share = percents(cost.percent_low, cost.percent_high);
+                format!(", {least}{share} of {}", cost.kind.whole())
             });
             let (what, number) = (verdict::what(finding.waste), interval(finding.count));
             let object = match finding.object.is_empty() {

@@ -25,14 +25,7 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     if let Some(advice) = top.advice {
         lines.push(format!("Try: {}.", advice.text));
     }
-    let second = report.findings.iter().skip(1).find(|other| {
-        // The herd is the same waste as the needless wakeups that it makes.
-        other.weight() >= LITTLE_PERCENT
-            && !matches!(
-                (top.waste, other.waste),
-                (Waste::NeedlessWakeups, Waste::Herd) | (Waste::Herd, Waste::NeedlessWakeups)
-            )
-    });
+    let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     if let Some(second) = second.filter(|_| lines.len() < 5) {
         lines.push(format!("Next: {} {}", headline(second), site(second)));
     }

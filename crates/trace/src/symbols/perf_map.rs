@@ -25,7 +25,8 @@ impl PerfMap {
     /// none.
     pub(super) fn load(pid: u32) -> Self {
         let inside = innermost_pid(pid).unwrap_or(pid);
-        let seen_by_it = format!("/proc/{pid}/root/tmp/perf-{inside}.map");
+        let its_root = format!("/proc/{pid}/root");
+        let seen_by_it = format!("{its_root}/tmp/perf-{inside}.map");
         let seen_by_us = format!("/tmp/perf-{pid}.map");
         let text = [seen_by_it, seen_by_us].iter().find_map(|path| read(path));
         text.map_or_else(Self::default, |text| Self::parse(&text))

@@ -55,6 +55,39 @@ fn a_function_of_this_program_has_its_name_place_and_size() {
     assert_eq!(symbols.unknown().user_asked, 2);
 }
 
+#[inline(always)]
+fn inlined_function(number: u64) -> u64 {
+    std::hint::black_box(number).wrapping_mul(3) // The line of the inner frame.
+}
+
+#[inline(never)]
+fn outer_function(number: u64) -> u64 {
+    inlined_function(number) + std::hint::black_box(1) // The line of the outer frame.
+}
+
+#[test]
+fn inlined_frames_come_first_each_with_its_own_line() {
+    let line_of = |text: &str| {
+        let lines = include_str!("tests.rs").lines();
+        1 + lines.take_while(|line| !line.ends_with(text)).count() as u32
+    };
+    let (inner, outer) = (line_of("line of the inner frame."), line_of("line of the outer frame."));
+    let (mut symbols, this) = (Symbols::new(), process(own_maps()));
+    let start = std::hint::black_box(outer_function as fn(u64) -> u64) as *const () as u64;
+    let whole = symbols.user(&this, start, true);
+    let size = whole.last().and_then(|frame| frame.size_bytes).expect("a function has a size");
+    let found = (start..start + size).map(|address| symbols.user(&this, address, true));
+    let is_inner = |frames: &Rc<[Frame]>| {
+        let named = |frame: &Frame| frame.name.ends_with("tests::inlined_function");
+        frames.iter().any(|frame| named(frame) && frame.line == Some(inner))
+    };
+    let frames = found.into_iter().find(is_inner).expect("some instruction is of the inner line");
+    let (last, inlined) = frames.split_last().expect("never empty");
+    assert!(inlined.iter().all(|frame| frame.inlined && frame.size_bytes.is_none()), "{frames:?}");
+    assert!(last.name.ends_with("tests::outer_function") && !last.inlined, "{frames:?}");
+    assert_eq!(last.line, Some(outer), "{frames:?}");
+}
+
 #[test]
 fn a_process_that_has_ended_is_still_named() {
     let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
@@ -105,7 +138,8 @@ fn a_jits_functions_come_from_its_perf_map() {
     assert_eq!(symbols.user(&this, 0x7008, true)[0].name, "[unknown]");
     symbols.add_perf_map(
         this.pid,
-        "7000 10 old\nnonsense\n0x7100 20 LazyCompile:*handle server.js:12\n7000 10 new\u{1b}[31m\n",
+        "7000 10 old\nnonsense\n0x7100 20 LazyCompile:*handle server.js:12\n\
+         7000 10 new\u{1b}[31m\n",
     );
     assert_eq!(symbols.user(&this, 0x7008, true)[0].name, "new?[31m");
     let frame = symbols.user(&this, 0x7110, true)[0].clone();

@@ -72,14 +72,16 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     format!("{head}…{end}")
 }
 
-/// Breaks a text at spaces; what follows the first line is indented by three more.
+/// Breaks a text at spaces, but not before a percent sign; what follows the first line is indented
+/// by three more.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let indent = text.len() - text.trim_start().len();
     let hanging = " ".repeat(indent + 3);
     let mut lines = Vec::new();
     let mut line = " ".repeat(indent);
     let mut empty = true;
-    for word in text.split_whitespace() {
+    let kept = text.replace(" %", "\u{a0}%");
+    for word in kept.split(' ').filter(|word| !word.is_empty()) {
         let needed = line.chars().count() + usize::from(!empty) + word.chars().count();
         if !empty && needed > width {
             lines.push(std::mem::replace(&mut line, hanging.clone()));
@@ -92,7 +94,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
         empty = false;
     }
     lines.push(line);
-    lines
+    lines.into_iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
 #[cfg(test)]
@@ -117,6 +119,7 @@ mod tests {
         assert_eq!(wrapped("one two three", 8), ["one two", "   three"]);
         assert_eq!(wrapped("  → one two", 8), ["  → one", "     two"]);
         assert_eq!(wrapped("unbreakable", 4), ["unbreakable"]);
+        assert_eq!(wrapped("idle 78 %", 7), ["idle", "   78 %"]);
         assert_eq!(wrapped("", 4), [""]);
     }
 }

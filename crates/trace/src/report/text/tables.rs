@@ -18,6 +18,12 @@ const UNKNOWN: &str = "unknown: this could not be seen here";
 const NONE: &str = "none";
 
 impl Report {
+    /// A program's name, if there are several to tell apart.
+    fn whose(&self, comm: &str) -> String {
+        let same = self.waits.lines.iter().all(|line| line.comm == comm);
+        if same { String::new() } else { format!(", {comm}") }
+    }
+
     pub(super) fn write_herds<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
         page.heading("Herds: events that woke two or more")?;
         let Some(herds) = &self.herds else { return page.line(UNKNOWN) };
@@ -30,7 +36,10 @@ impl Report {
         let mut grid = Grid::new(&heads, &sides);
         for herd in herds.iter().take(TOP) {
             let by = match &herd.comm {
-                Some(comm) => format!("{} from {}, {comm}; {}", herd.by, herd.site, herd.object),
+                Some(comm) => {
+                    let whose = self.whose(comm);
+                    format!("{} from {}{whose}; {}", herd.by, herd.site.function, herd.object)
+                }
                 None => format!("{}; {}", herd.by, herd.object),
             };
             grid.row([
@@ -58,7 +67,8 @@ impl Report {
         );
         let totals = futexes.totals.iter().map(|(kind, of)| (*kind, of, "all".to_owned()));
         let lines = futexes.lines.iter().map(|line| {
-            (line.kind, &line.outcomes, format!("{}, {}; {:#x}", line.site, line.comm, line.word))
+            let place = format!("{}{}", line.site.function, self.whose(&line.comm));
+            (line.kind, &line.outcomes, format!("{place}; {:#x}", line.word))
         });
         let all: Vec<_> = totals.chain(lines).collect();
         let rows = |of_wakes: bool| all.iter().filter(move |row| wakes(row.0) == of_wakes);
@@ -217,7 +227,13 @@ impl Report {
         let heads = ["timer polls", "period", "short sleeps", "of sleeps", "site; object"];
         let mut grid = Grid::new(&heads, &[Right, Right, Right, Right, Left]);
         for line in lines.iter().take(TOP) {
-            let place = format!("{} from {}, {}; {}", line.call, line.site, line.comm, line.object);
+            let place = format!(
+                "{} from {}{}; {}",
+                line.call,
+                line.site.function,
+                self.whose(&line.comm),
+                line.object
+            );
             grid.row([
                 &*count(line.timer_polls),
                 &line.timer_poll_period_ns.map_or_else(String::new, duration),
@@ -298,21 +314,30 @@ impl Report {
         for finding in top {
             page.line(&format!("{}: {}", verdict::what(finding.waste), verdict::site(finding)))?;
             let Some(pair) = finding.stacks else { continue };
-            for (side, index) in [("kernel", pair.kernel), ("user", pair.user)] {
-                let Some(stack) = index.and_then(|index| self.stacks.get(index)) else { continue };
-                for (depth, frame) in stack.frames.iter().enumerate() {
-                    let side = if depth == 0 { side } else { "" };
-                    let inlined = if frame.inlined { " (inlined)" } else { "" };
-                    let text = super::grid::shortened(
-                        &format!("{frame}{inlined}"),
-                        page.width.saturating_sub(14),
-                    );
-                    writeln!(page.to, "    {side:<8}  {text}")?;
-                }
-                if stack.truncated {
-                    writeln!(page.to, "    {:<8}  … deeper than could be walked", "")?;
-                }
-            }
+            self.write_stack(page, "kernel", pair.kernel)?;
+            self.write_stack(page, "user", pair.user)?;
+            let waker = finding.waker_stacks.and_then(|pair| pair.user);
+            self.write_stack(page, "woken by", waker)?;
+        }
+        Ok(())
+    }
+
+    fn write_stack<W: Write>(
+        &self,
+        page: &mut Page<'_, W>,
+        side: &str,
+        index: Option<usize>,
+    ) -> io::Result<()> {
+        let Some(stack) = index.and_then(|index| self.stacks.get(index)) else { return Ok(()) };
+        for (depth, frame) in stack.frames.iter().enumerate() {
+            let side = if depth == 0 { side } else { "" };
+            let inlined = if frame.inlined { " (inlined)" } else { "" };
+            let room = page.width.saturating_sub(14);
+            let text = super::grid::shortened(&format!("{frame}{inlined}"), room);
+            writeln!(page.to, "    {side:<8}  {text}")?;
+        }
+        if stack.truncated {
+            writeln!(page.to, "    {:<8}  … deeper than could be walked", "")?;
         }
         Ok(())
     }
