@@ -318,8 +318,13 @@ impl Session {
         let chains = std::mem::replace(&mut self.sampler, over).and_then(ChainSampler::finish);
         self.maps.give(&mut seen.processes, chains.as_ref().ok());
         match chains {
-            Ok(chains) if self.hertz > 0 => samples(&mut seen, &chains, self.hertz),
-            Ok(_) => {}
+            Ok(chains) => {
+                // What is lost there may be code without a name or samples, but no count.
+                seen.losses.notices += chains.mappings_lost;
+                if self.hertz > 0 {
+                    samples(&mut seen, &chains, self.hertz);
+                }
+            }
             Err(error) => seen.missing.push(Missing {
                 tracepoint: "cpu-clock samples for this user".to_owned(),
                 consequence: format!("no CPU samples, and code may stay unnamed: {error}"),

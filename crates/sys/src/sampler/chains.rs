@@ -63,6 +63,8 @@ pub struct Chains {
     pub lost: u64,
     /// The most frames that a chain could have, both sides together.
     pub frames_max: u16,
+    /// Mappings and forks that found no room: above a million of them.
+    pub mappings_lost: u64,
     /// Samples in no row because there were too many different chains.
     pub overflowed: u64,
 }
@@ -141,6 +143,7 @@ impl ChainSampler {
         let collected = self.collector.finish()?;
         let expected = collected.count()? / self.interval;
         let Counts { rows, chains, images, switches, mut sums, .. } = collected.sink;
+        sums.mappings_lost = images.lost;
         let rows = rows.into_iter().map(|(row, count)| ChainRow { count, ..row });
         sums.rows = rows.collect();
         let mut in_order = vec![Box::default(); chains.len()];
