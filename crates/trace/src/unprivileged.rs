@@ -5,7 +5,7 @@
 //! | sleeps, preemptions and their time, exactly, by process | perf events' records of switches |
 //! | CPU in user mode by function | perf events, the program's side |
 //! | user and system time | the kernel's accounts |
-//! | where threads sleep, with stacks | perf events, if `kernel.perf_event_paranoid` is 1 or less |
+//! | where threads sleep, sampled stacks | perf events, if `kernel.perf_event_paranoid` ≤ 1 |
 //! | where threads sleep, one frame | else a look at `/proc/PID/task/TID/syscall` now and then |
 //!
 //! Who woke whom, and what for, is in none of these. So needless wakeups, herds, wake calls, kernel
@@ -36,6 +36,9 @@ use crate::observation::{
 };
 use crate::session::{Pause, Running, SessionError, Target, samples, spawn};
 
+/// Of so many switches one gives its stack. A prime, off the beat of threads that take turns.
+const EVERY_SWITCH: u32 = 7;
+
 /// A session without privilege. Dropped, it ends; its command is killed.
 ///
 /// It is used as a [`Session`](crate::Session) is, and gives an [`Observation`] that holds context
@@ -61,6 +64,9 @@ impl UnprivilegedSession {
     /// [`SessionError`]: the command cannot be started, a process is not there or another user's,
     /// or the kernel grants no perf events at all (`kernel.perf_event_paranoid` above 2).
     pub fn start(target: Target, hertz: u32) -> Result<Self, SessionError> {
+        if matches!(target, Target::Cgroup(_)) {
+            return Err(SessionError::GroupUnprivileged);
+        }
         let mut running = Running::find(&target)?;
         let mut maps = CodeMaps::new();
         for pid in running.pids() {
@@ -74,7 +80,8 @@ impl UnprivilegedSession {
             Target::Command(_) => SampleScope::NextChild,
             Target::Processes(_) | Target::Cgroup(_) => SampleScope::Processes(running.pids()),
         };
-        let switches = ChainOptions::new(SampleKind::ContextSwitches { every: 1 }, scope.clone());
+        let every_seventh = SampleKind::ContextSwitches { every: EVERY_SWITCH };
+        let switches = ChainOptions::new(every_seventh, scope.clone());
         let clock = ChainOptions {
             user_only: true,
             switches: true,
@@ -154,23 +161,10 @@ impl UnprivilegedSession {
                 Ok(_) | Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-            self.look()?;
+            for (pid, parent) in self.looks.look(&self.running.roots()) {
+                self.maps.began(pid, parent);
+            }
         }
-    }
-
-    fn look(&mut self) -> Result<(), SessionError> {
-        for pid in self.running.entered() {
-            self.maps.attach(pid);
-            let consequence = format!("process {pid} came later: its sleeps are not counted");
-            self.missing.push(Missing {
-                tracepoint: "context-switch records of late comers".to_owned(),
-                consequence,
-            });
-        }
-        for (pid, parent) in self.looks.look(&self.running.roots()) {
-            self.maps.began(pid, parent);
-        }
-        Ok(())
     }
 
     /// Ends looking and puts together what was seen. The command runs on if it has not ended; the
