@@ -71,10 +71,11 @@ static __always_inline void uh_close_event(struct uh_event *event)
 	uh_raise(&row->counts[UH_LARGEST], event->woken);
 }
 
+/* What a timer interrupts has no part in the wake. */
 static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, u64 events,
-					    bool followed)
+					    u32 cause, bool followed)
 {
-	if (events >= uh_settings.first_stacks && (events & 255))
+	if (cause == UH_BY_TIMER || (events >= uh_settings.first_stacks && (events & 255)))
 		return;
 	uh_count_pair(row->id, uh_kernel_stack(ctx), followed ? uh_user_stack(ctx) : -1);
 }
@@ -102,7 +103,7 @@ static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct 
 	}
 	before = uh_add(row->counts[UH_EVENTS], 1);
 	uh_add(row->counts[UH_WOKEN], 1);
-	uh_sample_waker(ctx, row, before, followed);
+	uh_sample_waker(ctx, row, before, key.cause, followed);
 }
 
 /* The timer that runs now, if any, and whether it is the thread's own. */

@@ -69,6 +69,21 @@ fn root_the_truth_of_a_broadcast_lies_in_the_interval() {
 }
 
 #[test]
+fn root_a_broadcast_is_one_event_that_wakes_them_all() {
+    let Some(_machine) = root("the herd of a broadcast") else { return };
+    let (seen, truth) = trace("monitor 8 200 0");
+    let futex = WakeCause::Call(libc::SYS_futex as u32);
+    let rows = seen.wakes.iter().filter(|row| row.cause == futex && row.herds > 0);
+    let row = rows.max_by_key(|row| row.herds).expect("a broadcast is a herd");
+    println!("{row:?}");
+    assert_eq!(row.largest, 8);
+    assert!((190..=201).contains(&row.herds), "{row:?}");
+    // Those that found no token are possibly needless, and known to have come together.
+    assert!(row.herd_possibly >= number(&truth, "needless") * 9 / 10, "{row:?} {truth}");
+    assert!(sum(&seen, |row| row.possibly_needless_in_herds) >= row.herd_possibly);
+}
+
+#[test]
 fn root_nothing_is_proven_against_a_signal() {
     let Some(_machine) = root("signal") else { return };
     let (seen, truth) = trace("monitor 8 500 1");
