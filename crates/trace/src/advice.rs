@@ -253,6 +253,11 @@ const KERNEL: &[Rule] = &[
                group of threads",
     },
     Rule {
+        pattern: "shared listener",
+        applies: |s| s.waste == Waste::KernelLocks && s.function_has(&["inet_csk_accept"]),
+        text: "threads accept from one socket: SO_REUSEPORT and a listener for each",
+    },
+    Rule {
         pattern: "shared epoll",
         applies: |s| {
             s.waste == Waste::KernelLocks

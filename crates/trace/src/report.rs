@@ -113,7 +113,7 @@ impl Report {
             };
             observation.missing.iter().any(lacking)
         };
-        let waits = Waits::new(&observation.waits, names);
+        let waits = Waits::new(&observation.waits, judged, names);
         let herds = judged.then(|| herds::herds(&observation.wakes, names));
         let futexes = judged.then(|| Futexes::new(&observation.futexes, names));
         // A table without rows means that there was nothing only if it could have been seen.
@@ -144,7 +144,7 @@ impl Report {
             findings::Scale::new(&summary),
             names,
         );
-        let ledgers = ledgers::ledgers(&observation.ledgers, &waits.lines, names);
+        let ledgers = ledgers::ledgers(&observation.ledgers, &waits, names);
         let stacks = namer.finish();
         let trust = Trust::new(observation, symbols.unknown());
         let missing = observation.missing.iter().map(Missing::of).collect();

@@ -20,7 +20,8 @@ fn every_rule_is_reached() {
     use Waste::*;
     let descriptor = Object::Descriptor(4);
     let nobody = ("server", "worker");
-    let cases: [(&str, &str); 26] = [
+    let cases: [(&str, &str); 27] = [
+        ("shared listener", pattern(KernelLocks, "", ("", "inet_csk_accept"), Object::None, None)),
         (
             "accept herd of nginx",
             pattern(

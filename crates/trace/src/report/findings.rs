@@ -92,6 +92,11 @@ impl Finding {
         self.cost.map_or(0.0, |cost| cost.percent_high)
     }
 
+    /// Whether it is worth a look: it costs a thousandth or more, or nobody knows what it costs.
+    pub(crate) fn is_notable(&self) -> bool {
+        self.cost.is_none() || self.weight() >= 0.1
+    }
+
     /// The call and where it is made: `epoll_wait from worker_loop (server.c:120), server`.
     #[must_use]
     pub fn site_text(&self) -> String {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::share::Interval;
 use super::site::{Namer, StackPair};
-use super::waits::WaitLine;
+use super::waits::Waits;
 use crate::observation::LedgerRow;
 
 /// One reason of the program's own ledger.
@@ -25,10 +25,10 @@ pub struct Seen {
     pub waits: u64,
     /// Time asleep.
     pub asleep_ns: u64,
-    /// Wakeups.
-    pub wakeups: u64,
-    /// Needless wakeups.
-    pub needless_wakeups: Interval,
+    /// Wakeups, if they could be seen.
+    pub wakeups: Option<u64>,
+    /// Needless wakeups, if they could be seen.
+    pub needless_wakeups: Option<Interval>,
 }
 
 /// Both accounts of one process.
@@ -50,12 +50,12 @@ pub struct Ledger {
     pub saw_elsewhere: Seen,
 }
 
-pub(crate) fn ledgers(rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -> Vec<Ledger> {
+pub(crate) fn ledgers(rows: &[LedgerRow], waits: &Waits, namer: &Namer<'_>) -> Vec<Ledger> {
     let pids: BTreeSet<u32> = rows.iter().map(|row| row.pid).collect();
-    pids.into_iter().map(|pid| ledger(pid, rows, lines, namer)).collect()
+    pids.into_iter().map(|pid| ledger(pid, rows, waits, namer)).collect()
 }
 
-fn ledger(pid: u32, rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -> Ledger {
+fn ledger(pid: u32, rows: &[LedgerRow], waits: &Waits, namer: &Namer<'_>) -> Ledger {
     let own = || rows.iter().filter(|row| row.pid == pid);
     let mut says_in_all: BTreeMap<String, u64> = BTreeMap::new();
     for (name, count) in own().flat_map(|row| &row.counts) {
@@ -66,14 +66,21 @@ fn ledger(pid: u32, rows: &[LedgerRow], lines: &[WaitLine], namer: &Namer<'_>) -
         .map(|row| Reason { reason: row.reason.clone(), counts: row.counts.clone() })
         .collect();
     says.sort_by(|a, b| a.reason.cmp(&b.reason));
-    let (mut saw, mut saw_elsewhere) = (Seen::default(), Seen::default());
-    for line in lines.iter().filter(|line| line.pid == pid) {
+    let nothing = Seen {
+        wakeups: waits.judged.then_some(0),
+        needless_wakeups: waits.judged.then_some(Interval::default()),
+        ..Seen::default()
+    };
+    let (mut saw, mut saw_elsewhere) = (nothing, nothing);
+    for line in waits.lines.iter().filter(|line| line.pid == pid) {
         let library = line.stacks.iter().any(|pair| goes_through_library(pair, namer));
         let seen = if library { &mut saw } else { &mut saw_elsewhere };
         seen.waits = seen.waits.saturating_add(line.sleeps);
         seen.asleep_ns = seen.asleep_ns.saturating_add(line.asleep_ns);
-        seen.wakeups = seen.wakeups.saturating_add(line.wakeups);
-        seen.needless_wakeups.add(line.needless);
+        seen.wakeups = seen.wakeups.map(|sum| sum.saturating_add(line.wakeups));
+        if let Some(sum) = &mut seen.needless_wakeups {
+            sum.add(line.needless);
+        }
     }
     let at_end = own().all(|row| row.at_end);
     Ledger { pid, comm: namer.comm(pid), at_end, says, says_in_all, saw, saw_elsewhere }

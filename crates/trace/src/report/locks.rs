@@ -43,8 +43,11 @@ fn kind_text(kind: LockKind) -> (&'static str, bool) {
 }
 
 /// Functions of the locks themselves.
-const LOCK_FUNCTIONS: [&str; 22] = [
+const LOCK_FUNCTIONS: [&str; 25] = [
     "_raw_",
+    "lock_sock",
+    "__lock_sock",
+    "raw_spin_",
     "__raw_",
     "native_queued",
     "queued_",

@@ -188,12 +188,17 @@ impl<'a> Namer<'a> {
     }
 }
 
-/// The innermost frame that is the program's own; else the innermost that has a name; else the
-/// innermost.
+/// The innermost frame that is the program's own; else the outermost wrapper that was walked to
+/// before names end, which is the call as the program knows it; else the innermost.
 fn site_frame(frames: &[Frame]) -> Option<&Frame> {
     let own = frames.iter().find(|frame| !is_wrapper(frame) && frame.name != "[unknown]");
-    own.or_else(|| frames.iter().find(|frame| frame.known)).or_else(|| frames.first())
+    let is_start = |frame: &&Frame| START.iter().any(|name| frame.name.starts_with(name));
+    let walked = frames.iter().take_while(|frame| frame.known && !is_start(frame));
+    own.or_else(|| walked.last()).or_else(|| frames.first())
 }
+
+/// Where threads begin.
+const START: [&str; 5] = ["start_thread", "clone", "__clone", "_start", "__libc_start"];
 
 /// Files whose functions stand between a program and the system call.
 const WRAPPER_FILES: [&str; 9] = [
@@ -209,33 +214,22 @@ const WRAPPER_FILES: [&str; 9] = [
 ];
 
 /// Namespaces of the same kind, for programs that are linked with them.
-const WRAPPER_PREFIXES: [&str; 22] = [
+const WRAPPER_CRATES: [&str; 11] = [
     "std::",
     "core::",
     "alloc::",
-    "<std::",
-    "<core::",
-    "<alloc::",
-    "__rust",
     "rustix::",
-    "<rustix::",
     "libc::",
     "nix::",
-    "<nix::",
     "mio::",
-    "<mio::",
     "parking_lot::",
     "parking_lot_core::",
-    "<parking_lot",
     "lock_api::",
-    "<lock_api::",
     "unherd_sys::",
-    "<unherd_sys::",
-    "runtime.",
 ];
 
 /// More of Go's runtime, and what a C library is called inside of a static program.
-const WRAPPER_NAMES: [&str; 28] = [
+const WRAPPER_NAMES: [&str; 30] = [
     "syscall.",
     "internal/",
     "__GI_",
@@ -264,6 +258,8 @@ const WRAPPER_NAMES: [&str; 28] = [
     "sem_post",
     "sem_timedwait",
     "__new_sem",
+    "__rust",
+    "runtime.",
 ];
 
 const WRAPPER_FUNCTIONS: [&str; 17] = [
@@ -289,9 +285,28 @@ const WRAPPER_FUNCTIONS: [&str; 17] = [
 fn is_wrapper(frame: &Frame) -> bool {
     let file = frame.module.as_deref().unwrap_or(&frame.name);
     WRAPPER_FILES.iter().any(|prefix| file.starts_with(prefix))
-        || WRAPPER_PREFIXES.iter().any(|prefix| frame.name.starts_with(prefix))
+        || is_of_wrapper_crate(&frame.name)
         || WRAPPER_NAMES.iter().any(|prefix| frame.name.starts_with(prefix))
         || WRAPPER_FUNCTIONS.contains(&frame.name.as_str())
+}
+
+/// By the path of a Rust function; of a method, that of its type; where the type has none
+/// (`<isize as core::cmp::PartialOrd>::le`), the trait's.
+fn is_of_wrapper_crate(name: &str) -> bool {
+    let of_wrapper = |path: &str| WRAPPER_CRATES.iter().any(|prefix| path.starts_with(prefix));
+    let Some(inner) = name.strip_prefix('<') else { return of_wrapper(name) };
+    let bare = |path: &str| {
+        let path = path.trim_start_matches(['&', '*', '[', '(']);
+        let words = ["const ", "mut ", "dyn "].iter();
+        words.fold(path.to_owned(), |path, word| path.trim_start_matches(word).to_owned())
+    };
+    let kind = bare(inner);
+    let path = kind.split([' ', '>', '<', ';', ',', ']', ')']).next().unwrap_or_default();
+    match (path.contains("::"), inner.split_once(" as ")) {
+        (true, _) => of_wrapper(path),
+        (false, Some((_, implemented))) => of_wrapper(implemented),
+        (false, None) => true,
+    }
 }
 
 /// What a wait, a wake or a call was about, in words.
@@ -352,8 +367,33 @@ mod tests {
     }
 
     #[test]
+    fn methods_belong_to_their_types() {
+        for wrapper in [
+            "<isize as core::cmp::PartialOrd>::le",
+            "<*const _>::is_null::runtime",
+            "core::cmp::impls::<impl core::cmp::PartialOrd<&B> for &A>::le",
+            "<&mut std::io::Stdin as std::io::Read>::read",
+            "<alloc::vec::Vec<app::Item>>::push",
+        ] {
+            assert!(is_wrapper(&frame(wrapper, "app")), "{wrapper}");
+        }
+        for own in [
+            "<app::Queue<T> as core::iter::Iterator>::next",
+            "<T as app::Work>::run",
+            "<&app::Item>::take",
+            "app::run::<std::fs::File>",
+        ] {
+            assert!(!is_wrapper(&frame(own, "app")), "{own}");
+        }
+    }
+
+    #[test]
     fn without_a_frame_of_its_own_the_call_is_named() {
-        assert_eq!(chosen(&[("clone3", "libc.so.6"), ("[unknown]", "")]), "clone3");
+        let cut =
+            [("__futex_wait", "libc.so.6"), ("pthread_cond_wait", "libc.so.6"), ("[unknown]", "")];
+        assert_eq!(chosen(&cut), "pthread_cond_wait");
+        let start = [("poll", "libc.so.6"), ("start_thread", "libc.so.6"), ("clone3", "libc.so.6")];
+        assert_eq!(chosen(&start), "poll");
         assert_eq!(chosen(&[("[unknown]", "")]), "[unknown]");
         assert_eq!(chosen(&[]), "");
     }

@@ -141,8 +141,8 @@ fn the_profile_has_the_columns_of_a_profile() {
 fn the_ledger_stands_beside_what_was_seen() {
     let ledger = &report().ledgers[0];
     assert_eq!(ledger.says_in_all["waits"], 100);
-    assert_eq!((ledger.saw.waits, ledger.saw.wakeups), (100, 100));
-    assert_eq!(ledger.saw.needless_wakeups, Interval::default());
+    assert_eq!((ledger.saw.waits, ledger.saw.wakeups), (100, Some(100)));
+    assert_eq!(ledger.saw.needless_wakeups, Some(Interval::default()));
     assert_eq!(ledger.saw_elsewhere.waits, 4_900);
 }
 
@@ -154,6 +154,10 @@ fn what_was_not_seen_is_unknown_and_never_0() {
         assert_eq!(json["summary"][name], Value::Null, "{name}");
     }
     assert_eq!(json["summary"]["sleeps"], 13_680);
+    let wait = &json["waits"]["reasons"][0];
+    assert_eq!((&wait["needless_wakeups"], &wait["wakeups"]), (&Value::Null, &Value::Null));
+    assert!(wait["waits"].is_u64());
+    assert_eq!(json["ledgers"][0]["saw"]["wakeups"], Value::Null);
     assert!(report.findings.is_empty());
     assert!(report.verdict[0].starts_with("Nothing can be said"), "{:?}", report.verdict);
     let text = text(&report, true, 100, false);

@@ -92,9 +92,9 @@ impl Report {
         let of = &self.summary;
         page.heading("Summary")?;
         let machine_ns = of.duration_ns.saturating_mul(of.cpus as u64);
-        let idle = share::percent(of.machine_idle_ns, machine_ns);
+        let idle = share::percent(of.machine_idle_ns, machine_ns).filter(|idle| *idle > 0.0);
         page.line(&format!(
-            "{} on {} CPUs; {} processes, {} threads; CPU {}: user {}, system {}{}",
+            "{} on {} CPUs; processes: {}, threads: {}; CPU {}: user {}, system {}{}",
             duration(of.duration_ns),
             of.cpus,
             count(of.processes as u64),
@@ -169,7 +169,7 @@ impl Report {
     }
 
     fn write_findings<W: Write>(&self, page: &mut Page<'_, W>, most: usize) -> io::Result<()> {
-        let known = self.findings.iter().filter(|finding| finding.advice.is_some());
+        let known = self.findings.iter().filter(|of| of.advice.is_some() && of.is_notable());
         let known: Vec<_> = known.take(most).collect();
         if known.is_empty() {
             return Ok(());

@@ -12,9 +12,13 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     let Some(top) = report.findings.first() else { return vec![nothing(report)] };
     let mut lines = Vec::new();
     if top.weight() < LITTLE_PERCENT {
+        let headline = headline(top);
+        let most = headline.trim_end_matches('.');
         lines.push(format!(
             "Little to gain: no waste was found to cost {LITTLE_PERCENT} % or more."
         ));
+        lines.push(format!("The most: {most}; {}.", site(top)));
+        return lines;
     }
     lines.push(headline(top));
     lines.push(format!("Site: {}.", site(top)));
@@ -27,7 +31,8 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     }
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     if let Some(second) = second.filter(|_| lines.len() < 5) {
-        lines.push(format!("Next: {} {}", headline(second), site(second)));
+        let headline = headline(second);
+        lines.push(format!("Next: {}: {}.", headline.trim_end_matches('.'), site(second)));
     }
     lines
 }

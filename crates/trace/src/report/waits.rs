@@ -1,6 +1,6 @@
 //! The waits, one line for each process, call and object (`unherd.waits/1`).
 
-use serde::ser::SerializeStruct;
+use serde::ser::{Error, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use super::share::Interval;
@@ -85,17 +85,51 @@ fn as_needless_wakeups<S: Serializer>(of: &Interval, serializer: S) -> Result<S:
 }
 
 /// The wait account: the schema `unherd.waits/1`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Waits {
     /// The schema's name.
     pub schema: &'static str,
     /// The lines, those with the most needless CPU first.
-    #[serde(rename = "reasons")]
     pub lines: Vec<WaitLine>,
+    /// Whether wakeups were seen. If not, only the sleeps of a line mean anything, and its other
+    /// counts are `null` in JSON.
+    pub judged: bool,
+}
+
+/// The fields of a line that mean nothing if wakeups were not seen.
+const JUDGEMENTS: [&str; 11] = [
+    "wakeups",
+    "timeouts",
+    "redundant_wakes",
+    "needless_wakeups",
+    "needless_wakeups_possible",
+    "needless_in_call",
+    "needless_again",
+    "needless_cpu_ns",
+    "possible_in_herds",
+    "timer_polls",
+    "short_sleeps",
+];
+
+impl Serialize for Waits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let line = |line: &WaitLine| {
+            let mut value = serde_json::to_value(line).map_err(S::Error::custom)?;
+            for name in JUDGEMENTS.iter().filter(|_| !self.judged) {
+                value[*name] = serde_json::Value::Null;
+            }
+            Ok(value)
+        };
+        let lines: Vec<_> = self.lines.iter().map(line).collect::<Result<_, S::Error>>()?;
+        let mut fields = serializer.serialize_struct("Waits", 2)?;
+        fields.serialize_field("schema", self.schema)?;
+        fields.serialize_field("reasons", &lines)?;
+        fields.end()
+    }
 }
 
 impl Waits {
-    pub(crate) fn new(rows: &[WaitRow], namer: &mut Namer<'_>) -> Self {
+    pub(crate) fn new(rows: &[WaitRow], judged: bool, namer: &mut Namer<'_>) -> Self {
         let mut lines: Vec<WaitLine> = rows.iter().map(|row| line(row, namer)).collect();
         lines.sort_by(|a, b| {
             let cost = |line: &WaitLine| {
@@ -104,7 +138,7 @@ impl Waits {
             let name = |line: &WaitLine| (line.pid, line.call.clone(), line.key);
             cost(b).cmp(&cost(a)).then_with(|| name(a).cmp(&name(b)))
         });
-        Self { schema: "unherd.waits/1", lines }
+        Self { schema: "unherd.waits/1", lines, judged }
     }
 }
 

@@ -292,8 +292,8 @@ impl Report {
                 grid.row([
                     &*count(seen.waits),
                     &duration(seen.asleep_ns),
-                    &count(seen.wakeups),
-                    &interval(seen.needless_wakeups),
+                    &seen.wakeups.map_or_else(|| "unknown".into(), count),
+                    &seen.needless_wakeups.map_or_else(|| "unknown".into(), interval),
                     name,
                 ]);
             };
@@ -305,7 +305,7 @@ impl Report {
     }
 
     pub(super) fn write_stacks<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
-        let with_stacks = self.findings.iter().filter(|finding| finding.stacks.is_some());
+        let with_stacks = self.findings.iter().filter(|of| of.stacks.is_some() && of.is_notable());
         let top: Vec<_> = with_stacks.take(TOP).collect();
         if top.is_empty() {
             return Ok(());
