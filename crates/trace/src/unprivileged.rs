@@ -270,8 +270,8 @@ fn empty_row(pid: u32) -> WaitRow {
     }
 }
 
-/// Gives the rows their stacks: those of the switches if they could be had, else what was seen in
-/// `/proc`, a frame each.
+/// Gives the rows their stacks: those of the switches, and for a process that has none, because
+/// nobody may look there or it switched too rarely, what was seen in `/proc`: a frame each.
 fn stacks(
     seen: &mut Observation,
     waits: &mut BTreeMap<u32, WaitRow>,
@@ -279,23 +279,24 @@ fn stacks(
     switches: Option<&Chains>,
 ) {
     let mut counts: BTreeMap<(u32, Vec<u64>), u64> = BTreeMap::new();
-    match switches {
-        Some(chains) => {
-            for row in &chains.rows {
-                if let Some(user) = row.user {
-                    let frames = chains.chains[user].to_vec();
-                    *counts.entry((row.pid, frames)).or_default() += row.count;
-                }
+    let mut sampled = BTreeSet::new();
+    if let Some(chains) = switches {
+        for row in &chains.rows {
+            if let Some(user) = row.user {
+                let frames = chains.chains[user].to_vec();
+                *counts.entry((row.pid, frames)).or_default() += row.count;
+                sampled.insert(row.pid);
             }
         }
-        None => counts.extend(looks.frames()),
     }
+    counts.extend(looks.frames().filter(|((pid, _), _)| !sampled.contains(pid)));
     let mut ids: HashMap<Vec<u64>, StackId> = HashMap::new();
     for ((pid, frames), count) in counts {
         let Some(row) = waits.get_mut(&pid) else { continue };
         let free = StackId(ids.len() as u32);
         let id = *ids.entry(frames.clone()).or_insert(free);
-        seen.stacks.entry(id).or_insert(Stack { frames, truncated: switches.is_none() });
+        let truncated = !sampled.contains(&pid);
+        seen.stacks.entry(id).or_insert(Stack { frames, truncated });
         row.stacks.push(SampledStack { kernel: None, user: Some(id), count });
     }
 }
