@@ -1,4 +1,5 @@
-//! A round under `unherd trace`: another process, so that the lab links nothing of what it measures.
+//! A round under `unherd trace`: another process, so that the lab links nothing of what it
+//! measures.
 //!
 //! The tracer runs outside of the round's memory cgroup, which its maps would fill. Its report goes
 //! into the record, as text and as JSON.

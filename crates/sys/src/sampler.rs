@@ -5,8 +5,8 @@
 //! counters. What is looked at is counted in one of two ways:
 //!
 //! - [`Sampler`] counts *functions* and names them: with the CPU clock the one that ran, with
-//!   context switches the *callers of the scheduling functions*, which are the first kernel function
-//!   below the scheduler's own and the first function of the program.
+//!   context switches the *callers of the scheduling functions*, which are the first kernel
+//!   function below the scheduler's own and the first function of the program.
 //! - [`ChainSampler`] counts whole *call chains* by process, unnamed, and notes where each process
 //!   has mapped code, and if asked when each thread was switched out and in.
 //!

@@ -84,7 +84,8 @@ pub(crate) fn observation(programs: &Programs) -> Result<Observation, TraceError
         ledgers: ledgers(programs)?,
         ..Observation::default()
     };
-    seen.stacks = read_stacks(&programs.map("uh_stacks")?, &named_stacks(&seen))?;
+    let maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
+    seen.stacks = read_stacks(&maps, &named_stacks(&seen))?;
     Ok(seen)
 }
 
@@ -440,13 +441,17 @@ fn named_stacks(seen: &Observation) -> BTreeSet<StackId> {
 }
 
 fn read_stacks(
-    map: &MapHandle,
+    [first, second]: &[MapHandle; 2],
     ids: &BTreeSet<StackId>,
 ) -> Result<BTreeMap<StackId, Stack>, TraceError> {
-    let depth = map.value_size() as usize / 8;
+    /// As `UH_IN_MORE_STACKS`.
+    const IN_SECOND: u32 = 1 << 30;
+    let depth = first.value_size() as usize / 8;
     let mut stacks = BTreeMap::new();
     for id in ids {
-        let bytes = map.lookup(&id.0.to_ne_bytes(), MapFlags::ANY).map_err(TraceError::kernel)?;
+        let map = if id.0 & IN_SECOND == 0 { first } else { second };
+        let key = (id.0 & !IN_SECOND).to_ne_bytes();
+        let bytes = map.lookup(&key, MapFlags::ANY).map_err(TraceError::kernel)?;
         let Some(bytes) = bytes else { continue };
         let mut reader = Reader(&bytes);
         let frames: Vec<u64> =

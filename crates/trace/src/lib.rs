@@ -1,9 +1,9 @@
 //! Finds needless wakeups, locks and sleeps of any program, by eBPF.
 //!
 //! [`Session`] traces a command, processes or a control group and gives an [`Observation`], all
-//! numbers; [`Report`] names and judges what was seen; [`Budget`]s bound it. Below a session are the
-//! eBPF programs, which [`Tracer`] loads and reads. [`UnprivilegedSession`] sees what can be seen
-//! without privilege.
+//! numbers; [`Report`] names and judges what was seen; [`Budget`]s bound it. Below a session are
+//! the eBPF programs, which [`Tracer`] loads and reads. [`UnprivilegedSession`] sees what can be
+//! seen without privilege.
 #![warn(missing_docs)]
 
 pub mod advice;

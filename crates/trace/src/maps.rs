@@ -45,7 +45,7 @@ struct Root {
 impl Root {
     fn of(process: &str) -> io::Result<Self> {
         let namespace = fs::read_link(format!("/proc/{process}/ns/mnt"))?;
-        let root = fs::metadata(format!("/proc/{process}/root/"))?;
+        let root = fs::metadata(format!("/proc/{process}/root"))?;
         Ok(Self { namespace, device: root.dev(), inode: root.ino() })
     }
 }
@@ -110,7 +110,7 @@ impl CodeMaps {
         }
         if !self.held.contains_key(&root) {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let held = rustix::fs::open(format!("/proc/{pid}/root/"), flags, Mode::empty());
+            let held = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty());
             let Ok(held) = held else { return };
             self.held.insert(root.clone(), held);
         }

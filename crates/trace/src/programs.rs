@@ -207,10 +207,10 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
             "uh_pairs" => options.stack_pairs,
             "uh_processes" => options.processes,
             "uh_events" => cpus * EVENT_RING,
-            "uh_stacks" => {
+            name @ ("uh_stacks" | "uh_more_stacks") => {
                 let depth = options.stack_depth.clamp(1, 127);
                 map.set_value_size(depth * 8).map_err(TraceError::kernel)?;
-                options.stacks
+                if name == "uh_stacks" { options.stacks } else { options.stacks / 4 }
             }
             _ => continue,
         };
@@ -230,6 +230,7 @@ fn set_settings(
     settings.extend(round_trip_ns.to_ne_bytes());
     settings.extend(options.first_stacks.to_ne_bytes());
     settings.extend(u32::from(next_child).to_ne_bytes());
+    settings.extend(u64::from(options.futexes / 4 * 3).to_ne_bytes());
     let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
     let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
     map.set_initial_value(&settings).map_err(TraceError::kernel)

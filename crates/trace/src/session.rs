@@ -133,6 +133,11 @@ pub enum SessionError {
         /// Why.
         source: io::Error,
     },
+    /// Without privilege nobody can be followed who comes later.
+    #[error(
+        "a control group can be traced with privilege only; give -p for processes of one's own"
+    )]
+    GroupUnprivileged,
     /// The kernel refused what sessions need.
     #[error("tracing failed: {0}")]
     System(#[from] Errno),
@@ -163,20 +168,22 @@ impl Session {
         let idle = BusyTime::now()?;
         let follow = match target {
             Target::Command(_) => Follow::NextChild,
-            Target::Processes(_) | Target::Cgroup(_) => Follow::Processes(running.pids()),
+            Target::Processes(_) => Follow::Processes(running.pids()),
+            // Those that are found may be gone by then, which is no fault there.
+            Target::Cgroup(_) => Follow::Processes(Vec::new()),
         };
         // The sampler first: its mappings must miss nothing, and it starts a thread, which the
         // programs might take for the child.
         let sampler = sampler(options.hertz);
         let tracer = Tracer::start(follow, &options.trace)?;
-        let mut maps = CodeMaps::new();
-        for pid in running.pids() {
-            maps.attach(pid);
-        }
-        let (tracer, hertz) = (Some(tracer), options.hertz);
+        let (tracer, hertz, maps) = (Some(tracer), options.hertz, CodeMaps::new());
         let mut session = Self { tracer, sampler, hertz, idle, maps, running };
-        if let Target::Command(command) = target {
-            session.running = Running::Command(spawn(command)?);
+        match target {
+            Target::Command(command) => session.running = Running::Command(spawn(command)?),
+            Target::Processes(_) => {
+                session.running.pids().into_iter().for_each(|pid| session.maps.attach(pid));
+            }
+            Target::Cgroup(_) => session.follow_new()?,
         }
         Ok(session)
     }
@@ -318,10 +325,15 @@ impl Session {
         let chains = std::mem::replace(&mut self.sampler, over).and_then(ChainSampler::finish);
         self.maps.give(&mut seen.processes, chains.as_ref().ok());
         match chains {
-            Ok(chains) if self.hertz > 0 => samples(&mut seen, &chains, self.hertz),
-            Ok(_) => {}
+            Ok(chains) => {
+                // What is lost there may be code without a name or samples, but no count.
+                seen.losses.notices += chains.mappings_lost;
+                if self.hertz > 0 {
+                    samples(&mut seen, &chains, self.hertz);
+                }
+            }
             Err(error) => seen.missing.push(Missing {
-                tracepoint: "cpu-clock".to_owned(),
+                tracepoint: "cpu-clock samples for this user".to_owned(),
                 consequence: format!("no CPU samples, and code may stay unnamed: {error}"),
             }),
         }

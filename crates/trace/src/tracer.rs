@@ -40,7 +40,8 @@ pub struct TraceOptions {
     pub locks: u32,
     /// Processes, those that have ended among them. About 130 bytes each.
     pub processes: u32,
-    /// Different stacks. Eight bytes for each frame that there is room for, used or not.
+    /// Different stacks, and a quarter more. Eight bytes for each frame that there is room for,
+    /// used or not.
     pub stacks: u32,
     /// Frames of a stack, 127 at most.
     pub stack_depth: u32,
@@ -54,7 +55,7 @@ pub struct TraceOptions {
 }
 
 impl Default for TraceOptions {
-    /// About 22 MiB, and some 2 KiB for each thread that lives.
+    /// About 25 MiB, and some 2 KiB for each thread that lives.
     fn default() -> Self {
         Self {
             waits: 16384,

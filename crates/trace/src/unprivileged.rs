@@ -5,7 +5,7 @@
 //! | sleeps, preemptions and their time, exactly, by process | perf events' records of switches |
 //! | CPU in user mode by function | perf events, the program's side |
 //! | user and system time | the kernel's accounts |
-//! | where threads sleep, with stacks | perf events, if `kernel.perf_event_paranoid` is 1 or less |
+//! | where threads sleep, sampled stacks | perf events, if `kernel.perf_event_paranoid` ≤ 1 |
 //! | where threads sleep, one frame | else a look at `/proc/PID/task/TID/syscall` now and then |
 //!
 //! Who woke whom, and what for, is in none of these. So needless wakeups, herds, wake calls, kernel
@@ -25,7 +25,8 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use unherd_sys::primitives::thread;
 use unherd_sys::{
-    ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError, Timestamp,
+    BusyTime, ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError,
+    Timestamp,
 };
 
 use self::asleep::Looks;
@@ -34,6 +35,9 @@ use crate::observation::{
     Missing, Object, Observation, Process, SampledStack, Stack, StackId, Totals, WaitRow,
 };
 use crate::session::{Pause, Running, SessionError, Target, samples, spawn};
+
+/// Of so many switches one gives its stack. A prime, off the beat of threads that take turns.
+const EVERY_SWITCH: u32 = 7;
 
 /// A session without privilege. Dropped, it ends; its command is killed.
 ///
@@ -49,6 +53,7 @@ pub struct UnprivilegedSession {
     maps: CodeMaps,
     missing: Vec<Missing>,
     began: Timestamp,
+    idle: BusyTime,
 }
 
 impl UnprivilegedSession {
@@ -59,6 +64,9 @@ impl UnprivilegedSession {
     /// [`SessionError`]: the command cannot be started, a process is not there or another user's,
     /// or the kernel grants no perf events at all (`kernel.perf_event_paranoid` above 2).
     pub fn start(target: Target, hertz: u32) -> Result<Self, SessionError> {
+        if matches!(target, Target::Cgroup(_)) {
+            return Err(SessionError::GroupUnprivileged);
+        }
         let mut running = Running::find(&target)?;
         let mut maps = CodeMaps::new();
         for pid in running.pids() {
@@ -67,12 +75,13 @@ impl UnprivilegedSession {
             }
             maps.attach(pid);
         }
-        let began = Timestamp::now();
+        let (began, idle) = (Timestamp::now(), BusyTime::now()?);
         let scope = match &target {
             Target::Command(_) => SampleScope::NextChild,
             Target::Processes(_) | Target::Cgroup(_) => SampleScope::Processes(running.pids()),
         };
-        let switches = ChainOptions::new(SampleKind::ContextSwitches { every: 1 }, scope.clone());
+        let every_seventh = SampleKind::ContextSwitches { every: EVERY_SWITCH };
+        let switches = ChainOptions::new(every_seventh, scope.clone());
         let clock = ChainOptions {
             user_only: true,
             switches: true,
@@ -82,7 +91,7 @@ impl UnprivilegedSession {
         // A switch happens in the kernel, so its samples are for those only who may look there.
         let switches = ChainSampler::start(&switches).map_err(|error| {
             missing.push(Missing {
-                tracepoint: "context-switches".to_owned(),
+                tracepoint: "context-switch stacks for this user".to_owned(),
                 consequence: format!("stacks of sleeps have one frame, and are samples: {error}"),
             });
         });
@@ -97,7 +106,7 @@ impl UnprivilegedSession {
         }
         let mut looks = Looks::default();
         looks.look(&running.roots());
-        Ok(Self { running, hertz, cpu, switches, looks, maps, missing, began })
+        Ok(Self { running, hertz, cpu, switches, looks, maps, missing, began, idle })
     }
 
     /// As [`Session::signal`](crate::Session::signal).
@@ -152,20 +161,10 @@ impl UnprivilegedSession {
                 Ok(_) | Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             }
-            self.look()?;
+            for (pid, parent) in self.looks.look(&self.running.roots()) {
+                self.maps.began(pid, parent);
+            }
         }
-    }
-
-    fn look(&mut self) -> Result<(), SessionError> {
-        for pid in self.running.entered() {
-            self.maps.attach(pid);
-            let consequence = format!("process {pid} came later: its sleeps are not counted");
-            self.missing.push(Missing { tracepoint: "perf-events".to_owned(), consequence });
-        }
-        for (pid, parent) in self.looks.look(&self.running.roots()) {
-            self.maps.began(pid, parent);
-        }
-        Ok(())
     }
 
     /// Ends looking and puts together what was seen. The command runs on if it has not ended; the
@@ -182,11 +181,13 @@ impl UnprivilegedSession {
             Some(usage) => (usage.user.as_nanos() as u64, usage.system.as_nanos() as u64),
             None => looks.cpu_ns(),
         };
+        let idle = BusyTime::now()?.since(self.idle);
+        let machine_idle_ns = idle.idle_ns + idle.iowait_ns;
         let mut seen = Observation {
             began_ns: self.began.as_ns(),
             ended_ns: Timestamp::now().as_ns(),
             cpus: thread::available_parallelism().map_or(1, usize::from),
-            totals: Totals { user_ns, system_ns, ..Totals::default() },
+            totals: Totals { user_ns, system_ns, machine_idle_ns, ..Totals::default() },
             missing: std::mem::take(&mut self.missing),
             ..Observation::default()
         };
@@ -270,8 +271,8 @@ fn empty_row(pid: u32) -> WaitRow {
     }
 }
 
-/// Gives the rows their stacks: those of the switches if they could be had, else what was seen in
-/// `/proc`, a frame each.
+/// Gives the rows their stacks: those of the switches, and for a process that has none, because
+/// nobody may look there or it switched too rarely, what was seen in `/proc`: a frame each.
 fn stacks(
     seen: &mut Observation,
     waits: &mut BTreeMap<u32, WaitRow>,
@@ -279,23 +280,24 @@ fn stacks(
     switches: Option<&Chains>,
 ) {
     let mut counts: BTreeMap<(u32, Vec<u64>), u64> = BTreeMap::new();
-    match switches {
-        Some(chains) => {
-            for row in &chains.rows {
-                if let Some(user) = row.user {
-                    let frames = chains.chains[user].to_vec();
-                    *counts.entry((row.pid, frames)).or_default() += row.count;
-                }
+    let mut sampled = BTreeSet::new();
+    if let Some(chains) = switches {
+        for row in &chains.rows {
+            if let Some(user) = row.user {
+                let frames = chains.chains[user].to_vec();
+                *counts.entry((row.pid, frames)).or_default() += row.count;
+                sampled.insert(row.pid);
             }
         }
-        None => counts.extend(looks.frames()),
     }
+    counts.extend(looks.frames().filter(|((pid, _), _)| !sampled.contains(pid)));
     let mut ids: HashMap<Vec<u64>, StackId> = HashMap::new();
     for ((pid, frames), count) in counts {
         let Some(row) = waits.get_mut(&pid) else { continue };
         let free = StackId(ids.len() as u32);
         let id = *ids.entry(frames.clone()).or_insert(free);
-        seen.stacks.entry(id).or_insert(Stack { frames, truncated: switches.is_none() });
+        let truncated = !sampled.contains(&pid);
+        seen.stacks.entry(id).or_insert(Stack { frames, truncated });
         row.stacks.push(SampledStack { kernel: None, user: Some(id), count });
     }
 }

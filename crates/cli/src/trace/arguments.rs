@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use unherd_sys::Deadline;
-use unherd_trace::{Budget, SessionOptions, TraceOptions};
+use unherd_trace::{Budget, Count, SessionOptions, TraceOptions};
 
 use crate::arguments::Format;
 
@@ -66,8 +66,7 @@ pub(crate) struct TraceArgs {
     /// With all tables and both stacks of each finding.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Exit 1 if the count NAME is more than N, and name the worst site; repeatable.
-    #[arg(long, value_name = "NAME=N", value_parser = budget)]
+    #[arg(long, value_name = "NAME=N", value_parser = budget, help = budget_help())]
     pub(crate) max: Vec<Budget>,
     /// Without privilege: sleeps, preemptions and CPU of one's own processes. Who woke whom, and
     /// whether needlessly, is unknown then.
@@ -124,6 +123,14 @@ fn duration(text: &str) -> Result<Span, String> {
         Some(Ok(span)) => Ok(Span::For(span)),
         _ => Err("give seconds, more than 0, or 'forever'".to_owned()),
     }
+}
+
+fn budget_help() -> String {
+    let names = Count::ALL.map(Count::name).join(", ");
+    format!(
+        "Exit 1 if the count NAME is more than N or cannot be told, and name the worst site; \
+         repeatable. Names: {names}"
+    )
 }
 
 fn budget(text: &str) -> Result<Budget, String> {

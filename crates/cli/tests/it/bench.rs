@@ -95,6 +95,43 @@ fn a_profile_is_taken_or_its_absence_explained() {
 }
 
 #[test]
+fn a_trace_is_taken_or_its_absence_explained() {
+    let place = Place::new();
+    let ran = place.run("bench fake --trace --out record");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let result = fs::read_to_string(place.path().join("record/result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(result["traces"].as_array().unwrap().len(), 2);
+    assert_eq!(result["rounds"].as_array().unwrap().len(), 12, "the traced are not judged");
+    if ran.stdout.contains("unherd: no trace: ") {
+        assert!(ran.stdout.contains("no trace: not permitted to load eBPF programs"), "{ran:?}");
+        return;
+    }
+    for implementation in ["before", "unherd"] {
+        let file = format!("traces/{implementation}-0.json");
+        let title = format!("{implementation}, one more round under the tracer ({file}):");
+        assert!(ran.stdout.contains(&title), "{ran:?}");
+        let report = fs::read_to_string(place.path().join("record").join(file)).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["schema"], "unherd.trace/1");
+        assert!(report["summary"]["calls"].as_u64().unwrap() > 0);
+    }
+    assert!(ran.stdout.contains("Top 10 callers of scheduling functions"), "{ran:?}");
+}
+
+#[test]
+fn root_a_trace_is_taken_outside_of_the_memory_cgroup() {
+    let place = Place::new();
+    let ran = place.run("bench fakefiles --with caged --aa --memory 64M --trace");
+    if ran.code == Some(2) && ran.stderr.contains("cgroup") {
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("under the tracer") || ran.stdout.contains("no trace: "));
+}
+
+#[test]
 fn what_there_is_to_run_is_listed() {
     let place = Place::new();
     let all = place.run("workloads");

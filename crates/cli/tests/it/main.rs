@@ -6,3 +6,5 @@ mod bench;
 mod claims;
 mod endings;
 mod place;
+mod trace;
+mod trace_signals;

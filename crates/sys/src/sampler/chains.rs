@@ -23,8 +23,8 @@ pub struct ChainOptions {
     pub user_only: bool,
     /// Also notes when threads are switched out and in.
     pub switches: bool,
-    /// The most frames of a chain, both sides together. Above `kernel.perf_event_max_stack` (127 unless
-    /// changed) the kernel refuses it.
+    /// The most frames of a chain, both sides together; at most `kernel.perf_event_max_stack`, 127
+    /// unless changed.
     pub frames_max: u16,
     /// The most different chains that are kept; samples of others are counted as
     /// [`Chains::overflowed`]. Each takes 8 bytes a frame and about 100 more.
@@ -61,6 +61,10 @@ pub struct Chains {
     pub expected: u64,
     /// Records that the kernel dropped because a ring was full.
     pub lost: u64,
+    /// The most frames that a chain could have, both sides together.
+    pub frames_max: u16,
+    /// Mappings and forks that found no room: above a million of them.
+    pub mappings_lost: u64,
     /// Samples in no row because there were too many different chains.
     pub overflowed: u64,
 }
@@ -102,6 +106,7 @@ impl ChainSampler {
         } else {
             0
         };
+        let frames_max = options.frames_max.min(frames_allowed());
         let switches = if options.switches { abi::FLAG_CONTEXT_SWITCH } else { 0 };
         let attr = EventAttr {
             config,
@@ -110,7 +115,7 @@ impl ChainSampler {
                 | abi::SAMPLE_TID
                 | abi::SAMPLE_TIME
                 | abi::SAMPLE_CALLCHAIN,
-            sample_stack_max: options.frames_max,
+            sample_stack_max: frames_max,
             clock: libc::CLOCK_MONOTONIC,
             flags: abi::FLAG_DISABLED
                 | abi::FLAG_MMAP
@@ -123,7 +128,8 @@ impl ChainSampler {
                 | switches,
             ..EventAttr::software()
         };
-        let counts = Counts { chains_max: options.chains_max, ..Counts::default() };
+        let sums = Chains { frames_max, ..Chains::default() };
+        let counts = Counts { chains_max: options.chains_max, sums, ..Counts::default() };
         let collector = Collector::start(attr, &options.scope, counts)?;
         Ok(Self { collector, interval })
     }
@@ -137,6 +143,7 @@ impl ChainSampler {
         let collected = self.collector.finish()?;
         let expected = collected.count()? / self.interval;
         let Counts { rows, chains, images, switches, mut sums, .. } = collected.sink;
+        sums.mappings_lost = images.lost;
         let rows = rows.into_iter().map(|(row, count)| ChainRow { count, ..row });
         sums.rows = rows.collect();
         let mut in_order = vec![Box::default(); chains.len()];
@@ -146,6 +153,12 @@ impl ChainSampler {
         (sums.mappings, sums.parents) = images.in_order();
         Ok(Chains { chains: in_order, threads: switches.into_threads(), expected, ..sums })
     }
+}
+
+/// Beyond this the kernel refuses the event.
+fn frames_allowed() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(u16::MAX)
 }
 
 /// What is counted as it arrives.

@@ -1,6 +1,6 @@
 //! Where processes have mapped code, in the order of time, dead processes included.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 
@@ -32,16 +32,9 @@ impl CodeMapping {
         Ok(text.lines().filter_map(parse_mapping).map(Self::from).collect())
     }
 
-    fn from_record(body: &[u8]) -> Self {
-        let name = body.get(64..).unwrap_or_default();
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    fn from_record(body: &[u8], path: Arc<str>) -> Self {
         let (start, len) = (u64_at(body, 8), u64_at(body, 16));
-        Self {
-            start,
-            end: start.saturating_add(len),
-            file_offset: u64_at(body, 24),
-            path: String::from_utf8_lossy(name).as_ref().into(),
-        }
+        Self { start, end: start.saturating_add(len), file_offset: u64_at(body, 24), path }
     }
 }
 
@@ -52,10 +45,17 @@ impl From<Mapping> for CodeMapping {
     }
 }
 
+/// The most changes that are kept: about 64 MiB, for a hundred thousand programs executed.
+const CHANGES_MAX: usize = 1 << 20;
+
 /// What happened to the mappings of processes. The rings bring it out of order.
 #[derive(Debug, Default)]
 pub(super) struct Images {
     changes: Vec<(u64, Change)>,
+    /// Most processes map the same few files.
+    paths: HashSet<Arc<str>>,
+    /// Changes that found no room.
+    pub(super) lost: u64,
 }
 
 #[derive(Debug)]
@@ -67,15 +67,35 @@ enum Change {
 impl Images {
     /// A record of a mapping, at `time_ns`.
     pub(super) fn see_mapping(&mut self, time_ns: u64, record: &Record<'_>) {
-        let (pid, mapping) = (u32_at(record.body, 0), CodeMapping::from_record(record.body));
-        self.changes.push((time_ns, Change::Mapped { pid, mapping }));
+        let name = record.body.get(64..).unwrap_or_default();
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let path = self.path(&String::from_utf8_lossy(name));
+        let mapping = CodeMapping::from_record(record.body, path);
+        self.push(time_ns, Change::Mapped { pid: u32_at(record.body, 0), mapping });
     }
 
     /// A record of a new process or thread.
     pub(super) fn see_fork(&mut self, time_ns: u64, record: &Record<'_>) {
         let (pid, parent) = (u32_at(record.body, 0), u32_at(record.body, 4));
         if pid != parent {
-            self.changes.push((time_ns, Change::Forked { pid, parent }));
+            self.push(time_ns, Change::Forked { pid, parent });
+        }
+    }
+
+    fn path(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.paths.get(name) {
+            return Arc::clone(known);
+        }
+        let path: Arc<str> = name.into();
+        self.paths.insert(Arc::clone(&path));
+        path
+    }
+
+    fn push(&mut self, time_ns: u64, change: Change) {
+        if self.changes.len() < CHANGES_MAX {
+            self.changes.push((time_ns, change));
+        } else {
+            self.lost += 1;
         }
     }
 

@@ -101,6 +101,31 @@ static __always_inline void uh_count_outcome(struct uh_futex_row *row, u8 kind, 
 	}
 }
 
+/*
+ * The row of this word and stack. Where frame pointers are missing, walking a stack yields ever
+ * new ones for one call site; so a quarter of the rows is kept for words without a stack, and the
+ * outcomes stay exact by word when the stacks are too many.
+ */
+static __always_inline struct uh_futex_row *uh_futex_row(struct uh_futex_key *key)
+{
+	struct uh_futex_row *row = bpf_map_lookup_elem(&uh_futexes, key);
+	struct uh_futex_row fresh = {};
+
+	if (row)
+		return row;
+	if (uh_tally.futex_rows >= uh_settings.futex_rows) {
+		if (key->user_stack >= 0)
+			uh_add(uh_tally.stacks_lost, 1);
+		key->user_stack = -1;
+		row = bpf_map_lookup_elem(&uh_futexes, key);
+		if (row)
+			return row;
+	}
+	if (!bpf_map_update_elem(&uh_futexes, key, &fresh, BPF_NOEXIST))
+		uh_add(uh_tally.futex_rows, 1);
+	return bpf_map_lookup_elem(&uh_futexes, key);
+}
+
 static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 result)
 {
 	struct uh_futex_key key = { .word = t->word, .pid = t->pid, .kind = t->futex };
@@ -108,15 +133,7 @@ static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 re
 	struct uh_futex_row *row;
 
 	key.user_stack = uh_user_stack(ctx);
-	if (key.user_stack < 0)
-		key.user_stack = -1;
-	row = bpf_map_lookup_elem(&uh_futexes, &key);
-	if (!row) {
-		struct uh_futex_row fresh = {};
-
-		bpf_map_update_elem(&uh_futexes, &key, &fresh, BPF_NOEXIST);
-		row = bpf_map_lookup_elem(&uh_futexes, &key);
-	}
+	row = uh_futex_row(&key);
 	if (!row) {
 		uh_add(uh_tally.lost_futexes, 1);
 		return;

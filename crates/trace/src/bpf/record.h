@@ -58,6 +58,7 @@ struct uh_settings {
 	u64 round_trip_ns; /* sleeps that are shorter count as short */
 	u32 first_stacks;  /* samples that a row takes at once, before it takes few */
 	u32 next_child;    /* follow what the loading thread forks next */
+	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
 };
 
 /* Waits: one row for each process, call and object. */
@@ -131,6 +132,9 @@ struct uh_wake_row {
 	u64 id;
 	u64 counts[UH_WAKE_COUNTS];
 };
+
+/* In the id of a stack: it is in the second map. */
+#define UH_IN_MORE_STACKS (1 << 30)
 
 /* How often a pair of stacks was met at the row with this id. Below 0: not known. */
 struct uh_pair_key {
@@ -279,6 +283,7 @@ struct uh_tally {
 	u64 stacks_wanted;
 	u64 stacks_lost;
 	u64 open_episodes;
+	u64 futex_rows;
 	u64 lost_ledgers;
 	u32 follower; /* the thread that loaded the programs, by the kernel's own number */
 	u32 child;    /* the child that was chosen */

@@ -163,12 +163,17 @@ struct {
 	__type(value, struct uh_event_size);
 } uh_events SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, 64 * sizeof(u64));
-} uh_stacks SEC(".maps");
+#define UH_STACK_MAP(name)                                                                         \
+	struct {                                                                                   \
+		__uint(type, BPF_MAP_TYPE_STACK_TRACE);                                            \
+		__uint(max_entries, 1);                                                            \
+		__uint(key_size, sizeof(u32));                                                     \
+		__uint(value_size, 64 * sizeof(u64));                                              \
+	} name SEC(".maps")
+
+/* The kernel keeps a stack where its hash says or not at all; the second takes what collides. */
+UH_STACK_MAP(uh_stacks);
+UH_STACK_MAP(uh_more_stacks);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -189,6 +194,7 @@ const volatile struct uh_settings uh_settings;
 /* Alone in .bss. */
 struct uh_tally uh_tally;
 
+#define UH_EEXIST 17
 #define uh_add(counter, n) __sync_fetch_and_add(&(counter), (n))
 
 static __always_inline struct uh_thread *uh_thread_of(struct task_struct *task)
@@ -206,25 +212,32 @@ static __always_inline struct uh_thread *uh_current(void)
 	return t;
 }
 
+static __always_inline s32 uh_stack(void *ctx, u64 flags)
+{
+	s64 id = bpf_get_stackid(ctx, &uh_stacks, flags);
+
+	uh_add(uh_tally.stacks_wanted, 1);
+	if (id == -UH_EEXIST) {
+		id = bpf_get_stackid(ctx, &uh_more_stacks, flags);
+		if (id >= 0)
+			id |= UH_IN_MORE_STACKS;
+	}
+	if (id < 0) {
+		uh_add(uh_tally.stacks_lost, 1);
+		id = -1;
+	}
+	return id;
+}
+
 /* Skips the frames of the programs themselves. */
 static __always_inline s32 uh_kernel_stack(void *ctx)
 {
-	s64 id = bpf_get_stackid(ctx, &uh_stacks, 3);
-
-	uh_add(uh_tally.stacks_wanted, 1);
-	if (id < 0)
-		uh_add(uh_tally.stacks_lost, 1);
-	return id;
+	return uh_stack(ctx, 3);
 }
 
 static __always_inline s32 uh_user_stack(void *ctx)
 {
-	s64 id = bpf_get_stackid(ctx, &uh_stacks, BPF_F_USER_STACK);
-
-	uh_add(uh_tally.stacks_wanted, 1);
-	if (id < 0)
-		uh_add(uh_tally.stacks_lost, 1);
-	return id;
+	return uh_stack(ctx, BPF_F_USER_STACK);
 }
 
 static __always_inline void uh_count_pair(u64 row, s32 kernel, s32 user)

@@ -3,7 +3,7 @@
  * Wakeups, by who caused them, and the events that cause several.
  *
  * An event is one call or one interrupt and all that it wakes for one object. In a thread it
- * lasts at most as long as the call. In an interrupt it ends when the next wake is late, or when
+ * lasts at most as long as the call; one that is moved to another processor midway makes two. In an interrupt it ends when the next wake is late, or when
  * a timer or a socket may have been the cause of the next: a network interrupt handles many
  * packets in a row, and two threads that get one each are no herd.
  */
@@ -71,10 +71,11 @@ static __always_inline void uh_close_event(struct uh_event *event)
 	uh_raise(&row->counts[UH_LARGEST], event->woken);
 }
 
+/* What a timer interrupts has no part in the wake. */
 static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, u64 events,
-					    bool followed)
+					    u32 cause, bool followed)
 {
-	if (events >= uh_settings.first_stacks && (events & 255))
+	if (cause == UH_BY_TIMER || (events >= uh_settings.first_stacks && (events & 255)))
 		return;
 	uh_count_pair(row->id, uh_kernel_stack(ctx), followed ? uh_user_stack(ctx) : -1);
 }
@@ -102,7 +103,7 @@ static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct 
 	}
 	before = uh_add(row->counts[UH_EVENTS], 1);
 	uh_add(row->counts[UH_WOKEN], 1);
-	uh_sample_waker(ctx, row, before, followed);
+	uh_sample_waker(ctx, row, before, key.cause, followed);
 }
 
 /* The timer that runs now, if any, and whether it is the thread's own. */

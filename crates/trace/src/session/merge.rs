@@ -14,7 +14,7 @@ pub(crate) fn samples(seen: &mut Observation, chains: &Chains, hertz: u32) {
     let mut rows = Vec::new();
     for row in chains.rows.iter().filter(|row| followed.contains(&row.pid)) {
         let len = |chain: Option<usize>| chain.map_or(0, |chain| chains.chains[chain].len());
-        let truncated = len(row.kernel) + len(row.user) >= usize::from(FRAMES_MAX);
+        let truncated = len(row.kernel) + len(row.user) >= usize::from(chains.frames_max);
         let mut stack = |chain: usize, truncated: bool| {
             let id = *ids.entry(chain).or_insert_with(|| {
                 free = free.saturating_add(1);
@@ -43,9 +43,6 @@ pub(crate) fn samples(seen: &mut Observation, chains: &Chains, hertz: u32) {
     });
 }
 
-/// What the sampler is asked for.
-const FRAMES_MAX: u16 = 127;
-
 #[cfg(test)]
 mod tests {
     use unherd_sys::ChainRow;
@@ -70,6 +67,7 @@ mod tests {
             delivered: 200,
             expected: 220,
             idle: 89,
+            frames_max: 127,
             ..Chains::default()
         };
         samples(&mut seen, &chains, 99);

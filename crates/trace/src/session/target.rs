@@ -41,9 +41,11 @@ impl Running {
             }
             Target::Cgroup(path) => {
                 let path = directory(path);
-                let known = members(&path)
-                    .map_err(|source| SessionError::Cgroup { path: path.clone(), source })?;
-                Ok(Self::Cgroup { path, known })
+                match members(&path) {
+                    // All of them enter at the first look.
+                    Ok(_) => Ok(Self::Cgroup { path, known: BTreeSet::new() }),
+                    Err(source) => Err(SessionError::Cgroup { path, source }),
+                }
             }
         }
     }
@@ -249,7 +251,7 @@ mod tests {
             fs::write(group.path().join(path).join("cgroup.procs"), text).unwrap();
         }
         let mut running = Running::find(&Target::Cgroup(group.path().to_owned())).unwrap();
-        assert_eq!(running.pids(), [1, 2, 30]);
+        assert_eq!(running.entered(), [1, 2, 30]);
         assert_eq!(running.entered(), [0; 0]);
         fs::write(group.path().join("a/cgroup.procs"), "7\n").unwrap();
         assert_eq!(running.entered(), [7]);

@@ -44,8 +44,12 @@ fn root_maps_that_are_too_small_are_reported() {
     let (seen, truth) = trace_with("futexes 900 100", &options);
     let calls: u64 = seen.futexes.iter().map(|row| row.calls).sum();
     assert!(seen.losses.futexes > 0 && seen.losses.wakes > 0, "{:?}", seen.losses);
-    // What is counted and what is lost make up all that was called.
-    assert!(calls + seen.losses.futexes >= 1140, "{calls} {:?} {truth}", seen.losses);
+    // What is counted and what is lost make up all that was called (by the scene; starting and
+    // joining its thread takes some more).
+    let told =
+        [["lonely", "wakes"], ["meeting", "wakes"], ["meeting", "waits"], ["refused", "waits"]];
+    let told: u64 = told.iter().map(|[word, calls]| number(&truth[word][calls], "calls")).sum();
+    assert!(calls + seen.losses.futexes >= told, "{calls} of {told}: {:?}", seen.losses);
 }
 
 #[test]

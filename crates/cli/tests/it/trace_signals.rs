@@ -1,0 +1,131 @@
+//! Signals while tracing: the report is never lost.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::place::Ran;
+use crate::trace::{is_refused, trace};
+
+/// A tracer whose command has said that it is ready.
+struct Tracing {
+    tracer: Child,
+    stdout: BufReader<ChildStdout>,
+    /// What the command said: its process number.
+    command: String,
+}
+
+impl Tracing {
+    /// Traces `sh -c SCRIPT`, which first says its number. `None` where nobody may trace.
+    fn start(script: &str) -> Option<Self> {
+        let script = format!("{script}; echo $$; while :; do sleep 0.01; done");
+        let mut command = trace(&["--", "sh", "-c", &script]);
+        // A group of its own, as a terminal gives to each job.
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut tracer = command.spawn().unwrap();
+        let mut stdout = BufReader::new(tracer.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let output = tracer.wait_with_output().unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            let ran = Ran { code: output.status.code(), stdout: String::new(), stderr };
+            assert!(is_refused(&ran), "{ran:?}");
+            return None;
+        }
+        Some(Self { tracer, stdout, command: line.trim().to_owned() })
+    }
+
+    fn send(&self, signal: &str, to: &str) {
+        let sent = Command::new("kill").args([signal, "--", to]).status().unwrap();
+        assert!(sent.success(), "{signal} to {to}");
+    }
+
+    fn group(&self) -> String {
+        format!("-{}", self.tracer.id())
+    }
+
+    fn pid(&self) -> String {
+        self.tracer.id().to_string()
+    }
+
+    /// Reads both outputs to the end, which comes when the command and the tracer have ended.
+    fn end(mut self) -> Ran {
+        let mut stdout = String::new();
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        let output = self.tracer.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        Ran { code: output.status.code(), stdout, stderr }
+    }
+}
+
+#[test]
+fn root_after_ctrl_c_there_is_a_report() {
+    let Some(tracing) = Tracing::start(":") else { return };
+    tracing.send("-INT", &tracing.group());
+    let ran = tracing.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+}
+
+#[test]
+fn root_what_the_tracer_is_sent_the_command_gets() {
+    let Some(tracing) = Tracing::start("trap 'echo got it; exit 5' TERM") else { return };
+    tracing.send("-TERM", &tracing.pid());
+    let ran = tracing.end();
+    assert_eq!((ran.code, &*ran.stdout), (Some(5), "got it\n"), "{ran:?}");
+    assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+}
+
+#[test]
+fn root_a_command_that_is_deaf_is_killed_by_the_second() {
+    let Some(tracing) = Tracing::start("trap '' INT TERM") else { return };
+    tracing.send("-INT", &tracing.pid());
+    tracing.send("-TERM", &tracing.pid());
+    let ran = tracing.end();
+    assert_eq!(ran.code, Some(137), "{ran:?}");
+    assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+}
+
+#[test]
+fn root_a_killed_tracer_takes_its_command_along() {
+    let Some(tracing) = Tracing::start(":") else { return };
+    let command = tracing.command.clone();
+    tracing.send("-KILL", &tracing.pid());
+    // The pipe is closed once the command is dead too.
+    let ran = tracing.end();
+    assert_eq!(ran.code, None);
+    let state = std::fs::read_to_string(format!("/proc/{command}/stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+}
+
+#[test]
+fn root_who_is_attached_to_goes_on() {
+    let mut sleep = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = sleep.id().to_string();
+    let mut command = trace(&["--duration", "forever", "-p", &pid]);
+    let tracer = command.stderr(Stdio::piped()).spawn().unwrap();
+    let id = tracer.id();
+    // It catches signals before it says anything; until then they would end it without a report.
+    let catches = || {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_none_or(|mask| mask & 0x4002 == 0x4002)
+    };
+    while !catches() {
+        std::thread::yield_now();
+    }
+    Command::new("kill").args(["-INT", &id.to_string()]).status().unwrap();
+    let output = tracer.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let ran = Ran { code: output.status.code(), stdout: String::new(), stderr };
+    let is_alive = sleep.try_wait().unwrap().is_none();
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(is_alive && ran.stderr.contains("\nSummary\n"), "{ran:?}");
+}
