@@ -108,6 +108,12 @@ impl Programs {
         self.iterate("uh_adopt")
     }
 
+    /// Whether the process is among those that are or were followed.
+    pub(crate) fn follows(&self, pid: u32) -> Result<bool, TraceError> {
+        let row = self.map("uh_processes")?.lookup(&pid.to_ne_bytes(), MapFlags::ANY);
+        Ok(row.map_err(TraceError::kernel)?.is_some())
+    }
+
     /// Detaches all programs, waits until none runs any more, and has the living threads' counts
     /// added to the rows.
     pub(crate) fn stop(&mut self) -> Result<(), TraceError> {

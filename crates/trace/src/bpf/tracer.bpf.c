@@ -42,6 +42,8 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			if (prev_state & UH_TASK_DEAD)
 				uh_settle(t, prev);
 		} else if (!preempt && prev_state && uh_left_queue(prev)) {
+			if (!t->instance)
+				uh_enter_late(t, prev);
 			uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
 		} else {
 			t->counts[UH_P_PREEMPTIONS]++;
