@@ -393,7 +393,7 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
 fn losses(programs: &Programs) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
-    let tally: [u64; 15] = Reader(&bss).u64s();
+    let tally: [u64; 16] = Reader(&bss).u64s();
     let threads_peak = tally[2];
     Ok(Losses {
         waits: tally[3],
@@ -406,7 +406,7 @@ fn losses(programs: &Programs) -> Result<Losses, TraceError> {
         stacks_lost: tally[12] + tally[10],
         recursion_misses: programs.recursion_misses(),
         open_episodes: tally[13],
-        ledgers: tally[14],
+        ledgers: tally[15],
         map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),
     })
 }
