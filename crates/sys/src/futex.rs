@@ -2,8 +2,10 @@
 
 use crate::Deadline;
 
-/// The bitset of [`Futex::park_until`] and [`Futex::unpark_address`], "UNHD": to the kernel it is as
-/// good as any, and to a tracer it says that this is a wait of the library's, which has an account.
+/// The bitset of [`Futex::park_until`] and [`Futex::unpark_address`], "UNHD".
+///
+/// To the kernel it is as good as any. To a tracer it says that this is a wait of the library's,
+/// which has an account of it; so that costs nothing while nobody looks.
 pub const PARK_MARK: std::num::NonZeroU32 = std::num::NonZeroU32::new(0x554e_4844).unwrap();
 
 /// Why [`Futex::wait`] returned.

@@ -318,10 +318,12 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
+    use unherd_sys::ledger_layout::{FIELDS, NAME_BYTES, REASONS, ROW_BYTES, SLOTS};
+
     use super::*;
 
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
-    const SIZES: [(&str, u32, u32); 10] = [
+    const SIZES: [(&str, u32, u32); 12] = [
         ("uh_waits", 24, 24 + 16 * 8 + 40),
         ("uh_wakes", 24, 8 + 8 * 8),
         ("uh_futexes", 24, 11 * 8),
@@ -330,7 +332,9 @@ mod tests {
         ("uh_pairs", 16, 8),
         ("uh_processes", 4, 8 + 16 + 8 * 8),
         ("uh_cpus", 4, 3 * (5 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
-        (VARIABLES, 4, 15 * 8 + 8),
+        (VARIABLES, 4, 16 * 8 + 8),
+        ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
+        ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
         (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 24),
     ];
 
