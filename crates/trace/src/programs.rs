@@ -30,7 +30,7 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
-const CONSEQUENCES: [(&str, &str); 22] = [
+const CONSEQUENCES: [(&str, &str); 24] = [
     ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
     ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
     ("sched_process_fork", "children and new threads are not followed"),
@@ -52,6 +52,8 @@ const CONSEQUENCES: [(&str, &str); 22] = [
     ("mm_vmscan_throttled", "no throttling by reclaim"),
     ("mm_vmscan_direct_reclaim_begin", "no direct reclaim"),
     ("mm_vmscan_direct_reclaim_end", "no direct reclaim"),
+    ("mm_vmscan_memcg_reclaim_begin", "no reclaim in memory cgroups"),
+    ("mm_vmscan_memcg_reclaim_end", "no reclaim in memory cgroups"),
     ("balance_dirty_pages", "no stalls of write-back"),
 ];
 
@@ -104,6 +106,12 @@ impl Programs {
             .update(&0u32.to_ne_bytes(), &pid.to_ne_bytes(), MapFlags::ANY)
             .map_err(TraceError::kernel)?;
         self.iterate("uh_adopt")
+    }
+
+    /// Whether the process is among those that are or were followed.
+    pub(crate) fn follows(&self, pid: u32) -> Result<bool, TraceError> {
+        let row = self.map("uh_processes")?.lookup(&pid.to_ne_bytes(), MapFlags::ANY);
+        Ok(row.map_err(TraceError::kernel)?.is_some())
     }
 
     /// Detaches all programs, waits until none runs any more, and has the living threads' counts
@@ -252,7 +260,7 @@ fn leave_out_missing(
         }
         if absent && !missing.iter().any(|other| other.tracepoint == name) {
             let consequence = CONSEQUENCES.iter().find(|(tracepoint, _)| *tracepoint == name);
-            let consequence = consequence.map_or("reclaim in memory cgroups is not seen", |c| c.1);
+            let consequence = consequence.map_or("what its program counts", |(_, lost)| lost);
             missing.push(Missing { tracepoint: name, consequence: consequence.to_owned() });
         }
     }
@@ -298,5 +306,48 @@ impl Said {
     /// The verifier refuses with the same number as a lack of privilege does, but tells why.
     fn verifier_spoke(&self) -> bool {
         SAID.with_borrow(|said| said.iter().any(|line| line.contains("PROG LOAD LOG")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `collect.rs` reads, by map: bytes of a key and of a value.
+    const SIZES: [(&str, u32, u32); 10] = [
+        ("uh_waits", 24, 24 + 16 * 8 + 40),
+        ("uh_wakes", 24, 8 + 8 * 8),
+        ("uh_futexes", 24, 11 * 8),
+        ("uh_locks", 8, 3 * 8 + 8),
+        ("uh_stalls", 8, 3 * 8 + 8),
+        ("uh_pairs", 16, 8),
+        ("uh_processes", 4, 8 + 16 + 8 * 8),
+        ("uh_cpus", 4, 3 * (5 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
+        (VARIABLES, 4, 15 * 8 + 8),
+        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 24),
+    ];
+
+    #[test]
+    fn records_have_the_sizes_that_are_read() {
+        let bytes = OBJECT.to_owned();
+        let mut builder = ObjectBuilder::default();
+        let open = builder.name(NAME).unwrap().open_memory(&bytes).unwrap();
+        for (name, key, value) in SIZES {
+            let map = open.maps().find(|map| map.name() == name).unwrap();
+            assert_eq!((map.key_size(), map.value_size()), (key, value), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_program_has_a_consequence_if_its_tracepoint_is_missing() {
+        let bytes = OBJECT.to_owned();
+        let mut builder = ObjectBuilder::default();
+        let open = builder.name(NAME).unwrap().open_memory(&bytes).unwrap();
+        for program in open.progs() {
+            let section = program.section().to_str().unwrap();
+            let Some(name) = section.strip_prefix("tp_btf/") else { continue };
+            let known = CONSEQUENCES.iter().any(|(tracepoint, _)| *tracepoint == name);
+            assert!(known, "{name}");
+        }
     }
 }

@@ -119,7 +119,7 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_flock, Class::new(descriptor(0), Family::Lock, looks)),
         (c::SYS_wait4, Class::new(Waits::Nothing, Family::Child, CONSUMES | looks)),
         (c::SYS_waitid, Class::new(Waits::Nothing, Family::Child, looks)),
-        (c::SYS_rt_sigtimedwait, Class::new(Waits::Nothing, Family::Signal, NEUTRAL | looks)),
+        (c::SYS_rt_sigtimedwait, Class::new(Waits::Nothing, Family::Signal, CONSUMES | looks)),
         (c::SYS_rt_sigsuspend, Class::new(Waits::Nothing, Family::Signal, NEUTRAL)),
         (c::SYS_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
         (c::SYS_clock_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),

@@ -88,6 +88,12 @@ pub enum TraceError {
     /// There is no such process, or not any more.
     #[error("no process {0}")]
     NoProcess(u32),
+    /// The process is there, and yet it was not found among the kernel's.
+    #[error(
+        "process {0} cannot be followed: it has ended, or its number is another in the initial PID \
+         namespace, or there is no room for more processes"
+    )]
+    NotFollowed(u32),
     /// The kernel refused the programs: what libbpf and the verifier said.
     #[error("the kernel refused the eBPF programs: {0}")]
     Load(String),
@@ -188,16 +194,19 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`TraceError::NoProcess`] if it is not there.
+    /// [`TraceError::NoProcess`] if it is not there, [`TraceError::NotFollowed`] if it is and was not
+    /// found all the same.
     pub fn follow_process(&mut self, pid: u32) -> Result<(), TraceError> {
         let absent = || TraceError::NoProcess(pid);
         let id = rustix::process::Pid::from_raw(pid as i32).ok_or_else(absent)?;
-        match rustix::process::test_kill_process(id) {
-            Err(rustix::io::Errno::SRCH) => Err(absent()),
-            // A thread that the first walk missed was made while it walked, by one that it had
-            // not reached; those made after the second has begun have followed parents.
-            _ => self.programs.adopt(pid).and_then(|()| self.programs.adopt(pid)),
+        if rustix::process::test_kill_process(id) == Err(rustix::io::Errno::SRCH) {
+            return Err(absent());
         }
+        // A thread that the first walk missed was made while it walked, by one that it had not
+        // reached; those made after the second has begun have followed parents.
+        self.programs.adopt(pid)?;
+        self.programs.adopt(pid)?;
+        if self.programs.follows(pid)? { Ok(()) } else { Err(TraceError::NotFollowed(pid)) }
     }
 
     /// Becomes readable when there are notices.

@@ -111,6 +111,21 @@ static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, 
 	t->class_flags = flags;
 }
 
+/* A thread that was in a call already when it was followed: its registers still tell which. */
+static __always_inline void uh_enter_late(struct uh_thread *t, struct task_struct *current)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(current);
+	s64 nr;
+
+#if defined(__TARGET_ARCH_x86)
+	nr = regs->orig_ax;
+#elif defined(__TARGET_ARCH_arm64)
+	nr = regs->syscallno;
+#endif
+	if (nr >= 0)
+		uh_enter(t, regs, nr);
+}
+
 static __always_inline void uh_exit(void *ctx, struct uh_thread *t, s64 result)
 {
 	if (!(t->flags & UH_IN_A_CALL))

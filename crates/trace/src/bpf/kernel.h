@@ -139,6 +139,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
 	u64 utime;
 	u64 stime;
 	char comm[16];

@@ -3,6 +3,14 @@
 #ifndef UNHERD_PROCESS_H
 #define UNHERD_PROCESS_H
 
+/* The process's name is its leader's; threads have names of their own. */
+static __always_inline void uh_read_comm(char *comm, struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+
+	bpf_probe_read_kernel(comm, sizeof(task->comm), &leader->comm);
+}
+
 static __always_inline void uh_notify(u32 kind, u32 pid, u32 parent, struct task_struct *task)
 {
 	struct uh_notice *notice = bpf_ringbuf_reserve(&uh_notices, sizeof(*notice), 0);
@@ -15,7 +23,7 @@ static __always_inline void uh_notify(u32 kind, u32 pid, u32 parent, struct task
 	notice->pid = pid;
 	notice->parent = parent;
 	notice->pad = 0;
-	bpf_probe_read_kernel(&notice->comm, sizeof(notice->comm), &task->comm);
+	uh_read_comm(notice->comm, task);
 	bpf_ringbuf_submit(notice, 0);
 }
 
@@ -24,7 +32,7 @@ static __always_inline void uh_add_process(struct task_struct *task, u32 parent)
 	u32 pid = task->tgid;
 	struct uh_process fresh = { .parent = parent };
 
-	bpf_probe_read_kernel(&fresh.comm, sizeof(fresh.comm), &task->comm);
+	uh_read_comm(fresh.comm, task);
 	/* Another thread of it may have been first. */
 	if (!bpf_map_update_elem(&uh_processes, &pid, &fresh, BPF_NOEXIST)) {
 		uh_notify(UH_BEGAN, pid, parent, task);

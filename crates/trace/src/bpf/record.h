@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0) */
 /*
- * What passes between the programs and user space: keys and values of the maps. `layout.rs` reads
- * the same bytes; its test compares the sizes with those of the loaded maps. All fields are
- * aligned by hand: a key may have no padding, which would be compared.
+ * What passes between the programs and user space: keys and values of the maps. `collect.rs` reads
+ * the same bytes field by field, and a test in `programs.rs` has the sizes. All fields are aligned
+ * by hand: a key may have no padding, which would be compared.
  */
 #ifndef UNHERD_RECORD_H
 #define UNHERD_RECORD_H

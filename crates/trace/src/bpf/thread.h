@@ -114,6 +114,8 @@ struct uh_thread {
 	struct uh_waking waking;
 	u64 redundant;
 	u64 reclaim_ns;
+	s32 dirty_stack; /* where UH_DIRTY_PAUSE was set */
+	u32 pad2;
 	struct uh_contended sleeping_lock;
 	struct uh_contended spinning_lock;
 	/* Not yet added to the process. */
@@ -176,7 +178,7 @@ UH_STACK_MAP(uh_more_stacks);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 16);
+	__uint(max_entries, 1 << 17); /* some 2,700 notices that nobody has read yet */
 } uh_notices SEC(".maps");
 
 /* The process to adopt, for the iterator. */

@@ -42,6 +42,8 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			if (prev_state & UH_TASK_DEAD)
 				uh_settle(t, prev);
 		} else if (!preempt && prev_state && uh_left_queue(prev)) {
+			if (!t->instance)
+				uh_enter_late(t, prev);
 			uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
 		} else {
 			t->counts[UH_P_PREEMPTIONS]++;
@@ -128,7 +130,7 @@ int BPF_PROG(uh_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	t->slot = UH_SLOTS;
 	process = bpf_map_lookup_elem(&uh_processes, &pid);
 	if (process)
-		bpf_probe_read_kernel(&process->comm, sizeof(process->comm), &task->comm);
+		uh_read_comm(process->comm, task);
 	uh_notify(UH_EXEC, pid, task->real_parent->tgid, task);
 	return 0;
 }
@@ -152,7 +154,7 @@ int BPF_PROG(uh_leave, struct task_struct *task)
 	process = bpf_map_lookup_elem(&uh_processes, &pid);
 	if (process) {
 		process->ended = 1;
-		bpf_probe_read_kernel(&process->comm, sizeof(process->comm), &task->comm);
+		uh_read_comm(process->comm, task);
 	}
 	uh_notify(UH_ENDED, pid, 0, task);
 	return 0;
@@ -378,29 +380,31 @@ int uh_memcg_off(void *ctx)
 }
 
 /* The pause is announced in ticks; the sleep that follows tells how long it was. */
-static __always_inline int uh_dirty_pause(s64 ticks)
+static __always_inline int uh_dirty_pause(void *ctx, s64 ticks)
 {
 	struct uh_thread *t;
 
 	if (ticks <= 0)
 		return 0;
 	t = uh_current();
-	if (t)
+	if (t) {
 		t->flags |= UH_DIRTY_PAUSE;
+		t->dirty_stack = uh_kernel_stack(ctx);
+	}
 	return 0;
 }
 
 SEC("tp_btf/balance_dirty_pages")
 int uh_dirty(u64 *ctx)
 {
-	return uh_dirty_pause(ctx[6]);
+	return uh_dirty_pause(ctx, ctx[6]);
 }
 
 /* Where it still has twelve arguments; one of the two is loaded. */
 SEC("tp_btf/balance_dirty_pages")
 int uh_dirty_of_12(u64 *ctx)
 {
-	return uh_dirty_pause(ctx[10]);
+	return uh_dirty_pause(ctx, ctx[10]);
 }
 
 /* Follows all threads of a process that lives already. */

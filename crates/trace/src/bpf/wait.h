@@ -12,6 +12,8 @@
  *   no progress, nothing but EAGAIN (at least one)    needless, proven
  *   no progress                                       possibly needless
  *   anything else                                     nothing
+ *
+ * The last two need an object that has a name: who waits for "a signal" twice may have got two.
  */
 #ifndef UNHERD_WAIT_H
 #define UNHERD_WAIT_H
@@ -174,7 +176,7 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
 		}
-	} else if (!progress) {
+	} else if (!progress && slot->kind != UH_NONE) {
 		if (slot->eagains != t->eagains && slot->others == t->others) {
 			slot->counts[UH_AGAIN]++;
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
@@ -310,7 +312,8 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 			struct uh_stall_key key = { .kind = UH_DIRTY_PAGES };
 
 			t->flags &= ~UH_DIRTY_PAUSE;
-			uh_count_spell(&uh_stalls, &key, asleep_ns, -1, &uh_tally.lost_locks);
+			uh_count_spell(&uh_stalls, &key, asleep_ns, t->dirty_stack,
+				       &uh_tally.lost_locks);
 		}
 		return;
 	}

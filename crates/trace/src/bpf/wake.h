@@ -198,8 +198,10 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	t->waking.event_id = event->id;
 	t->waking.event_index = event->index;
 	t->waking.flags = UH_HAS_EVENT | (own ? UH_BY_OWN_TIMER : 0);
-	if (__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP) == UH_RUNNING)
-		__sync_val_compare_and_swap(&t->state, UH_RUNNING, UH_EARLY);
+	/* The switch-out may come between the two; then it has seen no waking yet. */
+	if (__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP) == UH_RUNNING &&
+	    __sync_val_compare_and_swap(&t->state, UH_RUNNING, UH_EARLY) == UH_ASLEEP)
+		__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP);
 }
 
 #endif

@@ -79,5 +79,8 @@ fn root_a_process_that_lives_is_followed_with_all_its_threads() {
     assert_eq!(seen.totals.threads, 2);
     assert!(sum(&seen, |row| row.wakeups) > 20, "{:#?}", seen.waits);
     assert_eq!(seen.processes.len(), 1);
+    // The call that each thread was in when it was attached to is known too.
+    let nowhere = seen.waits.iter().filter(|row| row.syscall.is_none());
+    assert_eq!(nowhere.map(|row| row.sleeps).sum::<u64>(), 0, "{:#?}", seen.waits);
     assert_nothing_lost(&seen);
 }
