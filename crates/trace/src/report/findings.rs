@@ -1,7 +1,8 @@
 //! What was found, by call site, ranked by what it costs; table 9 is its column of cures.
 //!
 //! Two kinds of cost are put on one scale: CPU time as a share of all CPU time of the followed
-//! processes, and time held up as a share of their threads' time. A finding that counts events
+//! processes, and time held up as a share of their threads' time. Of CPU time that is only possibly
+//! wasted the part counts that was woken in herds. A finding that counts events
 //! whose cost is not measured gets a lower bound if there is one, or else comes last.
 
 use std::collections::BTreeMap;
@@ -84,17 +85,24 @@ pub struct Finding {
     /// For needless wakeups in a herd: the waker's, if it is traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waker_stacks: Option<StackPair>,
+    /// How much of what is possible but not proven counts in the ranking.
+    #[serde(skip)]
+    pub(crate) herd_share: f64,
 }
 
 impl Finding {
-    /// The upper end of the share, for ranking.
+    /// The share for ranking: what is proven, and of what is only possible the part that was woken
+    /// together with others. A thread that was woken alone, and computed, may well have had cause.
     pub(crate) fn weight(&self) -> f64 {
-        self.cost.map_or(0.0, |cost| cost.percent_high)
+        let weight = |cost: Cost| {
+            cost.percent_low + (cost.percent_high - cost.percent_low) * self.herd_share
+        };
+        self.cost.map_or(0.0, weight)
     }
 
     /// Whether it is worth a look: it costs a thousandth or more, or nobody knows what it costs.
     pub(crate) fn is_notable(&self) -> bool {
-        self.cost.is_none() || self.weight() >= 0.1
+        self.cost.is_none_or(|cost| cost.percent_high >= 0.1)
     }
 
     /// The call and where it is made: `epoll_wait from worker_loop (server.c:120), server`.
@@ -242,6 +250,7 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
             advice,
             stacks: most.stacks.first().copied(),
             waker_stacks: None,
+            herd_share: 1.0,
         })
     };
     let mut needless = Interval::default();
@@ -271,7 +280,15 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
         let key = herd.map(|herd| herd.key);
         let wakes = finding(Waste::NeedlessWakeups, count, wakeups, cpu, detail, key);
         let waker_stacks = herd.and_then(|herd| herd.stacks.first().copied());
-        found.extend(wakes.map(|wakes| Finding { count: needless, waker_stacks, ..wakes }));
+        let in_herds = sum(lines, |line| line.possible_in_herds);
+        let unproven = needless.possible - needless.proven;
+        let herd_share = percent(in_herds, unproven).unwrap_or_default() / 100.0;
+        found.extend(wakes.map(|wakes| Finding {
+            count: needless,
+            waker_stacks,
+            herd_share,
+            ..wakes
+        }));
     }
     let short = sum(lines, |line| line.short_sleeps);
     let count = |line: &WaitLine| line.short_sleeps;
@@ -322,6 +339,7 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
         advice: advice(&symptom),
         stacks: herd.stacks.first().copied(),
         waker_stacks: None,
+        herd_share: 1.0,
     }
 }
 
@@ -356,6 +374,7 @@ fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
             advice: advice(&symptom),
             stacks: most.stack.map(|user| StackPair { kernel: None, user: Some(user), count: 1 }),
             waker_stacks: None,
+            herd_share: 1.0,
         })
     };
     let mut empty_ns = Interval::default();
@@ -395,6 +414,7 @@ fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
         advice: advice(&symptom),
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
         waker_stacks: None,
+        herd_share: 1.0,
     }
 }
 
@@ -433,5 +453,6 @@ fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
         advice: advice(&symptom),
         stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
         waker_stacks: None,
+        herd_share: 1.0,
     }
 }

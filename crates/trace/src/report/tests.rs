@@ -66,7 +66,24 @@ fn little_waste_is_called_little() {
     little.locks.clear();
     little.stalls.clear();
     let verdict = Report::new(&little, &mut symbols()).verdict;
-    assert_eq!(verdict[0], "Little to gain: no waste was found to cost 1 % or more.");
+    assert_eq!(verdict[0], "Little to gain: no waste costs 1 % or more.");
+}
+
+#[test]
+fn what_is_only_possible_and_no_herd_does_not_lead() {
+    let mut observation = observation();
+    observation.wakes.clear();
+    let is_herd = |row: &seen::WaitRow| row.needless_in_call > 0;
+    observation.waits.retain(|row| !is_herd(row));
+    observation.totals.user_ns = 0;
+    let of = |observation: &Observation| Report::new(observation, &mut symbols()).verdict;
+    assert!(of(&observation)[0].starts_with("Up to 3.6 % of the CPU may go to needless wakeups"));
+    for row in &mut observation.waits {
+        row.possibly_needless_in_herds = 0;
+    }
+    let verdict = of(&observation);
+    assert!(verdict[0].starts_with("Nothing was found that is likely"), "{verdict:?}");
+    assert!(verdict[1].starts_with("Possible: Up to 3.6 %"), "{verdict:?}");
 }
 
 #[test]

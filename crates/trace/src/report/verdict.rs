@@ -12,12 +12,22 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     let Some(top) = report.findings.first() else { return vec![nothing(report)] };
     let mut lines = Vec::new();
     if top.weight() < LITTLE_PERCENT {
-        let headline = headline(top);
-        let most = headline.trim_end_matches('.');
+        let may = |finding: &&Finding| {
+            finding.cost.is_some_and(|cost| cost.percent_high >= LITTLE_PERCENT)
+        };
+        let may = report.findings.iter().find(may);
+        let headline = headline(may.unwrap_or(top));
+        let (headline, place) = (headline.trim_end_matches('.'), site(may.unwrap_or(top)));
+        lines.push(match may {
+            Some(_) => {
+                format!("Nothing was found that is likely to waste {LITTLE_PERCENT} % or more.")
+            }
+            None => format!("Little to gain: no waste costs {LITTLE_PERCENT} % or more."),
+        });
         lines.push(format!(
-            "Little to gain: no waste was found to cost {LITTLE_PERCENT} % or more."
+            "{}: {headline}; {place}.",
+            if may.is_some() { "Possible" } else { "The most" }
         ));
-        lines.push(format!("The most: {most}; {}.", site(top)));
         return lines;
     }
     lines.push(headline(top));
@@ -77,7 +87,13 @@ fn headline(finding: &Finding) -> String {
     let least = if cost.at_least { "at least " } else { "" };
     match cost.kind {
         CostKind::Cpu => {
-            let share = format!("{least}{share} of the CPU is spent on {what}");
+            let judged = matches!(finding.waste, Waste::NeedlessWakeups | Waste::Herd);
+            let share = if judged && finding.count.proven == 0 {
+                let most = percents(cost.percent_high, cost.percent_high);
+                format!("up to {most} of the CPU may go to {what}")
+            } else {
+                format!("{least}{share} of the CPU is spent on {what}")
+            };
             capitalised(&format!("{share} ({number}{proof})."))
         }
         CostKind::Waiting => {
