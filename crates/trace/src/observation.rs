@@ -98,7 +98,7 @@ pub enum Object {
     Descriptor(i32),
     /// A set of descriptors: the address of the array of poll or select.
     Set(u64),
-    /// A socket, told by its local port (0 if it has none) and whether it listens.
+    /// A socket of IP, told by its local port and whether it listens.
     Socket {
         /// The local port.
         port: u16,

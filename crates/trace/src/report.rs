@@ -122,7 +122,7 @@ impl Report {
         let lacks_stalls = lacks(&["vmscan", "balance_dirty"]);
         let saw_stalls = judged && !(observation.stalls.is_empty() && lacks_stalls);
         let stalls = saw_stalls.then(|| stalls::stalls(&observation.stalls, names));
-        let consumers = observation.samples.as_ref().map(|of| Consumers::new(of, names));
+        let consumers = observation.samples.as_ref().map(|of| Consumers::new(of, judged, names));
         let mut callers = Callers::new(&waits.lines, names);
         callers.preemptions = observation.totals.preemptions;
         callers.machine_idle_ns = observation.totals.machine_idle_ns;

@@ -209,6 +209,9 @@ fn root_without_privilege_sleeps_are_known_and_wakeups_are_not() {
     let summary = &report["summary"];
     assert!(summary["sleeps"].as_u64().unwrap() >= 6, "{summary}");
     assert_eq!(summary["threads"], 4, "{summary}");
+    for ticks in ["kernel_ticks", "idle_ticks"] {
+        assert!(report["consumers"].get(ticks).is_some_and(Value::is_null), "{ticks}: {report:#}");
+    }
     for unknown in ["needless_wakeups", "wakeups", "herds", "empty_wakes", "timer_polls", "stalls"]
     {
         assert!(summary.get(unknown).is_some_and(Value::is_null), "{unknown}: {summary}");

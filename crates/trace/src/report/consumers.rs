@@ -34,16 +34,17 @@ pub struct Consumer {
 pub struct Consumers {
     /// Samples in the followed programs.
     pub user_ticks: u64,
-    /// Samples in the kernel on their behalf.
-    pub kernel_ticks: u64,
-    /// Samples of idle processors, of the whole machine.
-    pub idle_ticks: u64,
+    /// Samples in the kernel on their behalf; `None` where only the programs' side was looked at.
+    pub kernel_ticks: Option<u64>,
+    /// Samples of idle processors, of the whole machine; `None` where only programs were.
+    pub idle_ticks: Option<u64>,
     /// The functions, those with the most ticks first.
     pub functions: Vec<Consumer>,
 }
 
 impl Consumers {
-    pub(crate) fn new(samples: &Samples, namer: &mut Namer<'_>) -> Self {
+    /// `whole` says that the kernel's side and idle processors were looked at too.
+    pub(crate) fn new(samples: &Samples, whole: bool, namer: &mut Namer<'_>) -> Self {
         let mut found: BTreeMap<(Side, String, String), (u64, Option<u64>)> = BTreeMap::new();
         let (mut user_ticks, mut kernel_ticks) = (0u64, 0u64);
         for row in &samples.rows {
@@ -60,7 +61,8 @@ impl Consumers {
         }
         let all = user_ticks.saturating_add(kernel_ticks);
         let functions = functions(found, all);
-        Self { user_ticks, kernel_ticks, idle_ticks: samples.idle, functions }
+        let kernel_ticks = whole.then_some(kernel_ticks);
+        Self { user_ticks, kernel_ticks, idle_ticks: whole.then_some(samples.idle), functions }
     }
 }
 

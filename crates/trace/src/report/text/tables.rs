@@ -160,9 +160,13 @@ impl Report {
     pub(super) fn write_consumers<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
         page.heading("Top CPU consumers")?;
         let Some(of) = &self.consumers else { return page.line(UNKNOWN) };
-        let all = [of.user_ticks, of.kernel_ticks, of.idle_ticks];
-        let sum = all.iter().fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
+        let all = [Some(of.user_ticks), of.kernel_ticks, of.idle_ticks];
+        let sum = all.iter().flatten().fold(0, |sum: u64, ticks| sum.saturating_add(*ticks));
         for (name, ticks) in ["user", "kernel", "idle"].iter().zip(all) {
+            let Some(ticks) = ticks else {
+                page.line(&format!("{name} ticks: unknown"))?;
+                continue;
+            };
             let share = share::percent(ticks, sum).unwrap_or_default();
             page.line(&format!("{name} ticks: {} {share:.2} %", count(ticks)))?;
         }
