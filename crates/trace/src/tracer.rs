@@ -194,8 +194,8 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`TraceError::NoProcess`] if it is not there, [`TraceError::NotFollowed`] if it is and was not
-    /// found all the same.
+    /// [`TraceError::NoProcess`] if it is not there, [`TraceError::NotFollowed`] if it is and was
+    /// not found all the same.
     pub fn follow_process(&mut self, pid: u32) -> Result<(), TraceError> {
         let absent = || TraceError::NoProcess(pid);
         let id = rustix::process::Pid::from_raw(pid as i32).ok_or_else(absent)?;

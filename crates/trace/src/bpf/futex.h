@@ -44,7 +44,7 @@ static __always_inline u64 uh_first_word(u64 waiters)
 	return word;
 }
 
-static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 arg0, u32 op)
+static __always_inline void uh_look_at_futex(struct uh_thread *t, u8 entry, u64 arg0, u32 op)
 {
 	u64 word = arg0;
 
@@ -59,7 +59,6 @@ static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 ar
 	t->word = word;
 	t->kind = UH_FUTEX;
 	t->value = word & ~7ULL;
-	t->call_began_ns = bpf_ktime_get_ns();
 }
 
 static __always_inline void uh_count_outcome(struct uh_futex_row *row, u8 kind, s64 result,
@@ -114,10 +113,9 @@ static __always_inline struct uh_futex_row *uh_futex_row(struct uh_futex_key *ke
 	return bpf_map_lookup_elem(&uh_futexes, key);
 }
 
-static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 result)
+static __always_inline void uh_count_futex(void *ctx, struct uh_thread *t, s64 result)
 {
 	struct uh_futex_key key = { .word = t->word, .pid = t->pid, .kind = t->futex };
-	u64 inside_ns = bpf_ktime_get_ns() - t->call_began_ns;
 	struct uh_futex_row *row;
 
 	key.user_stack = uh_user_stack(ctx);
@@ -127,7 +125,8 @@ static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 re
 		return;
 	}
 	uh_add(row->counts[UH_F_CALLS], 1);
-	uh_add(row->counts[UH_F_INSIDE_NS], inside_ns);
+	if (t->asleep_in_call_ns)
+		uh_add(row->counts[UH_F_ASLEEP_NS], t->asleep_in_call_ns);
 	uh_count_outcome(row, t->futex, result, t->flags & UH_SLEPT_IN_CALL);
 }
 

@@ -13,9 +13,9 @@
 #include "thread.h"
 #include "file.h"
 #include "wait.h"
-#include "wake.h"
 #include "futex.h"
 #include "call.h"
+#include "wake.h"
 #include "process.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -42,8 +42,7 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			if (prev_state & UH_TASK_DEAD)
 				uh_settle(t, prev);
 		} else if (!preempt && prev_state && uh_left_queue(prev)) {
-			if (!t->instance)
-				uh_enter_late(t, prev);
+			uh_look(t, prev);
 			uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
 		} else {
 			t->counts[UH_P_PREEMPTIONS]++;
@@ -69,23 +68,13 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 	return 0;
 }
 
-SEC("tp_btf/sys_enter")
-int BPF_PROG(uh_sys_enter, struct pt_regs *regs, long nr)
-{
-	struct uh_thread *t = uh_current();
-
-	if (t)
-		uh_enter(t, regs, nr);
-	return 0;
-}
-
 SEC("tp_btf/sys_exit")
 int BPF_PROG(uh_sys_exit, struct pt_regs *regs, long result)
 {
 	struct uh_thread *t = uh_current();
 
 	if (t)
-		uh_exit(ctx, t, result);
+		uh_return(ctx, t, regs, result);
 	return 0;
 }
 
