@@ -259,7 +259,7 @@ pub struct FutexRow {
     pub interrupted: u64,
     /// Calls that failed otherwise.
     pub failed: u64,
-    /// Time inside the calls.
+    /// Time asleep inside the calls.
     pub inside_ns: u64,
 }
 

@@ -30,14 +30,17 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
-const CONSEQUENCES: [(&str, &str); 24] = [
+const CONSEQUENCES: [(&str, &str); 23] = [
     ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
     ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
     ("sched_process_fork", "children and new threads are not followed"),
     ("sched_process_exec", "a command is not followed from its first instruction"),
     ("sched_process_exit", "threads that end before tracing does are not counted"),
-    ("sys_enter", "waits have no system call and no object; no futex calls"),
-    ("sys_exit", "progress is not seen: nothing is proven by EAGAIN; no futex outcomes"),
+    (
+        "sys_exit",
+        "calls, progress and futex outcomes are not seen: what is said of needlessness is \
+                  wrong",
+    ),
     ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
     ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
     ("timer_expire_entry", "wakes by coarse timers are taken for others"),
@@ -94,6 +97,15 @@ impl Programs {
         for program in programs.object.progs_mut() {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
+            } else if is_on_call(&program) {
+                match program.attach() {
+                    Ok(link) => links.push(link),
+                    Err(_) => programs.missing.push(Missing {
+                        tracepoint: "sys_enter_exit_group".into(),
+                        consequence: "ledgers of programs that end are not read: mount tracefs"
+                            .into(),
+                    }),
+                }
             }
         }
         programs.links = links;
@@ -187,6 +199,11 @@ pub struct KernelObjects {
 
 fn is_on_tracepoint(program: &ProgramMut<'_>) -> bool {
     program.section().to_str().is_some_and(|section| section.starts_with("tp_btf/"))
+}
+
+/// The one tracepoint of a single call: unlike the others it is reached through tracefs.
+fn is_on_call(program: &ProgramMut<'_>) -> bool {
+    program.section().to_str().is_some_and(|section| section.starts_with("tp/"))
 }
 
 /// A number that the kernel tells of a descriptor.

@@ -45,10 +45,9 @@ enum Family {
     Signal,
     Pause,
     Lock,
-    /// These three are known to the programs: `uh_family`.
+    /// These two are known to the programs: `uh_family`.
     MemoryFile = 32,
     Map,
-    ExitGroup,
 }
 
 #[derive(Clone, Copy)]
@@ -130,7 +129,6 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_clock_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
         (c::SYS_memfd_create, Class::new(Waits::Nothing, Family::MemoryFile, LEDGER)),
         (c::SYS_mmap, Class::new(Waits::Nothing, Family::Map, LEDGER)),
-        (c::SYS_exit_group, Class::new(Waits::Nothing, Family::ExitGroup, LEDGER)),
         (c::SYS_restart_syscall, Class::new(Waits::Nothing, Family::Any, RESTART)),
     ];
     #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0) */
-/* System calls: what a thread waits for, and whether it gets anywhere. */
+/*
+ * System calls: what a thread waits for, and whether it gets anywhere.
+ *
+ * Calls are looked at when they return; most of them need no more than that. What a call is about
+ * is read from the thread's registers when it sleeps or wakes somebody, so nothing runs when a
+ * call begins: that would cost every call of the program as much again.
+ */
 #ifndef UNHERD_CALL_H
 #define UNHERD_CALL_H
 
@@ -70,25 +76,21 @@ static __always_inline void uh_leave_call(struct uh_thread *t)
 	t->family = t->class_flags = t->futex = 0;
 }
 
-static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, s64 nr)
+/* Takes down what the call is about. */
+static __always_inline void uh_look_at_call(struct uh_thread *t, struct pt_regs *regs, s64 nr)
 {
 	const volatile struct uh_class *class;
 	u8 flags, entry;
 
-	t->counts[UH_P_CALLS]++;
-	t->instance++;
-	t->flags = (t->flags & ~UH_SLEPT_IN_CALL) | UH_IN_A_CALL;
+	t->flags |= UH_IN_A_CALL;
 	if (nr < 0 || nr >= UH_SYSCALLS || uh_is_compat(bpf_get_current_task_btf())) {
 		uh_leave_call(t);
 		return;
 	}
 	class = &uh_settings.classes[nr];
 	flags = class->flags;
-	if (flags & UH_RESTART) {
-		/* Goes on with what was interrupted. */
-		t->call_began_ns = bpf_ktime_get_ns();
-		return;
-	}
+	if (flags & UH_RESTART)
+		return; /* Goes on with what was interrupted. */
 	t->nr = nr;
 	t->futex = 0;
 	t->kind = UH_NONE;
@@ -96,8 +98,8 @@ static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, 
 	t->family = class->family;
 	entry = class->futex;
 	if (entry) {
-		uh_futex_enter(t, entry, uh_argument(regs, 0), uh_argument(regs, 1),
-			       uh_argument(regs, 5));
+		uh_look_at_futex(t, entry, uh_argument(regs, 0), uh_argument(regs, 1),
+				 uh_argument(regs, 5));
 	} else if (class->object == UH_DESCRIPTOR) {
 		t->kind = UH_DESCRIPTOR;
 		t->value = (u32)uh_argument(regs, class->arg);
@@ -112,29 +114,51 @@ static __always_inline void uh_enter(struct uh_thread *t, struct pt_regs *regs, 
 	t->class_flags = flags;
 }
 
-/* A thread that was in a call already when it was followed: its registers still tell which. */
-static __always_inline void uh_enter_late(struct uh_thread *t, struct task_struct *current)
+static __always_inline s64 uh_call_number(struct pt_regs *regs)
 {
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(current);
-	s64 nr;
-
 #if defined(__TARGET_ARCH_x86)
-	nr = regs->orig_ax;
+	return (s64)regs->orig_ax;
 #elif defined(__TARGET_ARCH_arm64)
-	nr = regs->syscallno;
+	return regs->syscallno;
 #endif
-	if (nr >= 0)
-		uh_enter(t, regs, nr);
 }
 
-static __always_inline void uh_exit(void *ctx, struct uh_thread *t, s64 result)
+/* What the running thread is doing, unless that is known. Faults and interrupts are no calls. */
+static __always_inline void uh_look(struct uh_thread *t, struct task_struct *current)
 {
-	if (!(t->flags & UH_IN_A_CALL))
-		return; /* It was followed only since. */
-	if (t->class_flags & UH_NEUTRAL) {
+	struct pt_regs *regs;
+	s64 nr;
+
+	if (t->flags & UH_IN_A_CALL)
+		return;
+	regs = (struct pt_regs *)bpf_task_pt_regs(current);
+	nr = uh_call_number(regs);
+	if (nr >= 0)
+		uh_look_at_call(t, regs, nr);
+}
+
+static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_regs *regs,
+				      s64 result)
+{
+	s64 nr = uh_call_number(regs);
+	u8 flags = UH_NEUTRAL, entry = 0;
+
+	t->counts[UH_P_CALLS]++;
+	if (nr >= 0 && nr < UH_SYSCALLS && !uh_is_compat(bpf_get_current_task_btf())) {
+		flags = uh_settings.classes[nr].flags;
+		entry = uh_settings.classes[nr].futex;
+		if (flags & UH_LEDGER)
+			uh_notice_ledger(t, uh_settings.classes[nr].family, uh_argument(regs, 0),
+					 result);
+	}
+	if (!(t->flags & UH_IN_A_CALL) && (entry || (flags & UH_RESTART) || t->redundant))
+		uh_look_at_call(t, regs, nr);
+	if (flags & UH_RESTART)
+		flags = t->class_flags;
+	if (flags & UH_NEUTRAL) {
 		/* Says nothing of progress. */
 	} else if (result >= 0) {
-		if (result > 0 || !(t->class_flags & UH_CONSUMES))
+		if (result > 0 || !(flags & UH_CONSUMES))
 			t->progress++;
 		else
 			t->others++;
@@ -144,11 +168,15 @@ static __always_inline void uh_exit(void *ctx, struct uh_thread *t, s64 result)
 		   !(result <= -UH_ERESTARTSYS && result >= -UH_ERESTART_RESTARTBLOCK)) {
 		t->others++;
 	}
+	t->instance++;
+	if (!(t->flags & UH_IN_A_CALL))
+		return;
 	if (t->futex)
-		uh_futex_exit(ctx, t, result);
+		uh_count_futex(ctx, t, result);
 	uh_count_redundant(t);
 	t->sleeping_lock.lock = 0; /* if its end was missed */
-	t->flags &= ~UH_IN_A_CALL;
+	t->asleep_in_call_ns = 0;
+	t->flags &= ~(UH_IN_A_CALL | UH_SLEPT_IN_CALL);
 	/* What blocks until the next call, a page fault say, does not wait for this one's object. */
 	if (result != -UH_ERESTART_RESTARTBLOCK)
 		uh_leave_call(t);

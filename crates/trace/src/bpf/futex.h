@@ -51,8 +51,8 @@ static __always_inline bool uh_has_bits(u32 op)
 	return (op & UH_FUTEX_COMMAND) == 9 || (op & UH_FUTEX_COMMAND) == 10;
 }
 
-static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 arg0, u32 op,
-					   u32 bits)
+static __always_inline void uh_look_at_futex(struct uh_thread *t, u8 entry, u64 arg0, u32 op,
+					     u32 bits)
 {
 	u64 word = arg0;
 
@@ -71,7 +71,6 @@ static __always_inline void uh_futex_enter(struct uh_thread *t, u8 entry, u64 ar
 		t->futex |= UH_F_PARKER;
 	}
 	t->value = word & ~7ULL;
-	t->call_began_ns = bpf_ktime_get_ns();
 }
 
 static __always_inline void uh_count_outcome(struct uh_futex_row *row, u8 kind, s64 result,
@@ -126,10 +125,9 @@ static __always_inline struct uh_futex_row *uh_futex_row(struct uh_futex_key *ke
 	return bpf_map_lookup_elem(&uh_futexes, key);
 }
 
-static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 result)
+static __always_inline void uh_count_futex(void *ctx, struct uh_thread *t, s64 result)
 {
 	struct uh_futex_key key = { .word = t->word, .pid = t->pid, .kind = t->futex };
-	u64 inside_ns = bpf_ktime_get_ns() - t->call_began_ns;
 	struct uh_futex_row *row;
 
 	key.user_stack = uh_user_stack(ctx);
@@ -139,7 +137,8 @@ static __always_inline void uh_futex_exit(void *ctx, struct uh_thread *t, s64 re
 		return;
 	}
 	uh_add(row->counts[UH_F_CALLS], 1);
-	uh_add(row->counts[UH_F_INSIDE_NS], inside_ns);
+	if (t->asleep_in_call_ns)
+		uh_add(row->counts[UH_F_ASLEEP_NS], t->asleep_in_call_ns);
 	uh_count_outcome(row, t->futex & ~UH_F_PARKER, result, t->flags & UH_SLEPT_IN_CALL);
 }
 

@@ -154,24 +154,20 @@ static __always_inline bool uh_is(u64 at, const char *text, u32 len)
 	return 1;
 }
 
-/* The calls that a ledger is noticed by: a memory file with its name, and the next mapping. */
-static __noinline int uh_ledger_enter(struct uh_thread *t, u64 name)
-{
-	if (!t)
-		return 0;
-	if (t->family == UH_EXIT_GROUP)
-		uh_keep_ledger(t->pid);
-	else if (t->family == UH_MEMORY_FILE && uh_is(name, "unherd-ledger", 14))
-		t->flags |= UH_SIGNPOST;
-	return 0;
-}
-
-static __noinline int uh_ledger_exit(struct uh_thread *t, s64 result)
+/* What a ledger is noticed by: a memory file with its name, and the thread's next mapping. */
+static __noinline int uh_notice_ledger(struct uh_thread *t, u32 family, u64 name, s64 result)
 {
 	u64 root;
 	u32 pid;
 
-	if (!t || t->family != UH_MAP || !(t->flags & UH_SIGNPOST) || result <= 0)
+	if (!t || result <= 0)
+		return 0;
+	if (family == UH_MEMORY_FILE) {
+		if (uh_is(name, "unherd-ledger", 14))
+			t->flags |= UH_SIGNPOST;
+		return 0;
+	}
+	if (!(t->flags & UH_SIGNPOST))
 		return 0;
 	t->flags &= ~UH_SIGNPOST;
 	if (!uh_is(result, "unherd.ledger/1", 16))

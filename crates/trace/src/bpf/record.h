@@ -43,7 +43,6 @@ enum uh_class_flag {
 enum uh_family {
 	UH_MEMORY_FILE = 32,
 	UH_MAP = 33,
-	UH_EXIT_GROUP = 34,
 };
 enum uh_futex_entry {
 	UH_FUTEX_BY_OP = 1,
@@ -171,7 +170,7 @@ enum uh_futex_count {
 	UH_F_TIMED_OUT,
 	UH_F_INTERRUPTED,
 	UH_F_FAILED,
-	UH_F_INSIDE_NS,
+	UH_F_ASLEEP_NS,
 	UH_FUTEX_COUNTS,
 };
 struct uh_futex_row {

@@ -96,17 +96,17 @@ struct uh_thread {
 	u32 flags;
 	u32 pid;
 	u32 slot; /* of the last episode */
-	/* The system call it is in, or was in last. */
+	/* The system call it is in, as far as anybody has looked (UH_IN_A_CALL). */
 	s32 nr;
 	u32 kind;
 	u64 value;
-	u64 instance; /* counts calls */
+	u64 instance; /* counts calls that have returned */
 	u8 family;
 	u8 class_flags;
 	u8 futex; /* enum uh_futex_kind */
 	u8 pad[5];
 	u64 word;
-	u64 call_began_ns;
+	u64 asleep_in_call_ns;
 	/* Calls so far: that made progress, failed with EAGAIN, or were neither. */
 	u64 progress;
 	u64 eagains;

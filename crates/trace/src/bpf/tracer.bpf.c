@@ -13,11 +13,11 @@
 #include "thread.h"
 #include "file.h"
 #include "wait.h"
-#include "wake.h"
 #include "futex.h"
-#include "call.h"
-#include "process.h"
 #include "ledger.h"
+#include "call.h"
+#include "wake.h"
+#include "process.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -43,8 +43,7 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			if (prev_state & UH_TASK_DEAD)
 				uh_settle(t, prev);
 		} else if (!preempt && prev_state && uh_left_queue(prev)) {
-			if (!t->instance)
-				uh_enter_late(t, prev);
+			uh_look(t, prev);
 			uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
 		} else {
 			t->counts[UH_P_PREEMPTIONS]++;
@@ -70,16 +69,11 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 	return 0;
 }
 
-SEC("tp_btf/sys_enter")
-int BPF_PROG(uh_sys_enter, struct pt_regs *regs, long nr)
+/* Takes a program's ledger while its memory is still there. */
+SEC("tp/syscalls/sys_enter_exit_group")
+int uh_exit_group(void *ctx)
 {
-	struct uh_thread *t = uh_current();
-
-	if (!t)
-		return 0;
-	uh_enter(t, regs, nr);
-	if (t->class_flags & UH_LEDGER)
-		uh_ledger_enter(t, uh_argument(regs, 0));
+	uh_keep_ledger(bpf_get_current_pid_tgid() >> 32);
 	return 0;
 }
 
@@ -88,11 +82,8 @@ int BPF_PROG(uh_sys_exit, struct pt_regs *regs, long result)
 {
 	struct uh_thread *t = uh_current();
 
-	if (!t)
-		return 0;
-	if (t->class_flags & UH_LEDGER)
-		uh_ledger_exit(t, result);
-	uh_exit(ctx, t, result);
+	if (t)
+		uh_return(ctx, t, regs, result);
 	return 0;
 }
 

@@ -166,8 +166,10 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	context = uh_context(cpu);
 	if (context == UH_TASK) {
 		by = uh_current();
-		if (by)
+		if (by) {
+			uh_look(by, current);
 			instance = by->instance;
+		}
 	}
 	uh_describe_wake(&key, cpu, t, by, (u64)current, context, now);
 	if (uh_in_timer(cpu, context, (u64)task, &own))
