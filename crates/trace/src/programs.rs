@@ -30,17 +30,14 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
-const CONSEQUENCES: [(&str, &str); 23] = [
+const CONSEQUENCES: [(&str, &str); 24] = [
     ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
     ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
     ("sched_process_fork", "children and new threads are not followed"),
     ("sched_process_exec", "a command is not followed from its first instruction"),
     ("sched_process_exit", "threads that end before tracing does are not counted"),
-    (
-        "sys_exit",
-        "calls, progress and futex outcomes are not seen: what is said of needlessness is \
-                  wrong",
-    ),
+    ("sys_enter", "the time inside of futex calls is not known"),
+    ("sys_exit", "calls, futex outcomes and progress are not seen; possible means nothing"),
     ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
     ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
     ("timer_expire_entry", "wakes by coarse timers are taken for others"),

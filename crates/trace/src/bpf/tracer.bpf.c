@@ -68,6 +68,19 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 	return 0;
 }
 
+SEC("tp_btf/sys_enter")
+int BPF_PROG(uh_sys_enter, struct pt_regs *regs, long nr)
+{
+	struct uh_thread *t;
+
+	if (!uh_is_futex(nr))
+		return 0;
+	t = uh_current();
+	if (t)
+		t->call_began_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(uh_sys_exit, struct pt_regs *regs, long result)
 {
