@@ -259,7 +259,7 @@ pub struct FutexRow {
     pub interrupted: u64,
     /// Calls that failed otherwise.
     pub failed: u64,
-    /// Time asleep inside the calls.
+    /// Time inside the calls.
     pub inside_ns: u64,
 }
 

@@ -30,17 +30,15 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
-const CONSEQUENCES: [(&str, &str); 23] = [
+const CONSEQUENCES: [(&str, &str); 25] = [
     ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
     ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
     ("sched_process_fork", "children and new threads are not followed"),
     ("sched_process_exec", "a command is not followed from its first instruction"),
     ("sched_process_exit", "threads that end before tracing does are not counted"),
-    (
-        "sys_exit",
-        "calls, progress and futex outcomes are not seen: what is said of needlessness is \
-                  wrong",
-    ),
+    ("sys_enter_futex", "the time inside of futex calls is not known"),
+    ("sys_enter_exit_group", "ledgers of programs that end are not read; mount tracefs"),
+    ("sys_exit", "calls, futex outcomes and progress are not seen; possible means nothing"),
     ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
     ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
     ("timer_expire_entry", "wakes by coarse timers are taken for others"),
@@ -97,14 +95,11 @@ impl Programs {
         for program in programs.object.progs_mut() {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
-            } else if is_on_call(&program) {
+            } else if let Some(name) = call_tracepoint(&program) {
+                let pretended = options.pretend_missing.contains(&name);
                 match program.attach() {
-                    Ok(link) => links.push(link),
-                    Err(_) => programs.missing.push(Missing {
-                        tracepoint: "sys_enter_exit_group".into(),
-                        consequence: "ledgers of programs that end are not read: mount tracefs"
-                            .into(),
-                    }),
+                    Ok(link) if !pretended => links.push(link),
+                    _ => programs.missing.extend(missing_call(name)),
                 }
             }
         }
@@ -201,9 +196,15 @@ fn is_on_tracepoint(program: &ProgramMut<'_>) -> bool {
     program.section().to_str().is_some_and(|section| section.starts_with("tp_btf/"))
 }
 
-/// The one tracepoint of a single call: unlike the others it is reached through tracefs.
-fn is_on_call(program: &ProgramMut<'_>) -> bool {
-    program.section().to_str().is_some_and(|section| section.starts_with("tp/"))
+/// The tracepoint of a single call, if the program is on one: it is reached through tracefs.
+fn call_tracepoint(program: &ProgramMut<'_>) -> Option<String> {
+    program.section().to_str()?.strip_prefix("tp/syscalls/").map(str::to_owned)
+}
+
+/// What lacks without it; nothing where the kernel may not have the call either.
+fn missing_call(tracepoint: String) -> Option<Missing> {
+    let consequence = CONSEQUENCES.iter().find(|(name, _)| *name == tracepoint)?.1.to_owned();
+    Some(Missing { tracepoint, consequence })
 }
 
 /// A number that the kernel tells of a descriptor.

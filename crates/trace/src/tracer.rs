@@ -90,8 +90,8 @@ pub enum TraceError {
     NoProcess(u32),
     /// The process is there, and yet it was not found among the kernel's.
     #[error(
-        "process {0} cannot be followed: it has ended, or its number is another in the initial PID \
-         namespace, or there is no room for more processes"
+        "process {0} cannot be followed: its number is another in the initial PID namespace, \
+         or there is no room for more processes"
     )]
     NotFollowed(u32),
     /// The kernel refused the programs: what libbpf and the verifier said.
@@ -199,15 +199,18 @@ impl Tracer {
     pub fn follow_process(&mut self, pid: u32) -> Result<(), TraceError> {
         let absent = || TraceError::NoProcess(pid);
         let id = rustix::process::Pid::from_raw(pid as i32).ok_or_else(absent)?;
-        if rustix::process::test_kill_process(id) == Err(rustix::io::Errno::SRCH) {
+        let gone = || rustix::process::test_kill_process(id) == Err(rustix::io::Errno::SRCH);
+        if gone() {
             return Err(absent());
         }
         // A thread that the first walk missed was made while it walked, by one that it had not
         // reached; those made after the second has begun have followed parents.
         self.programs.adopt(pid)?;
         self.programs.adopt(pid)?;
-        if !self.programs.follows(pid)? {
-            return Err(TraceError::NotFollowed(pid));
+        match self.programs.follows(pid)? {
+            true => {}
+            false if gone() => return Err(absent()),
+            false => return Err(TraceError::NotFollowed(pid)),
         }
         ledger::find_root(pid).map_or(Ok(()), |root| self.programs.know_ledger(pid, root))
     }

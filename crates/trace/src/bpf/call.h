@@ -3,8 +3,8 @@
  * System calls: what a thread waits for, and whether it gets anywhere.
  *
  * Calls are looked at when they return; most of them need no more than that. What a call is about
- * is read from the thread's registers when it sleeps or wakes somebody, so nothing runs when a
- * call begins: that would cost every call of the program as much again.
+ * is read from the thread's registers when it sleeps or wakes somebody. Only calls of futexes are
+ * looked at when they begin, for the time they take.
  */
 #ifndef UNHERD_CALL_H
 #define UNHERD_CALL_H
@@ -175,7 +175,6 @@ static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_
 		uh_count_futex(ctx, t, result);
 	uh_count_redundant(t);
 	t->sleeping_lock.lock = 0; /* if its end was missed */
-	t->asleep_in_call_ns = 0;
 	t->flags &= ~(UH_IN_A_CALL | UH_SLEPT_IN_CALL);
 	/* What blocks until the next call, a page fault say, does not wait for this one's object. */
 	if (result != -UH_ERESTART_RESTARTBLOCK)

@@ -170,7 +170,7 @@ enum uh_futex_count {
 	UH_F_TIMED_OUT,
 	UH_F_INTERRUPTED,
 	UH_F_FAILED,
-	UH_F_ASLEEP_NS,
+	UH_F_INSIDE_NS,
 	UH_FUTEX_COUNTS,
 };
 struct uh_futex_row {

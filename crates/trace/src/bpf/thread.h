@@ -106,7 +106,7 @@ struct uh_thread {
 	u8 futex; /* enum uh_futex_kind */
 	u8 pad[5];
 	u64 word;
-	u64 asleep_in_call_ns;
+	u64 call_began_ns; /* a futex call; 0: it had begun before */
 	/* Calls so far: that made progress, failed with EAGAIN, or were neither. */
 	u64 progress;
 	u64 eagains;

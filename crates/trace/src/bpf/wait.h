@@ -306,7 +306,6 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 	t->state = UH_RUNNING;
 	t->counts[UH_P_WAKEUPS]++;
 	asleep_ns = t->waking.at_ns > t->slept_ns ? t->waking.at_ns - t->slept_ns : 0;
-	t->asleep_in_call_ns += asleep_ns;
 	if (t->flags & UH_DEEP) {
 		t->slots[UH_DEEP_SLOT].counts[UH_DEEP_NS] += asleep_ns;
 		if (t->flags & UH_DIRTY_PAUSE) {
