@@ -12,6 +12,8 @@ use libbpf_rs::{
     PrintLevel, ProgramMut,
 };
 
+use unherd_sys::primitives::thread;
+
 use crate::observation::Missing;
 use crate::syscalls;
 use crate::tracer::{TraceError, TraceOptions};
@@ -65,6 +67,12 @@ pub(crate) struct Programs {
     links: Vec<Link>,
     object: Object,
     pub(crate) missing: Vec<Missing>,
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        detach(&mut self.links);
+    }
 }
 
 impl Programs {
@@ -131,7 +139,7 @@ impl Programs {
     /// Detaches all programs, waits until none runs any more, and has the living threads' counts
     /// added to the rows.
     pub(crate) fn stop(&mut self) -> Result<(), TraceError> {
-        self.links.clear();
+        detach(&mut self.links);
         // A grace period of RCU, inside of which every run of a program lies. Where the kernel
         // cannot do it this way a count may be torn by a program that ends meanwhile.
         let _unsupported = wait_for_grace_period();
@@ -205,6 +213,15 @@ fn call_tracepoint(program: &ProgramMut<'_>) -> Option<String> {
 fn missing_call(tracepoint: String) -> Option<Missing> {
     let consequence = CONSEQUENCES.iter().find(|(name, _)| *name == tracepoint)?.1.to_owned();
     Some(Missing { tracepoint, consequence })
+}
+
+/// Each of those that are reached through tracefs takes the kernel some 60 ms, most of it waiting.
+fn detach(links: &mut Vec<Link>) {
+    thread::scope(|scope| {
+        for link in links.drain(..) {
+            scope.spawn(move || drop(link));
+        }
+    });
 }
 
 /// A number that the kernel tells of a descriptor.

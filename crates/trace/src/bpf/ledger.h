@@ -69,13 +69,28 @@ static __always_inline u64 uh_read_number(u64 at)
 
 struct uh_ledger_walk {
 	u32 pid;
-	u32 rows; /* to read of each reason: all, or the first */
+	u32 pad;
 	u64 slab;
 };
 
+/* The slab for threads that are nearly gone uses the first slot alone, and may share its pages. */
+static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
+{
+	u64 row[UH_LEDGER_FIELDS] = {};
+	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+
+	if (!ledger || reason >= UH_LEDGER_REASONS)
+		return 1;
+	if (bpf_probe_read_user(row, sizeof(row),
+				(void *)(walk->slab + reason * UH_LEDGER_BLOCK_BYTES)))
+		return 0;
+	for (u32 field = 0; field < UH_LEDGER_FIELDS; field++)
+		ledger->sums[reason * UH_LEDGER_FIELDS + field] += row[field];
+	return 0;
+}
+
 static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
 {
-	u64 at = walk->slab + reason * UH_LEDGER_BLOCK_BYTES;
 	struct uh_ledger_block *block;
 	struct uh_ledger *ledger;
 	u32 zero = 0;
@@ -85,16 +100,13 @@ static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
 	if (!ledger || !block || reason >= UH_LEDGER_REASONS)
 		return 1;
 	/* A page that was never written is not there, and cannot be read here: it holds zeros. */
-	if (walk->rows == 1) {
-		if (bpf_probe_read_user(block, UH_LEDGER_ROW_BYTES, (void *)at))
-			return 0;
-	} else if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES, (void *)at)) {
+	if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES,
+				(void *)(walk->slab + reason * UH_LEDGER_BLOCK_BYTES)))
 		return 0;
-	}
 	for (u32 field = 0; field < UH_LEDGER_FIELDS; field++) {
 		u64 sum = 0;
 
-		for (u32 slot = 0; slot < UH_LEDGER_SLOTS && slot < walk->rows; slot++)
+		for (u32 slot = 0; slot < UH_LEDGER_SLOTS; slot++)
 			sum += block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + field];
 		ledger->sums[reason * UH_LEDGER_FIELDS + field] += sum;
 	}
@@ -132,11 +144,9 @@ static __noinline int uh_keep_ledger(u32 pid)
 	if (!ledger)
 		return 0;
 	bpf_probe_read_user(ledger->names, sizeof(ledger->names), (void *)(at + 32));
-	walk.rows = 1;
 	walk.slab = uh_read_number(at + 24);
 	if (walk.slab)
-		bpf_loop(UH_LEDGER_REASONS, uh_add_reason, &walk, 0);
-	walk.rows = UH_LEDGER_SLOTS;
+		bpf_loop(UH_LEDGER_REASONS, uh_add_orphans, &walk, 0);
 	walk.slab = uh_read_number(at + 16);
 	bpf_loop(UH_LEDGER_SLABS, uh_add_slab, &walk, 0);
 	return 0;

@@ -70,43 +70,14 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 }
 
 /* Not on the tracepoint of all calls, which would cost each of them as much. */
-static __always_inline int uh_futex_begins(void)
+SEC("tp/syscalls/sys_enter_futex")
+int uh_futex_begins(void *ctx)
 {
 	struct uh_thread *t = uh_current();
 
 	if (t)
 		t->call_began_ns = bpf_ktime_get_ns();
 	return 0;
-}
-
-SEC("tp/syscalls/sys_enter_futex")
-int uh_futex(void *ctx)
-{
-	return uh_futex_begins();
-}
-
-SEC("tp/syscalls/sys_enter_futex_waitv")
-int uh_futex_waitv(void *ctx)
-{
-	return uh_futex_begins();
-}
-
-SEC("tp/syscalls/sys_enter_futex_wake")
-int uh_futex_wake(void *ctx)
-{
-	return uh_futex_begins();
-}
-
-SEC("tp/syscalls/sys_enter_futex_wait")
-int uh_futex_wait(void *ctx)
-{
-	return uh_futex_begins();
-}
-
-SEC("tp/syscalls/sys_enter_futex_requeue")
-int uh_futex_requeue(void *ctx)
-{
-	return uh_futex_begins();
 }
 
 /* Takes a program's ledger while its memory is still there. */
