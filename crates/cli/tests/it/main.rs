@@ -5,6 +5,7 @@ mod bad_input;
 mod bench;
 mod claims;
 mod endings;
+mod herd;
 mod place;
 mod trace;
 mod trace_signals;

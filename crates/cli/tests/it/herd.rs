@@ -1,0 +1,79 @@
+//! Our own workload under our own tracer: the herd and its absence, and two accounts that agree.
+
+use serde_json::Value;
+
+use crate::trace::{is_refused, ran, trace};
+
+const THREADS: u64 = 32;
+
+/// What the runner says of a round of `pagewait` in one bucket, and what the trace says.
+fn pagewait(with: &str) -> Option<(Value, Value)> {
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report");
+    let report = report.to_str().unwrap();
+    let threads = THREADS.to_string();
+    let ran = ran(trace(&[
+        "--format",
+        "json",
+        "-o",
+        report,
+        "--",
+        env!("CARGO_BIN_EXE_unherd"),
+        "load",
+        "pagewait",
+        "--with",
+        with,
+        "--threads",
+        &threads,
+        "--seed",
+        "1",
+        "--param",
+        "buckets=1",
+        "--param",
+        "events=500",
+    ]));
+    if is_refused(&ran) {
+        return None;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let line = ran.stdout.lines().last().unwrap();
+    let seen = std::fs::read_to_string(report).unwrap();
+    Some((serde_json::from_str(line).unwrap(), serde_json::from_str(&seen).unwrap()))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number")) as u64
+}
+
+#[test]
+fn root_the_herd_of_one_bucket_is_seen_in_its_true_size() {
+    let Some((said, seen)) = pagewait("before") else { return };
+    let needless = &seen["summary"]["needless_wakeups"];
+    // What the runner counts of the timed events is a part of what the trace has seen, but for
+    // threads that were claimed before they slept, and whose wakeups no sleep came before.
+    let truth = number(&said["metrics"]["needless_wakeups"]);
+    let switches = number(&said["metrics"]["context_switches"]);
+    assert!(number(&needless["proven"]) <= truth, "{needless} {said}");
+    assert!(number(&needless["possible"]) * 100 >= truth.min(switches) * 97, "{needless} {said}");
+    let herds = seen["herds"].as_array().unwrap();
+    let largest = herds.iter().map(|herd| number(&herd["largest"])).max().unwrap_or(0);
+    assert!((THREADS / 2..=THREADS).contains(&largest), "{largest}");
+    let events: u64 = herds.iter().map(|herd| number(&herd["herds"])).sum();
+    assert!(events >= 490, "{herds:#?}");
+}
+
+#[test]
+fn root_the_wait_table_has_no_herd_and_its_ledger_agrees_to_the_count() {
+    let Some((said, seen)) = pagewait("unherd") else { return };
+    assert_eq!(number(&said["metrics"]["needless_wakeups"]), 0);
+    assert_eq!(seen["summary"]["needless_wakeups"]["proven"], 0);
+    assert_eq!(seen["summary"]["herds"], 0, "{:#}", seen["herds"]);
+    let ledger = &seen["ledgers"][0];
+    let says = &ledger["says_in_all"];
+    assert_eq!(ledger["at_end"], true);
+    assert_eq!(says["needless_wakeups"], 0);
+    // One wake call for each wakeup, and no sleep more than that: here the two accounts meet.
+    assert_eq!(says["wakeups"], ledger["saw_wake_calls"], "{ledger:#}");
+    assert_eq!(number(&says["wakeups"]), 500 + THREADS, "{ledger:#}");
+    assert!(number(&ledger["saw"]["wakeups"]) <= number(&says["wakeups"]), "{ledger:#}");
+}
