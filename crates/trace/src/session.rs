@@ -165,7 +165,6 @@ impl Session {
     /// [`SessionError`]; nothing is left running or loaded then.
     pub fn start(target: Target, options: &SessionOptions) -> Result<Self, SessionError> {
         let running = Running::find(&target)?;
-        let idle = BusyTime::now()?;
         let follow = match target {
             Target::Command(_) => Follow::NextChild,
             Target::Processes(_) => Follow::Processes(running.pids()),
@@ -176,6 +175,7 @@ impl Session {
         // programs might take for the child.
         let sampler = sampler(options.hertz);
         let tracer = Tracer::start(follow, &options.trace)?;
+        let idle = BusyTime::now()?;
         let (tracer, hertz, maps) = (Some(tracer), options.hertz, CodeMaps::new());
         let mut session = Self { tracer, sampler, hertz, idle, maps, running };
         match target {
@@ -318,8 +318,8 @@ impl Session {
     /// Where the programs' counts cannot be read, or it was called before.
     pub fn finish(&mut self) -> Result<Observation, SessionError> {
         let tracer = self.tracer.take().ok_or(Errno::CANCELED)?;
-        let mut seen = tracer.finish()?;
         let idle = BusyTime::now()?.since(self.idle);
+        let mut seen = tracer.finish()?;
         seen.totals.machine_idle_ns = idle.idle_ns + idle.iowait_ns;
         let over = Err(SamplerError::System(Errno::CANCELED));
         let chains = std::mem::replace(&mut self.sampler, over).and_then(ChainSampler::finish);

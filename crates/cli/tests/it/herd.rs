@@ -49,17 +49,19 @@ fn number(value: &Value) -> u64 {
 fn root_the_herd_of_one_bucket_is_seen_in_its_true_size() {
     let Some((said, seen)) = pagewait("before") else { return };
     let needless = &seen["summary"]["needless_wakeups"];
-    // What the runner counts of the timed events is a part of what the trace has seen, but for
-    // threads that were claimed before they slept, and whose wakeups no sleep came before.
-    let truth = number(&said["metrics"]["needless_wakeups"]);
-    let switches = number(&said["metrics"]["context_switches"]);
+    // What the runner counts is of its timed events, and the trace saw a few more: each thread's
+    // first and last. It saw a few less where a thread was claimed before it slept.
+    let of_said = |name: &str| number(&said["metrics"][name]);
+    let (wakeups, truth) = (of_said("wakeups"), of_said("needless_wakeups"));
+    let least = truth.min(of_said("context_switches"));
     assert!(number(&needless["proven"]) <= truth, "{needless} {said}");
-    assert!(number(&needless["possible"]) * 100 >= truth.min(switches) * 97, "{needless} {said}");
+    assert!(number(&needless["possible"]) * 100 >= least * 95, "{needless} {said}");
     let herds = seen["herds"].as_array().unwrap();
     let largest = herds.iter().map(|herd| number(&herd["largest"])).max().unwrap_or(0);
     assert!((THREADS / 2..=THREADS).contains(&largest), "{largest}");
-    let events: u64 = herds.iter().map(|herd| number(&herd["herds"])).sum();
-    assert!(events >= 490, "{herds:#?}");
+    let woken: u64 = herds.iter().map(|herd| number(&herd["herd_woken"])).sum();
+    assert!(woken * 100 >= least * 90, "{woken} of {least}");
+    assert!(woken <= wakeups + 4 * THREADS, "{woken} of {wakeups}");
 }
 
 #[test]
@@ -74,6 +76,7 @@ fn root_the_wait_table_has_no_herd_and_its_ledger_agrees_to_the_count() {
     assert_eq!(says["needless_wakeups"], 0);
     // One wake call for each wakeup, and no sleep more than that: here the two accounts meet.
     assert_eq!(says["wakeups"], ledger["saw_wake_calls"], "{ledger:#}");
-    assert_eq!(number(&says["wakeups"]), 500 + THREADS, "{ledger:#}");
+    // A thread that is on its way when its last completion comes needs no wakeup for it.
+    assert!((500..=500 + THREADS).contains(&number(&says["wakeups"])), "{ledger:#}");
     assert!(number(&ledger["saw"]["wakeups"]) <= number(&says["wakeups"]), "{ledger:#}");
 }
