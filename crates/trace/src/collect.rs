@@ -71,7 +71,7 @@ pub(crate) fn observation(programs: &Programs) -> Result<Observation, TraceError
     let stacks = Stacks::read(&programs.map("uh_pairs")?)?;
     let (processes, totals) = processes(&programs.map("uh_processes")?)?;
     let mut seen = Observation {
-        cpus: libbpf_rs::num_possible_cpus().map_err(TraceError::kernel)?,
+        cpus: online_cpus(),
         processes,
         waits: waits(&programs.map("uh_waits")?, &stacks)?,
         wakes: wakes(programs, &stacks)?,
@@ -87,6 +87,13 @@ pub(crate) fn observation(programs: &Programs) -> Result<Observation, TraceError
     let maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
     seen.stacks = read_stacks(&maps, &named_stacks(&seen))?;
     Ok(seen)
+}
+
+/// The processors whose idle time /proc/stat adds up; the kernel may have room for many more.
+fn online_cpus() -> usize {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_one = |line: &&str| line.strip_prefix("cpu").is_some_and(|of| !of.starts_with(' '));
+    text.lines().filter(is_one).count().max(1)
 }
 
 /// Calls `row` for each entry, key and value.

@@ -32,7 +32,7 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
-const CONSEQUENCES: [(&str, &str); 25] = [
+const CONSEQUENCES: [(&str, &str); 23] = [
     ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
     ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
     ("sched_process_fork", "children and new threads are not followed"),
@@ -45,8 +45,6 @@ const CONSEQUENCES: [(&str, &str); 25] = [
     ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
     ("timer_expire_entry", "wakes by coarse timers are taken for others"),
     ("timer_expire_exit", "wakes after a coarse timer may be taken for its own"),
-    ("softirq_entry", "wakes by soft interrupts are taken for the interrupted thread's"),
-    ("softirq_exit", "wakes after a soft interrupt may be taken for its own"),
     ("irq_handler_entry", "wakes by interrupts are taken for the interrupted thread's"),
     ("irq_handler_exit", "wakes after an interrupt may be taken for its own"),
     ("sk_data_ready", "herds at sockets are told by the threads' own objects alone"),

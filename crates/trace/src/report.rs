@@ -113,6 +113,9 @@ impl Report {
             };
             observation.missing.iter().any(lacking)
         };
+        // Without one of these no count of wakeups or futex calls means anything.
+        let core = ["sched_switch", "sched_waking", "sys_exit", "hrtimer_expire_entry"];
+        let judged = judged && !lacks(&core);
         let waits = Waits::new(&observation.waits, judged, names);
         let herds = judged.then(|| herds::herds(&observation.wakes, names));
         let futexes = judged.then(|| Futexes::new(&observation.futexes, names));

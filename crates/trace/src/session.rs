@@ -69,10 +69,10 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// 199 samples a second: off the beat of timers that run at round numbers, and too few to be
+    /// 99 samples a second: off the beat of timers that run at round numbers, and too few to be
     /// felt.
     fn default() -> Self {
-        Self { hertz: 199, trace: TraceOptions::default() }
+        Self { hertz: 99, trace: TraceOptions::default() }
     }
 }
 
@@ -297,8 +297,8 @@ impl Session {
         let Some(tracer) = &mut self.tracer else { return Ok(()) };
         for pid in self.running.entered() {
             match tracer.follow_process(pid) {
-                // It has ended meanwhile.
-                Err(TraceError::NoProcess(_)) => {}
+                // It has ended meanwhile, or there is no room for it, which the losses tell.
+                Err(TraceError::NoProcess(_) | TraceError::NotFollowed(_)) => {}
                 followed => {
                     followed?;
                     self.maps.attach(pid);

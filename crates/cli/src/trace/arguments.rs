@@ -73,7 +73,7 @@ pub(crate) struct TraceArgs {
     #[arg(long)]
     pub(crate) unprivileged: bool,
     /// CPU samples a second on each processor; 0 takes none.
-    #[arg(long, value_name = "N", default_value_t = 199,
+    #[arg(long, value_name = "N", default_value_t = 99,
         value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) hertz: u32,
     /// Frames of the stacks that are kept of waits and wakes.

@@ -80,20 +80,21 @@ impl Outputs {
         let is_terminal = self.main.path.is_none() && io::stderr().is_terminal();
         let colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let (format, full) = (self.format, self.full);
-        self.main.write(|mut out| match format {
+        let main = self.main.write(|mut out| match format {
             Format::Text => report.write_text(&mut out, full, WIDTH, colour),
             Format::Json => report.write_json(&mut out),
-        })?;
-        if let Some(json) = &mut self.json {
-            json.write(|mut out| report.write_json(&mut out))?;
-        }
-        if let Some(folded) = &mut self.folded {
-            folded.write(|mut out| report.write_folded(&mut out).map(drop))?;
-        }
+        });
+        let json = self.json.as_mut().map(|json| json.write(|mut out| report.write_json(&mut out)));
+        let folded = self
+            .folded
+            .as_mut()
+            .map(|folded| folded.write(|mut out| report.write_folded(&mut out).map(drop)));
         let exceeded = report.exceeded(&self.budgets);
         for excess in &exceeded {
             note(&format!("budget exceeded: {excess}"));
         }
+        // Where one could not be written, the others are there all the same.
+        [Some(main), json, folded].into_iter().flatten().collect::<Result<(), _>>()?;
         Ok(exceeded.is_empty())
     }
 }

@@ -145,6 +145,7 @@ struct task_struct {
 	char comm[16];
 	struct files_struct *files;
 	struct signal_struct *signal;
+	void *bpf_storage;
 };
 
 struct linux_binprm {

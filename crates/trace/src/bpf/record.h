@@ -249,8 +249,7 @@ struct uh_cpu {
 	u64 ready_task[UH_CONTEXTS];
 	u64 ready_ns[UH_CONTEXTS];
 	u32 in_timer; /* bit i: timer_task[i] holds; 0: hard, 1: soft, 2: of the coarse kind */
-	u16 soft;     /* it handles a soft interrupt */
-	u16 hard;     /* it handles a hard one; Linux nests none */
+	u32 hard;     /* it handles a hard interrupt; Linux nests none */
 };
 
 enum uh_notice_kind {

@@ -201,6 +201,9 @@ struct uh_tally uh_tally;
 
 static __always_inline struct uh_thread *uh_thread_of(struct task_struct *task)
 {
+	/* Threads that nobody follows have none: they get away with one load. */
+	if (!task->bpf_storage)
+		return 0;
 	return bpf_task_storage_get(&uh_threads, task, 0, 0);
 }
 

@@ -225,26 +225,6 @@ int BPF_PROG(uh_timer_off, struct timer_list *timer)
 	return 0;
 }
 
-SEC("tp_btf/softirq_entry")
-int uh_soft_on(void *ctx)
-{
-	struct uh_cpu *cpu = uh_cpu();
-
-	if (cpu)
-		cpu->soft = 1;
-	return 0;
-}
-
-SEC("tp_btf/softirq_exit")
-int uh_soft_off(void *ctx)
-{
-	struct uh_cpu *cpu = uh_cpu();
-
-	if (cpu)
-		cpu->soft = 0;
-	return 0;
-}
-
 SEC("tp_btf/irq_handler_entry")
 int uh_hard_on(void *ctx)
 {
@@ -271,14 +251,15 @@ int BPF_PROG(uh_ready, const struct sock *sk)
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct uh_cpu *cpu = uh_cpu();
 	u32 context;
-	u64 socket;
 
 	if (!cpu)
 		return 0;
-	context = uh_context(cpu);
-	socket = uh_port(sk) | (uh_listens(sk) ? UH_LISTENING : 0);
 	cpu->cause_seq++;
-	cpu->ready_socket[context] = socket;
+	/* This runs for every packet; a connection has one reader, and he has a descriptor to name. */
+	if (!uh_listens(sk))
+		return 0;
+	context = uh_context(cpu);
+	cpu->ready_socket[context] = uh_port(sk) | UH_LISTENING;
 	cpu->ready_task[context] = (u64)current;
 	cpu->ready_ns[context] = bpf_ktime_get_ns();
 	return 0;

@@ -27,14 +27,16 @@ static __always_inline struct uh_cpu *uh_cpu(void)
 
 /*
  * What the processor is doing: a thread's work, a soft interrupt's, a hard one's. The kernel's own
- * count (preempt_count) cannot be had by name on every kernel, so the tracepoints of interrupts
- * keep one; timers in hard interrupts announce themselves.
+ * count (preempt_count) cannot be had by name on every kernel. The tracepoints of hard interrupts
+ * and of timers tell; those of soft interrupts would cost every packet two programs, so what else
+ * a soft interrupt wakes is taken for the work of the thread that it runs in. On the loopback
+ * device that is the sender, who is the cause indeed.
  */
 static __always_inline u32 uh_context(struct uh_cpu *cpu)
 {
 	if (cpu->hard || (cpu->in_timer & 1))
 		return UH_HARD;
-	if (cpu->soft || cpu->in_timer)
+	if (cpu->in_timer)
 		return UH_SOFT;
 	return UH_TASK;
 }

@@ -262,16 +262,14 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
     let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
     let cpu = scale.cost(CostKind::Cpu, cpu_ns, false);
     let polls = sum(lines, |line| line.timer_polls);
-    // What a timer wakes to look and sleep again is possibly needless too; it is reported once.
-    let by_timer = polls > 0 && polls.saturating_mul(2) >= needless.possible;
     let mut found = Vec::new();
-    if by_timer {
-        let (poll_ns, cost) =
-            (sum(lines, |line| line.timer_poll_ns), cpu.or(scale.switches(polls)));
-        let detail = format!("every {}", super::quantity::duration(poll_ns / polls));
-        let count = |line: &WaitLine| line.timer_polls;
-        found.extend(finding(Waste::TimerPolls, count, wakeups, cost, Some(detail), None));
-    } else {
+    // Wakeups by a sleep's own timer are polls and never needless wakeups: no episode is both.
+    if let Some(period_ns) = sum(lines, |line| line.timer_poll_ns).checked_div(polls) {
+        let detail = Some(format!("every {}", super::quantity::duration(period_ns)));
+        let (count, cost) = (|line: &WaitLine| line.timer_polls, scale.switches(polls));
+        found.extend(finding(Waste::TimerPolls, count, wakeups, cost, detail, None));
+    }
+    if needless.possible > 0 {
         let detail = herd.map(|herd| {
             let size = super::quantity::count(herd.largest);
             format!("herds of up to {size}, woken by {} for {}", herd.by, herd.object)

@@ -118,8 +118,6 @@ fn waits() -> Vec<WaitRow> {
         asleep_ns: 9_000_000_000,
         wakeups: 899,
         timer_wakeups: 899,
-        possibly_needless: 898,
-        possibly_needless_cpu_ns: 9_000_000,
         timer_polls: 898,
         timer_poll_ns: 8_990_000_000,
         ..wait(POOL, libc::SYS_clock_nanosleep, Object::None, (3, 13))

@@ -36,6 +36,9 @@ pub struct Outcomes {
 
 impl Outcomes {
     fn of(row: &FutexRow) -> Self {
+        // A requeue and a lock that fail with EAGAIN are no waits that were refused.
+        let waits = matches!(row.kind, FutexKind::Wait | FutexKind::WaitMany);
+        let (refused, again) = if waits { (row.refused, 0) } else { (0, row.refused) };
         Self {
             calls: row.calls,
             woke_none: row.woke_none,
@@ -43,10 +46,10 @@ impl Outcomes {
             woke_many: row.woke_many,
             woken: row.woken,
             slept: row.slept,
-            refused: row.refused,
+            refused,
             timed_out: row.timed_out,
             interrupted: row.interrupted,
-            failed: row.failed,
+            failed: row.failed.saturating_add(again),
             inside_ns: row.inside_ns,
         }
     }

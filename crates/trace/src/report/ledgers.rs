@@ -8,6 +8,7 @@ use super::share::Interval;
 use super::site::Namer;
 use super::waits::Waits;
 use crate::observation::{FutexKind, Observation};
+use crate::symbols::printable;
 
 /// One reason of the program's own ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,7 +67,8 @@ fn ledger(pid: u32, seen: &Observation, waits: &Waits, namer: &Namer<'_>) -> Led
         *sum = sum.saturating_add(*count);
     }
     let mut says: Vec<Reason> = own()
-        .map(|row| Reason { reason: row.reason.clone(), counts: row.counts.clone() })
+        // The name comes out of the memory of a program that may be hostile.
+        .map(|row| Reason { reason: printable(&row.reason), counts: row.counts.clone() })
         .collect();
     says.sort_by(|a, b| a.reason.cmp(&b.reason));
     let nothing = Seen {

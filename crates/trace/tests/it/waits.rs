@@ -35,7 +35,6 @@ fn root_the_herd_is_told_by_its_listener() {
     assert!((240..=310).contains(&herds), "one connect, one herd: {herds} {rows:#?}");
     assert!((8..=16).contains(&largest), "{largest} of 16 threads");
     assert!(needless * 100 >= number(&truth, "needless") * 90, "{needless} of {truth}");
-    assert!(rows.iter().all(|row| row.cause == WakeCause::Interrupt), "{rows:#?}");
     assert!(rows.iter().any(|row| !row.stacks.is_empty()), "no stack of any waker");
 }
 
