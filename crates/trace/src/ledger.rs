@@ -43,6 +43,11 @@ impl Ledger {
             let mut bytes = [0; 8];
             memory.read_exact_at(&mut bytes, at).map(|()| u64::from_ne_bytes(bytes))
         };
+        let mut magic = [0; MAGIC.len()];
+        memory.read_exact_at(&mut magic, root)?;
+        if magic != MAGIC {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         let mut names = vec![0; REASONS * NAME_BYTES];
         memory.read_exact_at(&mut names, root + 32)?;
         let mut ledger = Self { names, sums: vec![0; REASONS * FIELDS.len()] };

@@ -63,13 +63,15 @@ const CONSEQUENCES: [(&str, &str); 23] = [
 pub(crate) struct Programs {
     // Before the object: a link holds its program.
     links: Vec<Link>,
+    /// Those that are reached through tracefs.
+    call_links: Vec<Link>,
     object: Object,
     pub(crate) missing: Vec<Missing>,
 }
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        detach(&mut self.links);
+        self.detach();
     }
 }
 
@@ -94,7 +96,7 @@ impl Programs {
         set_settings(&mut open, options, next_child, round_trip_ns)?;
         let missing = leave_out_missing(&mut open, &options.pretend_missing)?;
         let object = open.load().map_err(|error| said.error(error))?;
-        let mut programs = Self { links: Vec::new(), object, missing };
+        let mut programs = Self { links: Vec::new(), call_links: Vec::new(), object, missing };
         // The iterator tells the programs which thread is the follower; so it runs before them.
         programs.adopt(0)?;
         let mut links = Vec::new();
@@ -104,7 +106,7 @@ impl Programs {
             } else if let Some(name) = call_tracepoint(&program) {
                 let pretended = options.pretend_missing.contains(&name);
                 match program.attach() {
-                    Ok(link) if !pretended => links.push(link),
+                    Ok(link) if !pretended => programs.call_links.push(link),
                     _ => programs.missing.extend(missing_call(name)),
                 }
             }
@@ -137,11 +139,22 @@ impl Programs {
     /// Detaches all programs, waits until none runs any more, and has the living threads' counts
     /// added to the rows.
     pub(crate) fn stop(&mut self) -> Result<(), TraceError> {
-        detach(&mut self.links);
+        self.detach();
         // A grace period of RCU, inside of which every run of a program lies. Where the kernel
         // cannot do it this way a count may be torn by a program that ends meanwhile.
         let _unsupported = wait_for_grace_period();
         self.iterate("uh_flush")
+    }
+
+    /// Those through tracefs take the kernel some 60 ms each, most of it waiting. They go first, so
+    /// that threads that end meanwhile are still counted by the others.
+    fn detach(&mut self) {
+        thread::scope(|scope| {
+            for link in self.call_links.drain(..) {
+                scope.spawn(move || drop(link));
+            }
+        });
+        self.links.clear();
     }
 
     /// Runs an iterator program over all threads of the machine.
@@ -183,7 +196,12 @@ impl Programs {
         KernelObjects {
             programs: programs.filter_map(|p| fdinfo(p.as_fd(), "prog_id")).collect(),
             maps: self.object.maps().filter_map(|m| fdinfo(m.as_fd(), "map_id")).collect(),
-            links: self.links.iter().filter_map(|l| fdinfo(l.as_fd(), "link_id")).collect(),
+            links: self
+                .links
+                .iter()
+                .chain(&self.call_links)
+                .filter_map(|l| fdinfo(l.as_fd(), "link_id"))
+                .collect(),
         }
     }
 }
@@ -211,15 +229,6 @@ fn call_tracepoint(program: &ProgramMut<'_>) -> Option<String> {
 fn missing_call(tracepoint: String) -> Option<Missing> {
     let consequence = CONSEQUENCES.iter().find(|(name, _)| *name == tracepoint)?.1.to_owned();
     Some(Missing { tracepoint, consequence })
-}
-
-/// Each of those that are reached through tracefs takes the kernel some 60 ms, most of it waiting.
-fn detach(links: &mut Vec<Link>) {
-    thread::scope(|scope| {
-        for link in links.drain(..) {
-            scope.spawn(move || drop(link));
-        }
-    });
 }
 
 /// A number that the kernel tells of a descriptor.

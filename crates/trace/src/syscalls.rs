@@ -17,6 +17,7 @@ const CONSUMES: u8 = 4;
 const RESTART: u8 = 8;
 const POLLS: u8 = 16;
 const LEDGER: u8 = 32;
+const LOOKS: u8 = 64;
 
 /// What a call waits for.
 #[derive(Clone, Copy)]
@@ -55,18 +56,11 @@ struct Class {
     waits: Waits,
     family: Family,
     flags: u8,
-    /// The argument that may hold MSG_WAITALL.
-    waitall: Option<u8>,
 }
 
 impl Class {
     const fn new(waits: Waits, family: Family, flags: u8) -> Self {
-        Self { waits, family, flags, waitall: None }
-    }
-
-    const fn waitall(mut self, arg: u8) -> Self {
-        self.waitall = Some(arg);
-        self
+        Self { waits, family, flags }
     }
 
     /// As `struct uh_class` has it.
@@ -77,8 +71,7 @@ impl Class {
             Waits::Descriptor(arg) => (2, arg, 0, 0),
             Waits::Set(arg, count) => (3, arg, count + 1, 0),
         };
-        let waitall = self.waitall.map_or(0, |arg| arg + 1);
-        [object, arg, self.family as u8, self.flags, futex, nonempty, waitall, 0]
+        [object, arg, self.family as u8, self.flags, futex, nonempty, 0, 0]
     }
 }
 
@@ -103,10 +96,11 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (EPOLL_PWAIT2, Class::new(descriptor(0), Family::Epoll, NEUTRAL | looks | POLLS)),
         (c::SYS_ppoll, Class::new(Waits::Set(0, 1), Family::Poll, NEUTRAL | looks | POLLS)),
         (c::SYS_pselect6, Class::new(Waits::Set(1, 0), Family::Select, NEUTRAL | looks | POLLS)),
-        (c::SYS_read, Class::new(descriptor(0), Family::Read, CONSUMES | looks)),
-        (c::SYS_readv, Class::new(descriptor(0), Family::Read, CONSUMES | looks)),
-        (c::SYS_recvfrom, Class::new(descriptor(0), Family::Read, CONSUMES | looks).waitall(3)),
-        (c::SYS_recvmsg, Class::new(descriptor(0), Family::Read, CONSUMES | looks).waitall(2)),
+        // Terminals, low-water marks and FUSE sleep again with a part in hand: no proof.
+        (c::SYS_read, Class::new(descriptor(0), Family::Read, CONSUMES)),
+        (c::SYS_readv, Class::new(descriptor(0), Family::Read, CONSUMES)),
+        (c::SYS_recvfrom, Class::new(descriptor(0), Family::Read, CONSUMES)),
+        (c::SYS_recvmsg, Class::new(descriptor(0), Family::Read, CONSUMES)),
         // Sleeps once a message, so a second sleep is no proof.
         (c::SYS_recvmmsg, Class::new(descriptor(0), Family::Read, CONSUMES)),
         (c::SYS_preadv, Class::new(descriptor(0), Family::Read, CONSUMES)),
@@ -141,8 +135,8 @@ fn waiting() -> Vec<(c::c_long, Class)> {
     calls
 }
 
-/// Calls that only look, or only arrange the thread's own affairs: a thread that has done nothing
-/// else since it was woken has got nowhere.
+/// Calls that only arrange the thread's own affairs: a thread that has done nothing else since it
+/// was woken has got nowhere.
 fn neutral() -> Vec<c::c_long> {
     let mut calls = vec![
         c::SYS_sched_yield,
@@ -162,6 +156,21 @@ fn neutral() -> Vec<c::c_long> {
         c::SYS_geteuid,
         c::SYS_getgid,
         c::SYS_getegid,
+        c::SYS_rt_sigaction,
+        c::SYS_rt_sigprocmask,
+        c::SYS_rt_sigpending,
+        c::SYS_rt_sigreturn,
+        c::SYS_sigaltstack,
+        c::SYS_membarrier,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([c::SYS_time]);
+    calls
+}
+
+/// Calls that only look: no progress, but where one succeeds the thread has not met EAGAIN alone.
+fn looking() -> Vec<c::c_long> {
+    let mut calls = vec![
         c::SYS_fstat,
         c::SYS_newfstatat,
         c::SYS_statx,
@@ -169,25 +178,20 @@ fn neutral() -> Vec<c::c_long> {
         c::SYS_lseek,
         c::SYS_fcntl,
         c::SYS_getsockopt,
-        c::SYS_rt_sigaction,
-        c::SYS_rt_sigprocmask,
-        c::SYS_rt_sigpending,
-        c::SYS_rt_sigreturn,
-        c::SYS_sigaltstack,
         c::SYS_madvise,
-        c::SYS_membarrier,
     ];
     #[cfg(target_arch = "x86_64")]
-    calls.extend([c::SYS_time, c::SYS_stat, c::SYS_lstat, c::SYS_access]);
+    calls.extend([c::SYS_stat, c::SYS_lstat, c::SYS_access]);
     calls
 }
 
 /// The table, as bytes of `struct uh_class[UH_SYSCALLS]`.
 pub(crate) fn table() -> Vec<u8> {
     let mut table = vec![0; SYSCALLS * CLASS_BYTES];
-    let looking = Class::new(Waits::Nothing, Family::Any, NEUTRAL);
-    let neutral = neutral().into_iter().map(|nr| (nr, looking));
-    for (nr, class) in waiting().into_iter().chain(neutral) {
+    let class = |flags| Class::new(Waits::Nothing, Family::Any, flags);
+    let neutral = neutral().into_iter().map(|nr| (nr, class(NEUTRAL)));
+    let looking = looking().into_iter().map(|nr| (nr, class(NEUTRAL | LOOKS)));
+    for (nr, class) in waiting().into_iter().chain(neutral).chain(looking) {
         let at = nr as usize * CLASS_BYTES;
         if let Some(entry) = table.get_mut(at..at + CLASS_BYTES) {
             entry.copy_from_slice(&class.bytes());
@@ -212,6 +216,7 @@ mod tests {
     fn every_call_has_room_and_its_own_entry() {
         let mut numbers: Vec<_> = waiting().into_iter().map(|(nr, _)| nr).collect();
         numbers.extend(neutral());
+        numbers.extend(looking());
         let table = table();
         let filled = table.chunks(CLASS_BYTES).filter(|entry| entry.iter().any(|b| *b != 0));
         let count = numbers.len();
@@ -227,7 +232,7 @@ mod tests {
         let table = table();
         let entry = |nr: c::c_long| &table[nr as usize * CLASS_BYTES..][..CLASS_BYTES];
         assert_eq!(entry(c::SYS_futex), [1, 0, 1, 3, 1, 0, 0, 0]);
-        assert_eq!(entry(c::SYS_recvfrom), [2, 0, 5, 5, 0, 0, 4, 0]);
+        assert_eq!(entry(c::SYS_recvfrom), [2, 0, 5, 4, 0, 0, 0, 0]);
         assert_eq!(entry(c::SYS_ppoll), [3, 0, 3, 19, 0, 2, 0, 0]);
     }
 }

@@ -9,7 +9,6 @@
 #ifndef UNHERD_CALL_H
 #define UNHERD_CALL_H
 
-#define UH_MSG_WAITALL 0x100
 #define UH_TS_COMPAT 2 /* a 32-bit call, whose numbers are others */
 
 static __always_inline u64 uh_argument(struct pt_regs *regs, u32 n)
@@ -109,8 +108,6 @@ static __always_inline void uh_look_at_call(struct uh_thread *t, struct pt_regs 
 			t->kind = t->value ? UH_SET : UH_NONE;
 		}
 	}
-	if (class->waitall && (uh_argument(regs, class->waitall - 1) & UH_MSG_WAITALL))
-		flags &= ~UH_LOOKS_AGAIN;
 	t->class_flags = flags;
 }
 
@@ -120,6 +117,19 @@ static __always_inline s64 uh_call_number(struct pt_regs *regs)
 	return (s64)regs->orig_ax;
 #elif defined(__TARGET_ARCH_arm64)
 	return regs->syscallno;
+#endif
+}
+
+/*
+ * Whether the call is over and the thread on its way out, where it may still sleep or wake others.
+ * Until then x86 has -ENOSYS in place of the result; the others do not tell.
+ */
+static __always_inline bool uh_has_returned(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return (s64)regs->ax != -UH_ENOSYS;
+#else
+	return 0;
 #endif
 }
 
@@ -133,7 +143,7 @@ static __always_inline void uh_look(struct uh_thread *t, struct task_struct *cur
 		return;
 	regs = (struct pt_regs *)bpf_task_pt_regs(current);
 	nr = uh_call_number(regs);
-	if (nr >= 0)
+	if (nr >= 0 && !uh_has_returned(regs))
 		uh_look_at_call(t, regs, nr);
 }
 
@@ -151,12 +161,14 @@ static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_
 			uh_notice_ledger(t, uh_settings.classes[nr].family, uh_argument(regs, 0),
 					 result);
 	}
-	if (!(t->flags & UH_IN_A_CALL) && (entry || (flags & UH_RESTART) || t->redundant))
+	if (entry || (!(t->flags & UH_IN_A_CALL) && ((flags & UH_RESTART) || t->redundant)))
 		uh_look_at_call(t, regs, nr);
 	if (flags & UH_RESTART)
 		flags = t->class_flags;
 	if (flags & UH_NEUTRAL) {
-		/* Says nothing of progress. */
+		/* Says nothing of progress; but a look that succeeds is no EAGAIN either. */
+		if ((flags & UH_LOOKS) && result >= 0)
+			t->others++;
 	} else if (result >= 0) {
 		if (result > 0 || !(flags & UH_CONSUMES))
 			t->progress++;

@@ -5,6 +5,7 @@
 
 #define UH_FUTEX_COMMAND 0x7f /* without the private and clock flags */
 #define UH_PARK_MARK 0x554e4844 /* as unherd_sys::PARK_MARK */
+#define UH_ENOSYS 38
 #define UH_EINTR 4
 #define UH_EAGAIN 11
 #define UH_ETIMEDOUT 110

@@ -134,6 +134,7 @@ struct files_struct {
 
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int flags;
 	int on_rq;
 	struct sched_entity se;
 	int pid;

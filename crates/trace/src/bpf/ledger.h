@@ -122,6 +122,18 @@ static long uh_add_slab(u64 n, struct uh_ledger_walk *walk)
 	return 0;
 }
 
+static __always_inline bool uh_is(u64 at, const char *text, u32 len)
+{
+	char read[16] = {};
+
+	if (bpf_probe_read_user(read, len, (void *)at))
+		return 0;
+	for (u32 i = 0; i < len; i++)
+		if (read[i] != text[i])
+			return 0;
+	return 1;
+}
+
 /* The process ends: adds its ledger up, if it has one. */
 static __noinline int uh_keep_ledger(u32 pid)
 {
@@ -136,7 +148,7 @@ static __noinline int uh_keep_ledger(u32 pid)
 		return 0;
 	at = *root;
 	bpf_map_delete_elem(&uh_ledger_roots, &pid);
-	if (bpf_map_update_elem(&uh_ledgers, &pid, fresh, BPF_ANY)) {
+	if (!uh_is(at, "unherd.ledger/1", 16) || bpf_map_update_elem(&uh_ledgers, &pid, fresh, BPF_ANY)) {
 		uh_add(uh_tally.lost_ledgers, 1);
 		return 0;
 	}
@@ -149,19 +161,9 @@ static __noinline int uh_keep_ledger(u32 pid)
 		bpf_loop(UH_LEDGER_REASONS, uh_add_orphans, &walk, 0);
 	walk.slab = uh_read_number(at + 16);
 	bpf_loop(UH_LEDGER_SLABS, uh_add_slab, &walk, 0);
+	if (walk.slab)
+		uh_add(uh_tally.lost_ledgers, 1);
 	return 0;
-}
-
-static __always_inline bool uh_is(u64 at, const char *text, u32 len)
-{
-	char read[16] = {};
-
-	if (bpf_probe_read_user(read, len, (void *)at))
-		return 0;
-	for (u32 i = 0; i < len; i++)
-		if (read[i] != text[i])
-			return 0;
-	return 1;
 }
 
 /* What a ledger is noticed by: a memory file with its name, and the thread's next mapping. */

@@ -28,8 +28,7 @@ struct uh_class {
 	u8 flags;  /* enum uh_class_flag */
 	u8 futex;  /* enum uh_futex_entry */
 	u8 nonempty; /* 1 + the argument that must not be 0 for there to be an object */
-	u8 waitall;  /* 1 + the argument that may hold MSG_WAITALL */
-	u8 pad;
+	u8 pad[2];
 };
 enum uh_class_flag {
 	UH_LOOKS_AGAIN = 1, /* it sleeps again only if a look found nothing */
@@ -37,6 +36,7 @@ enum uh_class_flag {
 	UH_CONSUMES = 4,    /* progress if it returns more than 0; others: at least 0 */
 	UH_RESTART = 8,     /* goes on with the interrupted call */
 	UH_POLLS = 16,      /* waits for any of several descriptors */
+	UH_LOOKS = 64,      /* neutral, but not a failure where it succeeds */
 	UH_LEDGER = 32,     /* a ledger may be noticed by it; the family says which it is */
 };
 /* Families that the programs know by name. */

@@ -22,6 +22,8 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define UH_TASK_DEAD 0x80
+#define UH_PF_IO_WORKER 0x10
+#define UH_PF_USER_WORKER 0x4000
 
 static __always_inline bool uh_left_queue(struct task_struct *task)
 {
@@ -411,7 +413,8 @@ int uh_adopt(struct bpf_iter__task *ctx)
 	wanted = bpf_map_lookup_elem(&uh_wanted, &zero);
 	if (!task || !wanted || !*wanted || (u32)task->tgid != *wanted)
 		return 0;
-	if (uh_thread_of(task))
+	/* Workers of the kernel's in a process: their registers are copies, and mean nothing. */
+	if (uh_thread_of(task) || (task->flags & (UH_PF_IO_WORKER | UH_PF_USER_WORKER)))
 		return 0;
 	uh_add_process(task, task->real_parent->tgid);
 	t = uh_add_thread(task, 0);

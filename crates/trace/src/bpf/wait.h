@@ -9,7 +9,9 @@
  *
  *   begun by its own timer, no progress since         timer poll
  *   still in the same call, of a kind that looks      needless, proven
- *   no progress, nothing but EAGAIN (at least one)    needless, proven
+ *   no progress, nothing but EAGAIN (at least one),   needless, proven
+ *     and it polls for descriptors
+ *   still in the same call, which reads               possibly needless
  *   no progress                                       possibly needless
  *   anything else                                     nothing
  *
@@ -156,6 +158,14 @@ static __always_inline bool uh_count_in_herd(struct uh_slot *slot, u32 count)
 	return 1;
 }
 
+static __always_inline void uh_count_possible(struct uh_slot *slot)
+{
+	slot->counts[UH_POSSIBLE]++;
+	slot->counts[UH_POSSIBLE_NS] += slot->cpu_ns;
+	if (uh_count_in_herd(slot, UH_HERD_POSSIBLE))
+		slot->counts[UH_POSSIBLE_HERD]++;
+}
+
 /* The thread comes back to the slot's object: what was the wakeup there good for? */
 static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now)
 {
@@ -175,17 +185,19 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 			slot->counts[UH_IN_CALL]++;
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
+		} else if (t->class_flags & UH_CONSUMES) {
+			/* A terminal's line, a socket's low-water mark: there may have been a part. */
+			uh_count_possible(slot);
 		}
 	} else if (!progress && slot->kind != UH_NONE) {
-		if (slot->eagains != t->eagains && slot->others == t->others) {
+		/* What fails with EAGAIN is one of those that were polled for, or nothing to do with it. */
+		if ((t->class_flags & UH_POLLS) && slot->eagains != t->eagains &&
+		    slot->others == t->others) {
 			slot->counts[UH_AGAIN]++;
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
 		} else {
-			slot->counts[UH_POSSIBLE]++;
-			slot->counts[UH_POSSIBLE_NS] += slot->cpu_ns;
-			if (uh_count_in_herd(slot, UH_HERD_POSSIBLE))
-				slot->counts[UH_POSSIBLE_HERD]++;
+			uh_count_possible(slot);
 		}
 	}
 }

@@ -132,7 +132,6 @@ static __always_inline void uh_describe_wake(struct uh_wake_key *key, struct uh_
 	    now - cpu->ready_ns[context] < UH_EVENT_GAP_NS) {
 		key->kind = UH_SOCKET;
 		key->value = cpu->ready_socket[context];
-		cpu->ready_ns[context] = now;
 	}
 	key->pid = 0;
 	key->nr = -1;
