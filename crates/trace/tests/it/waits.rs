@@ -41,14 +41,18 @@ fn root_the_herd_is_told_by_its_listener() {
 #[test]
 fn root_an_exclusive_epoll_has_no_herd() {
     let Some(_machine) = root("exclusive epoll") else { return };
-    let (seen, truth) = trace("accept 16 500 1");
-    println!("proven {}", proven(&seen));
     // On a busy machine a thread that was already on its way may take the connection of the one
-    // that was woken; without EPOLLEXCLUSIVE some 15 a connection are woken for nothing.
-    let needless = number(&truth, "needless");
-    assert!(needless <= 25, "the scene itself: {truth}");
-    assert!(proven(&seen) <= needless, "{} of {truth}", proven(&seen));
-    assert_nothing_lost(&seen);
+    // that was woken: that is needless in truth. So it is tried until the scene itself had none.
+    for _ in 0..5 {
+        let (seen, truth) = trace("accept 16 500 1");
+        let (proven, needless) = (proven(&seen), number(&truth, "needless"));
+        assert_nothing_lost(&seen);
+        assert!(proven <= needless, "{proven} of {truth}");
+        if needless == 0 {
+            return;
+        }
+    }
+    panic!("no run of the scene was without a needless wakeup");
 }
 
 fn interval(seen: &Observation) -> (u64, u64) {
