@@ -9,7 +9,7 @@
 //!  --------              ----                       -----
 //!  0  MAGIC              0   MAGIC                  0        rows[REASONS][SLOTS]
 //!  16 address of root ─▶ 16  address of a slab ──▶  SLAB_NEXT  address of the next, or null
-//!                        24  address of a slab      (the first slab is for threads that are
+//!                        24  address of a slab      (the one at 24 is for threads that are
 //!                            of its own              nearly gone; its link means nothing)
 //!                        32  names[REASONS], NAME_BYTES each, zero behind the name
 //! ```
