@@ -15,7 +15,7 @@ use super::locks::KernelLock;
 use super::share::{Interval, percent};
 use super::site::{Namer, Site, StackPair};
 use super::stalls::Stall;
-use super::summary::{Summary, empty_wake_time, wasteful_herds};
+use super::summary::{Summary, wasteful_herds};
 use super::waits::WaitLine;
 use crate::advice::{Advice, Symptom, Waste, advice};
 use crate::observation::Object;
@@ -118,6 +118,7 @@ pub(crate) struct Scale {
     cpu_ns: u64,
     threads_ns: u64,
     round_trip_ns: u64,
+    futex_call_ns: u64,
 }
 
 impl Scale {
@@ -126,6 +127,7 @@ impl Scale {
             cpu_ns: summary.cpu_ns(),
             threads_ns: summary.duration_ns.saturating_mul(summary.threads),
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
+            futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
         }
     }
 
@@ -142,6 +144,12 @@ impl Scale {
             percent_low: percent(ns.proven),
             percent_high: percent(ns.possible),
         })
+    }
+
+    /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
+    fn futex_calls(&self, count: u64) -> Option<Cost> {
+        let ns = count.saturating_mul(self.futex_call_ns);
+        self.cost(CostKind::Cpu, Interval::new(ns, 0), true)
     }
 
     /// Each of these is at least one switch away and back.
@@ -342,8 +350,9 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
 }
 
 fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
-    let finding = |waste, count: fn(&FutexLine) -> u64, cost| {
+    let finding = |waste, count: fn(&FutexLine) -> u64| {
         let total = sum(lines, count);
+        let cost = scale.futex_calls(total);
         let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
         let words = lines.iter().filter(|line| count(line) > 0).count();
         let symptom = Symptom {
@@ -375,11 +384,8 @@ fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
             herd_share: 1.0,
         })
     };
-    let mut empty_ns = Interval::default();
-    lines.iter().for_each(|line| empty_ns.add(empty_wake_time(&line.outcomes)));
-    let empty_cost = scale.cost(CostKind::Cpu, empty_ns, false);
-    let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none, empty_cost);
-    let refused = finding(Waste::RefusedWaits, |line| line.outcomes.refused, None);
+    let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none);
+    let refused = finding(Waste::RefusedWaits, |line| line.outcomes.refused);
     empty.into_iter().chain(refused).collect()
 }
 
