@@ -382,7 +382,8 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
         let pid = key.u32();
         let (parent, _ended, comm) = (value.u32(), value.u32(), value.text::<16>());
         let counts: [u64; 8] = value.u64s();
-        rows.push(Process { pid, parent, comm, ..Process::default() });
+        let cpu_ns = Some(counts[7]);
+        rows.push(Process { pid, parent, comm, cpu_ns, ..Process::default() });
         let (user_ns, system_ns) = split_run_time(counts[7], counts[5], counts[6]);
         totals.threads += counts[0];
         totals.sleeps += counts[1];

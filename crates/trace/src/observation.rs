@@ -63,6 +63,8 @@ pub struct Process {
     pub parent: u32,
     /// The kernel's name for it, the last one.
     pub comm: String,
+    /// CPU time of its threads while they were followed; `None` if that was not counted.
+    pub cpu_ns: Option<u64>,
     /// Its executable mappings, as far as they could be read while it lived; of each program it
     /// has executed, so ranges of earlier ones may overlap: the later entry counts.
     pub maps: Vec<Mapping>,

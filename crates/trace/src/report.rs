@@ -144,7 +144,7 @@ impl Report {
             futexes.as_ref().map_or(&[], |futexes| &futexes.lines),
             kernel_locks.as_deref().unwrap_or_default(),
             stalls.as_deref().unwrap_or_default(),
-            findings::Scale::new(&summary),
+            &findings::Scale::new(&summary, &observation.processes),
             names,
         );
         let ledgers = ledgers::ledgers(observation, &waits, names);

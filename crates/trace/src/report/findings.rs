@@ -2,10 +2,11 @@
 //!
 //! Two kinds of cost are put on one scale: CPU time as a share of all CPU time of the followed
 //! processes, and time held up as a share of their threads' time. Of CPU time that is only possibly
-//! wasted the part counts that was woken in herds. A finding that counts events
-//! whose cost is not measured gets a lower bound if there is one, or else comes last.
+//! wasted the part counts that was woken in herds. Only the CPU time of episodes is measured; where
+//! the cost is reckoned from counts or from the clock it says so ([`Cost::estimated`]), and what has
+//! no such figure comes last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ use super::stalls::Stall;
 use super::summary::{Summary, empty_wake_time, wasteful_herds};
 use super::waits::WaitLine;
 use crate::advice::{Advice, Symptom, Waste, advice};
-use crate::observation::Object;
+use crate::observation::{Object, Process};
 
 /// What a cost is a share of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -44,10 +45,13 @@ impl CostKind {
 pub struct Cost {
     /// CPU time or waiting.
     pub kind: CostKind,
-    /// How much, at least and at most.
-    pub ns: Interval,
-    /// It was not measured: at least this much, with no bound above.
-    pub at_least: bool,
+    /// How much: the lower end.
+    pub ns_low: u64,
+    /// The upper end.
+    pub ns_high: u64,
+    /// It was not measured but reckoned, from a count or from the time by the clock: neither end is
+    /// a bound.
+    pub estimated: bool,
     /// The lower end in percent.
     pub percent_low: f64,
     /// The upper end in percent.
@@ -112,24 +116,28 @@ impl Finding {
     }
 }
 
-/// What the costs are shares of.
-#[derive(Debug, Clone, Copy)]
+/// What the costs are shares of, and what bounds them.
+#[derive(Debug)]
 pub(crate) struct Scale {
     cpu_ns: u64,
     threads_ns: u64,
     round_trip_ns: u64,
+    by_process: HashMap<u32, u64>,
 }
 
 impl Scale {
-    pub(crate) fn new(summary: &Summary) -> Self {
+    pub(crate) fn new(summary: &Summary, processes: &[Process]) -> Self {
+        let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
         Self {
             cpu_ns: summary.cpu_ns(),
             threads_ns: summary.duration_ns.saturating_mul(summary.threads),
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
+            by_process: by_process.collect(),
         }
     }
 
-    fn cost(&self, kind: CostKind, ns: Interval, at_least: bool) -> Option<Cost> {
+    /// A cost that was measured.
+    fn cost(&self, kind: CostKind, ns: Interval) -> Option<Cost> {
         let whole = match kind {
             CostKind::Cpu => self.cpu_ns,
             CostKind::Waiting => self.threads_ns,
@@ -137,17 +145,35 @@ impl Scale {
         let percent = |part| percent(part, whole).unwrap_or_default();
         (ns.possible > 0).then(|| Cost {
             kind,
-            ns,
-            at_least,
+            ns_low: ns.proven,
+            ns_high: ns.possible,
+            estimated: false,
             percent_low: percent(ns.proven),
             percent_high: percent(ns.possible),
         })
     }
 
-    /// Each of these is at least one switch away and back.
-    fn switches(&self, count: u64) -> Option<Cost> {
-        let ns = count.saturating_mul(self.round_trip_ns);
-        self.cost(CostKind::Cpu, Interval::new(ns, 0), true)
+    /// CPU time that was not counted as such: time inside of calls or spent spinning goes by the
+    /// clock, which runs on while a thread is preempted.
+    fn estimate(&self, ns: Interval) -> Option<Cost> {
+        let all = |ns: u64| ns.min(self.cpu_ns);
+        let ns = Interval { proven: all(ns.proven), possible: all(ns.possible) };
+        self.cost(CostKind::Cpu, ns).map(|cost| Cost { estimated: true, ..cost })
+    }
+
+    /// What it takes to go to sleep and to come back, `count` times a line: half a round trip,
+    /// which is two sleeps. No process can have spent more than all its CPU time on that.
+    fn switches(&self, lines: &[&WaitLine], count: fn(&WaitLine) -> u64) -> Option<Cost> {
+        let mut by_process: BTreeMap<u32, u64> = BTreeMap::new();
+        for line in lines {
+            let sum = by_process.entry(line.pid).or_default();
+            *sum = sum.saturating_add(count(line));
+        }
+        let ns = by_process.into_iter().map(|(pid, count)| {
+            let all = self.by_process.get(&pid).copied().unwrap_or(self.cpu_ns);
+            (count.saturating_mul(self.round_trip_ns) / 2).min(all)
+        });
+        self.estimate(Interval::new(ns.fold(0, u64::saturating_add), 0))
     }
 }
 
@@ -158,7 +184,7 @@ pub(crate) fn findings(
     futexes: &[FutexLine],
     locks: &[KernelLock],
     stalls: &[Stall],
-    scale: Scale,
+    scale: &Scale,
     namer: &Namer<'_>,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -229,7 +255,7 @@ fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (Stri
     (text, most)
 }
 
-fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Finding> {
+fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Finding> {
     let finding = |waste, count: fn(&WaitLine) -> u64, of: u64, cost, detail, herd| {
         let total = sum(lines, count);
         let (object, most) = object(lines, count);
@@ -260,13 +286,14 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
         cpu_ns.add(line.needless_cpu_ns);
     }
     let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
-    let cpu = scale.cost(CostKind::Cpu, cpu_ns, false);
+    let cpu = scale.cost(CostKind::Cpu, cpu_ns);
     let polls = sum(lines, |line| line.timer_polls);
     let mut found = Vec::new();
     // Wakeups by a sleep's own timer are polls and never needless wakeups: no episode is both.
     if let Some(period_ns) = sum(lines, |line| line.timer_poll_ns).checked_div(polls) {
         let detail = Some(format!("every {}", super::quantity::duration(period_ns)));
-        let (count, cost) = (|line: &WaitLine| line.timer_polls, scale.switches(polls));
+        let count = |line: &WaitLine| line.timer_polls;
+        let cost = scale.switches(lines, count);
         found.extend(finding(Waste::TimerPolls, count, wakeups, cost, detail, None));
     }
     if needless.possible > 0 {
@@ -288,10 +315,9 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
             ..wakes
         }));
     }
-    let short = sum(lines, |line| line.short_sleeps);
     let count = |line: &WaitLine| line.short_sleeps;
-    let switches = scale.switches(short);
-    found.extend(finding(Waste::ShortSleeps, count, sleeps, switches, None, None));
+    let cost = scale.switches(lines, count);
+    found.extend(finding(Waste::ShortSleeps, count, sleeps, cost, None, None));
     let count = |line: &WaitLine| line.redundant_wakes;
     found.extend(finding(Waste::RedundantWakes, count, wakeups, None, None, None));
     found
@@ -311,7 +337,7 @@ fn herd_of<'a>(lines: &[&WaitLine], herds: &'a [Herd]) -> Option<&'a Herd> {
     herds.iter().find(|herd| wasteful_herds(herd) > 0 && fits(herd))
 }
 
-fn of_herd(herd: &Herd, scale: Scale) -> Finding {
+fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
     let symptom = Symptom {
         waste: Waste::Herd,
         call: &herd.by,
@@ -332,7 +358,7 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
         object: herd.object.clone(),
         count: herd.needless,
         of: Some(herd.herd_woken),
-        cost: scale.cost(CostKind::Cpu, cpu_ns, false),
+        cost: scale.cost(CostKind::Cpu, cpu_ns),
         detail: Some(format!("{events} herds of up to {size}")),
         advice: advice(&symptom),
         stacks: herd.stacks.first().copied(),
@@ -341,7 +367,7 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
     }
 }
 
-fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
+fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
     let finding = |waste, count: fn(&FutexLine) -> u64, cost| {
         let total = sum(lines, count);
         let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
@@ -377,7 +403,7 @@ fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
     };
     let mut empty_ns = Interval::default();
     lines.iter().for_each(|line| empty_ns.add(empty_wake_time(&line.outcomes)));
-    let empty_cost = scale.cost(CostKind::Cpu, empty_ns, false);
+    let empty_cost = scale.estimate(empty_ns);
     let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none, empty_cost);
     let refused = finding(Waste::RefusedWaits, |line| line.outcomes.refused, None);
     empty.into_iter().chain(refused).collect()
@@ -387,8 +413,8 @@ fn kernel_site(function: &str) -> Site {
     Site { function: function.into(), place: None, module: Some("kernel".into()) }
 }
 
-fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
-    let kind = if lock.spins { CostKind::Cpu } else { CostKind::Waiting };
+fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
+    let waited = Interval::new(lock.total_ns, 0);
     let symptom = Symptom {
         waste: Waste::KernelLocks,
         call: "",
@@ -407,7 +433,11 @@ fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
         object: object_of_stack(lock.stack, namer, &lock.caller),
         count: Interval::new(lock.count, 0),
         of: None,
-        cost: scale.cost(kind, Interval::new(lock.total_ns, 0), false),
+        cost: if lock.spins {
+            scale.estimate(waited)
+        } else {
+            scale.cost(CostKind::Waiting, waited)
+        },
         detail: Some(format!("the longest {longest}")),
         advice: advice(&symptom),
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
@@ -426,7 +456,7 @@ fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>, caller: &str) -> Str
     entered.map_or_else(String::new, |frame| format!("in {}", frame.name))
 }
 
-fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
+fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
     let symptom = Symptom {
         waste: Waste::Stalls,
         call: "",
@@ -446,7 +476,7 @@ fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
         object: object_of_stack(stall.stack, namer, ""),
         count: Interval::new(stall.count, 0),
         of: None,
-        cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0), false),
+        cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0)),
         detail: Some(format!("{reason}the longest {longest}")),
         advice: advice(&symptom),
         stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),

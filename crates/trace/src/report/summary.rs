@@ -44,11 +44,12 @@ pub struct Summary {
     /// Wake calls that found nobody.
     pub empty_wakes: Option<u64>,
     /// Time in those calls: at least that of call sites and words where no call found anybody, at
-    /// most that of all where one did not.
+    /// most that of all where one did not. By the clock, which runs on while a thread is preempted.
     pub empty_wakes_cpu_ns: Option<Interval>,
     /// Wait calls that returned at once because the value had changed.
     pub refused_waits: Option<u64>,
-    /// Time in those: at least that of call sites and words where every call was refused.
+    /// Time in those, by the clock: at least that of call sites and words where every call was
+    /// refused.
     pub refused_waits_cpu_ns_least: Option<u64>,
     /// Wakes aimed at a thread that was not asleep.
     pub redundant_wakes: Option<u64>,
@@ -62,7 +63,7 @@ pub struct Summary {
     pub contended_locks: Option<u64>,
     /// Time waited for them.
     pub contended_locks_ns: Option<u64>,
-    /// Of that, spent spinning, which is CPU time.
+    /// Of that, spent spinning: CPU time, but for what a hypervisor took away meanwhile.
     pub contended_locks_cpu_ns: Option<u64>,
     /// Events that woke two or more for the same object, some of them needlessly or possibly so.
     pub herds: Option<u64>,

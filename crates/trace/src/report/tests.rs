@@ -86,6 +86,51 @@ fn what_is_only_possible_and_no_herd_does_not_lead() {
     assert!(verdict[1].starts_with("Possible: Up to 3.6 %"), "{verdict:?}");
 }
 
+/// Sleeps shorter than a switch in the pool, and nothing else that is worth a word.
+fn short_sleeps(count: u64, pool_cpu_ns: Option<u64>) -> Report {
+    let mut observation = observation();
+    observation.waits.retain(|row| row.short_sleeps > 0);
+    for row in &mut observation.waits {
+        (row.possibly_needless, row.possibly_needless_cpu_ns) = (0, 0);
+        row.redundant_wakes = 0;
+        row.short_sleeps = count;
+    }
+    observation.wakes.clear();
+    observation.futexes.clear();
+    observation.locks.clear();
+    observation.stalls.clear();
+    observation.processes[1].cpu_ns = pool_cpu_ns;
+    Report::new(&observation, &mut symbols())
+}
+
+#[test]
+fn a_reckoned_cost_is_an_estimate_and_no_bound() {
+    // Half a round trip of 5.1 µs each, of 3.89 s.
+    let report = short_sleeps(100_000, Some(2_000_000_000));
+    let cost = report.findings[0].cost.expect("an estimate");
+    assert_eq!((cost.ns_low, cost.ns_high, cost.estimated), (255_000_000, 255_000_000, true));
+    let headline = &report.verdict[0];
+    assert!(
+        headline.starts_with("About 6.6 % of the CPU is spent on sleeps shorter than a switch"),
+        "{headline}"
+    );
+    let text = text(&report, true, 100, false);
+    assert!(text.contains("about 6.6 % of the CPU") && !text.contains("least"), "{text}");
+}
+
+#[test]
+fn no_estimate_is_above_the_cpu_time_of_its_own_process() {
+    // So many that by the round trip alone they would have taken 25 s.
+    let of = |cpu_ns| {
+        let report = short_sleeps(10_000_000, cpu_ns);
+        (report.findings[0].cost.expect("an estimate").ns_high, report.verdict[0].clone())
+    };
+    let (ns, headline) = of(Some(389_000_000));
+    assert_eq!(ns, 389_000_000);
+    assert!(headline.starts_with("About 10 % of the CPU"), "{headline}");
+    assert_eq!(of(None).0, 3_890_000_000, "where it is not known, all CPU time is the bound");
+}
+
 #[test]
 fn the_summary_adds_up() {
     let summary = report().summary;
@@ -396,8 +441,9 @@ proptest! {
         for finding in &report.findings {
             prop_assert!(finding.count.proven <= finding.count.possible);
             if let Some(cost) = finding.cost {
-                prop_assert!(cost.ns.proven <= cost.ns.possible);
+                prop_assert!(cost.ns_low <= cost.ns_high);
                 prop_assert!(cost.percent_low <= cost.percent_high);
+                prop_assert!(!cost.estimated || cost.ns_high <= report.summary.cpu_ns());
             }
         }
         let costs: Vec<f64> = report.findings.iter().map(Finding::weight).collect();

@@ -146,7 +146,9 @@ impl Report {
             proof,
         );
         row("herds", of.herds.map(count), None, String::new());
-        row("empty wakes", of.empty_wakes.map(count), of.empty_wakes_cpu_ns, String::new());
+        let clock = of.empty_wakes_cpu_ns.filter(|cpu| !cpu.is_zero());
+        let clock = clock.map_or_else(String::new, |_| "by the clock".into());
+        row("empty wakes", of.empty_wakes.map(count), of.empty_wakes_cpu_ns, clock);
         let least = of.refused_waits_cpu_ns_least.filter(|ns| *ns > 0);
         let least = least.map(|ns| format!("at least {} inside", duration(ns)));
         row("refused waits", of.refused_waits.map(count), None, least.unwrap_or_default());
@@ -155,7 +157,7 @@ impl Report {
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
         let waited = of.contended_locks_ns.filter(|ns| *ns > 0);
-        let waited = waited.map(|ns| format!("{} waited in all", duration(ns)));
+        let waited = waited.map(|ns| format!("by the clock; {} waited in all", duration(ns)));
         let spun = exactly(of.contended_locks_cpu_ns);
         row(
             "contended kernel locks",
@@ -177,9 +179,7 @@ impl Report {
         page.heading("What to try")?;
         for (index, finding) in known.iter().enumerate() {
             let share = finding.cost.map_or_else(String::new, |cost| {
-                let least = if cost.at_least { "at least " } else { "" };
-                let share = percents(cost.percent_low, cost.percent_high);
-                format!(", {least}{share} of {}", cost.kind.whole())
+                format!(", {} of {}", verdict::cost_share(cost), cost.kind.whole())
             });
             let (what, number) = (verdict::what(finding.waste), interval(finding.count));
             let object = match finding.object.is_empty() {
