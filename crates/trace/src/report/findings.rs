@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::futexes::FutexLine;
-use super::herds::Herd;
+use super::herds::{Herd, Sleepers, may_have_woken};
 use super::locks::KernelLock;
 use super::share::{Interval, percent};
 use super::site::{Namer, Site, StackPair};
@@ -188,16 +188,23 @@ pub(crate) fn findings(
     namer: &Namer<'_>,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut part_of_waits = Vec::new();
-    for group in wait_groups(waits).values() {
-        let herd = herd_of(group, herds);
-        part_of_waits.extend(herd.map(|herd| (herd.cause, herd.key)));
+    let groups = wait_groups(waits);
+    let mut alone = Vec::new();
+    let mut of_program: BTreeMap<&str, Vec<&Herd>> = BTreeMap::new();
+    let sleepers = Sleepers::new(waits);
+    for herd in herds.iter().filter(|herd| wasteful_herds(herd) > 0) {
+        match sleepers.program(herd) {
+            // The same waste, seen from the waker: it is reported once.
+            Some(program) => of_program.entry(program).or_default().push(herd),
+            None => alone.push(herd),
+        }
+    }
+    for ((comm, ..), group) in &groups {
+        let mut herds = of_program.get(comm).into_iter().flatten();
+        let herd = herds.find(|herd| may_have_woken(herd, group)).copied();
         found.extend(of_waits(group, herd, scale));
     }
-    // The same waste, seen from the waker: it is reported once.
-    let alone =
-        |herd: &&Herd| wasteful_herds(herd) > 0 && !part_of_waits.contains(&(herd.cause, herd.key));
-    found.extend(herds.iter().filter(alone).map(|herd| of_herd(herd, scale)));
+    found.extend(alone.into_iter().map(|herd| of_herd(herd, scale)));
     for group in futex_groups(futexes).values() {
         found.extend(of_futexes(group, scale));
     }
@@ -321,20 +328,6 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
     let count = |line: &WaitLine| line.redundant_wakes;
     found.extend(finding(Waste::RedundantWakes, count, wakeups, None, None, None));
     found
-}
-
-/// The herd that such waits are part of, if one was seen: the same futex, or for descriptors and
-/// sets of them the largest herd of any, since a set does not say what is in it.
-fn herd_of<'a>(lines: &[&WaitLine], herds: &'a [Herd]) -> Option<&'a Herd> {
-    let needless: Vec<Object> =
-        lines.iter().filter(|line| !line.needless.is_zero()).map(|line| line.key).collect();
-    let on_futex = |object: &Object| matches!(object, Object::Futex(_));
-    let fits = |herd: &Herd| match herd.key {
-        Object::None => false,
-        Object::Futex(_) => needless.contains(&herd.key),
-        _ => needless.iter().any(|object| !on_futex(object) && *object != Object::None),
-    };
-    herds.iter().find(|herd| wasteful_herds(herd) > 0 && fits(herd))
 }
 
 fn of_herd(herd: &Herd, scale: &Scale) -> Finding {

@@ -163,6 +163,57 @@ fn a_poll_is_reported_once_with_its_period() {
     assert!(broadcast.is_some_and(|finding| finding.waker_stacks.is_some()));
 }
 
+/// Another program beside those of the fixture, with a wait site like the one at `like`.
+fn with_another(like: usize, change: impl Fn(&mut seen::WaitRow)) -> Observation {
+    const OTHER: u32 = 4_000_000_300;
+    let mut observation = observation();
+    let process = seen::Process { pid: OTHER, comm: "other".into(), ..Default::default() };
+    observation.processes.push(process);
+    let mut row = observation.waits[like].clone();
+    row.pid = OTHER;
+    change(&mut row);
+    observation.waits.push(row);
+    observation
+}
+
+/// What is said of needless wakeups in each program: its herd, if one is named.
+fn herds_named(observation: &Observation) -> Vec<(String, Option<String>)> {
+    let report = Report::new(observation, &mut symbols());
+    let needless = |of: &&Finding| matches!(of.waste, Waste::NeedlessWakeups | Waste::Herd);
+    let mut named: Vec<_> = report.findings.iter().filter(needless).collect();
+    named.sort_by_key(|finding| (&finding.comm, finding.waste));
+    named.into_iter().map(|of| (of.comm.clone(), of.detail.clone())).collect()
+}
+
+#[test]
+fn a_herd_is_named_at_the_program_that_it_woke() {
+    // A few needless wakeups in epoll, too few to be those of the server's herd.
+    let few = with_another(0, |row| row.possibly_needless_in_herds = 0);
+    let [other, pool, server] = &herds_named(&few)[..] else { panic!("{:?}", herds_named(&few)) };
+    assert_eq!(*other, ("other".to_owned(), None));
+    let herd = |of: &(String, Option<String>)| of.1.clone().unwrap_or_default();
+    assert!(herd(server).contains("listening socket :8080"), "{server:?}");
+    assert!(herd(pool).contains("woken by futex"), "{pool:?}");
+    // As many as the server has: the herd may be either's, and stands for itself.
+    let many = with_another(0, |row| {
+        (row.needless_in_call, row.possibly_needless_in_herds) = (9_000, 40);
+    });
+    let named = herds_named(&many);
+    let without = |comm: &str| named.contains(&(comm.to_owned(), None));
+    assert!(without("other") && without("server"), "{named:?}");
+    assert!(named.contains(&(String::new(), Some("500 herds of up to 16".into()))), "{named:?}");
+}
+
+#[test]
+fn the_same_address_in_another_program_is_another_futex() {
+    let observation = with_another(16, |_| {});
+    assert_eq!(observation.waits[16].object, Object::Futex(CONDITION));
+    let named = herds_named(&observation);
+    assert!(named.contains(&("other".to_owned(), None)), "{named:?}");
+    let pool = named.iter().find(|(comm, _)| comm == "pool").and_then(|(_, herd)| herd.as_deref());
+    assert!(pool.is_some_and(|herd| herd.contains("woken by futex")), "{named:?}");
+}
+
 #[test]
 fn futex_calls_of_one_site_and_word_are_one_line() {
     let mut observation = observation();
