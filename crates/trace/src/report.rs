@@ -149,7 +149,7 @@ impl Report {
         );
         let ledgers = ledgers::ledgers(observation, &waits, names);
         let stacks = namer.finish();
-        let trust = Trust::new(observation, symbols.unknown());
+        let trust = Trust::new(observation, judged, symbols.unknown());
         let missing = observation.missing.iter().map(Missing::of).collect();
         let mut report = Self {
             schema: "unherd.trace/1",

@@ -269,8 +269,13 @@ fn what_was_not_seen_is_unknown_and_never_0() {
     }
     assert_eq!(json["summary"]["sleeps"], 13_680);
     let wait = &json["waits"]["reasons"][0];
-    assert_eq!((&wait["needless_wakeups"], &wait["wakeups"]), (&Value::Null, &Value::Null));
+    for name in ["needless_wakeups", "wakeups", "uninterruptible_sleeps", "uninterruptible_ns"] {
+        assert_eq!(wait[name], Value::Null, "{name}");
+    }
     assert!(wait["waits"].is_u64());
+    let reasons = json["waits"]["reasons"].as_array().expect("an array");
+    assert!(reasons.iter().all(|wait| wait["reason"] != "no call"), "{reasons:?}");
+    assert_eq!(json["trust"]["processes_running"], Value::Null);
     assert_eq!(json["ledgers"][0]["saw"]["wakeups"], Value::Null);
     assert!(report.findings.is_empty());
     assert!(report.verdict[0].starts_with("Nothing can be said"), "{:?}", report.verdict);
@@ -375,6 +380,32 @@ fn text_keeps_its_width_and_has_no_escapes_unless_told() {
         assert!(long.contains(&format!("\n{heading}")), "{heading}");
     }
     println!("{long}");
+}
+
+#[test]
+fn all_that_was_lost_is_told() {
+    let mut observation = observation();
+    observation.losses = seen::Losses {
+        ledgers: 2,
+        ending_threads: 3,
+        reused_pids: 4,
+        sampler_records: 5,
+        samples_without_room: 6,
+        ..seen::Losses::default()
+    };
+    observation.processes[0].running = true;
+    let report = Report::new(&observation, &mut symbols());
+    assert_eq!(report.trust.lost_events, 5, "what the sampler lost is in no count");
+    let text = text(&report, false, 0, false);
+    for told in [
+        "lost events: 5 ",
+        "of these: threads that ended as tracing did 3, ledgers 2",
+        "processes with the number of an earlier one, their counts together: at least 4",
+        "processes that still ran when tracing ended: 1",
+        "; records lost: 5; without room for their stacks: 6",
+    ] {
+        assert!(text.contains(told), "{told:?} is not in\n{text}");
+    }
 }
 
 #[test]

@@ -157,7 +157,7 @@ impl Report {
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
         let waited = of.contended_locks_ns.filter(|ns| *ns > 0);
-        let waited = waited.map(|ns| format!("by the clock; {} waited in all", duration(ns)));
+        let waited = waited.map(|ns| format!("{} waited in all", duration(ns)));
         let spun = exactly(of.contended_locks_cpu_ns);
         row(
             "contended kernel locks",
@@ -211,7 +211,9 @@ impl Report {
             ("futex calls", of.lost_futexes),
             ("kernel locks", of.lost_locks),
             ("threads", of.lost_threads),
+            ("threads that ended as tracing did", of.lost_ending_threads),
             ("notices of processes", of.lost_notices),
+            ("ledgers", of.lost_ledgers),
             ("runs skipped by recursion", of.recursion_misses),
         ];
         let lost: Vec<String> = lost
@@ -242,10 +244,28 @@ impl Report {
                 "processes that ended before their mappings could be read: {lost}"
             ))?;
         }
+        if of.reused_pids > 0 {
+            let reused = count(of.reused_pids);
+            page.line(&format!(
+                "processes with the number of an earlier one, their counts together: at least \
+                 {reused}"
+            ))?;
+        }
+        if let Some(running) = of.processes_running.filter(|running| *running > 0) {
+            let running = count(running);
+            page.line(&format!("processes that still ran when tracing ended: {running}"))?;
+        }
         match of.samples_delivered_percent.zip(of.samples_expected) {
             Some((share, expected)) => {
                 let (share, expected) = (percent(share), count(expected));
-                page.line(&format!("CPU samples delivered: {share} % of {expected}"))?;
+                let lost = [
+                    ("records lost", of.lost_sampler_records),
+                    ("without room for their stacks", of.samples_without_room),
+                ];
+                let lost = lost.iter().filter(|(_, lost)| *lost > 0);
+                let lost: String =
+                    lost.map(|(name, lost)| format!("; {name}: {}", count(*lost))).collect();
+                page.line(&format!("CPU samples delivered: {share} % of {expected}{lost}"))?;
             }
             None => page.line("CPU samples: none were taken")?,
         }
