@@ -288,7 +288,7 @@ fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
         let (word, pid, stack, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
-        let counts: [u64; 11] = value.u64s();
+        let counts: [u64; 10] = value.u64s();
         rows.push(FutexRow {
             pid,
             kind: match kind & !PARKER_CALL {
@@ -311,7 +311,6 @@ fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
             timed_out: counts[7],
             interrupted: counts[8],
             failed: counts[9],
-            inside_ns: counts[10],
         });
     })?;
     rows.sort_by_key(|row| (row.pid, row.word, row.user_stack, row.calls));
@@ -339,9 +338,9 @@ fn lock_kind(flags: u32) -> LockKind {
 fn locks(map: &MapHandle) -> Result<Vec<LockRow>, TraceError> {
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
-        let (flags, stack) = (key.u32(), key.i32());
+        let kind = lock_kind(key.u32());
         let [count, total_ns, longest_ns] = value.u64s();
-        let (kind, kernel_stack) = (lock_kind(flags), stack_id(stack));
+        let kernel_stack = stack_id(value.i32());
         rows.push(LockRow { kind, kernel_stack, count, total_ns, longest_ns });
     })?;
     rows.sort_by_key(|row| (std::cmp::Reverse(row.total_ns), row.kernel_stack));

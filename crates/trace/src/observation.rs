@@ -264,8 +264,6 @@ pub struct FutexRow {
     pub interrupted: u64,
     /// Calls that failed otherwise.
     pub failed: u64,
-    /// Time inside the calls.
-    pub inside_ns: u64,
 }
 
 /// What kind of kernel lock, by the flags of its tracepoint.
@@ -349,9 +347,11 @@ pub struct Totals {
     pub threads: u64,
     /// System calls that were seen.
     pub calls: u64,
-    /// A switch there and back on this machine, measured before tracing: the bound of
-    /// [`WaitRow::short_sleeps`].
+    /// A switch there and back on one processor of this machine, measured before tracing: the
+    /// bound of [`WaitRow::short_sleeps`].
     pub switch_round_trip_ns: u64,
+    /// A futex call that returns at once, measured before tracing.
+    pub futex_call_ns: u64,
     /// Idle time of the whole machine's processors meanwhile.
     pub machine_idle_ns: u64,
 }

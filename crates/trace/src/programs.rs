@@ -32,13 +32,12 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
-const CONSEQUENCES: [(&str, &str); 23] = [
+const CONSEQUENCES: [(&str, &str); 22] = [
     ("sched_switch", "no sleeps, no wakeups, nothing about waiting at all"),
     ("sched_waking", "no wakers, no herds; sleeps last until the thread runs again"),
     ("sched_process_fork", "children and new threads are not followed"),
     ("sched_process_exec", "a command is not followed from its first instruction"),
     ("sched_process_exit", "threads that end before tracing does are not counted"),
-    ("sys_enter_futex", "the time inside of futex calls is not known"),
     ("sys_enter_exit_group", "ledgers of programs that end are not read; mount tracefs"),
     ("sys_exit", "calls, futex outcomes and progress are not seen; possible means nothing"),
     ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
@@ -93,8 +92,10 @@ impl Programs {
             .and_then(|builder| builder.open_memory(&bytes))
             .map_err(|error| said.error(error))?;
         set_sizes(&mut open, options)?;
-        set_settings(&mut open, options, next_child, round_trip_ns)?;
-        let missing = leave_out_missing(&mut open, &options.pretend_missing)?;
+        let btf = Btf::from_vmlinux().map_err(|_| TraceError::NoBtf)?;
+        let exit_has_memory = exit_has_memory(&btf, options);
+        set_settings(&mut open, options, next_child, round_trip_ns, exit_has_memory)?;
+        let missing = leave_out_missing(&mut open, &btf, &options.pretend_missing);
         let object = open.load().map_err(|error| said.error(error))?;
         let mut programs = Self { links: Vec::new(), call_links: Vec::new(), object, missing };
         // The iterator tells the programs which thread is the follower; so it runs before them.
@@ -103,7 +104,7 @@ impl Programs {
         for program in programs.object.progs_mut() {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
-            } else if let Some(name) = call_tracepoint(&program) {
+            } else if let Some(name) = call_tracepoint(&program).filter(|_| !exit_has_memory) {
                 let pretended = options.pretend_missing.contains(&name);
                 match program.attach() {
                     Ok(link) if !pretended => programs.call_links.push(link),
@@ -254,6 +255,7 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
             "uh_futexes" => options.futexes,
             "uh_locks" => options.locks,
             "uh_stalls" => 64,
+            "uh_lock_callers" => options.locks,
             "uh_pairs" => options.stack_pairs,
             "uh_processes" => options.processes,
             "uh_events" => cpus * EVENT_RING,
@@ -275,28 +277,37 @@ fn set_settings(
     options: &TraceOptions,
     next_child: bool,
     round_trip_ns: u64,
+    exit_has_memory: bool,
 ) -> Result<(), TraceError> {
     let mut settings = syscalls::table();
     settings.extend(round_trip_ns.to_ne_bytes());
     settings.extend(options.first_stacks.to_ne_bytes());
     settings.extend(u32::from(next_child).to_ne_bytes());
     settings.extend(u64::from(options.futexes / 4 * 3).to_ne_bytes());
+    settings.extend(u64::from(exit_has_memory).to_ne_bytes());
     let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
     let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
     map.set_initial_value(&settings).map_err(TraceError::kernel)
 }
 
+/// Whether an exit is announced while the process's memory is still there: since Linux 6.16, whose
+/// tracepoint says also whether it is the last thread.
+fn exit_has_memory(btf: &Btf<'_>, options: &TraceOptions) -> bool {
+    let pretended = options.pretend_missing.iter().any(|other| other == "exit_has_memory");
+    tracepoint_arguments(btf, "sched_process_exit") == Some(3) && !pretended
+}
+
 /// Has the programs not loaded whose tracepoint this kernel lacks, and says what that costs.
 fn leave_out_missing(
     open: &mut OpenObject,
+    btf: &Btf<'_>,
     pretend_missing: &[String],
-) -> Result<Vec<Missing>, TraceError> {
-    let btf = Btf::from_vmlinux().map_err(|_| TraceError::NoBtf)?;
+) -> Vec<Missing> {
     let mut missing = Vec::<Missing>::new();
     for mut program in open.progs_mut() {
         let section = program.section().to_str().unwrap_or_default();
         let Some(name) = section.strip_prefix("tp_btf/").map(str::to_owned) else { continue };
-        let arguments = tracepoint_arguments(&btf, &name);
+        let arguments = tracepoint_arguments(btf, &name);
         let of_another_kernel = match program.name().to_str().unwrap_or_default() {
             // The same tracepoint in two shapes, the first argument being the kernel's own.
             "uh_dirty" => arguments != Some(9),
@@ -313,7 +324,7 @@ fn leave_out_missing(
             missing.push(Missing { tracepoint: name, consequence: consequence.to_owned() });
         }
     }
-    Ok(missing)
+    missing
 }
 
 /// How many arguments the tracepoint's probe takes; `None` if there is no such tracepoint.
@@ -368,7 +379,7 @@ mod tests {
     const SIZES: [(&str, u32, u32); 12] = [
         ("uh_waits", 24, 24 + 16 * 8 + 40),
         ("uh_wakes", 24, 8 + 8 * 8),
-        ("uh_futexes", 24, 11 * 8),
+        ("uh_futexes", 24, 10 * 8),
         ("uh_locks", 8, 3 * 8 + 8),
         ("uh_stalls", 8, 3 * 8 + 8),
         ("uh_pairs", 16, 8),
@@ -377,7 +388,7 @@ mod tests {
         (VARIABLES, 4, 16 * 8 + 8),
         ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
-        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 24),
+        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 32),
     ];
 
     #[test]

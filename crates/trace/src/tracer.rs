@@ -10,8 +10,8 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, Mutex};
 
 use crate::observation::Observation;
+use crate::prices::Prices;
 use crate::programs::{KernelObjects, Programs};
-use crate::round_trip;
 use crate::{collect, ledger};
 
 /// Whom to follow. Threads and children of the followed are followed too.
@@ -144,31 +144,28 @@ pub struct Tracer {
     notices: Arc<Mutex<Vec<Notice>>>,
     programs: Programs,
     began: Timestamp,
-    round_trip_ns: u64,
+    prices: Prices,
 }
 
 impl fmt::Debug for Tracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { began, round_trip_ns, .. } = self;
-        f.debug_struct("Tracer")
-            .field("began", began)
-            .field("round_trip_ns", round_trip_ns)
-            .finish()
+        let Self { began, prices, .. } = self;
+        f.debug_struct("Tracer").field("began", began).field("prices", prices).finish()
     }
 }
 
 impl Tracer {
     /// Loads and attaches the programs; counting has begun when this returns. It takes some tens
-    /// of milliseconds, in part for the measurement of a switch round trip that comes first.
+    /// of milliseconds, in part for the measurement of what a switch and a call take here, which comes first.
     ///
     /// # Errors
     ///
     /// Where the kernel or the caller's privileges do not allow it, and
     /// [`TraceError::NoProcess`] for a process that is not there.
     pub fn start(follow: Follow, options: &TraceOptions) -> Result<Self, TraceError> {
-        let round_trip_ns = round_trip::measure_ns().map_err(TraceError::Io)?;
+        let prices = Prices::measure().map_err(TraceError::Io)?;
         let next_child = follow == Follow::NextChild;
-        let programs = Programs::start(options, next_child, round_trip_ns)?;
+        let programs = Programs::start(options, next_child, prices.round_trip_ns)?;
         let ring_map = programs.map("uh_notices")?;
         let notices = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&notices);
@@ -180,7 +177,7 @@ impl Tracer {
         .map_err(TraceError::kernel)?;
         let ring = ring.build().map_err(TraceError::kernel)?;
         let began = Timestamp::now();
-        let mut tracer = Self { ring, ring_map, notices, programs, began, round_trip_ns };
+        let mut tracer = Self { ring, ring_map, notices, programs, began, prices };
         if let Follow::Processes(pids) = follow {
             for pid in pids {
                 tracer.follow_process(pid)?;
@@ -246,7 +243,8 @@ impl Tracer {
         let mut observation = collect::observation(&self.programs)?;
         observation.began_ns = self.began.as_ns();
         observation.ended_ns = ended.as_ns();
-        observation.totals.switch_round_trip_ns = self.round_trip_ns;
+        observation.totals.switch_round_trip_ns = self.prices.round_trip_ns;
+        observation.totals.futex_call_ns = self.prices.futex_call_ns;
         Ok(observation)
     }
 

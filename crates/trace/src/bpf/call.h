@@ -3,8 +3,8 @@
  * System calls: what a thread waits for, and whether it gets anywhere.
  *
  * Calls are looked at when they return; most of them need no more than that. What a call is about
- * is read from the thread's registers when it sleeps or wakes somebody. Only calls of futexes are
- * looked at when they begin, for the time they take.
+ * is read from the thread's registers when it sleeps or wakes somebody. That they begin is not
+ * looked at: it would cost each call of every program on the machine once more.
  */
 #ifndef UNHERD_CALL_H
 #define UNHERD_CALL_H

@@ -22,11 +22,6 @@ static __always_inline u16 uh_port(const struct sock *sk)
 	return BPF_CORE_READ(sk, __sk_common.skc_num);
 }
 
-static __always_inline bool uh_listens(const struct sock *sk)
-{
-	return BPF_CORE_READ(sk, __sk_common.skc_state) == UH_TCP_LISTEN;
-}
-
 static __noinline int uh_describe_file(struct uh_file *description, u64 descriptor)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -47,7 +42,8 @@ static __noinline int uh_describe_file(struct uh_file *description, u64 descript
 		struct sock *sk = BPF_CORE_READ(socket, sk);
 
 		description->port = uh_port(sk);
-		description->listening = uh_listens(sk);
+		description->listening =
+			BPF_CORE_READ(sk, __sk_common.skc_state) == UH_TCP_LISTEN;
 		return 0;
 	}
 	name = BPF_CORE_READ(file, f_path.dentry, d_name.name);

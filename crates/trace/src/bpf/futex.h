@@ -138,9 +138,6 @@ static __always_inline void uh_count_futex(void *ctx, struct uh_thread *t, s64 r
 		return;
 	}
 	uh_add(row->counts[UH_F_CALLS], 1);
-	if (t->call_began_ns)
-		uh_add(row->counts[UH_F_INSIDE_NS], bpf_ktime_get_ns() - t->call_began_ns);
-	t->call_began_ns = 0;
 	uh_count_outcome(row, t->futex & ~UH_F_PARKER, result, t->flags & UH_SLEPT_IN_CALL);
 }
 

@@ -2,7 +2,7 @@
 /*
  * What programs that use unherd's library say of themselves. Where their ledger lies in memory is
  * said in `unherd_sys::ledger_layout`; a test compares the numbers. A process is known by the memory
- * file that it maps as a signpost, and its rows are added up when it calls exit_group(2), while its
+ * file that it maps as a signpost, and its rows are added up when its last thread ends, while its
  * memory is still there.
  */
 #ifndef UNHERD_LEDGER_H

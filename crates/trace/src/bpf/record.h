@@ -58,6 +58,7 @@ struct uh_settings {
 	u32 first_stacks;  /* samples that a row takes at once, before it takes few */
 	u32 next_child;    /* follow what the loading thread forks next */
 	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
+	u64 exit_has_memory; /* sched_process_exit comes before the memory goes */
 };
 
 /* Waits: one row for each process, call and object. */
@@ -170,7 +171,6 @@ enum uh_futex_count {
 	UH_F_TIMED_OUT,
 	UH_F_INTERRUPTED,
 	UH_F_FAILED,
-	UH_F_INSIDE_NS,
 	UH_FUTEX_COUNTS,
 };
 struct uh_futex_row {
@@ -180,7 +180,7 @@ struct uh_futex_row {
 /* Kernel locks, by the flags of their tracepoint. */
 struct uh_lock_key {
 	u32 flags;
-	s32 kernel_stack;
+	s32 callers; /* the id of the nearest ones' stack; the row has the whole of it */
 };
 /* Stalls. */
 enum uh_stall_kind {

@@ -88,7 +88,7 @@ struct uh_contended {
 	u64 lock;
 	u64 began_ns;
 	u32 flags;
-	s32 stack;
+	s32 callers;
 };
 
 struct uh_thread {
@@ -106,7 +106,6 @@ struct uh_thread {
 	u8 futex; /* enum uh_futex_kind */
 	u8 pad[5];
 	u64 word;
-	u64 call_began_ns; /* a futex call; 0: it had begun before */
 	/* Calls so far: that made progress, failed with EAGAIN, or were neither. */
 	u64 progress;
 	u64 eagains;
@@ -165,17 +164,24 @@ struct {
 	__type(value, struct uh_event_size);
 } uh_events SEC(".maps");
 
-#define UH_STACK_MAP(name)                                                                         \
+#define UH_STACK_MAP(name, depth)                                                                  \
 	struct {                                                                                   \
 		__uint(type, BPF_MAP_TYPE_STACK_TRACE);                                            \
 		__uint(max_entries, 1);                                                            \
 		__uint(key_size, sizeof(u32));                                                     \
-		__uint(value_size, 64 * sizeof(u64));                                              \
+		__uint(value_size, (depth) * sizeof(u64));                                         \
 	} name SEC(".maps")
 
 /* The kernel keeps a stack where its hash says or not at all; the second takes what collides. */
-UH_STACK_MAP(uh_stacks);
-UH_STACK_MAP(uh_more_stacks);
+UH_STACK_MAP(uh_stacks, 64);
+UH_STACK_MAP(uh_more_stacks, 64);
+
+/*
+ * Every wait for a lock is told by its callers, and to walk all the way down takes some 5 us. So
+ * the nearest tell waits apart, the lock's own functions among them, and the first of each kind
+ * has its whole stack kept.
+ */
+UH_STACK_MAP(uh_lock_callers, 12);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -235,9 +241,23 @@ static __always_inline s32 uh_stack(void *ctx, u64 flags)
 }
 
 /* Skips the frames of the programs themselves. */
+#define UH_OWN_FRAMES 3
+
 static __always_inline s32 uh_kernel_stack(void *ctx)
 {
-	return uh_stack(ctx, 3);
+	return uh_stack(ctx, UH_OWN_FRAMES);
+}
+
+/* Stacks that differ and are kept in one place cannot be told apart: they count as lost. */
+static __always_inline s32 uh_callers(void *ctx)
+{
+	s64 id = bpf_get_stackid(ctx, &uh_lock_callers, UH_OWN_FRAMES);
+
+	if (id >= 0)
+		return id;
+	uh_add(uh_tally.stacks_wanted, 1);
+	uh_add(uh_tally.stacks_lost, 1);
+	return -1;
 }
 
 static __always_inline s32 uh_user_stack(void *ctx)

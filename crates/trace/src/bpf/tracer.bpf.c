@@ -71,18 +71,11 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 	return 0;
 }
 
-/* Not on the tracepoint of all calls, which would cost each of them as much. */
-SEC("tp/syscalls/sys_enter_futex")
-int uh_futex_begins(void *ctx)
-{
-	struct uh_thread *t = uh_current();
-
-	if (t)
-		t->call_began_ns = bpf_ktime_get_ns();
-	return 0;
-}
-
-/* Takes a program's ledger while its memory is still there. */
+/*
+ * Takes a program's ledger while its memory is still there. Where an exit is announced before the
+ * memory goes, that does it (`uh_leave`), and this one, which costs each call of everybody some
+ * 45 ns, is not loaded.
+ */
 SEC("tp/syscalls/sys_enter_exit_group")
 int uh_exit_group(void *ctx)
 {
@@ -163,6 +156,8 @@ int BPF_PROG(uh_leave, struct task_struct *task)
 	uh_add(uh_tally.threads_now, -1);
 	if (task->signal->live.counter > 0)
 		return 0;
+	if (uh_settings.exit_has_memory)
+		uh_keep_ledger(pid);
 	process = bpf_map_lookup_elem(&uh_processes, &pid);
 	if (process) {
 		process->ended = 1;
@@ -258,7 +253,7 @@ int BPF_PROG(uh_ready, const struct sock *sk)
 		return 0;
 	cpu->cause_seq++;
 	/* This runs for every packet; a connection has one reader, and he has a descriptor to name. */
-	if (!uh_listens(sk))
+	if (sk->__sk_common.skc_state != UH_TCP_LISTEN)
 		return 0;
 	context = uh_context(cpu);
 	cpu->ready_socket[context] = uh_port(sk) | UH_LISTENING;
@@ -285,7 +280,7 @@ int BPF_PROG(uh_lock_on, void *lock, unsigned int flags)
 		return 0;
 	contended->lock = (u64)lock;
 	contended->flags = flags & UH_LOCK_MUTEX ? UH_LOCK_MUTEX : flags;
-	contended->stack = uh_kernel_stack(ctx);
+	contended->callers = uh_callers(ctx);
 	contended->began_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -296,6 +291,8 @@ int BPF_PROG(uh_lock_off, void *lock, int result)
 	struct uh_thread *t = uh_current();
 	struct uh_contended *contended;
 	struct uh_lock_key key;
+	s32 stack = -1;
+	u64 waited_ns;
 
 	if (!t)
 		return 0;
@@ -305,10 +302,12 @@ int BPF_PROG(uh_lock_off, void *lock, int result)
 		contended = &t->sleeping_lock;
 	else
 		return 0;
+	waited_ns = bpf_ktime_get_ns() - contended->began_ns;
 	key.flags = contended->flags;
-	key.kernel_stack = contended->stack;
-	uh_count_spell(&uh_locks, &key, bpf_ktime_get_ns() - contended->began_ns, contended->stack,
-		       &uh_tally.lost_locks);
+	key.callers = contended->callers;
+	if (!bpf_map_lookup_elem(&uh_locks, &key))
+		stack = uh_kernel_stack(ctx);
+	uh_count_spell(&uh_locks, &key, waited_ns, stack, &uh_tally.lost_locks);
 	contended->lock = 0;
 	return 0;
 }

@@ -16,7 +16,7 @@ use super::locks::KernelLock;
 use super::share::{Interval, percent};
 use super::site::{Namer, Site, StackPair};
 use super::stalls::Stall;
-use super::summary::{Summary, empty_wake_time, wasteful_herds};
+use super::summary::{Summary, wasteful_herds};
 use super::waits::WaitLine;
 use crate::advice::{Advice, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
@@ -122,6 +122,7 @@ pub(crate) struct Scale {
     cpu_ns: u64,
     threads_ns: u64,
     round_trip_ns: u64,
+    futex_call_ns: u64,
     by_process: HashMap<u32, u64>,
 }
 
@@ -132,6 +133,7 @@ impl Scale {
             cpu_ns: summary.cpu_ns(),
             threads_ns: summary.duration_ns.saturating_mul(summary.threads),
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
+            futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
             by_process: by_process.collect(),
         }
     }
@@ -153,27 +155,36 @@ impl Scale {
         })
     }
 
-    /// CPU time that was not counted as such: time inside of calls or spent spinning goes by the
-    /// clock, which runs on while a thread is preempted.
-    fn estimate(&self, ns: Interval) -> Option<Cost> {
-        let all = |ns: u64| ns.min(self.cpu_ns);
-        let ns = Interval { proven: all(ns.proven), possible: all(ns.possible) };
+    /// CPU time that was not counted as such: a price times a number, or the time spent spinning by
+    /// the clock, which runs on while a hypervisor has the processor.
+    fn estimate(&self, ns: u64) -> Option<Cost> {
+        let ns = Interval::new(ns.min(self.cpu_ns), 0);
         self.cost(CostKind::Cpu, ns).map(|cost| Cost { estimated: true, ..cost })
     }
 
-    /// What it takes to go to sleep and to come back, `count` times a line: half a round trip,
-    /// which is two sleeps. No process can have spent more than all its CPU time on that.
-    fn switches(&self, lines: &[&WaitLine], count: fn(&WaitLine) -> u64) -> Option<Cost> {
+    /// Of counts by process, each for the price that it has here. No process can have spent more
+    /// than all its CPU time on that.
+    fn priced(&self, counts: impl Iterator<Item = (u32, u64)>, price_ns: u64) -> Option<Cost> {
         let mut by_process: BTreeMap<u32, u64> = BTreeMap::new();
-        for line in lines {
-            let sum = by_process.entry(line.pid).or_default();
-            *sum = sum.saturating_add(count(line));
+        for (pid, count) in counts {
+            let sum = by_process.entry(pid).or_default();
+            *sum = sum.saturating_add(count);
         }
         let ns = by_process.into_iter().map(|(pid, count)| {
             let all = self.by_process.get(&pid).copied().unwrap_or(self.cpu_ns);
-            (count.saturating_mul(self.round_trip_ns) / 2).min(all)
+            count.saturating_mul(price_ns).min(all)
         });
-        self.estimate(Interval::new(ns.fold(0, u64::saturating_add), 0))
+        self.estimate(ns.fold(0, u64::saturating_add))
+    }
+
+    /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
+    fn futex_calls(&self, lines: &[&FutexLine], count: fn(&FutexLine) -> u64) -> Option<Cost> {
+        self.priced(lines.iter().map(|line| (line.pid, count(line))), self.futex_call_ns)
+    }
+
+    /// Going to sleep and coming back: half a round trip, which is two sleeps.
+    fn sleeps(&self, lines: &[&WaitLine], count: fn(&WaitLine) -> u64) -> Option<Cost> {
+        self.priced(lines.iter().map(|line| (line.pid, count(line))), self.round_trip_ns / 2)
     }
 }
 
@@ -300,7 +311,7 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
     if let Some(period_ns) = sum(lines, |line| line.timer_poll_ns).checked_div(polls) {
         let detail = Some(format!("every {}", super::quantity::duration(period_ns)));
         let count = |line: &WaitLine| line.timer_polls;
-        let cost = scale.switches(lines, count);
+        let cost = scale.sleeps(lines, count);
         found.extend(finding(Waste::TimerPolls, count, wakeups, cost, detail, None));
     }
     if needless.possible > 0 {
@@ -323,7 +334,7 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
         }));
     }
     let count = |line: &WaitLine| line.short_sleeps;
-    let cost = scale.switches(lines, count);
+    let cost = scale.sleeps(lines, count);
     found.extend(finding(Waste::ShortSleeps, count, sleeps, cost, None, None));
     let count = |line: &WaitLine| line.redundant_wakes;
     found.extend(finding(Waste::RedundantWakes, count, wakeups, None, None, None));
@@ -361,8 +372,9 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
 }
 
 fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
-    let finding = |waste, count: fn(&FutexLine) -> u64, cost| {
+    let finding = |waste, count: fn(&FutexLine) -> u64| {
         let total = sum(lines, count);
+        let cost = scale.futex_calls(lines, count);
         let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
         let words = lines.iter().filter(|line| count(line) > 0).count();
         let symptom = Symptom {
@@ -394,11 +406,8 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             herd_share: 1.0,
         })
     };
-    let mut empty_ns = Interval::default();
-    lines.iter().for_each(|line| empty_ns.add(empty_wake_time(&line.outcomes)));
-    let empty_cost = scale.estimate(empty_ns);
-    let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none, empty_cost);
-    let refused = finding(Waste::RefusedWaits, |line| line.outcomes.refused, None);
+    let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none);
+    let refused = finding(Waste::RefusedWaits, |line| line.outcomes.refused);
     empty.into_iter().chain(refused).collect()
 }
 
@@ -427,7 +436,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         count: Interval::new(lock.count, 0),
         of: None,
         cost: if lock.spins {
-            scale.estimate(waited)
+            scale.estimate(lock.total_ns)
         } else {
             scale.cost(CostKind::Waiting, waited)
         },

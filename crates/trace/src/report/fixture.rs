@@ -177,7 +177,6 @@ pub(super) fn futex(kind: FutexKind, word: u64, stack: u32) -> FutexRow {
         timed_out: 0,
         interrupted: 0,
         failed: 0,
-        inside_ns: 0,
     }
 }
 
@@ -189,22 +188,15 @@ fn futexes() -> Vec<FutexRow> {
             woke_one: 500,
             woke_many: 500,
             woken: 4_500,
-            inside_ns: 12_000_000,
             ..futex(FutexKind::Wake, CONDITION, 14)
         },
-        FutexRow {
-            calls: 2_000,
-            woke_none: 2_000,
-            inside_ns: 1_000_000,
-            ..futex(FutexKind::Wake, CONDITION + 128, 14)
-        },
+        FutexRow { calls: 2_000, woke_none: 2_000, ..futex(FutexKind::Wake, CONDITION + 128, 14) },
         FutexRow {
             calls: 4_700,
             slept: 4_000,
             refused: 650,
             timed_out: 49,
             interrupted: 1,
-            inside_ns: 20_000_000_000,
             ..futex(FutexKind::Wait, CONDITION, 12)
         },
     ]
@@ -313,6 +305,7 @@ pub(super) fn observation() -> Observation {
             threads: 26,
             calls: 91_234,
             switch_round_trip_ns: 5_100,
+            futex_call_ns: 300,
             machine_idle_ns: 15_700_000_000,
         },
         losses: Losses {

@@ -30,8 +30,6 @@ pub struct Outcomes {
     pub interrupted: u64,
     /// Calls that failed otherwise.
     pub failed: u64,
-    /// Time inside the calls, asleep and awake.
-    pub inside_ns: u64,
 }
 
 impl Outcomes {
@@ -50,7 +48,6 @@ impl Outcomes {
             timed_out: row.timed_out,
             interrupted: row.interrupted,
             failed: row.failed.saturating_add(again),
-            inside_ns: row.inside_ns,
         }
     }
 
@@ -66,7 +63,6 @@ impl Outcomes {
         sum(&mut self.timed_out, other.timed_out);
         sum(&mut self.interrupted, other.interrupted);
         sum(&mut self.failed, other.failed);
-        sum(&mut self.inside_ns, other.inside_ns);
     }
 }
 

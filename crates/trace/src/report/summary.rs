@@ -43,22 +43,23 @@ pub struct Summary {
     pub needless_wakeups_cpu_ns: Option<Interval>,
     /// Wake calls that found nobody.
     pub empty_wakes: Option<u64>,
-    /// Time in those calls: at least that of call sites and words where no call found anybody, at
-    /// most that of all where one did not. By the clock, which runs on while a thread is preempted.
-    pub empty_wakes_cpu_ns: Option<Interval>,
+    /// What those calls took, about: each as long as a call that returns at once takes on this
+    /// machine, untraced and with nobody else at the word.
+    pub empty_wakes_cpu_ns: Option<u64>,
     /// Wait calls that returned at once because the value had changed.
     pub refused_waits: Option<u64>,
-    /// Time in those, by the clock: at least that of call sites and words where every call was
-    /// refused.
-    pub refused_waits_cpu_ns_least: Option<u64>,
+    /// What those took, about, as for empty wakes.
+    pub refused_waits_cpu_ns: Option<u64>,
     /// Wakes aimed at a thread that was not asleep.
     pub redundant_wakes: Option<u64>,
     /// Woken by a timer and asleep again on the same, nothing done: needless sleeps.
     pub timer_polls: Option<u64>,
     /// Sleeps that were shorter than a switch there and back.
     pub short_sleeps: Option<u64>,
-    /// A switch there and back on this machine.
+    /// A switch there and back on one processor of this machine: two sleeps.
     pub switch_round_trip_ns: Option<u64>,
+    /// A futex call that returns at once, on this machine.
+    pub futex_call_ns: Option<u64>,
     /// Kernel locks that were not free.
     pub contended_locks: Option<u64>,
     /// Time waited for them.
@@ -93,17 +94,6 @@ fn sum_intervals<T>(rows: &[T], of: impl Fn(&T) -> Interval) -> Interval {
     sum
 }
 
-/// See [`Summary::empty_wakes_cpu_ns`].
-pub(crate) fn empty_wake_time(of: &Outcomes) -> Interval {
-    let all_empty = of.woke_none >= of.calls;
-    let possible = if of.woke_none > 0 { of.inside_ns } else { 0 };
-    Interval { proven: if all_empty { possible } else { 0 }, possible }
-}
-
-fn refused_time(of: &Outcomes) -> u64 {
-    if of.refused > 0 && of.refused >= of.calls { of.inside_ns } else { 0 }
-}
-
 impl Summary {
     pub(crate) fn new(observation: &Observation, seen: &Seen<'_>) -> Self {
         let totals = &observation.totals;
@@ -112,6 +102,10 @@ impl Summary {
             |of: fn(&WaitLine) -> Interval| seen.judged.then(|| sum_intervals(seen.waits, of));
         let locks = |count: fn(&KernelLock) -> u64| seen.locks.map(|locks| sum(locks, count));
         let futexes = |count: fn(&Outcomes) -> u64| seen.futexes.map(|table| table.sum(count));
+        let calls_ns = |count: fn(&Outcomes) -> u64| {
+            let cpu_ns = totals.user_ns.saturating_add(totals.system_ns);
+            futexes(count).map(|count| count.saturating_mul(totals.futex_call_ns).min(cpu_ns))
+        };
         Self {
             duration_ns: observation.ended_ns.saturating_sub(observation.began_ns),
             cpus: observation.cpus,
@@ -128,17 +122,14 @@ impl Summary {
             needless_wakeups: intervals(|line| line.needless),
             needless_wakeups_cpu_ns: intervals(|line| line.needless_cpu_ns),
             empty_wakes: futexes(|of| of.woke_none),
-            empty_wakes_cpu_ns: seen
-                .futexes
-                .map(|table| sum_intervals(&table.lines, |line| empty_wake_time(&line.outcomes))),
+            empty_wakes_cpu_ns: calls_ns(|of| of.woke_none),
             refused_waits: futexes(|of| of.refused),
-            refused_waits_cpu_ns_least: seen
-                .futexes
-                .map(|table| sum(&table.lines, |line| refused_time(&line.outcomes))),
+            refused_waits_cpu_ns: calls_ns(|of| of.refused),
             redundant_wakes: waits(|line| line.redundant_wakes),
             timer_polls: waits(|line| line.timer_polls),
             short_sleeps: waits(|line| line.short_sleeps),
             switch_round_trip_ns: seen.judged.then_some(totals.switch_round_trip_ns),
+            futex_call_ns: seen.futexes.map(|_| totals.futex_call_ns),
             contended_locks: locks(|lock| lock.count),
             contended_locks_ns: locks(|lock| lock.total_ns),
             contended_locks_cpu_ns: locks(|lock| if lock.spins { lock.total_ns } else { 0 }),

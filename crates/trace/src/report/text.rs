@@ -146,12 +146,13 @@ impl Report {
             proof,
         );
         row("herds", of.herds.map(count), None, String::new());
-        let clock = of.empty_wakes_cpu_ns.filter(|cpu| !cpu.is_zero());
-        let clock = clock.map_or_else(String::new, |_| "by the clock".into());
-        row("empty wakes", of.empty_wakes.map(count), of.empty_wakes_cpu_ns, clock);
-        let least = of.refused_waits_cpu_ns_least.filter(|ns| *ns > 0);
-        let least = least.map(|ns| format!("at least {} inside", duration(ns)));
-        row("refused waits", of.refused_waits.map(count), None, least.unwrap_or_default());
+        let about = |ns: Option<u64>| match ns {
+            Some(ns) if ns > 0 => "about".to_owned(),
+            _ => String::new(),
+        };
+        let (empty_ns, refused_ns) = (of.empty_wakes_cpu_ns, of.refused_waits_cpu_ns);
+        row("empty wakes", of.empty_wakes.map(count), exactly(empty_ns), about(empty_ns));
+        row("refused waits", of.refused_waits.map(count), exactly(refused_ns), about(refused_ns));
         row("redundant wakes", of.redundant_wakes.map(count), None, String::new());
         row("timer polls", of.timer_polls.map(count), None, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));

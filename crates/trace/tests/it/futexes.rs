@@ -26,7 +26,6 @@ fn assert_exact(seen: &Observation, truth: &Value, kind: FutexKind, calls: &str)
         assert_eq!(counted, expected, "{name} of {calls} at {word:#x}: {rows:#?}");
     }
     assert!(rows.iter().all(|row| row.user_stack.is_some()), "{rows:#?}");
-    assert!(rows.iter().all(|row| row.inside_ns > 0), "a call takes time: {rows:#?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use unherd_trace::{Follow, Observation, TraceOptions, Tracer};
 
-use crate::session::{number, root, scene, trace};
+use crate::session::{number, root, scene, trace, trace_with};
 
 /// Each reason and count that is not zero, and whether it was read at the process's end.
 fn counts(seen: &Observation) -> Vec<(&str, &str, u64, bool)> {
@@ -25,6 +25,35 @@ fn root_a_ledger_is_read_as_its_process_ends() {
     let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
     assert_eq!(counts(&seen), expected);
     assert_eq!(seen.losses.ledgers, 0);
+}
+
+#[test]
+fn root_a_kernel_that_announces_exits_late_is_asked_earlier() {
+    let Some(_machine) = root("ledgers on older kernels") else { return };
+    let mut options = TraceOptions::default();
+    options.pretend_missing = vec!["exit_has_memory".into()];
+    let (seen, truth) = trace_with("ledger 3 7 0", &options);
+    let waits = number(&truth, "waits");
+    let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
+    assert_eq!(counts(&seen), expected);
+    assert_eq!(seen.missing, []);
+}
+
+#[test]
+fn root_the_ledger_of_a_killed_process_is_read() {
+    let Some(_machine) = root("ledgers of the killed") else { return };
+    let tracer =
+        Tracer::start(Follow::NextChild, &TraceOptions::default()).expect("root may trace");
+    let mut child = scene("ledger 2 5 1").stdin(Stdio::piped()).spawn().expect("it is built");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    output.read_line(&mut String::new()).expect("it says when it is ready");
+    child.kill().expect("it runs");
+    child.wait().expect("it was killed");
+    let seen = tracer.finish().expect("the maps can be read");
+    let waits = 2 * 5 * unherd_sys::ledger_layout::SLOTS as u64;
+    let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
+    // Since Linux 6.16, as CI has it.
+    assert_eq!(counts(&seen), expected);
 }
 
 #[test]

@@ -62,8 +62,8 @@ impl Report {
         let Some(futexes) = &self.futexes else { return page.line(UNKNOWN) };
         let wakes = |kind: &str| matches!(kind, "wake" | "requeue");
         let mut grid = Grid::new(
-            &["calls", "nobody", "%", "one", "many", "woken", "inside", "kind", "site; word"],
-            &[Right, Right, Right, Right, Right, Right, Right, Left, Left],
+            &["calls", "nobody", "%", "one", "many", "woken", "kind", "site; word"],
+            &[Right, Right, Right, Right, Right, Right, Left, Left],
         );
         let totals = futexes.totals.iter().map(|(kind, of)| (*kind, of, "all".to_owned()));
         let lines = futexes.lines.iter().map(|line| {
@@ -81,7 +81,6 @@ impl Report {
                 &count(of.woke_one),
                 &count(of.woke_many),
                 &count(of.woken),
-                &duration(of.inside_ns),
                 kind,
                 place,
             ]);
@@ -93,18 +92,8 @@ impl Report {
         }
         page.heading("Futexes: calls that wait, by outcome")?;
         let mut grid = Grid::new(
-            &[
-                "calls",
-                "slept",
-                "refused",
-                "%",
-                "timed out",
-                "other",
-                "inside",
-                "kind",
-                "site; word",
-            ],
-            &[Right, Right, Right, Right, Right, Right, Right, Left, Left],
+            &["calls", "slept", "refused", "%", "timed out", "other", "kind", "site; word"],
+            &[Right, Right, Right, Right, Right, Right, Left, Left],
         );
         for (kind, of, place) in rows(false).take(TOP + 2) {
             let refused = share::percent(of.refused, of.calls).unwrap_or_default();
@@ -115,7 +104,6 @@ impl Report {
                 &percent(refused),
                 &count(of.timed_out),
                 &count(of.interrupted.saturating_add(of.failed)),
-                &duration(of.inside_ns),
                 kind,
                 place,
             ]);

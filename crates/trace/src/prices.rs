@@ -1,0 +1,101 @@
+//! What waste costs on this machine: prices, measured before the programs are loaded.
+
+use std::io::{self, Read, Write};
+
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use unherd_sys::primitives::thread;
+use unherd_sys::{Futex, Timestamp};
+
+/// Measurements of each; the first decile counts: what it takes on this machine while nobody else
+/// uses it, whoever else uses it now.
+const ROUNDS: usize = 301;
+/// Calls that are timed together, being shorter than the clock is exact.
+const CALLS: u64 = 32;
+
+/// In nanoseconds of CPU time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prices {
+    /// Two threads on one processor wake each other, and each sleeps: two sleeps, two wakeups.
+    pub(crate) round_trip_ns: u64,
+    /// A futex call that returns at once.
+    pub(crate) futex_call_ns: u64,
+}
+
+impl Prices {
+    pub(crate) fn measure() -> io::Result<Self> {
+        Ok(Self { round_trip_ns: round_trip_ns()?, futex_call_ns: futex_call_ns() })
+    }
+}
+
+fn first_decile(mut times_ns: Vec<u64>) -> u64 {
+    times_ns.sort_unstable();
+    times_ns[times_ns.len() / 10]
+}
+
+/// Through two pipes. On two processors the time to wake the other one up would be counted, which
+/// in a virtual machine is ten times as long, and is nobody's work.
+fn round_trip_ns() -> io::Result<u64> {
+    let (mut far_in, mut near_out) = io::pipe()?;
+    let (mut near_in, mut far_out) = io::pipe()?;
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    let echo = thread::spawn(move || -> io::Result<()> {
+        sched_setaffinity(None, &one)?;
+        let mut byte = [0];
+        while far_in.read(&mut byte)? == 1 {
+            far_out.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    // In a thread of its own too: the caller keeps its processors.
+    let caller = thread::spawn(move || -> io::Result<Vec<u64>> {
+        sched_setaffinity(None, &one)?;
+        let mut byte = [0];
+        let trip = |_| {
+            let began = Timestamp::now();
+            near_out.write_all(&byte)?;
+            near_in.read_exact(&mut byte)?;
+            Ok(Timestamp::now().as_ns() - began.as_ns())
+        };
+        (0..ROUNDS).map(trip).collect()
+    });
+    // Neither can panic; the echo ends with its pipe.
+    let gone = |_| io::Error::other("a thread that measured has panicked");
+    let times_ns = caller.join().map_err(gone)?;
+    echo.join().map_err(gone)??;
+    times_ns.map(first_decile)
+}
+
+fn futex_call_ns() -> u64 {
+    let word = Futex::new(0);
+    let calls = |_| {
+        let began = Timestamp::now();
+        (0..CALLS).for_each(|_| {
+            word.wake(1);
+        });
+        (Timestamp::now().as_ns() - began.as_ns()) / CALLS
+    };
+    first_decile((0..ROUNDS).map(calls).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_takes_longer_than_a_call() {
+        let Prices { round_trip_ns, futex_call_ns } = Prices::measure().unwrap();
+        assert!(
+            0 < futex_call_ns && futex_call_ns < round_trip_ns,
+            "{futex_call_ns} {round_trip_ns}"
+        );
+    }
+
+    #[test]
+    fn the_caller_keeps_its_processors() {
+        let allowed = || rustix::thread::sched_getaffinity(None).unwrap();
+        let before = allowed();
+        Prices::measure().unwrap();
+        assert_eq!(allowed(), before);
+    }
+}
