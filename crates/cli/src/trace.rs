@@ -1,11 +1,11 @@
 //! `unherd trace`.
 //!
 //! Signals: a terminal's Ctrl-C (SIGINT) or Ctrl-\ (SIGQUIT) reaches the command by itself if it is
-//! in the tracer's process group; to one that has left it (setsid, timeout) it is passed on, so that
-//! it arrives once. What is sent to the tracer is passed on too. The tracer waits for the command to
-//! end, then reports. A second such signal within two seconds means that the command does not
-//! listen: the report is printed at once, then the command is killed. While processes are attached
-//! to, the first signal ends tracing, and they go on.
+//! in the tracer's process group; to one that has left it (setsid, timeout) it is passed on, so
+//! that it arrives once. What is sent to the tracer is passed on too. The tracer waits for the
+//! command to end, then reports. A second such signal within two seconds means that the command
+//! does not listen: the report is printed at once, then the command is killed. While processes are
+//! attached to, the first signal ends tracing, and they go on.
 //!
 //! The trace of a command ends with the process that was started, as that of perf-record(1) does;
 //! children that it leaves in the background go on, and are counted in the report.

@@ -3,8 +3,8 @@
 //! Two kinds of cost are put on one scale: CPU time as a share of all CPU time of the followed
 //! processes, and time held up as a share of their threads' time. Of CPU time that is only possibly
 //! wasted the part counts that was woken in herds. Only the CPU time of episodes is measured; where
-//! the cost is reckoned from counts or from the clock it says so ([`Cost::estimated`]), and what has
-//! no such figure comes last.
+//! the cost is reckoned from counts or from the clock it says so ([`Cost::estimated`]), and what
+//! has no such figure comes last.
 
 use std::collections::{BTreeMap, HashMap};
 
