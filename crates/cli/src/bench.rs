@@ -41,7 +41,8 @@ pub(crate) fn run(
         }
         Format::Json => output::print(&json(&outcome.result))?,
     }
-    Ok(ExitCode::SUCCESS)
+    // The judged rounds are whole; what came after them is not.
+    outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
 
 fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {

@@ -4,6 +4,8 @@ use std::error::Error as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use unherd_lab::Error;
 
 /// Why the command ends early.
@@ -106,5 +108,31 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes one line to standard error. It is the last resort: where it is closed, the exit code must
 /// do.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "unherd: {line}");
+    let _ = StandardError.write_all(format!("unherd: {line}\n").as_bytes());
+}
+
+/// Standard error, that waits for its reader where somebody who shares it has made it non-blocking.
+#[derive(Debug)]
+pub(crate) struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut stderr = io::stderr().lock();
+        loop {
+            match stderr.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // It returns where the reader has gone, too, which the next write tells.
+                    match poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None) {
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().lock().flush()
+    }
 }

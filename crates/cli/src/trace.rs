@@ -1,10 +1,14 @@
 //! `unherd trace`.
 //!
-//! Signals: a terminal's Ctrl-C reaches the command by itself, as it is in the same process group;
-//! what is sent to the tracer alone is passed on. The tracer waits for the command to end, then
-//! reports. A second such signal within two seconds means that the command does not listen: the
-//! report is printed at once, then the command is killed. While processes are attached to, the
-//! first signal ends tracing, and they go on.
+//! Signals: a terminal's Ctrl-C (SIGINT) or Ctrl-\ (SIGQUIT) reaches the command by itself if it is
+//! in the tracer's process group; to one that has left it (setsid, timeout) it is passed on, so
+//! that it arrives once. What is sent to the tracer is passed on too. The tracer waits for the
+//! command to end, then reports. A second such signal within two seconds means that the command
+//! does not listen: the report is printed at once, then the command is killed. While processes are
+//! attached to, the first signal ends tracing, and they go on.
+//!
+//! The trace of a command ends with the process that was started, as that of perf-record(1) does;
+//! children that it leaves in the background go on, and are counted in the report.
 //!
 //! Exit codes: the command's own, 128 and the signal's number if one killed it; 1 where that would
 //! be 0 but a budget was exceeded; 125 where tracing failed; 126 and 127 where the command cannot
@@ -80,6 +84,13 @@ impl Tracing {
         }
     }
 
+    fn is_in_own_group(&self) -> bool {
+        match self {
+            Self::Full(session) => session.is_in_own_group(),
+            Self::Unprivileged(session) => session.is_in_own_group(),
+        }
+    }
+
     fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
         match self {
             Self::Full(session) => session.kill(),
@@ -146,12 +157,13 @@ impl Round {
                 match told {
                     Told::Again => return Ok(Over::Stopped),
                     _ if !self.has_command => return Ok(Over::Stopped),
-                    Told::PassOn(signal) => {
+                    // The tracer got it, so the terminal's foreground group was its own.
+                    Told::ByTerminal(_) if self.tracing.is_in_own_group() => {}
+                    Told::ByTerminal(signal) | Told::PassOn(signal) => {
                         // Where it is not allowed the command is another user's by now: that
                         // user's own signals reach it.
                         let _ = self.tracing.signal(signal);
                     }
-                    Told::CommandKnows => {}
                 }
             }
         }

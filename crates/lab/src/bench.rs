@@ -15,7 +15,7 @@ use crate::leftovers::RoundDirectory;
 use crate::plan::{Plan, Step};
 use crate::profile::sample;
 use crate::record::{Header, Record};
-use crate::result::{BenchResult, Point, ProfileLine, TraceLine, Traced};
+use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, agree};
 use crate::tables::{Progress, tables};
 use crate::tracing::Tracing;
@@ -52,7 +52,7 @@ pub trait Watch {
 }
 
 /// What came of a bench.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Outcome {
     /// The contract.
     pub result: BenchResult,
@@ -60,9 +60,14 @@ pub struct Outcome {
     pub tables: String,
     /// Where the record is.
     pub record: PathBuf,
+    /// Why a round after the judged ones, sampled or traced, is missing.
+    pub failed: Option<Error>,
 }
 
 /// Runs `plan` to its end, keeps its record, and judges it.
+///
+/// A failure after the judged rounds, while sampling or tracing, costs no result: it is in the
+/// [`Outcome`].
 ///
 /// Blocks until all is done, something fails or `interrupt` is raised. When it returns, no child is
 /// left, files and cgroups are removed and settings restored; the finished rounds are in the
@@ -91,16 +96,17 @@ pub fn bench(
     let rounds = plan.rounds + further;
     let processes = rounds * plan.cells.len() * plan.contenders.len();
     watch.begun(plan, processes, run.record.directory());
-    let done = run
-        .all_rounds(watch, &header)
-        .and_then(|()| run.profiles(watch))
-        .and_then(|profiles| Ok((profiles, run.traces(watch)?)));
+    let mut failed = None;
+    let done = run.all_rounds(watch, &header).map(|()| {
+        let profiles = run.profiles(watch, &mut failed);
+        (profiles, run.traces(watch, &mut failed))
+    });
     watch.ended();
     let (profiles, traces) = done?;
     let result = BenchResult { profiles, traces, ..run.judged(&header)? };
     let tables = run.tables(&result, Progress::Done);
     run.record.finish(&result, &tables)?;
-    Ok(Outcome { result, tables, record: run.record.directory().to_owned() })
+    Ok(Outcome { result, tables, record: run.record.directory().to_owned(), failed })
 }
 
 struct Run<'a> {
@@ -139,58 +145,75 @@ impl Run<'_> {
     }
 
     /// One round more than is judged, sampled.
-    fn profiles(&self, watch: &mut dyn Watch) -> Result<Vec<ProfileLine>, Error> {
+    fn profiles(&self, watch: &mut dyn Watch, failed: &mut Option<Error>) -> Vec<ProfileLine> {
         if !self.conditions.profile {
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        let (number, steps) = self.further_round(1);
-        let mut profiles = Vec::with_capacity(steps.len());
-        for step in steps {
-            let label = &self.plan.contenders[step.contender].label;
-            watch.starting(number, label);
-            let whole_machine = self.known.workload.kernel_work;
-            let round = || self.one_process(number, step).map(drop);
-            profiles.push(ProfileLine {
-                label: label.clone(),
-                point: Point::of(self.plan, step.cell),
-                sampled: sample(whole_machine, round)?,
-            });
-            watch.finished();
-        }
-        Ok(profiles)
+        let whole_machine = self.known.workload.kernel_work;
+        let sampled =
+            |number, step| sample(whole_machine, || self.one_process(number, step).map(drop));
+        let refused = |why| Profiled::Refused { why };
+        let rounds = self.further_round(1, watch, failed, sampled, refused);
+        let line = |(label, point, sampled)| ProfileLine { label, point, sampled };
+        rounds.into_iter().map(line).collect()
     }
 
     /// One round more than is judged, traced.
-    fn traces(&self, watch: &mut dyn Watch) -> Result<Vec<TraceLine>, Error> {
-        let Some(unherd) = &self.conditions.trace else { return Ok(Vec::new()) };
-        let (number, steps) = self.further_round(1 + usize::from(self.conditions.profile));
-        let mut traces = Vec::with_capacity(steps.len());
-        for step in steps {
+    fn traces(&self, watch: &mut dyn Watch, failed: &mut Option<Error>) -> Vec<TraceLine> {
+        let Some(unherd) = &self.conditions.trace else { return Vec::new() };
+        let traced = |number, step: Step| {
             let label = &self.plan.contenders[step.contender].label;
-            watch.starting(number, label);
             let files = self.record.trace_files(label, step.cell)?;
             let tracing = Tracing { unherd, files: &files };
             let finished = self.process(step, Some(&tracing))?;
-            let traced = match tracing.refusal(&finished) {
-                Some(why) => Traced::Refused { why },
-                None => {
-                    self.round_of(number, step, &finished)?;
-                    files.read()?
-                }
-            };
-            let point = Point::of(self.plan, step.cell);
-            traces.push(TraceLine { label: label.clone(), point, traced });
-            watch.finished();
-        }
-        Ok(traces)
+            if let Some(why) = tracing.refusal(&finished) {
+                return Ok(Traced::Refused { why });
+            }
+            self.round_of(number, step, &finished)?;
+            files.read()
+        };
+        let refused = |why| Traced::Refused { why };
+        let after = 1 + usize::from(self.conditions.profile);
+        let rounds = self.further_round(after, watch, failed, traced, refused);
+        let line = |(label, point, traced)| TraceLine { label, point, traced };
+        rounds.into_iter().map(line).collect()
     }
 
-    /// The number and the steps of a round after the judged ones, in the order of the tables.
-    fn further_round(&self, after: usize) -> (usize, Vec<Step>) {
+    /// A round after the judged ones, in the order of the tables. Where a process fails there is
+    /// `refused` in its place, and the first error in `failed`; an interrupt ends all.
+    fn further_round<T>(
+        &self,
+        after: usize,
+        watch: &mut dyn Watch,
+        failed: &mut Option<Error>,
+        run: impl Fn(usize, Step) -> Result<T, Error>,
+        refused: impl Fn(String) -> T,
+    ) -> Vec<(String, Point, T)> {
         let number = self.plan.rounds + after;
         let mut steps = self.plan.round(number);
         steps.sort_by_key(|step| (step.cell, step.contender));
-        (number, steps)
+        let mut lines = Vec::with_capacity(steps.len());
+        for step in steps {
+            if matches!(failed, Some(Error::Interrupted { .. })) {
+                break;
+            }
+            let label = &self.plan.contenders[step.contender].label;
+            watch.starting(number, label);
+            let line = run(number, step).unwrap_or_else(|error| {
+                let why = match &error {
+                    Error::Round { what, .. } => format!("the round failed: {what}"),
+                    error => error.to_string(),
+                };
+                let is_interrupt = matches!(error, Error::Interrupted { .. });
+                if failed.is_none() || is_interrupt {
+                    *failed = Some(error);
+                }
+                refused(why)
+            });
+            lines.push((label.clone(), Point::of(self.plan, step.cell), line));
+            watch.finished();
+        }
+        lines
     }
 
     fn judged(&self, header: &Header) -> Result<BenchResult, Error> {
@@ -304,7 +327,8 @@ impl Run<'_> {
         let records = self.record.directory().to_owned();
         match failure {
             Failure::Interrupted => {
-                Error::Interrupted { finished: number - 1, rounds: self.plan.rounds, records }
+                let rounds = self.plan.rounds;
+                Error::Interrupted { finished: rounds.min(number - 1), rounds, records }
             }
             Failure::Refused => Error::Refused { line: refusal(label, &finished.stderr) },
             Failure::Broken(what) => {

@@ -77,9 +77,9 @@ pub enum Traced {
         #[serde(skip)]
         text: String,
     },
-    /// It was not.
+    /// It was not, or the traced round failed.
     Refused {
-        /// What the tracer said.
+        /// What the tracer said, or how it failed.
         why: String,
     },
 }
@@ -109,9 +109,9 @@ pub enum Profiled {
         /// Who put threads to sleep.
         switches: Profile,
     },
-    /// It was not.
+    /// It was not, or the sampled round failed.
     Refused {
-        /// What the kernel said, and what to do.
+        /// What the kernel said, and what to do; or how it failed.
         why: String,
     },
 }

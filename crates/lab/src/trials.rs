@@ -130,6 +130,9 @@ pub fn trials(
         let out = Some(all.join(format!("{number:04}")));
         let conditions = Conditions { out, ..conditions.clone() };
         let outcome = bench(&plan, known, &conditions, watch, interrupt)?;
+        if let Some(error) = outcome.failed {
+            return Err(error);
+        }
         trials.count(&outcome.result.comparisons);
     }
     Ok(trials)

@@ -379,9 +379,10 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
     let mut totals = Totals::default();
     for_each(map, |mut key, mut value| {
         let pid = key.u32();
-        let (parent, _ended, comm) = (value.u32(), value.u32(), value.text::<16>());
+        let (parent, ended, comm) = (value.u32(), value.u32(), value.text::<16>());
         let counts: [u64; 8] = value.u64s();
-        rows.push(Process { pid, parent, comm, ..Process::default() });
+        let (cpu_ns, running) = (Some(counts[7]), ended == 0);
+        rows.push(Process { pid, parent, comm, cpu_ns, running, ..Process::default() });
         let (user_ns, system_ns) = split_run_time(counts[7], counts[5], counts[6]);
         totals.threads += counts[0];
         totals.sleeps += counts[1];
@@ -413,7 +414,10 @@ fn losses(programs: &Programs) -> Result<Losses, TraceError> {
         recursion_misses: programs.recursion_misses(),
         open_episodes: tally[13],
         ledgers: tally[15],
+        // Those that neither their end nor the last walk has taken off.
+        ending_threads: tally[1],
         map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),
+        ..Losses::default()
     })
 }
 

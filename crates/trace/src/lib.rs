@@ -15,6 +15,7 @@ mod maps;
 pub mod observation;
 mod prices;
 mod programs;
+mod refusal;
 pub mod report;
 mod session;
 pub mod symbols;

@@ -63,11 +63,15 @@ pub struct Process {
     pub parent: u32,
     /// The kernel's name for it, the last one.
     pub comm: String,
+    /// CPU time of its threads while they were followed; `None` if that was not counted.
+    pub cpu_ns: Option<u64>,
     /// Its executable mappings, as far as they could be read while it lived; of each program it
     /// has executed, so ranges of earlier ones may overlap: the later entry counts.
     pub maps: Vec<Mapping>,
     /// The maps could not be read: it was gone too soon.
     pub maps_lost: bool,
+    /// It still ran when tracing ended, as far as is known.
+    pub running: bool,
 }
 
 /// An executable mapping of a file, or of a JIT's memory (`path` empty or in brackets).
@@ -87,9 +91,10 @@ pub struct Mapping {
 }
 
 /// What a wait, a wake or a call was about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
     /// Nothing that has a name: a timer alone, a child, a signal.
+    #[default]
     None,
     /// A futex word's address, rounded down to eight bytes: glibc's condition variable alternates
     /// between two words of one such pair.
@@ -108,7 +113,7 @@ pub enum Object {
 }
 
 /// The waits at one site. A *sleep* is a blocking switch-out; being preempted is none.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct WaitRow {
     /// The process.
     pub pid: u32,
@@ -374,6 +379,15 @@ pub struct Losses {
     pub recursion_misses: u64,
     /// Ledgers of programs that use our library, for which there was no room.
     pub ledgers: u64,
+    /// Threads that ended while tracing was being ended: what they had counted last is missing.
+    pub ending_threads: u64,
+    /// Processes whose number an earlier one had: the counts of the two are one. Only those that
+    /// have executed a program are known, so there may be more.
+    pub reused_pids: u64,
+    /// Records of the sampler that the kernel had no room for: samples, or mappings of code.
+    pub sampler_records: u64,
+    /// Samples that were dropped since there were too many different stacks.
+    pub samples_without_room: u64,
     /// Episodes that were still open at the end.
     pub open_episodes: u64,
     /// Bytes of kernel memory that the maps take, which is their bound.

@@ -8,13 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
 use libbpf_rs::{
-    Btf, ErrorKind, Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
-    PrintLevel, ProgramMut,
+    Btf, Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ProgramMut,
 };
 
 use unherd_sys::primitives::thread;
 
 use crate::observation::Missing;
+use crate::refusal::refusal;
 use crate::syscalls;
 use crate::tracer::{TraceError, TraceOptions};
 
@@ -366,22 +367,11 @@ impl Said {
         Self
     }
 
-    /// Makes an error of ours: a lack of privilege, a lockdown, or what the verifier said.
+    /// Makes an error of ours.
     fn error(&self, error: libbpf_rs::Error) -> TraceError {
-        if error.kind() == ErrorKind::PermissionDenied && !self.verifier_spoke() {
-            let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-            if lockdown.contains("[confidentiality]") {
-                return TraceError::Lockdown;
-            }
-            return TraceError::NotPermitted;
-        }
         let said = SAID.with_borrow(|said| said.join("\n"));
-        TraceError::Load(if said.is_empty() { error.to_string() } else { said })
-    }
-
-    /// The verifier refuses with the same number as a lack of privilege does, but tells why.
-    fn verifier_spoke(&self) -> bool {
-        SAID.with_borrow(|said| said.iter().any(|line| line.contains("PROG LOAD LOG")))
+        let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+        refusal(error.kind(), &error.to_string(), &said, &lockdown)
     }
 }
 

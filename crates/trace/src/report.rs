@@ -144,12 +144,12 @@ impl Report {
             futexes.as_ref().map_or(&[], |futexes| &futexes.lines),
             kernel_locks.as_deref().unwrap_or_default(),
             stalls.as_deref().unwrap_or_default(),
-            findings::Scale::new(&summary),
+            &findings::Scale::new(&summary, &observation.processes),
             names,
         );
         let ledgers = ledgers::ledgers(observation, &waits, names);
         let stacks = namer.finish();
-        let trust = Trust::new(observation, symbols.unknown());
+        let trust = Trust::new(observation, judged, symbols.unknown());
         let missing = observation.missing.iter().map(Missing::of).collect();
         let mut report = Self {
             schema: "unherd.trace/1",

@@ -23,15 +23,14 @@
 mod merge;
 mod target;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::time::Timespec;
 use unherd_sys::{
     BusyTime, ChainOptions, ChainSampler, ChildProcess, Deadline, SampleKind, SampleScope,
     SamplerError, SpawnHow, Timestamp,
@@ -42,7 +41,10 @@ use crate::observation::{Missing, Observation};
 use crate::{Follow, Notice, TraceError, TraceOptions, Tracer};
 
 pub(crate) use merge::samples;
-pub(crate) use target::Running;
+pub(crate) use target::{Running, Woken};
+
+/// A control group is looked at again so often; so are mappings where no records tell of them.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Whom to trace.
 #[derive(Debug)]
@@ -152,6 +154,8 @@ pub struct Session {
     idle: BusyTime,
     maps: CodeMaps,
     running: Running,
+    ended: BTreeSet<u32>,
+    reused_pids: u64,
 }
 
 impl Session {
@@ -176,8 +180,16 @@ impl Session {
         let sampler = sampler(options.hertz);
         let tracer = Tracer::start(follow, &options.trace)?;
         let idle = BusyTime::now()?;
-        let (tracer, hertz, maps) = (Some(tracer), options.hertz, CodeMaps::new());
-        let mut session = Self { tracer, sampler, hertz, idle, maps, running };
+        let mut session = Self {
+            tracer: Some(tracer),
+            sampler,
+            hertz: options.hertz,
+            idle,
+            maps: CodeMaps::new(),
+            running,
+            ended: BTreeSet::new(),
+            reused_pids: 0,
+        };
         match target {
             Target::Command(command) => session.running = Running::Command(spawn(command)?),
             Target::Processes(_) => {
@@ -203,6 +215,13 @@ impl Session {
     /// The kernel's: the command may have become another user's.
     pub fn signal(&self, signal: i32) -> Result<(), Errno> {
         self.running.signal(signal)
+    }
+
+    /// Whether the command is in the calling program's process group, so that what a terminal sends
+    /// to the one it has sent to the other. Not if it has left it, as setsid(1) and timeout(1) do.
+    #[must_use]
+    pub fn is_in_own_group(&self) -> bool {
+        self.running.is_in_own_group()
     }
 
     /// Kills the command if it still runs, and says how it has ended.
@@ -235,44 +254,14 @@ impl Session {
             if deadline.has_passed(now) {
                 return Ok(Pause::Deadline);
             }
-            if self.wait(deadline, now, stop)? {
+            let looks_again = self.running.is_cgroup() || self.sampler.is_err();
+            let at_most = looks_again.then_some(LOOK_AGAIN);
+            let notices = self.tracer.as_ref().map(Tracer::notices);
+            if self.running.wait(deadline, now, at_most, stop, notices)? == Woken::Stop {
                 return Ok(Pause::Ready);
             }
             self.take_notices()?;
             self.follow_new()?;
-        }
-    }
-
-    /// Waits for anything to happen; says whether `stop` can be read.
-    fn wait(
-        &self,
-        deadline: Deadline,
-        now: Timestamp,
-        stop: Option<BorrowedFd<'_>>,
-    ) -> Result<bool, SessionError> {
-        // A group is looked at again so often; so are mappings where no records tell of them.
-        const LOOK_AGAIN: Duration = Duration::from_millis(100);
-        let looks_again = self.running.is_cgroup() || self.sampler.is_err();
-        let left = deadline.timestamp().map(|at| at.since(now));
-        let left = match left {
-            Some(left) if looks_again => Some(left.min(LOOK_AGAIN)),
-            None if looks_again => Some(LOOK_AGAIN),
-            left => left,
-        };
-        let timeout = left.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
-        let mut fds = Vec::new();
-        fds.extend(stop.as_ref().map(|stop| PollFd::new(stop, PollFlags::IN)));
-        let tracer = self.tracer.as_ref().map(Tracer::notices);
-        fds.extend(tracer.as_ref().map(|notices| PollFd::new(notices, PollFlags::IN)));
-        let ends = self.running.pidfds();
-        fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => Ok(stop.is_some() && !fds[0].revents().is_empty()),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -282,8 +271,14 @@ impl Session {
         for notice in tracer.poll(Duration::ZERO)? {
             match notice {
                 Notice::Began { pid, parent } => self.maps.began(pid, parent),
-                Notice::Exec { pid, .. } => self.maps.executed(pid),
-                Notice::Ended { pid } => self.maps.ended(pid),
+                Notice::Exec { pid, .. } => {
+                    self.reused_pids += u64::from(self.ended.remove(&pid));
+                    self.maps.executed(pid);
+                }
+                Notice::Ended { pid } => {
+                    self.ended.insert(pid);
+                    self.maps.ended(pid);
+                }
             }
         }
         if self.sampler.is_err() {
@@ -321,6 +316,7 @@ impl Session {
         let idle = BusyTime::now()?.since(self.idle);
         let mut seen = tracer.finish()?;
         seen.totals.machine_idle_ns = idle.idle_ns + idle.iowait_ns;
+        seen.losses.reused_pids = self.reused_pids;
         let over = Err(SamplerError::System(Errno::CANCELED));
         let chains = std::mem::replace(&mut self.sampler, over).and_then(ChainSampler::finish);
         self.maps.give(&mut seen.processes, chains.as_ref().ok());
@@ -328,6 +324,8 @@ impl Session {
             Ok(chains) => {
                 // What is lost there may be code without a name or samples, but no count.
                 seen.losses.notices += chains.mappings_lost;
+                seen.losses.sampler_records = chains.lost;
+                seen.losses.samples_without_room = chains.overflowed;
                 if self.hertz > 0 {
                     samples(&mut seen, &chains, self.hertz);
                 }

@@ -18,11 +18,8 @@ mod asleep;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::BorrowedFd;
 use std::process::ExitStatus;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::time::Timespec;
 use unherd_sys::primitives::thread;
 use unherd_sys::{
     BusyTime, ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError,
@@ -32,9 +29,9 @@ use unherd_sys::{
 use self::asleep::Looks;
 use crate::maps::CodeMaps;
 use crate::observation::{
-    Missing, Object, Observation, Process, SampledStack, Stack, StackId, Totals, WaitRow,
+    Missing, Observation, Process, SampledStack, Stack, StackId, Totals, WaitRow,
 };
-use crate::session::{Pause, Running, SessionError, Target, samples, spawn};
+use crate::session::{Pause, Running, SessionError, Target, Woken, samples, spawn};
 
 /// Of so many switches one gives its stack. A prime, off the beat of threads that take turns.
 const EVERY_SWITCH: u32 = 7;
@@ -118,6 +115,12 @@ impl UnprivilegedSession {
         self.running.signal(signal)
     }
 
+    /// As [`Session::is_in_own_group`](crate::Session::is_in_own_group).
+    #[must_use]
+    pub fn is_in_own_group(&self) -> bool {
+        self.running.is_in_own_group()
+    }
+
     /// As [`Session::kill`](crate::Session::kill).
     ///
     /// # Errors
@@ -145,21 +148,10 @@ impl UnprivilegedSession {
             if deadline.has_passed(now) {
                 return Ok(Pause::Deadline);
             }
-            let left = deadline.timestamp().map_or(Duration::MAX, |at| at.since(now));
-            let left = left.min(self.looks.pause());
-            let mut fds = Vec::new();
-            fds.extend(stop.as_ref().map(|stop| PollFd::new(stop, PollFlags::IN)));
-            let ends = self.running.pidfds();
-            fds.extend(ends.iter().map(|end| PollFd::new(end, PollFlags::IN)));
-            let timeout = Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(0) => {}
-                Ok(_) if stop.is_some() && !fds[0].revents().is_empty() => return Ok(Pause::Ready),
-                Ok(_) | Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
+            match self.running.wait(deadline, now, Some(self.looks.pause()), stop, None)? {
+                Woken::Stop => return Ok(Pause::Ready),
+                Woken::Other => continue,
+                Woken::Time => {}
             }
             for (pid, parent) in self.looks.look(&self.running.roots()) {
                 self.maps.began(pid, parent);
@@ -234,7 +226,9 @@ fn processes(looks: &Looks, cpu: &Option<Chains>, switches: &Option<Chains>) -> 
 fn waits(seen: &mut Observation, chains: &Chains) -> BTreeMap<u32, WaitRow> {
     let mut waits: BTreeMap<u32, WaitRow> = BTreeMap::new();
     for thread in &chains.threads {
-        let row = waits.entry(thread.pid).or_insert_with(|| empty_row(thread.pid));
+        let row = waits
+            .entry(thread.pid)
+            .or_insert_with(|| WaitRow { pid: thread.pid, ..WaitRow::default() });
         row.sleeps += thread.sleeps;
         row.asleep_ns += thread.asleep_ns;
         seen.totals.sleeps += thread.sleeps;
@@ -242,33 +236,6 @@ fn waits(seen: &mut Observation, chains: &Chains) -> BTreeMap<u32, WaitRow> {
         seen.totals.threads += 1;
     }
     waits
-}
-
-fn empty_row(pid: u32) -> WaitRow {
-    WaitRow {
-        pid,
-        syscall: None,
-        object: Object::None,
-        object_name: None,
-        library: false,
-        sleeps: 0,
-        uninterruptible_sleeps: 0,
-        asleep_ns: 0,
-        uninterruptible_ns: 0,
-        wakeups: 0,
-        timer_wakeups: 0,
-        redundant_wakes: 0,
-        needless_in_call: 0,
-        needless_again: 0,
-        possibly_needless: 0,
-        possibly_needless_in_herds: 0,
-        needless_cpu_ns: 0,
-        possibly_needless_cpu_ns: 0,
-        timer_polls: 0,
-        timer_poll_ns: 0,
-        short_sleeps: 0,
-        stacks: Vec::new(),
-    }
 }
 
 /// Gives the rows their stacks: those of the switches, and for a process that has none, because

@@ -22,9 +22,12 @@ but a budget of --max was exceeded; 125 if tracing failed; 126 or 127 if the com
 or is not there.
 
 Signals: Ctrl-C reaches the command, and the report follows when it has ended. A second one within \
-two seconds prints the report at once and kills the command. SIGTERM and SIGHUP are passed on. If \
-the tracer itself is killed, so is the command; processes that were attached to go on, and nothing \
-stays in the kernel.
+two seconds prints the report at once and kills the command. SIGTERM, SIGHUP and SIGQUIT are \
+passed on. If the tracer itself is killed, so is the command; processes that were attached to go \
+on, and nothing stays in the kernel.
+
+End: tracing ends with CMD itself; children that it leaves behind go on without it. For a server \
+that goes to the background give its option to stay in the foreground, or attach with -p.
 
 Privilege: root, or CAP_BPF and CAP_PERFMON. Without, --unprivileged tells what it can.
 

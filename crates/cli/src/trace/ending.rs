@@ -35,9 +35,9 @@ pub(super) fn failure(error: SessionError) -> Failure {
             let code = if source.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
             Failure::Trace { line: error.to_string(), code }
         }
-        SessionError::Trace(TraceError::NotPermitted) => Failure::tracing(format!(
-            "{error}; --unprivileged tells of one's own processes what it can without"
-        )),
+        SessionError::Trace(TraceError::NotPermitted | TraceError::NoBtf) => Failure::tracing(
+            format!("{error}; --unprivileged tells of one's own processes what it can without"),
+        ),
         _ => Failure::tracing(error.to_string()),
     }
 }

@@ -1,14 +1,16 @@
 //! Where the report goes, and whether it is within the budgets.
 
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use unherd_trace::{Budget, Observation, Report, Symbols};
 
 use super::TraceArgs;
 use crate::arguments::Format;
-use crate::output::{Failure, note};
+use crate::output::{Failure, StandardError, note};
 
 /// Columns of the text.
 const WIDTH: usize = 100;
@@ -30,14 +32,64 @@ struct Sink {
     out: Box<dyn Write>,
 }
 
-impl Sink {
-    fn file(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| {
-            Failure::tracing(format!("cannot write '{}': {error}", path.display()))
-        })?;
-        Ok(Self { path: Some(path.to_owned()), out: Box::new(BufWriter::new(file)) })
+/// A file that was opened for one of the outputs, and is as it was.
+struct Opened<'a> {
+    option: &'static str,
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> Opened<'a> {
+    fn at(option: &'static str, path: &'a Option<PathBuf>) -> Result<Option<Self>, Failure> {
+        let Some(path) = path.as_deref() else { return Ok(None) };
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| cannot_write(path, &error))?;
+        Ok(Some(Self { option, path, file }))
     }
 
+    /// Empties it, for it is written from its begin on.
+    fn sink(self) -> Result<Sink, Failure> {
+        let path = self.path;
+        let is_file = self.file.metadata().is_ok_and(|of| of.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        emptied.map_err(|error| cannot_write(path, &error))?;
+        Ok(Sink { path: Some(path.to_owned()), out: Box::new(BufWriter::new(self.file)) })
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::tracing(format!("cannot write '{}': {error}", path.display()))
+}
+
+/// What tells a regular file from others; nothing else is spoilt by two writers.
+fn identity(file: &Metadata) -> Option<(u64, u64)> {
+    file.is_file().then(|| (file.dev(), file.ino()))
+}
+
+/// Refuses a file that is to take two outputs, of which each would write over the other.
+fn check_apart(files: &[&Opened<'_>], has_output: bool) -> Result<(), Failure> {
+    let mut taken: Vec<(&str, (u64, u64))> = Vec::new();
+    if !has_output {
+        let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+        let stderr = stderr.and_then(|file| file.metadata()).ok();
+        taken.extend(stderr.and_then(|of| Some(("standard error", identity(&of)?))));
+    }
+    for opened in files {
+        let metadata = opened.file.metadata().map_err(|error| cannot_write(opened.path, &error))?;
+        let Some(this) = identity(&metadata) else { continue };
+        if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == this) {
+            return Err(Failure::tracing(format!(
+                "{other} and {} are one file, '{}'; give each its own",
+                opened.option,
+                opened.path.display()
+            )));
+        }
+        taken.push((opened.option, this));
+    }
+    Ok(())
+}
+
+impl Sink {
     /// Writes all, or says where it could not.
     fn write(
         &mut self,
@@ -45,7 +97,7 @@ impl Sink {
     ) -> Result<(), Failure> {
         let written = write(&mut self.out).and_then(|()| self.out.flush());
         written.map_err(|error| match &self.path {
-            Some(path) => Failure::tracing(format!("cannot write '{}': {error}", path.display())),
+            Some(path) => cannot_write(path, &error),
             None => Failure::tracing(format!("cannot write the report: {error}; give -o FILE")),
         })
     }
@@ -53,18 +105,22 @@ impl Sink {
 
 impl Outputs {
     pub(super) fn open(args: &TraceArgs) -> Result<Self, Failure> {
-        let optional = |path: &Option<PathBuf>| path.as_deref().map(Sink::file).transpose();
-        let main = match &args.output {
-            Some(path) => Sink::file(path)?,
-            None => Sink { path: None, out: Box::new(BufWriter::new(io::stderr())) },
+        let output = Opened::at("-o", &args.output)?;
+        let json = Opened::at("--json", &args.json)?;
+        let folded = Opened::at("--folded", &args.folded)?;
+        let files: Vec<_> = output.iter().chain(&json).chain(&folded).collect();
+        check_apart(&files, output.is_some())?;
+        let main = match output {
+            Some(opened) => opened.sink()?,
+            None => Sink { path: None, out: Box::new(BufWriter::new(StandardError)) },
         };
         Ok(Self {
             main,
             format: args.format,
             full: args.full,
             unprivileged: args.unprivileged,
-            json: optional(&args.json)?,
-            folded: optional(&args.folded)?,
+            json: json.map(Opened::sink).transpose()?,
+            folded: folded.map(Opened::sink).transpose()?,
             budgets: args.max.clone(),
         })
     }

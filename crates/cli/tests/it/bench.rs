@@ -120,6 +120,27 @@ fn a_trace_is_taken_or_its_absence_explained() {
 }
 
 #[test]
+fn a_traced_round_that_fails_costs_no_result() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with untraceable,unherd --trace --out record");
+    if ran.stdout.contains("no trace: not permitted to load eBPF programs") {
+        println!("skipped: nobody may trace here");
+        return;
+    }
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("FASTER"), "{ran:?}");
+    let why = "untraceable: no trace: the round failed: it ended with exit code 4";
+    assert!(ran.stdout.contains(why), "{ran:?}");
+    assert!(ran.stdout.contains("unherd, one more round under the tracer"), "{ran:?}");
+    assert!(ran.stderr.contains("round 7 of untraceable: it ended with exit code 4"), "{ran:?}");
+    assert!(ran.stderr.contains("  | somebody looks"), "{ran:?}");
+    let result = fs::read_to_string(place.path().join("record/result.json")).unwrap();
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(result["comparisons"].as_array().unwrap().len(), 1);
+    assert!(result["traces"][0]["why"].is_string() && result["traces"][1]["file"].is_string());
+}
+
+#[test]
 fn root_a_trace_is_taken_outside_of_the_memory_cgroup() {
     let place = Place::new();
     let ran = place.run("bench fakefiles --with caged --aa --memory 64M --trace");

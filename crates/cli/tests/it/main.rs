@@ -8,4 +8,5 @@ mod endings;
 mod herd;
 mod place;
 mod trace;
+mod trace_kernels;
 mod trace_signals;

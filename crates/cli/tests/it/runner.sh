@@ -33,6 +33,12 @@ late) # Fails in the third round, after two that went well.
     echo x >>"$here/late"
     [ "$(wc -l <"$here/late")" -lt 3 ] || { echo "too late" >&2; exit 1; }
     cost=50 ;;
+untraceable) # Fails under the tracer.
+    if tr '\0' ' ' <"/proc/$PPID/cmdline" | grep -q " trace "; then
+        echo "somebody looks" >&2
+        exit 4
+    fi
+    cost=50 ;;
 stuck) # Tells the test that it runs, and holds the pipe open until it dies.
     [ -n "$dir" ] && echo data >"$dir/data"
     exec 9>"$here/alive"

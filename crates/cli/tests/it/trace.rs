@@ -1,6 +1,7 @@
 //! `unherd trace`: what it prints and how it exits.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -168,6 +169,83 @@ fn bad_input_is_refused_in_one_line() {
             "{args:?}: {ran:?}"
         );
     }
+}
+
+#[test]
+fn two_outputs_in_one_file_are_refused_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let [one, other, ran_at_all] = ["one", "other", "ran"].map(|name| file(&directory, name));
+    fs::write(&one, "precious").unwrap();
+    std::os::unix::fs::symlink(&one, &other).unwrap();
+    for (args, what) in [
+        (["-o", &one, "--json", &one], "-o and --json are one file"),
+        (["-o", &one, "--folded", &other], "-o and --folded are one file"),
+        (["--folded", &one, "--json", &other], "--json and --folded are one file"),
+    ] {
+        let ran = ran(trace(&[&args[..], &["--", "touch", &ran_at_all]].concat()));
+        assert_eq!((ran.code, ran.stderr.lines().count()), (Some(125), 1), "{ran:?}");
+        assert!(ran.stderr.contains(what), "{ran:?}");
+        assert_eq!(fs::read_to_string(&one).unwrap(), "precious");
+    }
+    let mut command = trace(&["--json", &one, "--", "touch", &ran_at_all]);
+    command.stderr(fs::File::options().append(true).open(&one).unwrap());
+    assert_eq!(command.status().unwrap().code(), Some(125));
+    assert!(fs::read_to_string(&one).unwrap().contains("standard error and --json are one file"));
+    assert!(!fs::exists(&ran_at_all).unwrap());
+    // What is no file takes all.
+    let args = ["--unprivileged", "-o", "/dev/null", "--json", "/dev/null", "--", "true"];
+    let ran = ran(trace(&args));
+    assert!(ran.code == Some(0) || is_refused(&ran), "{ran:?}");
+}
+
+#[test]
+fn a_longer_output_of_before_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = file(&directory, "report");
+    fs::write(&report, "x".repeat(1 << 20)).unwrap();
+    let args = ["--unprivileged", "--format", "json", "-o", &report, "--", "true"];
+    let ran = ran(trace(&args));
+    if ran.code == Some(0) {
+        let text = fs::read_to_string(&report).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap();
+    } else {
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_is_slow_gets_the_whole_report() {
+    let (mut reader, mut stderr) = std::os::unix::net::UnixStream::pair().unwrap();
+    // The tracer shares this with its standard error, and finds no room at first.
+    stderr.set_nonblocking(true).unwrap();
+    let filled = std::iter::from_fn(|| stderr.write(&[b'x'; 4096]).ok()).sum::<usize>();
+    let args = ["--unprivileged", "--format", "json", "--max", "sleeps=0", "--"];
+    let mut command = trace(&[&args[..], &["sh", "-c", "echo $$; sleep 0.01"]].concat());
+    command.stdout(Stdio::piped()).stderr(std::os::fd::OwnedFd::from(stderr));
+    let mut tracer = command.spawn().unwrap();
+    drop(command);
+    let mut pid = String::new();
+    BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    // Its command has been waited for, and it ends, or waits for the reader.
+    let wchan = format!("/proc/{}/wchan", tracer.id());
+    let call = || fs::read_to_string(&wchan).unwrap_or_default();
+    while fs::exists(format!("/proc/{}", pid.trim())).unwrap() {
+        std::thread::yield_now();
+    }
+    while !call().contains("poll") && tracer.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let mut all = String::new();
+    reader.read_to_string(&mut all).unwrap();
+    let stderr = all.split_off(filled);
+    let ran = Ran { code: tracer.wait().unwrap().code(), stdout: String::new(), stderr };
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let (report, budget) = ran.stderr.trim_end().rsplit_once('\n').unwrap();
+    assert!(budget.starts_with("unherd: budget exceeded: sleeps is "), "{budget}");
+    serde_json::from_str::<Value>(report).unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Signals while tracing: the report is never lost.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -69,6 +70,77 @@ fn root_after_ctrl_c_there_is_a_report() {
 }
 
 #[test]
+fn root_after_a_quit_there_is_a_report() {
+    let Some(tracing) = Tracing::start("ulimit -c 0") else { return };
+    tracing.send("-QUIT", &tracing.group());
+    let ran = tracing.end();
+    assert_eq!(ran.code, Some(131), "{ran:?}");
+    assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+}
+
+#[test]
+fn root_a_signal_to_the_whole_group_does_not_kill() {
+    // The tracer passes on what its command has got already; timeout(1) sends it twice besides.
+    let trap = "trap 'echo got it; trap \"\" TERM; sleep 1; exit 5' TERM";
+    let Some(tracing) = Tracing::start(trap) else { return };
+    tracing.send("-TERM", &tracing.pid());
+    tracing.send("-TERM", &tracing.group());
+    let ran = tracing.end();
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert!(ran.stdout.starts_with("got it\n"), "{ran:?}");
+    assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+}
+
+/// Presses Ctrl-C in a terminal in which the tracer runs `wrapper sh -c …`, and returns how often
+/// the command got it, with the tracer's report.
+fn press_ctrl_c(wrapper: &str) -> (usize, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (log, report) = (at("log"), at("report"));
+    // It goes on for a while, so that a second one would arrive.
+    let script = format!(
+        "trap 'echo got >> {log}' INT; echo ready
+         i=0; while [ ! -s {log} ] && [ $i -lt 500 ]; do sleep 0.01; i=$((i + 1)); done
+         for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.03; done"
+    );
+    fs::write(at("script"), script).unwrap();
+    let unherd = env!("CARGO_BIN_EXE_unherd");
+    let line = format!("exec {unherd} trace -o {report} -- {wrapper} sh {}", at("script"));
+    // script(1) gives it a terminal, and types what it reads.
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut terminal = command.spawn().unwrap();
+    let mut keys = terminal.stdin.take().unwrap();
+    let mut screen = BufReader::new(terminal.stdout.take().unwrap());
+    let mut shown = String::new();
+    while screen.read_line(&mut shown).unwrap() > 0 {
+        if shown.contains("ready") {
+            keys.write_all(b"\x03").unwrap();
+            break;
+        }
+    }
+    screen.read_to_string(&mut shown).unwrap();
+    drop(keys);
+    terminal.wait().unwrap();
+    println!("{wrapper}: {shown}");
+    let got = fs::read_to_string(&log).unwrap_or_default().lines().count();
+    (got, fs::read_to_string(&report).unwrap_or(shown))
+}
+
+#[test]
+fn root_ctrl_c_arrives_once_wherever_the_command_is() {
+    for wrapper in ["", "setsid", "timeout --signal=KILL 20"] {
+        let (got, report) = press_ctrl_c(wrapper);
+        if got == 0 && report.contains("unherd: ") {
+            println!("skipped: {report}");
+            return;
+        }
+        assert_eq!(got, 1, "{wrapper}: {report}");
+        assert!(report.contains("\nSummary\n"), "{wrapper}: {report}");
+    }
+}
+
+#[test]
 fn root_what_the_tracer_is_sent_the_command_gets() {
     let Some(tracing) = Tracing::start("trap 'echo got it; exit 5' TERM") else { return };
     tracing.send("-TERM", &tracing.pid());
@@ -81,6 +153,8 @@ fn root_what_the_tracer_is_sent_the_command_gets() {
 fn root_a_command_that_is_deaf_is_killed_by_the_second() {
     let Some(tracing) = Tracing::start("trap '' INT TERM") else { return };
     tracing.send("-INT", &tracing.pid());
+    // At once, it would be taken for the same.
+    assert!(Command::new("sleep").arg("0.2").status().unwrap().success());
     tracing.send("-TERM", &tracing.pid());
     let ran = tracing.end();
     assert_eq!(ran.code, Some(137), "{ran:?}");

@@ -450,6 +450,7 @@ int uh_flush(struct bpf_iter__task *ctx)
 	if (!t || (t->flags & UH_PENDING))
 		return 0;
 	if (!(t->flags & UH_LEAVING)) {
+		uh_add(uh_tally.threads_now, -1);
 		if (t->state == UH_WOKEN_UP)
 			uh_resume(ctx, t);
 		if (t->state == UH_ASLEEP || (t->slot < UH_SLOTS &&

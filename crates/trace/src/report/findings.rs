@@ -2,15 +2,16 @@
 //!
 //! Two kinds of cost are put on one scale: CPU time as a share of all CPU time of the followed
 //! processes, and time held up as a share of their threads' time. Of CPU time that is only possibly
-//! wasted the part counts that was woken in herds. A finding that counts events
-//! whose cost is not measured gets a lower bound if there is one, or else comes last.
+//! wasted the part counts that was woken in herds. Only the CPU time of episodes is measured; where
+//! the cost is reckoned from counts or from the clock it says so ([`Cost::estimated`]), and what
+//! has no such figure comes last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
 use super::futexes::FutexLine;
-use super::herds::Herd;
+use super::herds::{Herd, Sleepers, may_have_woken};
 use super::locks::KernelLock;
 use super::share::{Interval, percent};
 use super::site::{Namer, Site, StackPair};
@@ -18,7 +19,7 @@ use super::stalls::Stall;
 use super::summary::{Summary, wasteful_herds};
 use super::waits::WaitLine;
 use crate::advice::{Advice, Symptom, Waste, advice};
-use crate::observation::Object;
+use crate::observation::{Object, Process};
 
 /// What a cost is a share of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -44,10 +45,13 @@ impl CostKind {
 pub struct Cost {
     /// CPU time or waiting.
     pub kind: CostKind,
-    /// How much, at least and at most.
-    pub ns: Interval,
-    /// It was not measured: at least this much, with no bound above.
-    pub at_least: bool,
+    /// How much: the lower end.
+    pub ns_low: u64,
+    /// The upper end.
+    pub ns_high: u64,
+    /// It was not measured but reckoned, from a count or from the time by the clock: neither end is
+    /// a bound.
+    pub estimated: bool,
     /// The lower end in percent.
     pub percent_low: f64,
     /// The upper end in percent.
@@ -112,26 +116,30 @@ impl Finding {
     }
 }
 
-/// What the costs are shares of.
-#[derive(Debug, Clone, Copy)]
+/// What the costs are shares of, and what bounds them.
+#[derive(Debug)]
 pub(crate) struct Scale {
     cpu_ns: u64,
     threads_ns: u64,
     round_trip_ns: u64,
     futex_call_ns: u64,
+    by_process: HashMap<u32, u64>,
 }
 
 impl Scale {
-    pub(crate) fn new(summary: &Summary) -> Self {
+    pub(crate) fn new(summary: &Summary, processes: &[Process]) -> Self {
+        let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
         Self {
             cpu_ns: summary.cpu_ns(),
             threads_ns: summary.duration_ns.saturating_mul(summary.threads),
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
+            by_process: by_process.collect(),
         }
     }
 
-    fn cost(&self, kind: CostKind, ns: Interval, at_least: bool) -> Option<Cost> {
+    /// A cost that was measured.
+    fn cost(&self, kind: CostKind, ns: Interval) -> Option<Cost> {
         let whole = match kind {
             CostKind::Cpu => self.cpu_ns,
             CostKind::Waiting => self.threads_ns,
@@ -139,23 +147,44 @@ impl Scale {
         let percent = |part| percent(part, whole).unwrap_or_default();
         (ns.possible > 0).then(|| Cost {
             kind,
-            ns,
-            at_least,
+            ns_low: ns.proven,
+            ns_high: ns.possible,
+            estimated: false,
             percent_low: percent(ns.proven),
             percent_high: percent(ns.possible),
         })
     }
 
-    /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
-    fn futex_calls(&self, count: u64) -> Option<Cost> {
-        let ns = count.saturating_mul(self.futex_call_ns);
-        self.cost(CostKind::Cpu, Interval::new(ns, 0), true)
+    /// CPU time that was not counted as such: a price times a number, or the time spent spinning by
+    /// the clock, which runs on while a hypervisor has the processor.
+    fn estimate(&self, ns: u64) -> Option<Cost> {
+        let ns = Interval::new(ns.min(self.cpu_ns), 0);
+        self.cost(CostKind::Cpu, ns).map(|cost| Cost { estimated: true, ..cost })
     }
 
-    /// Each of these is at least one switch away and back.
-    fn switches(&self, count: u64) -> Option<Cost> {
-        let ns = count.saturating_mul(self.round_trip_ns);
-        self.cost(CostKind::Cpu, Interval::new(ns, 0), true)
+    /// Of counts by process, each for the price that it has here. No process can have spent more
+    /// than all its CPU time on that.
+    fn priced(&self, counts: impl Iterator<Item = (u32, u64)>, price_ns: u64) -> Option<Cost> {
+        let mut by_process: BTreeMap<u32, u64> = BTreeMap::new();
+        for (pid, count) in counts {
+            let sum = by_process.entry(pid).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        let ns = by_process.into_iter().map(|(pid, count)| {
+            let all = self.by_process.get(&pid).copied().unwrap_or(self.cpu_ns);
+            count.saturating_mul(price_ns).min(all)
+        });
+        self.estimate(ns.fold(0, u64::saturating_add))
+    }
+
+    /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
+    fn futex_calls(&self, lines: &[&FutexLine], count: fn(&FutexLine) -> u64) -> Option<Cost> {
+        self.priced(lines.iter().map(|line| (line.pid, count(line))), self.futex_call_ns)
+    }
+
+    /// Going to sleep and coming back: half a round trip, which is two sleeps.
+    fn sleeps(&self, lines: &[&WaitLine], count: fn(&WaitLine) -> u64) -> Option<Cost> {
+        self.priced(lines.iter().map(|line| (line.pid, count(line))), self.round_trip_ns / 2)
     }
 }
 
@@ -166,20 +195,27 @@ pub(crate) fn findings(
     futexes: &[FutexLine],
     locks: &[KernelLock],
     stalls: &[Stall],
-    scale: Scale,
+    scale: &Scale,
     namer: &Namer<'_>,
 ) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut part_of_waits = Vec::new();
-    for group in wait_groups(waits).values() {
-        let herd = herd_of(group, herds);
-        part_of_waits.extend(herd.map(|herd| (herd.cause, herd.key)));
+    let groups = wait_groups(waits);
+    let mut alone = Vec::new();
+    let mut of_program: BTreeMap<&str, Vec<&Herd>> = BTreeMap::new();
+    let sleepers = Sleepers::new(waits);
+    for herd in herds.iter().filter(|herd| wasteful_herds(herd) > 0) {
+        match sleepers.program(herd) {
+            // The same waste, seen from the waker: it is reported once.
+            Some(program) => of_program.entry(program).or_default().push(herd),
+            None => alone.push(herd),
+        }
+    }
+    for ((comm, ..), group) in &groups {
+        let mut herds = of_program.get(comm).into_iter().flatten();
+        let herd = herds.find(|herd| may_have_woken(herd, group)).copied();
         found.extend(of_waits(group, herd, scale));
     }
-    // The same waste, seen from the waker: it is reported once.
-    let alone =
-        |herd: &&Herd| wasteful_herds(herd) > 0 && !part_of_waits.contains(&(herd.cause, herd.key));
-    found.extend(herds.iter().filter(alone).map(|herd| of_herd(herd, scale)));
+    found.extend(alone.into_iter().map(|herd| of_herd(herd, scale)));
     for group in futex_groups(futexes).values() {
         found.extend(of_futexes(group, scale));
     }
@@ -237,7 +273,7 @@ fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (Stri
     (text, most)
 }
 
-fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Finding> {
+fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Finding> {
     let finding = |waste, count: fn(&WaitLine) -> u64, of: u64, cost, detail, herd| {
         let total = sum(lines, count);
         let (object, most) = object(lines, count);
@@ -268,13 +304,14 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
         cpu_ns.add(line.needless_cpu_ns);
     }
     let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
-    let cpu = scale.cost(CostKind::Cpu, cpu_ns, false);
+    let cpu = scale.cost(CostKind::Cpu, cpu_ns);
     let polls = sum(lines, |line| line.timer_polls);
     let mut found = Vec::new();
     // Wakeups by a sleep's own timer are polls and never needless wakeups: no episode is both.
     if let Some(period_ns) = sum(lines, |line| line.timer_poll_ns).checked_div(polls) {
         let detail = Some(format!("every {}", super::quantity::duration(period_ns)));
-        let (count, cost) = (|line: &WaitLine| line.timer_polls, scale.switches(polls));
+        let count = |line: &WaitLine| line.timer_polls;
+        let cost = scale.sleeps(lines, count);
         found.extend(finding(Waste::TimerPolls, count, wakeups, cost, detail, None));
     }
     if needless.possible > 0 {
@@ -296,30 +333,15 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: Scale) -> Vec<Findi
             ..wakes
         }));
     }
-    let short = sum(lines, |line| line.short_sleeps);
     let count = |line: &WaitLine| line.short_sleeps;
-    let switches = scale.switches(short);
-    found.extend(finding(Waste::ShortSleeps, count, sleeps, switches, None, None));
+    let cost = scale.sleeps(lines, count);
+    found.extend(finding(Waste::ShortSleeps, count, sleeps, cost, None, None));
     let count = |line: &WaitLine| line.redundant_wakes;
     found.extend(finding(Waste::RedundantWakes, count, wakeups, None, None, None));
     found
 }
 
-/// The herd that such waits are part of, if one was seen: the same futex, or for descriptors and
-/// sets of them the largest herd of any, since a set does not say what is in it.
-fn herd_of<'a>(lines: &[&WaitLine], herds: &'a [Herd]) -> Option<&'a Herd> {
-    let needless: Vec<Object> =
-        lines.iter().filter(|line| !line.needless.is_zero()).map(|line| line.key).collect();
-    let on_futex = |object: &Object| matches!(object, Object::Futex(_));
-    let fits = |herd: &Herd| match herd.key {
-        Object::None => false,
-        Object::Futex(_) => needless.contains(&herd.key),
-        _ => needless.iter().any(|object| !on_futex(object) && *object != Object::None),
-    };
-    herds.iter().find(|herd| wasteful_herds(herd) > 0 && fits(herd))
-}
-
-fn of_herd(herd: &Herd, scale: Scale) -> Finding {
+fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
     let symptom = Symptom {
         waste: Waste::Herd,
         call: &herd.by,
@@ -340,7 +362,7 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
         object: herd.object.clone(),
         count: herd.needless,
         of: Some(herd.herd_woken),
-        cost: scale.cost(CostKind::Cpu, cpu_ns, false),
+        cost: scale.cost(CostKind::Cpu, cpu_ns),
         detail: Some(format!("{events} herds of up to {size}")),
         advice: advice(&symptom),
         stacks: herd.stacks.first().copied(),
@@ -349,10 +371,10 @@ fn of_herd(herd: &Herd, scale: Scale) -> Finding {
     }
 }
 
-fn of_futexes(lines: &[&FutexLine], scale: Scale) -> Vec<Finding> {
+fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
     let finding = |waste, count: fn(&FutexLine) -> u64| {
         let total = sum(lines, count);
-        let cost = scale.futex_calls(total);
+        let cost = scale.futex_calls(lines, count);
         let most = lines.iter().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
         let words = lines.iter().filter(|line| count(line) > 0).count();
         let symptom = Symptom {
@@ -393,8 +415,8 @@ fn kernel_site(function: &str) -> Site {
     Site { function: function.into(), place: None, module: Some("kernel".into()) }
 }
 
-fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
-    let kind = if lock.spins { CostKind::Cpu } else { CostKind::Waiting };
+fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
+    let waited = Interval::new(lock.total_ns, 0);
     let symptom = Symptom {
         waste: Waste::KernelLocks,
         call: "",
@@ -413,7 +435,11 @@ fn of_lock(lock: &KernelLock, scale: Scale, namer: &Namer<'_>) -> Finding {
         object: object_of_stack(lock.stack, namer, &lock.caller),
         count: Interval::new(lock.count, 0),
         of: None,
-        cost: scale.cost(kind, Interval::new(lock.total_ns, 0), false),
+        cost: if lock.spins {
+            scale.estimate(lock.total_ns)
+        } else {
+            scale.cost(CostKind::Waiting, waited)
+        },
         detail: Some(format!("the longest {longest}")),
         advice: advice(&symptom),
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
@@ -432,7 +458,7 @@ fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>, caller: &str) -> Str
     entered.map_or_else(String::new, |frame| format!("in {}", frame.name))
 }
 
-fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
+fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
     let symptom = Symptom {
         waste: Waste::Stalls,
         call: "",
@@ -452,7 +478,7 @@ fn of_stall(stall: &Stall, scale: Scale, namer: &Namer<'_>) -> Finding {
         object: object_of_stack(stall.stack, namer, ""),
         count: Interval::new(stall.count, 0),
         of: None,
-        cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0), false),
+        cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0)),
         detail: Some(format!("{reason}the longest {longest}")),
         advice: advice(&symptom),
         stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),

@@ -64,25 +64,8 @@ fn wait(pid: u32, syscall: i64, object: Object, stacks: (u32, u32)) -> WaitRow {
         pid,
         syscall: Some(u32::try_from(syscall).unwrap()),
         object,
-        object_name: None,
-        library: false,
-        sleeps: 0,
-        uninterruptible_sleeps: 0,
-        asleep_ns: 0,
-        uninterruptible_ns: 0,
-        wakeups: 0,
-        timer_wakeups: 0,
-        redundant_wakes: 0,
-        needless_in_call: 0,
-        needless_again: 0,
-        possibly_needless: 0,
-        possibly_needless_in_herds: 0,
-        needless_cpu_ns: 0,
-        possibly_needless_cpu_ns: 0,
-        timer_polls: 0,
-        timer_poll_ns: 0,
-        short_sleeps: 0,
         stacks: vec![SampledStack { kernel, user, count: 8 }],
+        ..WaitRow::default()
     }
 }
 

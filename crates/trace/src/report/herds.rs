@@ -1,9 +1,12 @@
 //! Table 2, herds: two or more threads woken by one event for the same object.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::share::Interval;
 use super::site::{Namer, Site, StackPair, object_text};
+use super::waits::WaitLine;
 use crate::call::call_name;
 use crate::observation::{Object, WakeCause, WakeRow};
 
@@ -82,4 +85,87 @@ pub(crate) fn herds(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Herd> {
         cost(b).cmp(&cost(a)).then_with(|| name(a).cmp(&name(b)))
     });
     herds
+}
+
+/// Needless wakeups of one program.
+#[derive(Debug, Clone, Copy, Default)]
+struct Needless {
+    proven: u64,
+    possible_in_herds: u64,
+}
+
+impl Needless {
+    fn add(&mut self, line: &WaitLine) {
+        self.proven = self.proven.saturating_add(line.needless.proven);
+        self.possible_in_herds = self.possible_in_herds.saturating_add(line.possible_in_herds);
+    }
+
+    /// Whether those of the herd can be among these.
+    fn holds(&self, herd: &Herd) -> bool {
+        let possible = herd.needless.possible - herd.needless.proven;
+        herd.needless.proven <= self.proven && possible <= self.possible_in_herds
+    }
+}
+
+/// Who may have been woken in herds. Herds are counted by who wakes and for what; a number of a
+/// descriptor or an address means another thing in another process, and a socket does not say in
+/// whose sets it is. What is needless in a herd is needless at its sleepers' wait sites too, which
+/// mostly leaves one program.
+pub(crate) struct Sleepers<'a> {
+    at: BTreeMap<Object, BTreeMap<&'a str, Needless>>,
+    at_descriptors: BTreeMap<&'a str, Needless>,
+}
+
+impl<'a> Sleepers<'a> {
+    pub(crate) fn new(waits: &'a [WaitLine]) -> Self {
+        let mut new = Self { at: BTreeMap::new(), at_descriptors: BTreeMap::new() };
+        for line in waits.iter().filter(|line| !line.needless.is_zero()) {
+            new.at.entry(line.key).or_default().entry(&line.comm).or_default().add(line);
+            if is_descriptor(line.key) {
+                new.at_descriptors.entry(&line.comm).or_default().add(line);
+            }
+        }
+        new
+    }
+
+    /// The program that the herd woke threads of; `None` if several can be it.
+    pub(crate) fn program(&self, herd: &Herd) -> Option<&'a str> {
+        let at_object = self.at.get(&herd.key).into_iter().flatten();
+        let able: Vec<&'a str> = match herd.key {
+            Object::None => Vec::new(),
+            Object::Futex(_) => {
+                at_object.filter(|(_, of)| of.holds(herd)).map(|(comm, _)| *comm).collect()
+            }
+            // The first that was woken waited for just this, the others perhaps for others.
+            Object::Descriptor(_) | Object::Set(_) => {
+                let of_all = |comm: &str| self.at_descriptors.get(comm);
+                let holds = |comm: &&str| of_all(comm).is_some_and(|of| of.holds(herd));
+                at_object.map(|(comm, _)| *comm).filter(holds).collect()
+            }
+            Object::Socket { .. } => {
+                let holds = self.at_descriptors.iter().filter(|(_, of)| of.holds(herd));
+                holds.map(|(comm, _)| *comm).collect()
+            }
+        };
+        match (&*able, herd.key) {
+            ([one], _) => Some(one),
+            // Most futexes are private: who wakes is of the same process.
+            (_, Object::Futex(_)) => {
+                able.into_iter().find(|comm| Some(*comm) == herd.comm.as_deref())
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_descriptor(object: Object) -> bool {
+    !matches!(object, Object::None | Object::Futex(_))
+}
+
+/// Whether the waits of one site may be part of a herd of their program.
+pub(crate) fn may_have_woken(herd: &Herd, site: &[&WaitLine]) -> bool {
+    site.iter().filter(|line| !line.needless.is_zero()).any(|line| match herd.key {
+        Object::Futex(_) => line.key == herd.key,
+        _ => is_descriptor(line.key),
+    })
 }

@@ -43,12 +43,12 @@ pub struct Summary {
     pub needless_wakeups_cpu_ns: Option<Interval>,
     /// Wake calls that found nobody.
     pub empty_wakes: Option<u64>,
-    /// What those calls took at least: each as long as a call that returns at once takes on this
+    /// What those calls took, about: each as long as a call that returns at once takes on this
     /// machine, untraced and with nobody else at the word.
     pub empty_wakes_cpu_ns: Option<u64>,
     /// Wait calls that returned at once because the value had changed.
     pub refused_waits: Option<u64>,
-    /// What those took at least, as for empty wakes.
+    /// What those took, about, as for empty wakes.
     pub refused_waits_cpu_ns: Option<u64>,
     /// Wakes aimed at a thread that was not asleep.
     pub redundant_wakes: Option<u64>,
@@ -64,7 +64,7 @@ pub struct Summary {
     pub contended_locks: Option<u64>,
     /// Time waited for them.
     pub contended_locks_ns: Option<u64>,
-    /// Of that, spent spinning, which is CPU time.
+    /// Of that, spent spinning: CPU time, but for what a hypervisor took away meanwhile.
     pub contended_locks_cpu_ns: Option<u64>,
     /// Events that woke two or more for the same object, some of them needlessly or possibly so.
     pub herds: Option<u64>,
@@ -103,7 +103,8 @@ impl Summary {
         let locks = |count: fn(&KernelLock) -> u64| seen.locks.map(|locks| sum(locks, count));
         let futexes = |count: fn(&Outcomes) -> u64| seen.futexes.map(|table| table.sum(count));
         let calls_ns = |count: fn(&Outcomes) -> u64| {
-            futexes(count).map(|count| count.saturating_mul(totals.futex_call_ns))
+            let cpu_ns = totals.user_ns.saturating_add(totals.system_ns);
+            futexes(count).map(|count| count.saturating_mul(totals.futex_call_ns).min(cpu_ns))
         };
         Self {
             duration_ns: observation.ended_ns.saturating_sub(observation.began_ns),

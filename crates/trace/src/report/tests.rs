@@ -86,6 +86,51 @@ fn what_is_only_possible_and_no_herd_does_not_lead() {
     assert!(verdict[1].starts_with("Possible: Up to 3.6 %"), "{verdict:?}");
 }
 
+/// Sleeps shorter than a switch in the pool, and nothing else that is worth a word.
+fn short_sleeps(count: u64, pool_cpu_ns: Option<u64>) -> Report {
+    let mut observation = observation();
+    observation.waits.retain(|row| row.short_sleeps > 0);
+    for row in &mut observation.waits {
+        (row.possibly_needless, row.possibly_needless_cpu_ns) = (0, 0);
+        row.redundant_wakes = 0;
+        row.short_sleeps = count;
+    }
+    observation.wakes.clear();
+    observation.futexes.clear();
+    observation.locks.clear();
+    observation.stalls.clear();
+    observation.processes[1].cpu_ns = pool_cpu_ns;
+    Report::new(&observation, &mut symbols())
+}
+
+#[test]
+fn a_reckoned_cost_is_an_estimate_and_no_bound() {
+    // Half a round trip of 5.1 µs each, of 3.89 s.
+    let report = short_sleeps(100_000, Some(2_000_000_000));
+    let cost = report.findings[0].cost.expect("an estimate");
+    assert_eq!((cost.ns_low, cost.ns_high, cost.estimated), (255_000_000, 255_000_000, true));
+    let headline = &report.verdict[0];
+    assert!(
+        headline.starts_with("About 6.6 % of the CPU is spent on sleeps shorter than a switch"),
+        "{headline}"
+    );
+    let text = text(&report, true, 100, false);
+    assert!(text.contains("about 6.6 % of the CPU") && !text.contains("least"), "{text}");
+}
+
+#[test]
+fn no_estimate_is_above_the_cpu_time_of_its_own_process() {
+    // So many that by the round trip alone they would have taken 25 s.
+    let of = |cpu_ns| {
+        let report = short_sleeps(10_000_000, cpu_ns);
+        (report.findings[0].cost.expect("an estimate").ns_high, report.verdict[0].clone())
+    };
+    let (ns, headline) = of(Some(389_000_000));
+    assert_eq!(ns, 389_000_000);
+    assert!(headline.starts_with("About 10 % of the CPU"), "{headline}");
+    assert_eq!(of(None).0, 3_890_000_000, "where it is not known, all CPU time is the bound");
+}
+
 #[test]
 fn the_summary_adds_up() {
     let summary = report().summary;
@@ -115,6 +160,57 @@ fn a_poll_is_reported_once_with_its_period() {
     assert_eq!(about(Waste::Herd).count(), 0);
     let broadcast = about(Waste::NeedlessWakeups).find(|finding| finding.call == "futex");
     assert!(broadcast.is_some_and(|finding| finding.waker_stacks.is_some()));
+}
+
+/// Another program beside those of the fixture, with a wait site like the one at `like`.
+fn with_another(like: usize, change: impl Fn(&mut seen::WaitRow)) -> Observation {
+    const OTHER: u32 = 4_000_000_300;
+    let mut observation = observation();
+    let process = seen::Process { pid: OTHER, comm: "other".into(), ..Default::default() };
+    observation.processes.push(process);
+    let mut row = observation.waits[like].clone();
+    row.pid = OTHER;
+    change(&mut row);
+    observation.waits.push(row);
+    observation
+}
+
+/// What is said of needless wakeups in each program: its herd, if one is named.
+fn herds_named(observation: &Observation) -> Vec<(String, Option<String>)> {
+    let report = Report::new(observation, &mut symbols());
+    let needless = |of: &&Finding| matches!(of.waste, Waste::NeedlessWakeups | Waste::Herd);
+    let mut named: Vec<_> = report.findings.iter().filter(needless).collect();
+    named.sort_by_key(|finding| (&finding.comm, finding.waste));
+    named.into_iter().map(|of| (of.comm.clone(), of.detail.clone())).collect()
+}
+
+#[test]
+fn a_herd_is_named_at_the_program_that_it_woke() {
+    // A few needless wakeups in epoll, too few to be those of the server's herd.
+    let few = with_another(0, |row| row.possibly_needless_in_herds = 0);
+    let [other, pool, server] = &herds_named(&few)[..] else { panic!("{:?}", herds_named(&few)) };
+    assert_eq!(*other, ("other".to_owned(), None));
+    let herd = |of: &(String, Option<String>)| of.1.clone().unwrap_or_default();
+    assert!(herd(server).contains("listening socket :8080"), "{server:?}");
+    assert!(herd(pool).contains("woken by futex"), "{pool:?}");
+    // As many as the server has: the herd may be either's, and stands for itself.
+    let many = with_another(0, |row| {
+        (row.needless_in_call, row.possibly_needless_in_herds) = (9_000, 40);
+    });
+    let named = herds_named(&many);
+    let without = |comm: &str| named.contains(&(comm.to_owned(), None));
+    assert!(without("other") && without("server"), "{named:?}");
+    assert!(named.contains(&(String::new(), Some("500 herds of up to 16".into()))), "{named:?}");
+}
+
+#[test]
+fn the_same_address_in_another_program_is_another_futex() {
+    let observation = with_another(16, |_| {});
+    assert_eq!(observation.waits[16].object, Object::Futex(CONDITION));
+    let named = herds_named(&observation);
+    assert!(named.contains(&("other".to_owned(), None)), "{named:?}");
+    let pool = named.iter().find(|(comm, _)| comm == "pool").and_then(|(_, herd)| herd.as_deref());
+    assert!(pool.is_some_and(|herd| herd.contains("woken by futex")), "{named:?}");
 }
 
 #[test]
@@ -172,8 +268,13 @@ fn what_was_not_seen_is_unknown_and_never_0() {
     }
     assert_eq!(json["summary"]["sleeps"], 13_680);
     let wait = &json["waits"]["reasons"][0];
-    assert_eq!((&wait["needless_wakeups"], &wait["wakeups"]), (&Value::Null, &Value::Null));
+    for name in ["needless_wakeups", "wakeups", "uninterruptible_sleeps", "uninterruptible_ns"] {
+        assert_eq!(wait[name], Value::Null, "{name}");
+    }
     assert!(wait["waits"].is_u64());
+    let reasons = json["waits"]["reasons"].as_array().expect("an array");
+    assert!(reasons.iter().all(|wait| wait["reason"] != "no call"), "{reasons:?}");
+    assert_eq!(json["trust"]["processes_running"], Value::Null);
     assert_eq!(json["ledgers"][0]["saw"]["wakeups"], Value::Null);
     assert!(report.findings.is_empty());
     assert!(report.verdict[0].starts_with("Nothing can be said"), "{:?}", report.verdict);
@@ -278,6 +379,32 @@ fn text_keeps_its_width_and_has_no_escapes_unless_told() {
         assert!(long.contains(&format!("\n{heading}")), "{heading}");
     }
     println!("{long}");
+}
+
+#[test]
+fn all_that_was_lost_is_told() {
+    let mut observation = observation();
+    observation.losses = seen::Losses {
+        ledgers: 2,
+        ending_threads: 3,
+        reused_pids: 4,
+        sampler_records: 5,
+        samples_without_room: 6,
+        ..seen::Losses::default()
+    };
+    observation.processes[0].running = true;
+    let report = Report::new(&observation, &mut symbols());
+    assert_eq!(report.trust.lost_events, 5, "what the sampler lost is in no count");
+    let text = text(&report, false, 0, false);
+    for told in [
+        "lost events: 5 ",
+        "of these: threads that ended as tracing did 3, ledgers 2",
+        "processes with the number of an earlier one, their counts together: at least 4",
+        "processes that still ran when tracing ended: 1",
+        "; records lost: 5; without room for their stacks: 6",
+    ] {
+        assert!(text.contains(told), "{told:?} is not in\n{text}");
+    }
 }
 
 #[test]
@@ -396,8 +523,9 @@ proptest! {
         for finding in &report.findings {
             prop_assert!(finding.count.proven <= finding.count.possible);
             if let Some(cost) = finding.cost {
-                prop_assert!(cost.ns.proven <= cost.ns.possible);
+                prop_assert!(cost.ns_low <= cost.ns_high);
                 prop_assert!(cost.percent_low <= cost.percent_high);
+                prop_assert!(!cost.estimated || cost.ns_high <= report.summary.cpu_ns());
             }
         }
         let costs: Vec<f64> = report.findings.iter().map(Finding::weight).collect();

@@ -146,13 +146,13 @@ impl Report {
             proof,
         );
         row("herds", of.herds.map(count), None, String::new());
-        let least = |ns: Option<u64>| match ns {
-            Some(ns) if ns > 0 => "at least".to_owned(),
+        let about = |ns: Option<u64>| match ns {
+            Some(ns) if ns > 0 => "about".to_owned(),
             _ => String::new(),
         };
         let (empty_ns, refused_ns) = (of.empty_wakes_cpu_ns, of.refused_waits_cpu_ns);
-        row("empty wakes", of.empty_wakes.map(count), exactly(empty_ns), least(empty_ns));
-        row("refused waits", of.refused_waits.map(count), exactly(refused_ns), least(refused_ns));
+        row("empty wakes", of.empty_wakes.map(count), exactly(empty_ns), about(empty_ns));
+        row("refused waits", of.refused_waits.map(count), exactly(refused_ns), about(refused_ns));
         row("redundant wakes", of.redundant_wakes.map(count), None, String::new());
         row("timer polls", of.timer_polls.map(count), None, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
@@ -180,9 +180,7 @@ impl Report {
         page.heading("What to try")?;
         for (index, finding) in known.iter().enumerate() {
             let share = finding.cost.map_or_else(String::new, |cost| {
-                let least = if cost.at_least { "at least " } else { "" };
-                let share = percents(cost.percent_low, cost.percent_high);
-                format!(", {least}{share} of {}", cost.kind.whole())
+                format!(", {} of {}", verdict::cost_share(cost), cost.kind.whole())
             });
             let (what, number) = (verdict::what(finding.waste), interval(finding.count));
             let object = match finding.object.is_empty() {
@@ -214,7 +212,9 @@ impl Report {
             ("futex calls", of.lost_futexes),
             ("kernel locks", of.lost_locks),
             ("threads", of.lost_threads),
+            ("threads that ended as tracing did", of.lost_ending_threads),
             ("notices of processes", of.lost_notices),
+            ("ledgers", of.lost_ledgers),
             ("runs skipped by recursion", of.recursion_misses),
         ];
         let lost: Vec<String> = lost
@@ -245,10 +245,28 @@ impl Report {
                 "processes that ended before their mappings could be read: {lost}"
             ))?;
         }
+        if of.reused_pids > 0 {
+            let reused = count(of.reused_pids);
+            page.line(&format!(
+                "processes with the number of an earlier one, their counts together: at least \
+                 {reused}"
+            ))?;
+        }
+        if let Some(running) = of.processes_running.filter(|running| *running > 0) {
+            let running = count(running);
+            page.line(&format!("processes that still ran when tracing ended: {running}"))?;
+        }
         match of.samples_delivered_percent.zip(of.samples_expected) {
             Some((share, expected)) => {
                 let (share, expected) = (percent(share), count(expected));
-                page.line(&format!("CPU samples delivered: {share} % of {expected}"))?;
+                let lost = [
+                    ("records lost", of.lost_sampler_records),
+                    ("without room for their stacks", of.samples_without_room),
+                ];
+                let lost = lost.iter().filter(|(_, lost)| *lost > 0);
+                let lost: String =
+                    lost.map(|(name, lost)| format!("; {name}: {}", count(*lost))).collect();
+                page.line(&format!("CPU samples delivered: {share} % of {expected}{lost}"))?;
             }
             None => page.line("CPU samples: none were taken")?,
         }

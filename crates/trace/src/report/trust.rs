@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::share::percent;
-use crate::observation::{self, Observation};
+use crate::observation::{self, Observation, Process};
 use crate::symbols::UnknownFrames;
 
 /// A tracepoint that this kernel lacks.
@@ -38,10 +38,18 @@ pub struct Trust {
     pub lost_locks: u64,
     /// Threads that could not be followed.
     pub lost_threads: u64,
+    /// Threads that ended while tracing was being ended, with what they had counted last.
+    pub lost_ending_threads: u64,
     /// Notices of processes that began, executed or ended.
     pub lost_notices: u64,
+    /// Ledgers of programs that use unherd's library.
+    pub lost_ledgers: u64,
     /// Programs that the kernel skipped because they were running already.
     pub recursion_misses: u64,
+    /// Processes whose number an earlier one had, so that their counts are one, as far as is known.
+    pub reused_pids: u64,
+    /// Followed processes that still ran when tracing ended; `None` where that was not seen.
+    pub processes_running: Option<u64>,
     /// Episodes that were open at the end and are not judged.
     pub open_episodes: u64,
     /// Stacks that were asked for.
@@ -60,12 +68,20 @@ pub struct Trust {
     pub samples_delivered: Option<u64>,
     /// Samples asked for.
     pub samples_expected: Option<u64>,
+    /// Records of the sampler that the kernel had no room for: samples, or mappings of code.
+    pub lost_sampler_records: u64,
+    /// Samples that came and were dropped, since there were too many different stacks.
+    pub samples_without_room: u64,
     /// Kernel memory that the maps take, which is their bound.
     pub map_bytes: u64,
 }
 
 impl Trust {
-    pub(crate) fn new(observation: &Observation, unknown_frames: UnknownFrames) -> Self {
+    pub(crate) fn new(
+        observation: &Observation,
+        judged: bool,
+        unknown_frames: UnknownFrames,
+    ) -> Self {
         let losses = &observation.losses;
         let lost = [
             losses.waits,
@@ -73,7 +89,9 @@ impl Trust {
             losses.futexes,
             losses.locks,
             losses.threads,
+            losses.ending_threads,
             losses.notices,
+            losses.ledgers,
             losses.recursion_misses,
         ];
         let add = |sum: u64, count: &u64| sum.saturating_add(*count);
@@ -84,7 +102,11 @@ impl Trust {
         let all = seen.iter().fold(lost_events, add);
         let samples = observation.samples.as_ref();
         let truncated = observation.stacks.values().filter(|stack| stack.truncated).count();
-        let maps_lost = observation.processes.iter().filter(|process| process.maps_lost).count();
+        let processes = |which: fn(&Process) -> bool| {
+            observation.processes.iter().filter(|of| which(of)).count()
+        };
+        let maps_lost = processes(|process| process.maps_lost);
+        let running = processes(|process| process.running) as u64;
         Self {
             lost_events,
             lost_percent: percent(lost_events, all).unwrap_or_default(),
@@ -93,8 +115,12 @@ impl Trust {
             lost_futexes: losses.futexes,
             lost_locks: losses.locks,
             lost_threads: losses.threads,
+            lost_ending_threads: losses.ending_threads,
             lost_notices: losses.notices,
+            lost_ledgers: losses.ledgers,
             recursion_misses: losses.recursion_misses,
+            reused_pids: losses.reused_pids,
+            processes_running: judged.then_some(running),
             open_episodes: losses.open_episodes,
             stacks_wanted: losses.stacks_wanted,
             stacks_lost_percent: percent(losses.stacks_lost, losses.stacks_wanted),
@@ -104,6 +130,8 @@ impl Trust {
             samples_delivered_percent: samples.and_then(|of| percent(of.delivered, of.expected)),
             samples_delivered: samples.map(|of| of.delivered),
             samples_expected: samples.map(|of| of.expected),
+            lost_sampler_records: losses.sampler_records,
+            samples_without_room: losses.samples_without_room,
             map_bytes: losses.map_bytes,
         }
     }

@@ -1,7 +1,7 @@
 //! The verdict: at most five lines that say what was found, where, and what to try.
 
 use super::Report;
-use super::findings::{CostKind, Finding};
+use super::findings::{Cost, CostKind, Finding};
 use super::quantity::{count, duration, interval, percents};
 use crate::advice::Waste;
 
@@ -83,8 +83,7 @@ fn headline(finding: &Finding) -> String {
         _ => "",
     };
     let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
-    let share = percents(cost.percent_low, cost.percent_high);
-    let least = if cost.at_least { "at least " } else { "" };
+    let share = cost_share(cost);
     match cost.kind {
         CostKind::Cpu => {
             let judged = matches!(finding.waste, Waste::NeedlessWakeups | Waste::Herd);
@@ -92,14 +91,20 @@ fn headline(finding: &Finding) -> String {
                 let most = percents(cost.percent_high, cost.percent_high);
                 format!("up to {most} of the CPU may go to {what}")
             } else {
-                format!("{least}{share} of the CPU is spent on {what}")
+                format!("{share} of the CPU is spent on {what}")
             };
             capitalised(&format!("{share} ({number}{proof})."))
         }
         CostKind::Waiting => {
-            capitalised(&format!("{least}{share} of the threads' time goes to {what} ({number})."))
+            capitalised(&format!("{share} of the threads' time goes to {what} ({number})."))
         }
     }
+}
+
+/// `31 to 38 %`, or `about 5 %` where that is an estimate.
+pub(super) fn cost_share(cost: Cost) -> String {
+    let share = percents(cost.percent_low, cost.percent_high);
+    if cost.estimated { format!("about {share}") } else { share }
 }
 
 fn capitalised(text: &str) -> String {

@@ -18,7 +18,7 @@ pub struct WaitLine {
     pub pid: u32,
     /// Its name.
     pub comm: String,
-    /// The system call; `no call` outside of any.
+    /// The system call; `no call` outside of any, `unknown call` where calls were not seen.
     #[serde(rename = "reason")]
     pub call: String,
     /// Where the call was made from, by most of the stacks that were taken.
@@ -99,7 +99,9 @@ pub struct Waits {
 }
 
 /// The fields of a line that mean nothing if wakeups were not seen.
-const JUDGEMENTS: [&str; 11] = [
+const JUDGEMENTS: [&str; 13] = [
+    "uninterruptible_sleeps",
+    "uninterruptible_ns",
     "wakeups",
     "timeouts",
     "redundant_wakes",
@@ -132,7 +134,7 @@ impl Serialize for Waits {
 
 impl Waits {
     pub(crate) fn new(rows: &[WaitRow], judged: bool, namer: &mut Namer<'_>) -> Self {
-        let mut lines: Vec<WaitLine> = rows.iter().map(|row| line(row, namer)).collect();
+        let mut lines: Vec<WaitLine> = rows.iter().map(|row| line(row, judged, namer)).collect();
         lines.sort_by(|a, b| {
             let cost = |line: &WaitLine| {
                 (line.needless_cpu_ns.possible, line.needless.possible, line.sleeps, line.asleep_ns)
@@ -144,14 +146,17 @@ impl Waits {
     }
 }
 
-fn line(row: &WaitRow, namer: &mut Namer<'_>) -> WaitLine {
+fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     let stacks = namer.pairs(Some(row.pid), &row.stacks);
     let (site, site_percent) = namer.main_site(&stacks);
     let proven = row.needless_in_call.saturating_add(row.needless_again);
     WaitLine {
         pid: row.pid,
         comm: namer.comm(row.pid),
-        call: call_name(row.syscall),
+        call: match row.syscall {
+            None if !judged => "unknown call".into(),
+            call => call_name(call),
+        },
         site,
         site_percent,
         library: row.library,

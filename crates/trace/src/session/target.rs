@@ -6,10 +6,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
 use unherd_sys::{ChildProcess, Deadline, Timestamp, Usage};
 
@@ -27,6 +28,17 @@ pub(crate) enum Running {
         path: PathBuf,
         known: BTreeSet<u32>,
     },
+}
+
+/// Why [`Running::wait`] has returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// There is something to read at `stop`.
+    Stop,
+    /// Somebody has ended, something else can be read, or a signal came.
+    Other,
+    /// The time has passed.
+    Time,
 }
 
 impl Running {
@@ -78,6 +90,13 @@ impl Running {
         }
     }
 
+    /// See [`crate::Session::is_in_own_group`].
+    pub(crate) fn is_in_own_group(&self) -> bool {
+        let Self::Command(child) = self else { return false };
+        let pid = i32::try_from(child.pid()).ok().and_then(Pid::from_raw);
+        pid.is_some_and(|pid| getpgid(Some(pid)) == getpgid(None))
+    }
+
     /// Kills the command if it still runs, and says how it has ended.
     pub(crate) fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
         let Self::Command(child) = self else { return Ok(None) };
@@ -102,6 +121,32 @@ impl Running {
             Self::Nothing | Self::Cgroup { .. } => Vec::new(),
             Self::Command(child) => vec![child.pidfd()],
             Self::Processes(processes) => processes.iter().map(|(_, end)| end.as_fd()).collect(),
+        }
+    }
+
+    /// Waits for somebody's end, for `stop` or `also` to be readable, or for the time to pass: the
+    /// deadline, or `at_most`.
+    pub(crate) fn wait(
+        &self,
+        deadline: Deadline,
+        now: Timestamp,
+        at_most: Option<Duration>,
+        stop: Option<BorrowedFd<'_>>,
+        also: Option<BorrowedFd<'_>>,
+    ) -> Result<Woken, Errno> {
+        let left = deadline.timestamp().map(|at| at.since(now));
+        let left = left.into_iter().chain(at_most).min();
+        let timeout = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let all = stop.into_iter().chain(also).chain(self.pidfds());
+        let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => Ok(Woken::Time),
+            Ok(_) if stop.is_some() && !fds[0].revents().is_empty() => Ok(Woken::Stop),
+            Ok(_) | Err(Errno::INTR) => Ok(Woken::Other),
+            Err(errno) => Err(errno),
         }
     }
 

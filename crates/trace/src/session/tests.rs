@@ -66,6 +66,29 @@ fn root_a_command_is_followed_with_its_children_and_their_code() {
 }
 
 #[test]
+fn root_a_number_that_is_used_again_is_noticed() {
+    const REFUSED: i32 = 99;
+    // The next process gets the number after the last, unless somebody else is faster.
+    let script = "/bin/true & first=$!; wait; again=0
+        for i in 1 2 3 4 5 6 7 8; do
+            echo $((first - 1)) > /proc/sys/kernel/ns_last_pid || exit 99
+            /bin/true &
+            [ $! = $first ] && again=$((again + 1))
+            wait
+        done 2>/dev/null
+        exit $again";
+    let Some(mut session) = start(Target::Command(shell(script))) else { return };
+    let Pause::Ended(Some(status)) = session.run(deadline(), None).unwrap() else {
+        panic!("not ended")
+    };
+    let seen = session.finish().unwrap();
+    match status.code() {
+        Some(0 | REFUSED) => println!("skipped: no number could be had again: {status}"),
+        code => assert_eq!(code, i32::try_from(seen.losses.reused_pids).ok(), "{seen:?}"),
+    }
+}
+
+#[test]
 fn root_a_running_process_is_attached_to_and_goes_on() {
     let mut command = shell("while read line; do echo \"$line\"; done");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -62,7 +62,7 @@ pub(crate) fn proven(seen: &Observation) -> u64 {
 pub(crate) fn assert_nothing_lost(seen: &Observation) {
     let lost = &seen.losses;
     let counts = [lost.waits, lost.wakes, lost.futexes, lost.locks, lost.threads, lost.notices];
-    assert_eq!(counts, [0; 6], "{lost:?}");
+    assert_eq!((counts, lost.ending_threads), ([0; 6], 0), "{lost:?}");
 }
 
 /// Lets other processes and the kernel come to rest.
