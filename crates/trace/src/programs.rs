@@ -40,7 +40,7 @@ const CONSEQUENCES: [(&str, &str); 22] = [
     ("sched_process_exec", "a command is not followed from its first instruction"),
     ("sched_process_exit", "threads that end before tracing does are not counted"),
     ("sys_enter_exit_group", "ledgers of programs that end are not read; mount tracefs"),
-    ("sys_exit", "calls, futex outcomes and progress are not seen; possible means nothing"),
+    ("sys_exit", "no calls, no futex outcomes, no progress: no wakeup is judged"),
     ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
     ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
     ("timer_expire_entry", "wakes by coarse timers are taken for others"),
@@ -338,7 +338,9 @@ fn leave_out_missing(open: &mut OpenObject, btf: &Btf<'_>, options: &TraceOption
         if absent && !missing.iter().any(|other| other.tracepoint == name) {
             let consequence = CONSEQUENCES.iter().find(|(tracepoint, _)| *tracepoint == name);
             let consequence = consequence.map_or("what its program counts", |(_, lost)| lost);
-            missing.push(Missing { tracepoint: name, consequence: consequence.to_owned() });
+            let by_choice = if name == CALLS && !options.calls { "as asked; " } else { "" };
+            let consequence = format!("{by_choice}{consequence}");
+            missing.push(Missing { tracepoint: name, consequence });
         }
     }
     missing

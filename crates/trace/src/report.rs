@@ -104,7 +104,7 @@ impl Report {
         Self::build(observation, symbols, false)
     }
 
-    fn build(observation: &Observation, symbols: &mut Symbols, judged: bool) -> Self {
+    fn build(observation: &Observation, symbols: &mut Symbols, privileged: bool) -> Self {
         let mut namer = Namer::new(observation, symbols);
         let names = &mut namer;
         let lacks = |parts: &[&str]| {
@@ -115,17 +115,18 @@ impl Report {
         };
         // Without one of these no count of wakeups or futex calls means anything.
         let core = ["sched_switch", "sched_waking", "sys_exit", "hrtimer_expire_entry"];
-        let judged = judged && !lacks(&core);
+        let judged = privileged && !lacks(&core);
         let waits = Waits::new(&observation.waits, judged, names);
         let herds = judged.then(|| herds::herds(&observation.wakes, names));
         let futexes = judged.then(|| Futexes::new(&observation.futexes, names));
         // A table without rows means that there was nothing only if it could have been seen.
-        let saw_locks = judged && !(observation.locks.is_empty() && lacks(&["contention_"]));
+        let saw_locks = privileged && !(observation.locks.is_empty() && lacks(&["contention_"]));
         let kernel_locks = saw_locks.then(|| locks::locks(&observation.locks, names));
         let lacks_stalls = lacks(&["vmscan", "balance_dirty"]);
-        let saw_stalls = judged && !(observation.stalls.is_empty() && lacks_stalls);
+        let saw_stalls = privileged && !(observation.stalls.is_empty() && lacks_stalls);
         let stalls = saw_stalls.then(|| stalls::stalls(&observation.stalls, names));
-        let consumers = observation.samples.as_ref().map(|of| Consumers::new(of, judged, names));
+        let consumers =
+            observation.samples.as_ref().map(|of| Consumers::new(of, privileged, names));
         let mut callers = Callers::new(&waits.lines, names);
         callers.preemptions = observation.totals.preemptions;
         callers.machine_idle_ns = observation.totals.machine_idle_ns;

@@ -297,7 +297,7 @@ fn a_table_without_its_tracepoint_is_unknown() {
     });
     let report = Report::new(&observation, &mut symbols());
     assert_eq!((report.kernel_locks.clone(), report.summary.contended_locks), (None, None));
-    assert!(text(&report, true, 100, false).contains("this kernel has no contention_begin"));
+    assert!(text(&report, true, 100, false).contains("without contention_begin"));
 }
 
 #[test]

@@ -272,7 +272,7 @@ impl Report {
         }
         for missing in &self.missing {
             let (name, consequence) = (&missing.tracepoint, &missing.consequence);
-            page.line(&format!("this kernel has no {name}: {consequence}"))?;
+            page.line(&format!("without {name}: {consequence}"))?;
         }
         if !self.judged {
             page.line("without privilege only context switches are seen; all else is unknown")?;

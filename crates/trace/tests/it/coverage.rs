@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use unherd_trace::{Follow, Notice, TraceError, TraceOptions, Tracer};
+use unherd_trace::{Follow, Notice, Report, Symbols, TraceError, TraceOptions, Tracer};
 
 use crate::session::{root, trace, trace_with};
 
@@ -40,6 +40,23 @@ fn root_a_missing_tracepoint_is_told_and_the_rest_works() {
     assert!(seen.totals.sleeps > 10);
     let (seen, _) = trace("eventfd 10 2");
     assert_eq!(seen.missing, []);
+}
+
+#[test]
+fn root_without_calls_sleeps_are_seen_and_nothing_is_judged() {
+    let Some(_machine) = root("leaving calls alone") else { return };
+    let mut options = TraceOptions::default();
+    options.calls = false;
+    let (seen, truth) = trace_with("accept 4 50 0", &options);
+    assert!(truth["needless"].as_u64().is_some_and(|needless| needless > 0), "{truth}");
+    assert!(seen.waits.iter().any(|row| row.sleeps > 50), "{:#?}", seen.waits);
+    assert!(seen.waits.iter().all(|row| row.needless_in_call + row.needless_again == 0));
+    assert!(seen.waits.iter().all(|row| row.possibly_needless + row.timer_polls == 0));
+    let left_out: Vec<_> = seen.missing.iter().map(|of| of.tracepoint.as_str()).collect();
+    assert_eq!(left_out, ["sys_exit"]);
+    let report = Report::new(&seen, &mut Symbols::new());
+    assert_eq!(report.summary.needless_wakeups, None);
+    assert_eq!(report.summary.empty_wakes, None);
 }
 
 #[test]
