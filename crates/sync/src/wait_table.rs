@@ -7,7 +7,8 @@
 //! # Nothing to wake: no lock
 //!
 //! Most wakes find nobody. A wake therefore looks at the bucket's word before it takes the lock,
-//! and leaves if nobody holds the lock and nobody waits. That is sound because of two fences:
+//! and leaves if nobody holds the lock and no hash of its key's class waits: the word carries a
+//! *signature*, a bit for each class that may be there. That is sound because of two fences:
 //!
 //! ```text
 //!  waiter                                   waker
@@ -15,15 +16,16 @@
 //!  lock bucket (sets LOCKED)                store the condition        (the caller)
 //!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
 //!  validate: load the condition             load the word
-//!  push the node                            LOCKED or WAITERS set: lock, search
-//!  unlock (sets WAITERS)                    else: return 0
+//!  push the node                            LOCKED or its class's bit set: lock, search
+//!  unlock (sets its class's bit)            else: return 0
 //! ```
 //!
-//! Excluded: the waiter does not see the condition *and* the waker sees neither LOCKED nor WAITERS.
+//! Excluded: the waiter does not see the condition *and* the waker sees neither LOCKED nor the bit.
 //! If (A) comes before (B) in the single order of fences, the waker's load sees the locked word or
-//! a later value, and a later value without WAITERS means that the waiter has left the queue again.
-//! If (B) comes before (A), the waiter's load sees the condition. A waker that sees LOCKED takes
-//! the lock itself, so it searches after the waiter has pushed. So the caller's own accesses to the
+//! a later value, and a later unlocked value without the bit means that the waiter has left the
+//! queue again. If (B) comes before (A), the waiter's load sees the condition. A waker that sees
+//! LOCKED tries for the lock itself, so it searches after the waiter has pushed, unless it sees a
+//! later word on its way that is unlocked and without the bit. So the caller's own accesses to the
 //! condition may be Relaxed.
 //!
 //! # A waiter and its node
@@ -41,9 +43,12 @@
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 mod bucket;
+mod home;
 mod key;
+mod outcome;
 mod queue;
 mod waiter;
+mod word;
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -64,89 +69,13 @@ use unherd_sys::primitives::{Ordering, fence, fence_after_rmw};
 
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
-use bucket::{Bucket, Claimed};
+use bucket::{BucketGuard, Claimed};
+use home::Buckets;
 use waiter::Waiter;
+use word::LEVEL_MAX;
 
 pub use key::WaitKey;
-
-/// A waiter's own mark; [`WaitTable::wake_where`] shows it to its filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Tag(pub u64);
-
-/// A waker's own mark; it is handed to each waiter that the wake was meant for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Token(pub u64);
-
-/// How to wait: for what reason, with which mark, until when.
-#[derive(Debug, Clone, Copy)]
-pub struct Wait {
-    reason: Option<Reason>,
-    tag: Tag,
-    deadline: Deadline,
-}
-
-impl Wait {
-    /// Waits for as long as it takes, and accounts it to `reason`.
-    pub fn new(reason: Reason) -> Self {
-        Self { reason: Some(reason), tag: Tag(0), deadline: Deadline::NEVER }
-    }
-
-    /// Shows `tag` to the filter of [`WaitTable::wake_where`].
-    #[must_use]
-    pub fn tag(self, tag: Tag) -> Self {
-        Self { tag, ..self }
-    }
-
-    /// Gives up at `deadline`.
-    #[must_use]
-    pub fn deadline(self, deadline: Deadline) -> Self {
-        Self { deadline, ..self }
-    }
-}
-
-impl From<Reason> for Wait {
-    fn from(reason: Reason) -> Self {
-        Self::new(reason)
-    }
-}
-
-/// Waits until `deadline`, under the table's own reason.
-impl From<Deadline> for Wait {
-    fn from(deadline: Deadline) -> Self {
-        Self { reason: None, tag: Tag(0), deadline }
-    }
-}
-
-/// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Outcome {
-    /// A wake found it. What the waker wrote before is visible. In a table that does not filter,
-    /// a wake of another key ends a wait as well, with `Token(0)`.
-    Woken(Token),
-    /// The deadline passed, and no wake had found it by then.
-    TimedOut,
-    /// `validate` said no; there was no sleep.
-    Invalid,
-}
-
-/// The deadline of [`WaitTable::wait_until`] passed, and the condition was still false.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("timed out")]
-pub struct TimedOut;
-
-/// What [`WaitTable::wake_where`] does with a waiter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Wake it and go on.
-    Wake,
-    /// Leave it and go on.
-    Skip,
-    /// Wake it and look no further.
-    WakeAndStop,
-    /// Leave it and look no further.
-    Stop,
-}
+pub use outcome::{Outcome, Tag, TimedOut, Token, Verdict, Wait};
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
@@ -155,11 +84,9 @@ pub struct WaitTableBuilder<K> {
     reason: Reason,
     seed: Option<u64>,
     filtered: bool,
+    signature: bool,
     keys: PhantomData<fn(K)>,
 }
-
-/// 64 MiB.
-const BUCKETS_MAX: usize = 1 << 20;
 
 impl<K> WaitTableBuilder<K> {
     /// The number of buckets, rounded up to a power of two, from 1 to 2²⁰. About four for each
@@ -189,15 +116,25 @@ impl<K> WaitTableBuilder<K> {
         Self { filtered, ..self }
     }
 
+    /// Whether a wake can see without the lock that only others wait in the bucket (it does by
+    /// default). Without, it sees that nobody waits there, and otherwise takes the lock to look: so
+    /// that what the signature saves can be measured.
+    #[must_use]
+    pub fn signature(self, signature: bool) -> Self {
+        Self { signature, ..self }
+    }
+
     /// Builds it: one allocation, 64 bytes a bucket.
     pub fn build(self) -> WaitTable<K> {
-        let buckets = self.buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
+        let level = self.buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
+        // Who wakes a whole bucket must see whoever is in it.
+        let coarse = !self.filtered || !self.signature;
         let hasher = match self.seed {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
         WaitTable {
-            buckets: (0..buckets).map(|_| Bucket::new()).collect(),
+            buckets: Buckets::new(level, coarse),
             hasher,
             reason: self.reason,
             filtered: self.filtered,
@@ -236,7 +173,7 @@ fn random_seed() -> u64 {
 // finds nobody are never invalidated.
 #[repr(align(64))]
 pub struct WaitTable<K> {
-    buckets: Box<[Bucket<K>]>,
+    buckets: Buckets<K>,
     hasher: SeedableRandomState,
     reason: Reason,
     filtered: bool,
@@ -263,12 +200,13 @@ impl<K> WaitTable<K> {
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
         let (buckets, reason) = (256, Reason::OTHER);
-        WaitTableBuilder { buckets, reason, seed: None, filtered: true, keys: PhantomData }
+        let (filtered, signature) = (true, true);
+        WaitTableBuilder { buckets, reason, seed: None, filtered, signature, keys: PhantomData }
     }
 
     /// Bytes of the table itself.
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(self) + size_of_val(&*self.buckets)
+        size_of_val(self) + self.buckets.len() * size_of::<bucket::Bucket<K>>()
     }
 
     /// Accounts one needless wakeup to `reason`: for callers of [`WaitTable::wait`] that were
@@ -294,10 +232,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
         let hash = self.hasher.hash_one(key);
-        let bucket = self.bucket(hash);
         let waiter = Waiter::new(*key, hash, how.tag);
         {
-            let mut guard = self.lock(bucket);
+            let mut guard = self.lock(hash);
             // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
             // `wake_claiming` (loom: `wake_races_with_wait`).
             #[cfg(not(mutant = "EMPTY-wait"))]
@@ -309,16 +246,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             // node was unlinked by this thread or handed back by its waker.
             unsafe { guard.push(&waiter) };
         }
-        self.sleep(bucket, &waiter, how)
+        self.sleep(&waiter, how)
     }
 
     /// The second half of a wait: the node is queued.
-    fn sleep(&self, bucket: &Bucket<K>, waiter: &Waiter<K>, how: Wait) -> Outcome {
+    fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
         let reason = how.reason.unwrap_or(self.reason);
         let asleep_since = Ledger::asleep(reason);
         let mut woken = waiter.park(how.deadline);
         if !woken {
-            let unlinked = self.lock(bucket).remove(waiter);
+            let unlinked = self.lock(waiter.hash()).remove(waiter);
             if !unlinked {
                 // Claimed meanwhile: the waker still needs the node, and its wake counts.
                 woken = waiter.park(Deadline::NEVER);
@@ -370,8 +307,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
 
     /// Wakes up to `n` waiters of `key`, the longest waiting first, and says how many.
     ///
-    /// Never sleeps but for the bucket lock. With nobody waiting in the bucket it costs the hash, a
-    /// fence and one load. The wakes are sent after the bucket is unlocked.
+    /// Never sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of
+    /// 16 in a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket
+    /// is unlocked.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> usize {
         self.wake_with(key, n, Token(0))
@@ -408,13 +346,15 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[inline]
     fn wake_claiming(&self, key: &K, token: Token, filter: impl FnMut(Tag) -> Verdict) -> usize {
         let hash = self.hasher.hash_one(key);
-        let bucket = self.bucket(hash);
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]
         fence(Ordering::SeqCst);
-        let woken =
-            if bucket.is_quiet() { 0 } else { self.wake_slow(bucket, key, hash, token, filter) };
+        if self.buckets.is_quiet(hash) {
+            Ledger::add(self.reason, Field::EmptyWakes, 1);
+            return 0;
+        }
+        let woken = self.wake_slow(key, hash, token, filter);
         Ledger::add(self.reason, if woken > 0 { Field::Wakes } else { Field::EmptyWakes }, 1);
         woken
     }
@@ -422,7 +362,6 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[cold]
     fn wake_slow(
         &self,
-        bucket: &Bucket<K>,
         key: &K,
         hash: u64,
         token: Token,
@@ -430,7 +369,11 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ) -> usize {
         // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
         let mut claimed = Claimed::new();
-        let mut guard = self.lock(bucket);
+        // Nothing is counted yet, but the thread is registered: not under the lock.
+        Ledger::add(self.reason, Field::Locks, 0);
+        let Some(mut guard) = self.buckets.lock_unless_quiet(hash) else { return 0 };
+        Ledger::add(self.reason, Field::Locks, 1);
+        self.count_contended(&guard);
         let mut next = guard.first_of(hash);
         // SAFETY: null, or a node that is queued under the lock (B4).
         while let Some(node) = unsafe { next.as_ref() } {
@@ -456,20 +399,18 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     }
 
     #[inline]
-    fn bucket(&self, hash: u64) -> &Bucket<K> {
-        // The number of buckets is a power of two.
-        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+    fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
+        // Before the lock, as above.
+        Ledger::add(self.reason, Field::Locks, 1);
+        let guard = self.buckets.lock(hash);
+        self.count_contended(&guard);
+        guard
     }
 
-    /// Counts the lock first, so that a thread's first count, which registers it, is not made under
-    /// the lock.
     #[inline]
-    fn lock<'a>(&self, bucket: &'a Bucket<K>) -> bucket::BucketGuard<'a, K> {
-        Ledger::add(self.reason, Field::Locks, 1);
-        let guard = bucket.lock();
+    fn count_contended(&self, guard: &BucketGuard<'_, K>) {
         if guard.contended {
             Ledger::add(self.reason, Field::LocksContended, 1);
         }
-        guard
     }
 }

@@ -1,33 +1,32 @@
 //! One bucket: a word that is lock and summary in one, and the queue that it guards.
 //!
-//! ```text
-//!  31            8 7       3      2         1        0
-//! +---------------+---------+---------+----------+--------+
-//! |   signature   |  level  | WAITERS | SLEEPERS | LOCKED |
-//! +---------------+---------+---------+----------+--------+
-//! ```
+//! The word's layout stands in [`super::word`].
 //!
 //! | bits | meaning | changed by |
 //! |---|---|---|
 //! | LOCKED | somebody holds the bucket lock | anybody, 0 → 1; the holder, 1 → 0 |
 //! | SLEEPERS | a thread may sleep on the word for the lock | who is about to sleep; the holder's unlock clears it |
-//! | WAITERS | the queue is not empty | the holder, at unlock |
-//! | level | which size of the table the bucket belongs to; 0 while tables have one size | the holder |
-//! | signature | a summary of the keys that wait here; 0 while nothing reads it | the holder |
+//! | level | which hashes the bucket covers | the holder |
+//! | signature | which classes of hashes may wait here | the holder, at unlock |
 //!
 //! Invariants:
 //!
 //! - **B1** The queue is read and changed only by the holder of LOCKED.
-//! - **B2** While LOCKED is clear, WAITERS tells whether the queue is empty.
-//! - **B3** While LOCKED is set, only the holder changes WAITERS, level and signature. So unlocking
-//!   is one swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns
-//!   it.
+//! - **B2** While LOCKED is clear, the bit of every hash that waits is in the signature, and no bit
+//!   of a tree that is empty. So it is zero if and only if the queue is empty; and a class that has
+//!   left while others of its tree wait costs a waker the lock, never a waiter its wake.
+//! - **B3** While LOCKED is set, only the holder changes level and signature. So unlocking is one
+//!   swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
 //!   node under the lock, or was told by the waker that claimed it.
 //! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it unparks the
 //!   node's owner.
 //!
 //! # The lock
+//!
+//! A lock is asked for on behalf of a hash, and is had only while the bucket covers that hash:
+//! it is taken by a compare-and-swap from a word that says so. A word that changes its level makes
+//! the swap fail, and who wanted the lock looks for the hash elsewhere.
 //!
 //! Critical sections are short (a push, or a walk along the queue), so the lock spins for a bounded
 //! number of looks and then sleeps on the word: a holder that was descheduled costs a waiter a
@@ -43,8 +42,11 @@
 //! ```
 //!
 //! Either the swap comes before the CAS, which then fails; or after it, and sees SLEEPERS; the
-//! kernel then finds the sleeper in its queue, or the sleeper's comparison fails. A thread that has
-//! slept takes the lock with SLEEPERS set, since it cannot know that it was the last.
+//! kernel then finds the sleeper in its queue, or the sleeper's comparison fails.
+//!
+//! - **B6** (the baton) The wake of an unlock is for all who sleep: whoever has slept takes this
+//!   lock with SLEEPERS set, since it cannot know that it was the last, or, if the bucket covers
+//!   its hash no more, wakes all the others before it goes elsewhere.
 #![expect(unsafe_code, reason = "an intrusive queue of nodes on their threads' stacks")]
 
 use std::ptr;
@@ -55,25 +57,24 @@ use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
 use super::Token;
 use super::queue::Queue;
 use super::waiter::Waiter;
-
-const LOCKED: u32 = 1 << 0;
-const SLEEPERS: u32 = 1 << 1;
-const WAITERS: u32 = 1 << 2;
-/// Level and signature: kept as they are by lock and unlock.
-const KEPT: u32 = !(LOCKED | SLEEPERS | WAITERS);
+use super::word::{LEVEL, LOCKED, SIGNATURE, SLEEPERS, class_bit, covers, present};
 
 /// Looks at a held lock before sleeping, each after twice the pause of the one before: so the
 /// holder's cache line is left alone for most of the time, which is that of a critical section of a
-/// few dozen nodes. The checkers need one to see the way out of the spin.
-const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 7 };
+/// few dozen nodes. Under loom none: a look only loads the word once more.
+const LOOKS: u32 = if cfg!(loom) {
+    0
+} else if cfg!(shuttle) {
+    1
+} else {
+    7
+};
 
 /// Weakened by `cargo x mutants`, one at a time, which expects a loom check to fail.
 const LOCK_FIRST: Ordering =
     if cfg!(mutant = "LOCK-first") { Ordering::Relaxed } else { Ordering::Acquire };
-const LOCK_SPUN: Ordering =
-    if cfg!(mutant = "LOCK-spun") { Ordering::Relaxed } else { Ordering::Acquire };
-const LOCK_SLEPT: Ordering =
-    if cfg!(mutant = "LOCK-slept") { Ordering::Relaxed } else { Ordering::Acquire };
+const LOCK_AGAIN: Ordering =
+    if cfg!(mutant = "LOCK-again") { Ordering::Relaxed } else { Ordering::Acquire };
 const LOCK_RELEASE: Ordering =
     if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
 
@@ -92,71 +93,112 @@ unsafe impl<K: Sync> Sync for Bucket<K> {}
 // SAFETY: a bucket owns nothing; its nodes belong to threads that borrow the table.
 unsafe impl<K: Sync> Send for Bucket<K> {}
 
+/// Which bucket to lock, for whom, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Goal {
+    pub(super) index: usize,
+    pub(super) hash: u64,
+    /// Whether the table's signatures tell nobody apart.
+    pub(super) coarse: bool,
+    /// Whether the lock is not wanted where nobody waits for the hash: for a waker that has fenced.
+    pub(super) unless_quiet: bool,
+}
+
+/// Why a bucket was not locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotLocked {
+    /// It does not cover the hash, or no longer.
+    Moved,
+    /// Nobody waits for the hash, and nobody is about to.
+    Quiet,
+}
+
 impl<K> Bucket<K> {
-    pub(super) fn new() -> Self {
-        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::new()) }
+    /// A present bucket.
+    pub(super) fn new(level: u32) -> Self {
+        Self { word: Futex::new(present(level)), queue: UnsafeCell::new(Queue::new()) }
     }
 
-    /// Whether a waker that has fenced may leave: nobody waits here, and nobody is about to.
+    /// The word as it is, or was: it orders nothing.
     #[inline]
-    pub(super) fn is_quiet(&self) -> bool {
-        self.word.word().load(Ordering::Relaxed) & (LOCKED | WAITERS) == 0
+    pub(super) fn word(&self) -> u32 {
+        self.word.word().load(Ordering::Relaxed)
     }
 
-    /// Locks the bucket; the guard says whether somebody else held it.
+    /// Locks the bucket, whose word was just `seen`, as long as it covers the goal's hash.
     #[inline]
-    pub(super) fn lock(&self) -> BucketGuard<'_, K> {
+    pub(super) fn lock(&self, goal: &Goal, seen: u32) -> Result<BucketGuard<'_, K>, NotLocked> {
+        if seen & LOCKED != 0 || !covers(goal.index, seen, goal.hash) {
+            return self.lock_slow(goal, seen);
+        }
+        let locked = seen | LOCKED;
         // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`. Takes over the queue.
-        let before = self.word.word().fetch_or(LOCKED, LOCK_FIRST);
-        if before & LOCKED == 0 {
-            BucketGuard { bucket: self, kept: before & KEPT, contended: false }
-        } else {
-            self.lock_slow()
+        match self.word.word().compare_exchange(seen, locked, LOCK_FIRST, Ordering::Relaxed) {
+            Ok(_) => Ok(self.guard(goal, seen, false)),
+            Err(now) => self.lock_slow(goal, now),
         }
     }
 
     #[cold]
-    fn lock_slow(&self) -> BucketGuard<'_, K> {
+    fn lock_slow(&self, goal: &Goal, mut seen: u32) -> Result<BucketGuard<'_, K>, NotLocked> {
         let word = self.word.word();
-        for look in 0..LOOKS {
-            (0..1 << look).for_each(|_| spin_loop());
-            if word.load(Ordering::Relaxed) & LOCKED != 0 {
+        let (mut looks, mut slept, mut contended) = (0, false, false);
+        loop {
+            if !covers(goal.index, seen, goal.hash) {
+                if slept {
+                    // B6.
+                    self.word.wake(u32::MAX);
+                }
+                return Err(NotLocked::Moved);
+            }
+            if seen & LOCKED == 0 {
+                // Not after a sleep: B6.
+                if goal.unless_quiet && !slept && seen & class_bit(goal.hash) == 0 {
+                    return Err(NotLocked::Quiet);
+                }
+                let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
+                // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
+                match word.compare_exchange(seen, locked, LOCK_AGAIN, Ordering::Relaxed) {
+                    Ok(_) => return Ok(self.guard(goal, seen, contended)),
+                    Err(now) => seen = now,
+                }
                 continue;
             }
-            // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
-            let before = word.fetch_or(LOCKED, LOCK_SPUN);
-            if before & LOCKED == 0 {
-                return BucketGuard { bucket: self, kept: before & KEPT, contended: true };
+            contended = true;
+            if looks < LOOKS {
+                (0..1 << looks).for_each(|_| spin_loop());
+                looks += 1;
+                seen = self.word();
+            } else if seen & SLEEPERS == 0 {
+                let sleepers = seen | SLEEPERS;
+                let order = Ordering::Relaxed;
+                seen = match word.compare_exchange(seen, sleepers, order, order) {
+                    Ok(_) => sleepers,
+                    Err(now) => now,
+                };
+            } else {
+                self.word.wait(seen);
+                slept = true;
+                seen = self.word();
             }
-        }
-        loop {
-            // Others may sleep as well, so SLEEPERS goes in with the lock.
-            // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
-            let before = word.fetch_or(LOCKED | SLEEPERS, LOCK_SLEPT);
-            if before & LOCKED == 0 {
-                return BucketGuard { bucket: self, kept: before & KEPT, contended: true };
-            }
-            self.word.wait(before | SLEEPERS);
         }
     }
 
-    fn unlock(&self, kept: u32) {
-        // SAFETY: B1; the caller is the guard, which holds the lock until the swap below.
-        let empty = self.queue.with(|queue| unsafe { &*queue }).is_empty();
-        let bits = kept | if empty { 0 } else { WAITERS };
-        // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
-        let before = self.word.word().swap(bits, LOCK_RELEASE);
-        if before & SLEEPERS != 0 {
-            self.word.wake(1);
-        }
+    fn guard(&self, goal: &Goal, seen: u32, contended: bool) -> BucketGuard<'_, K> {
+        let (level, signature) = (seen & LEVEL, seen & SIGNATURE);
+        BucketGuard { bucket: self, level, signature, coarse: goal.coarse, contended }
     }
 }
 
 /// The bucket lock, held. Unlocks on drop, also while a panic unwinds.
 pub(super) struct BucketGuard<'a, K> {
     bucket: &'a Bucket<K>,
-    kept: u32,
-    /// Whether the lock was held by another at the first try.
+    /// The level field of the word that the unlock will write.
+    level: u32,
+    /// The signature that it will write, but for the trees that are empty by then.
+    signature: u32,
+    coarse: bool,
+    /// Whether the lock was held by another meanwhile.
     pub(super) contended: bool,
 }
 
@@ -172,6 +214,7 @@ impl<K> BucketGuard<'_, K> {
             // SAFETY: B1 for the links; B4 for the node at the tail.
             unsafe { queue.push(node) };
         });
+        self.signature |= if self.coarse { SIGNATURE } else { class_bit(node.hash()) };
     }
 
     /// Takes `node` out if it is in the queue, and says whether it was.
@@ -215,6 +258,17 @@ impl<K> BucketGuard<'_, K> {
         unsafe { claimed.push(node) };
     }
 
+    /// What the signature has to be for B2.
+    fn signature_now(&self) -> u32 {
+        if self.signature == 0 {
+            return 0;
+        }
+        // SAFETY: B1.
+        let queue = self.bucket.queue.with(|queue| unsafe { &*queue });
+        let signature = self.signature & queue.classes();
+        if self.coarse && signature != 0 { SIGNATURE } else { signature }
+    }
+
     /// The longest waiting node with `hash`; the others follow by [`Waiter::next`]. Null if none.
     pub(super) fn first_of(&self, hash: u64) -> *const Waiter<K> {
         // SAFETY: B1.
@@ -232,7 +286,12 @@ impl<K> BucketGuard<'_, K> {
 
 impl<K> Drop for BucketGuard<'_, K> {
     fn drop(&mut self) {
-        self.bucket.unlock(self.kept);
+        let signature = self.signature_now();
+        // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
+        let before = self.bucket.word.word().swap(self.level | signature, LOCK_RELEASE);
+        if before & SLEEPERS != 0 {
+            self.bucket.word.wake(1);
+        }
     }
 }
 

@@ -129,9 +129,9 @@ fn bucket_lock_sleeps_and_wakes() {
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
     check(FEW_PREEMPTIONS, || {
-        let bucket = Arc::new((Bucket::<u32>::new(), Shared(UnsafeCell::new(0))));
-        let add = |bucket: &(Bucket<u32>, Shared)| {
-            let _guard = bucket.0.lock();
+        let bucket = Arc::new((Buckets::<u32>::new(0, false), Shared(UnsafeCell::new(0))));
+        let add = |bucket: &(Buckets<u32>, Shared)| {
+            let _guard = bucket.0.lock(0);
             // SAFETY: the lock is held.
             bucket.1.0.with_mut(|value| unsafe { *value += 1 });
         };

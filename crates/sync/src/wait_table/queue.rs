@@ -1,7 +1,7 @@
 //! The waiters of one bucket: a few trees by hash, and a list of equals at each of their nodes.
 //!
 //! ```text
-//!  roots: [ · · ▪ · · · · ]                       by the upper half of the hash
+//!  roots: [ · · ▪ · · · · ]                       by the middle of the hash
 //!               │
 //!             first ⇄ equal ⇄ equal               a list: the same hash, oldest first
 //!        0 ╱  1│  ╲ 3
@@ -31,9 +31,7 @@
 use std::ptr;
 
 use super::waiter::{Links, Waiter};
-
-/// What is left of a bucket's cache line beside its word.
-const ROOTS: usize = 7;
+use super::word::{CLASSES_OF, ROOTS, root_of};
 
 /// The queue of one bucket. All of it is guarded by the bucket lock; so are the links of the nodes
 /// in it, and these are alive (B1 and B4 in [`super::bucket`]): the contract of every unsafe
@@ -51,15 +49,10 @@ enum Slot<'a, K> {
     Child(&'a Waiter<K>, usize),
 }
 
-/// The tree that a hash belongs to. The bucket was chosen by the lowest bits.
-fn root_of(hash: u64) -> usize {
-    (((hash >> 32) * ROOTS as u64) >> 32) as usize
-}
-
-/// The bits that choose the way down, the highest first: those come first that chose neither the
-/// root nor, in all but the largest tables, the bucket.
+/// The bits that choose the way down, the highest first. 16 steps take bits that chose neither the
+/// bucket nor the tree.
 pub(super) fn path_of(hash: u64) -> u64 {
-    hash.rotate_left(32)
+    hash
 }
 
 impl<K> Queue<K> {
@@ -67,8 +60,10 @@ impl<K> Queue<K> {
         Self { roots: [ptr::null(); ROOTS] }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.roots.iter().all(|root| root.is_null())
+    /// The classes of the trees that are not empty.
+    pub(super) fn classes(&self) -> u32 {
+        let roots = self.roots.iter().zip(CLASSES_OF);
+        roots.fold(0, |all, (root, classes)| if root.is_null() { all } else { all | classes })
     }
 
     /// The roots of the trees, null for those that are empty.

@@ -13,7 +13,7 @@ fn table<K>(buckets: usize) -> WaitTable<K> {
 
 /// How many nodes wait in the table.
 fn queued<K>(table: &WaitTable<K>) -> usize {
-    table.buckets.iter().map(|bucket| size(&bucket.lock())).sum()
+    (0..table.buckets.len()).map(|index| size(&table.buckets.lock((index as u64) << 6))).sum()
 }
 
 /// The size of a locked bucket's queue.
@@ -79,7 +79,7 @@ impl<K: Copy + Eq + Hash + Send + Sync + 'static> Waiters<K> {
 
 #[test]
 fn a_bucket_is_one_cache_line() {
-    assert_eq!(size_of::<Bucket<WaitKey>>(), 64);
+    assert_eq!(size_of::<bucket::Bucket<WaitKey>>(), 64);
     assert_eq!(align_of::<WaitTable<WaitKey>>(), 64);
     assert_eq!(table::<WaitKey>(16).memory_bytes(), 64 + 16 * 64);
 }
@@ -255,6 +255,53 @@ fn the_ledger_counts_what_happened() {
     assert_eq!(counts.locks, 3 + 1 + 2);
 }
 
+/// How many locks a wake of each of 64 keys takes while only key 0 waits in the one bucket.
+fn locks_of_foreign_wakes(name: &'static str, signature: bool) -> u64 {
+    let reason = Reason::register(name);
+    let builder = WaitTable::<u64>::builder().buckets(1).seed(1).reason(reason);
+    let mut waiters = Waiters::new(builder.signature(signature).build());
+    waiters.add(0, 0);
+    let table = Arc::clone(&waiters.table);
+    let before = Ledger::snapshot();
+    assert_eq!((1..=64).map(|key| table.wake_all(&key)).sum::<usize>(), 0);
+    let counts = Ledger::snapshot().since(&before).reason(reason);
+    assert_eq!(counts.empty_wakes, 64);
+    assert_eq!(table.wake_all(&0), 1);
+    assert_eq!(waiters.join(), [Outcome::Woken(Token(0))]);
+    counts.locks
+}
+
+#[test]
+fn a_wake_of_another_class_takes_no_lock() {
+    let same_class = locks_of_foreign_wakes("test-signature", true);
+    // One in sixteen, give or take.
+    assert!((1..=12).contains(&same_class), "{same_class} of 64");
+    assert_eq!(locks_of_foreign_wakes("test-no-signature", false), 64);
+}
+
+/// B2: the signature of an unlocked bucket is that of who waits there, but for classes of trees
+/// that are not empty.
+#[test]
+fn the_signature_follows_the_queue() {
+    let buckets = Buckets::<u64>::new(0, false);
+    let nodes: Vec<_> = (0..16_u64).map(|n| Waiter::new(n, n << 28, Tag(n))).collect();
+    for node in &nodes {
+        // SAFETY: the nodes outlive the queue, and this one is in none.
+        unsafe { buckets.lock(0).push(node) };
+    }
+    assert_eq!(buckets.at(0).word(), word::present(0) | word::SIGNATURE);
+    // Classes 0, 1 and 2 share a tree.
+    for (leaves, signature) in [(0, 0xffff), (2, 0xffff), (1, 0xfff8), (15, 0xfff8), (14, 0x3ff8)] {
+        assert!(buckets.lock(0).remove(&nodes[leaves]));
+        assert_eq!(buckets.at(0).word(), word::present(0) | signature);
+    }
+    for node in &nodes {
+        let queued = !buckets.is_quiet(node.hash());
+        assert_eq!(buckets.lock(0).remove(node), queued);
+    }
+    assert_eq!(buckets.at(0).word(), word::present(0));
+}
+
 #[test]
 fn no_wakeup_is_lost_or_swallowed_under_load() {
     const THREADS: u64 = 8;
@@ -291,7 +338,7 @@ fn no_wakeup_is_lost_or_swallowed_under_load() {
 #[test]
 fn a_contended_bucket_lock_sleeps_and_comes_back() {
     let table = Arc::new(table::<u64>(1));
-    let held = table.buckets[0].lock();
+    let held = table.buckets.lock(0);
     let arrived = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -316,20 +363,20 @@ fn a_contended_bucket_lock_sleeps_and_comes_back() {
 fn the_queue_is_a_tree_of_lists_after_every_step() {
     let mut seed = unherd_testkit::Seed::of_test(11);
     let spread = |n: u64| n.wrapping_mul(!0 / 1001);
-    // These share all of their path but its last bits: the tree is about as deep as it can be.
-    let close = |n: u64| n << 32;
+    // These share all of their path but its last bits: the tree is as deep as it can be.
+    let close = |n: u64| n;
     let shapes: [(u64, &dyn Fn(u64) -> u64); 4] =
         [(1, &spread), (4, &spread), (1000, &spread), (300, &close)];
     for (hashes, hash) in shapes {
         let nodes: Vec<_> =
             (0..300_u64).map(|n| Waiter::new(n, hash(seed.below(hashes)), Tag(n))).collect();
-        let bucket = Bucket::<u64>::new();
+        let buckets = Buckets::<u64>::new(0, false);
         let mut model: std::collections::BTreeMap<u64, Vec<u64>> = Default::default();
         for _ in 0..3000 {
             let n = seed.below(300);
             let node = &nodes[n as usize];
             let queue = model.entry(node.hash()).or_default();
-            let mut guard = bucket.lock();
+            let mut guard = buckets.lock(0);
             if let Some(place) = queue.iter().position(|other| *other == n) {
                 queue.remove(place);
                 assert!(guard.remove(node));

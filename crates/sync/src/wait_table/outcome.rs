@@ -1,0 +1,86 @@
+//! What a wait is told, and what comes of it.
+
+use unherd_sys::Deadline;
+
+#[cfg(doc)]
+use super::WaitTable;
+use crate::Reason;
+
+/// A waiter's own mark; [`WaitTable::wake_where`] shows it to its filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Tag(pub u64);
+
+/// A waker's own mark; it is handed to each waiter that the wake was meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Token(pub u64);
+
+/// How to wait: for what reason, with which mark, until when.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait {
+    pub(super) reason: Option<Reason>,
+    pub(super) tag: Tag,
+    pub(super) deadline: Deadline,
+}
+
+impl Wait {
+    /// Waits for as long as it takes, and accounts it to `reason`.
+    pub fn new(reason: Reason) -> Self {
+        Self { reason: Some(reason), tag: Tag(0), deadline: Deadline::NEVER }
+    }
+
+    /// Shows `tag` to the filter of [`WaitTable::wake_where`].
+    #[must_use]
+    pub fn tag(self, tag: Tag) -> Self {
+        Self { tag, ..self }
+    }
+
+    /// Gives up at `deadline`.
+    #[must_use]
+    pub fn deadline(self, deadline: Deadline) -> Self {
+        Self { deadline, ..self }
+    }
+}
+
+impl From<Reason> for Wait {
+    fn from(reason: Reason) -> Self {
+        Self::new(reason)
+    }
+}
+
+/// Waits until `deadline`, under the table's own reason.
+impl From<Deadline> for Wait {
+    fn from(deadline: Deadline) -> Self {
+        Self { reason: None, tag: Tag(0), deadline }
+    }
+}
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// A wake found it. What the waker wrote before is visible. In a table that does not filter,
+    /// a wake of another key ends a wait as well, with `Token(0)`.
+    Woken(Token),
+    /// The deadline passed, and no wake had found it by then.
+    TimedOut,
+    /// `validate` said no; there was no sleep.
+    Invalid,
+}
+
+/// The deadline of [`WaitTable::wait_until`] passed, and the condition was still false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("timed out")]
+pub struct TimedOut;
+
+/// What [`WaitTable::wake_where`] does with a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Wake it and go on.
+    Wake,
+    /// Leave it and go on.
+    Skip,
+    /// Wake it and look no further.
+    WakeAndStop,
+    /// Leave it and look no further.
+    Stop,
+}
