@@ -16,6 +16,11 @@ fn queued<K>(table: &WaitTable<K>) -> usize {
     (0..table.buckets.len()).map(|index| size(&table.buckets.lock((index as u64) << 6))).sum()
 }
 
+/// The size of a queue that nobody else uses.
+fn queue_size<K>(queue: &queue::Queue<K>) -> usize {
+    queue.roots().map(|root| size_below(root, 0, 0)).into_iter().sum()
+}
+
 /// The size of a locked bucket's queue.
 fn size<K>(guard: &bucket::BucketGuard<'_, K>) -> usize {
     guard.roots().map(|root| size_below(root, 0, 0)).sum()
@@ -397,6 +402,81 @@ fn the_queue_is_a_tree_of_lists_after_every_step() {
             assert_eq!(listed, model[&node.hash()]);
             let total: usize = model.values().map(Vec::len).sum();
             assert_eq!(size(&guard), total);
+        }
+    }
+}
+
+type Model = std::collections::BTreeMap<u64, Vec<u64>>;
+
+/// That `queue` holds what `model` says of the hashes that are `its`, and nothing else.
+fn assert_holds(queue: &queue::Queue<u64>, model: &Model, its: impl Fn(u64) -> bool) {
+    let mut total = 0;
+    for (hash, expected) in model.iter().filter(|(hash, _)| its(**hash)) {
+        let mut listed = Vec::new();
+        // SAFETY: this test alone uses the queue, as below.
+        let mut next = unsafe { queue.first_of(*hash) };
+        // SAFETY: null or queued.
+        while let Some(waiter) = unsafe { next.as_ref() } {
+            listed.push(waiter.tag().0);
+            // SAFETY: as above.
+            next = unsafe { waiter.next() };
+        }
+        assert_eq!(&listed, expected);
+        total += expected.len();
+    }
+    assert_eq!(queue_size(queue), total);
+}
+
+/// Queues that divide at one bit after the other, and unite, with pushes and removals between.
+#[test]
+fn queues_divide_and_unite_with_every_list_in_order() {
+    let mut seed = unherd_testkit::Seed::of_test(12);
+    let spread = |n: u64| n.wrapping_mul(!0 / 1001);
+    let close = |n: u64| n << 6;
+    let equal = |_: u64| 1 << 6;
+    let shapes: [&dyn Fn(u64) -> u64; 3] = [&spread, &close, &equal];
+    for round in 0..60 {
+        let hash = shapes[round % shapes.len()];
+        let nodes: Vec<_> =
+            (0..200_u64).map(|n| Waiter::new(n, hash(seed.below(100)), Tag(n))).collect();
+        let (mut queue, mut model) = (queue::Queue::<u64>::new(), Model::new());
+        let mut waits = vec![false; nodes.len()];
+        let goes = |hash: u64| hash >> (6 + round % 7) & 1 == 1;
+        let mut change = |halves: [&mut queue::Queue<u64>; 2], model: &mut Model| {
+            for _ in 0..seed.below(300) {
+                let n = seed.below(200);
+                let node = &nodes[n as usize];
+                let half = if goes(node.hash()) { &mut *halves[1] } else { &mut *halves[0] };
+                let list = model.entry(node.hash()).or_default();
+                waits[n as usize] ^= true;
+                if !waits[n as usize] {
+                    list.retain(|other| *other != n);
+                    // SAFETY: this test alone uses the queues; it is in this one.
+                    unsafe { half.unlink(node) };
+                } else {
+                    list.push(n);
+                    // SAFETY: the nodes outlive the queues; it is in none.
+                    unsafe { half.push(node) };
+                }
+            }
+        };
+        let mut other = queue::Queue::new();
+        for _ in 0..5 {
+            change([&mut queue, &mut other], &mut model);
+            // SAFETY: this test alone uses the queues.
+            unsafe { queue.absorb(other.take()) };
+            assert_holds(&queue, &model, |_| true);
+            // SAFETY: as above.
+            let divided = unsafe { queue.take().divide(goes) };
+            let classes_of = |its: &dyn Fn(u64) -> bool| {
+                let waiting = model.iter().filter(|(hash, list)| !list.is_empty() && its(**hash));
+                waiting.fold(0, |all, (hash, _)| all | word::class_bit(*hash))
+            };
+            assert_eq!(divided.go.classes, classes_of(&goes));
+            assert_eq!(divided.stay.classes, classes_of(&|hash| !goes(hash)));
+            (queue, other) = (divided.stay.queue, divided.go.queue);
+            assert_holds(&queue, &model, |hash| !goes(hash));
+            assert_holds(&other, &model, goes);
         }
     }
 }
