@@ -42,6 +42,8 @@ mod symbols;
 #[cfg(not(any(loom, shuttle)))]
 mod sysctl;
 #[cfg(not(any(loom, shuttle)))]
+mod topology;
+#[cfg(not(any(loom, shuttle)))]
 mod usage;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -72,5 +74,7 @@ pub use sampler::{
 pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
+#[cfg(not(any(loom, shuttle)))]
+pub use topology::{NodeId, Topology, TopologyError};
 #[cfg(not(any(loom, shuttle)))]
 pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};
