@@ -30,9 +30,13 @@ mod machine;
 #[cfg(not(any(loom, shuttle)))]
 mod map;
 #[cfg(not(any(loom, shuttle)))]
+mod membarrier;
+#[cfg(not(any(loom, shuttle)))]
 mod process_mark;
 #[cfg(not(any(loom, shuttle)))]
 mod readiness;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod refusal;
 #[cfg(not(any(loom, shuttle)))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
@@ -62,6 +66,8 @@ pub use futex::{Futex, FutexWait, PARK_MARK};
 pub use machine::{Directory, Machine};
 #[cfg(not(any(loom, shuttle)))]
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
+#[cfg(not(any(loom, shuttle)))]
+pub use membarrier::AsymmetricFence;
 #[cfg(not(any(loom, shuttle)))]
 pub use process_mark::{NotAProcessMark, ProcessMark};
 pub use rustix::io::Errno;
