@@ -38,6 +38,8 @@ mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
 #[cfg(not(any(loom, shuttle)))]
+mod reserve;
+#[cfg(not(any(loom, shuttle)))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
 mod sampler;
@@ -70,6 +72,8 @@ pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 pub use membarrier::AsymmetricFence;
 #[cfg(not(any(loom, shuttle)))]
 pub use process_mark::{NotAProcessMark, ProcessMark};
+#[cfg(not(any(loom, shuttle)))]
+pub use reserve::{Reserve, ReserveError};
 pub use rustix::io::Errno;
 #[cfg(not(any(loom, shuttle)))]
 pub use sampler::{
