@@ -27,5 +27,5 @@ pub use ledger::{Counts, Ledger, Snapshot};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
 pub use wait_table::{
-    Outcome, Tag, TimedOut, Token, Verdict, Wait, WaitKey, WaitTable, WaitTableBuilder,
+    Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait, WaitKey, WaitTable, WaitTableBuilder,
 };

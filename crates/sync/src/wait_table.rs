@@ -43,10 +43,12 @@
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 mod bucket;
+mod growth;
 mod home;
 mod key;
 mod outcome;
 mod queue;
+mod storage;
 mod waiter;
 mod word;
 
@@ -75,12 +77,12 @@ use waiter::Waiter;
 use word::LEVEL_MAX;
 
 pub use key::WaitKey;
-pub use outcome::{Outcome, Tag, TimedOut, Token, Verdict, Wait};
+pub use outcome::{Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait};
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
 pub struct WaitTableBuilder<K> {
-    buckets: usize,
+    levels: [u32; 2],
     reason: Reason,
     seed: Option<u64>,
     filtered: bool,
@@ -89,11 +91,25 @@ pub struct WaitTableBuilder<K> {
 }
 
 impl<K> WaitTableBuilder<K> {
-    /// The number of buckets, rounded up to a power of two, from 1 to 2²⁰. About four for each
-    /// thread that waits at a time keeps collisions rare; the default is 256.
+    /// Keeps the table at so many buckets, rounded up to a power of two, from 1 to 2²⁰. About four
+    /// for each thread that waits at a time keeps collisions rare; the default is 256.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
-        Self { buckets, ..self }
+        self.grow(buckets, buckets)
+    }
+
+    /// Lets the table grow and shrink with the number of waiters, from `floor` to `ceiling` buckets,
+    /// each rounded up to a power of two, from 1 to 2²⁰.
+    ///
+    /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
+    /// beyond them. Threads move the buckets on their way to sleep, some at a time; nobody waits for
+    /// all of it, and wakes never take part. 64 bytes of *addresses* are reserved for each bucket up
+    /// to the ceiling; where they are refused, the table stays at its floor, and where memory is
+    /// refused later, at the size that it has, until it shrinks.
+    #[must_use]
+    pub fn grow(self, floor: usize, ceiling: usize) -> Self {
+        let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
+        Self { levels: [level(floor), level(ceiling.max(floor))], ..self }
     }
 
     /// The reason that the table's locks and wakes are accounted to, and waits that name none.
@@ -126,7 +142,7 @@ impl<K> WaitTableBuilder<K> {
 
     /// Builds it: one allocation, 64 bytes a bucket.
     pub fn build(self) -> WaitTable<K> {
-        let level = self.buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
+        let [floor, ceiling] = self.levels;
         // Who wakes a whole bucket must see whoever is in it.
         let coarse = !self.filtered || !self.signature;
         let hasher = match self.seed {
@@ -134,7 +150,7 @@ impl<K> WaitTableBuilder<K> {
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
         WaitTable {
-            buckets: Buckets::new(level, coarse),
+            buckets: Buckets::new(floor, ceiling, coarse),
             hasher,
             reason: self.reason,
             filtered: self.filtered,
@@ -199,14 +215,32 @@ impl<K> WaitTable<K> {
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
-        let (buckets, reason) = (256, Reason::OTHER);
+        let (levels, reason) = ([8, 8], Reason::OTHER);
         let (filtered, signature) = (true, true);
-        WaitTableBuilder { buckets, reason, seed: None, filtered, signature, keys: PhantomData }
+        WaitTableBuilder { levels, reason, seed: None, filtered, signature, keys: PhantomData }
     }
 
-    /// Bytes of the table itself.
+    /// Bytes of the table itself that are in memory.
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(self) + self.buckets.len() * size_of::<bucket::Bucket<K>>()
+        size_of_val(self) + self.buckets.bytes_resident()
+    }
+
+    /// How large the table is now.
+    pub fn size(&self) -> TableSize {
+        TableSize {
+            buckets: self.buckets.len(),
+            live: self.buckets.live(),
+            bytes_resident: self.memory_bytes(),
+            bytes_reserved: self.buckets.bytes_reserved(),
+            refused: self.buckets.refused(),
+        }
+    }
+
+    /// Brings a table that grows to the size that its waiters ask for now, and gives back what
+    /// memory it does not need: for owners that go idle, since nobody moves buckets while nobody
+    /// comes or goes. May sleep for another thread that moves some.
+    pub fn settle(&self) {
+        self.buckets.settle();
     }
 
     /// Accounts one needless wakeup to `reason`: for callers of [`WaitTable::wait`] that were
@@ -246,7 +280,11 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             // node was unlinked by this thread or handed back by its waker.
             unsafe { guard.push(&waiter) };
         }
-        self.sleep(&waiter, how)
+        let node = std::ptr::from_ref(&waiter).addr();
+        self.buckets.arrive(node);
+        let outcome = self.sleep(&waiter, how);
+        self.buckets.leave(node);
+        outcome
     }
 
     /// The second half of a wait: the node is queued.

@@ -57,7 +57,9 @@ use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
 use super::Token;
 use super::queue::Queue;
 use super::waiter::Waiter;
-use super::word::{LEVEL, LOCKED, SIGNATURE, SLEEPERS, class_bit, covers, present};
+use super::word::{
+    LEVEL, LOCKED, SIGNATURE, SLEEPERS, class_bit, covers, index_at, level_of, present,
+};
 
 /// Looks at a held lock before sleeping, each after twice the pause of the one before: so the
 /// holder's cache line is left alone for most of the time, which is that of a critical section of a
@@ -75,6 +77,8 @@ const LOCK_FIRST: Ordering =
     if cfg!(mutant = "LOCK-first") { Ordering::Relaxed } else { Ordering::Acquire };
 const LOCK_AGAIN: Ordering =
     if cfg!(mutant = "LOCK-again") { Ordering::Relaxed } else { Ordering::Acquire };
+const LOCK_MOVE: Ordering =
+    if cfg!(mutant = "LOCK-move") { Ordering::Relaxed } else { Ordering::Release };
 const LOCK_RELEASE: Ordering =
     if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
 
@@ -119,6 +123,18 @@ impl<K> Bucket<K> {
         Self { word: Futex::new(present(level)), queue: UnsafeCell::new(Queue::new()) }
     }
 
+    /// An absent bucket: zeros.
+    pub(super) fn absent() -> Self {
+        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::new()) }
+    }
+
+    /// What the kernel does to memory that is given back.
+    #[cfg(any(loom, shuttle))]
+    pub(super) fn become_zeros(&self) {
+        assert_eq!(self.word(), 0, "G3");
+        self.word.word().store(0, Ordering::Relaxed);
+    }
+
     /// The word as it is, or was: it orders nothing.
     #[inline]
     pub(super) fn word(&self) -> u32 {
@@ -145,7 +161,7 @@ impl<K> Bucket<K> {
         let (mut looks, mut slept, mut contended) = (0, false, false);
         loop {
             if !covers(goal.index, seen, goal.hash) {
-                if slept {
+                if slept && !cfg!(mutant = "GROW-baton") {
                     // B6.
                     self.word.wake(u32::MAX);
                 }
@@ -256,6 +272,59 @@ impl<K> BucketGuard<'_, K> {
         }
         // SAFETY: unlinked just now, under the lock.
         unsafe { claimed.push(node) };
+    }
+
+    /// Divides the bucket: moves all hashes that `child` covers at the next level there, and leaves
+    /// both at that level, unlocked.
+    ///
+    /// # Safety
+    /// The caller is the resizer; `child` is the absent bucket that is made out of this one, and
+    /// its memory is there.
+    pub(super) unsafe fn divide_into(mut self, child: &Bucket<K>) {
+        let level = level_of(self.level).map_or(0, |level| level + 1);
+        let goes = |hash| index_at(level, hash) != index_at(level - 1, hash);
+        // SAFETY: B1.
+        let queue = self.bucket.queue.with_mut(|queue| unsafe { &mut *queue }.take());
+        // SAFETY: B1.
+        let divided = unsafe { queue.divide(goes) };
+        // SAFETY: B1.
+        self.bucket.queue.with_mut(|queue| unsafe { *queue = divided.stay.queue });
+        // SAFETY: G1 and G2: nobody else locks an absent bucket.
+        child.queue.with_mut(|queue| unsafe { *queue = divided.go.queue });
+        let signature = |classes| if self.coarse && classes != 0 { SIGNATURE } else { classes };
+        let word = present(level) | signature(divided.go.classes);
+        // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the child's queue, as
+        // an unlock does (loom: `grow_wait_wake_moved`).
+        child.word.word().store(word, LOCK_MOVE);
+        // Then the parent: whoever comes from it finds the child.
+        (self.level, self.signature) = (present(level), signature(divided.stay.classes));
+    }
+
+    /// Unites the bucket with its child: moves all waiters of `child` here, and leaves this one at
+    /// the level before, unlocked, and `child` absent.
+    ///
+    /// # Safety
+    /// The caller is the resizer; `child` was made out of this bucket, and both have one level.
+    pub(super) unsafe fn unite_with(mut self, child: BucketGuard<'_, K>) {
+        let level = level_of(self.level).map_or(0, |level| level - 1);
+        // SAFETY: B1, for the child.
+        let theirs = child.bucket.queue.with_mut(|queue| unsafe { &mut *queue }.take());
+        self.bucket.queue.with_mut(|queue| {
+            // SAFETY: B1.
+            let queue = unsafe { &mut *queue };
+            // SAFETY: B1; no hash has two homes (H1).
+            unsafe { queue.absorb(theirs) };
+        });
+        (self.level, self.signature) = (present(level), self.signature | child.signature);
+        // First this one: whoever comes from the child finds a home.
+        drop(self);
+        let word = &child.bucket.word;
+        std::mem::forget(child);
+        // Relaxed: nobody takes anything over from an absent word, and the next to use the child's
+        // queue is a resizer, which the mutex orders.
+        if word.word().swap(0, Ordering::Relaxed) & SLEEPERS != 0 {
+            word.wake(u32::MAX);
+        }
     }
 
     /// What the signature has to be for B2.

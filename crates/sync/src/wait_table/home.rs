@@ -9,7 +9,7 @@
 //! - **H1** For every hash one bucket that is not LOCKED covers it, or one that is LOCKED, whose
 //!   holder decides. So a bucket that covers a hash and is not LOCKED is its *home*.
 //! - **H2** An index that comes from the shape, from the level of a present bucket, or from a
-//!   parent of one of these, is one of the table's.
+//!   parent of one of these, is one of the table's, and its memory is there.
 #![expect(unsafe_code, reason = "buckets are reached without a check of their index")]
 
 use std::ptr::NonNull;
@@ -17,14 +17,26 @@ use std::ptr::NonNull;
 use unherd_sys::primitives::spin_loop;
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
-use super::word::{BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, index_at, level_of, parent};
+use super::growth::Growth;
+use super::storage::Storage;
+use super::word::{
+    AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, index_at, level_of, parent,
+};
 
 /// The buckets of a table.
 pub(super) struct Buckets<K> {
     first: NonNull<Bucket<K>>,
-    shape: Shape,
+    pub(super) shape: AtomicShape,
     /// Whether signatures tell nobody apart.
     coarse: bool,
+    rest: Box<Rest<K>>,
+}
+
+/// What the way of a wake that finds nobody does not touch.
+pub(super) struct Rest<K> {
+    pub(super) storage: Storage<K>,
+    /// `None` in a table that keeps its size.
+    pub(super) growth: Option<Growth>,
 }
 
 // SAFETY: as a bucket.
@@ -39,38 +51,55 @@ struct Place {
 }
 
 impl<K> Buckets<K> {
-    /// 2^`level` of them, for ever.
-    pub(super) fn new(level: u32, coarse: bool) -> Self {
-        let buckets: Box<[Bucket<K>]> = (0..1 << level).map(|_| Bucket::new(level)).collect();
-        let first = NonNull::from(Box::leak(buckets)).cast();
-        Self { first, shape: Shape::of(level), coarse }
+    /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows.
+    pub(super) fn new(floor: u32, ceiling: u32, coarse: bool) -> Self {
+        let storage = Storage::new(floor, ceiling.max(floor));
+        let room = storage.room().ilog2();
+        let growth = (room > floor).then(|| Growth::new(floor, room));
+        let (first, shape) = (storage.first(), AtomicShape::of(floor));
+        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth }) }
     }
 
-    /// How many there are.
+    /// How many there are, near enough while that changes.
     pub(super) fn len(&self) -> usize {
-        self.shape.index(!0) + 1
+        self.shape.load().index(!0) + 1
     }
 
-    /// The bucket to which the shape points for `hash`.
+    /// Bytes beside the table that are in memory.
+    pub(super) fn bytes_resident(&self) -> usize {
+        let growth = self.rest.growth.as_ref().map_or(0, Growth::bytes);
+        size_of::<Rest<K>>() + growth + self.rest.storage.resident_bytes()
+    }
+
+    /// Bytes of addresses for buckets.
+    pub(super) fn bytes_reserved(&self) -> usize {
+        self.rest.storage.room() * size_of::<Bucket<K>>()
+    }
+
+    pub(super) fn rest(&self) -> &Rest<K> {
+        &self.rest
+    }
+
+    /// The bucket to which `shape` points for `hash`.
     #[inline]
-    fn near(&self, hash: u64) -> &Bucket<K> {
+    fn near(&self, shape: Shape, hash: u64) -> &Bucket<K> {
         if size_of::<Bucket<K>>() != BUCKET_BYTES {
             // Under the checkers.
-            return self.at(self.shape.index(hash));
+            return self.at(shape.index(hash));
         }
-        // SAFETY: H2: within the allocation.
-        let bucket = unsafe { self.first.byte_add(self.shape.offset(hash)) };
-        // SAFETY: a bucket, which lives as long as `self`.
+        // SAFETY: H2: within the storage.
+        let bucket = unsafe { self.first.byte_add(shape.offset(hash)) };
+        // SAFETY: M1: a bucket, which lives as long as `self`.
         unsafe { bucket.as_ref() }
     }
 
-    /// The bucket at `index`, which is below the length.
+    /// The bucket at `index`, which H2 allows.
     #[inline]
     pub(super) fn at(&self, index: usize) -> &Bucket<K> {
-        debug_assert!(index < self.len(), "H2");
-        // SAFETY: H2: within the allocation.
+        debug_assert!(index < self.rest.storage.room(), "H2");
+        // SAFETY: H2: within the storage.
         let bucket = unsafe { self.first.add(index) };
-        // SAFETY: a bucket, which lives as long as `self`.
+        // SAFETY: M1: a bucket, which lives as long as `self`.
         unsafe { bucket.as_ref() }
     }
 
@@ -78,7 +107,8 @@ impl<K> Buckets<K> {
     /// One look; if it says no, [`Buckets::lock_unless_quiet`] may still say yes.
     #[inline]
     pub(super) fn is_quiet(&self, hash: u64) -> bool {
-        self.shape.is_quiet(self.near(hash).word(), hash)
+        let shape = self.shape.load();
+        shape.is_quiet(self.near(shape, hash).word(), hash)
     }
 
     /// The home of `hash`, locked.
@@ -122,9 +152,9 @@ impl<K> Buckets<K> {
     /// A bucket that covers `hash`.
     #[inline]
     fn locate(&self, hash: u64) -> Place {
-        let index = self.shape.index(hash);
-        let word = self.near(hash).word();
-        if word & LEVEL == self.shape.level_bits() {
+        let shape = self.shape.load();
+        let (index, word) = (shape.index(hash), self.near(shape, hash).word());
+        if word & LEVEL == shape.level_bits() {
             Place { index, word }
         } else {
             self.locate_slow(index, word, hash)
@@ -149,13 +179,5 @@ impl<K> Buckets<K> {
             index = next;
             word = self.at(index).word();
         }
-    }
-}
-
-impl<K> Drop for Buckets<K> {
-    fn drop(&mut self) {
-        let buckets = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len());
-        // SAFETY: what `new` leaked; nobody borrows the table any more.
-        drop(unsafe { Box::from_raw(buckets) });
     }
 }

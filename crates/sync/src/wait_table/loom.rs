@@ -3,6 +3,8 @@
 //! Run twice: with futex sleeps that only a wake ends, so that a lost wakeup is a deadlock; and
 //! with `--cfg model_yield`, where sleeps bring no ordering of their own.
 
+mod growth;
+
 use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, UnsafeCell, thread};
 
 use super::*;
@@ -129,7 +131,7 @@ fn bucket_lock_sleeps_and_wakes() {
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
     check(FEW_PREEMPTIONS, || {
-        let bucket = Arc::new((Buckets::<u32>::new(0, false), Shared(UnsafeCell::new(0))));
+        let bucket = Arc::new((Buckets::<u32>::new(0, 0, false), Shared(UnsafeCell::new(0))));
         let add = |bucket: &(Buckets<u32>, Shared)| {
             let _guard = bucket.0.lock(0);
             // SAFETY: the lock is held.

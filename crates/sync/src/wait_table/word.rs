@@ -20,6 +20,8 @@
 //! | 28 to 31 | the class, of 16, and the tree in the bucket, of 7, which has two or three classes |
 //! | 63 and below, two at a time | the way down the tree: 16 steps with bits of their own |
 
+use unherd_sys::primitives::{AtomicU64, Ordering};
+
 /// Somebody holds the bucket lock.
 pub(super) const LOCKED: u32 = 1 << 16;
 /// A thread may sleep on the word for the lock.
@@ -62,6 +64,11 @@ pub(super) fn level_of(word: u32) -> Option<u32> {
 #[inline]
 pub(super) fn index_at(level: u32, hash: u64) -> usize {
     (hash >> INDEX_SHIFT) as usize & ((1 << level) - 1)
+}
+
+/// A hash that the bucket at `index` covers at every level at which there is such a bucket.
+pub(super) fn hash_of_index(index: usize) -> u64 {
+    (index as u64) << INDEX_SHIFT
 }
 
 /// Whether the bucket at `index` with this `word` covers `hash`.
@@ -108,6 +115,28 @@ pub(super) const CLASSES_OF: [u32; ROOTS] = {
     of
 };
 
+/// The shape of a table, which its resizer changes: see [`Shape`].
+pub(super) struct AtomicShape(AtomicU64);
+
+impl AtomicShape {
+    pub(super) fn of(level: u32) -> Self {
+        Self(AtomicU64::new(Shape::of(level).0))
+    }
+
+    #[inline]
+    pub(super) fn load(&self) -> Shape {
+        // ORDER[SHAPE]: Acquire; pairs with the Release in `store`. The memory of all buckets that
+        // the shape points to is there; not visible to a checker, for the kernel's tables of pages
+        // are what is published.
+        Shape(self.0.load(Ordering::Acquire))
+    }
+
+    pub(super) fn store(&self, shape: Shape) {
+        // ORDER[SHAPE]: Release; pairs with the Acquire in `load`.
+        self.0.store(shape.0, Ordering::Release);
+    }
+}
+
 /// How large the table is, near enough: where to look for a hash first, and what the word there
 /// holds if the bucket covers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +170,9 @@ impl Shape {
     /// that nobody is about to. A word of another level never does.
     #[inline]
     pub(super) fn is_quiet(self, word: u32, hash: u64) -> bool {
+        if cfg!(mutant = "GROW-level") {
+            return word & (LOCKED | class_bit(hash)) == 0;
+        }
         word & (LEVEL | LOCKED | class_bit(hash)) == self.level_bits()
     }
 }

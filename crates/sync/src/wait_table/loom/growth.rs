@@ -1,0 +1,98 @@
+//! A table of one bucket and two, that grows and shrinks under waits and wakes. The resizer is
+//! driven by the scene; nobody counts.
+
+use super::*;
+
+/// Scenes with three threads and a resize have more to try than most.
+const ONE_PREEMPTION: Option<usize> = Some(1);
+const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
+
+/// A table of 2^`level` buckets, with room for two.
+fn growing(level: u32) -> Arc<Table> {
+    let table = WaitTable::<u32>::builder().grow(1, 2).seed(1).build();
+    table.buckets.drive_to(level);
+    Arc::new(table)
+}
+
+/// A key whose hash moves to bucket 1 when there are two, or stays.
+fn key(table: &Table, moves: bool) -> u32 {
+    let index = |key: &u32| word::index_at(1, table.hasher.hash_one(key));
+    (0..).find(|key| index(key) == usize::from(moves)).unwrap()
+}
+
+/// A waiter, a waker that stores the condition, and a resizer.
+fn wait_wake(level: u32, moves: bool, hurry: bool, to: &[u32]) {
+    let table = growing(level);
+    let key = key(&table, moves);
+    let condition = Arc::new(AtomicU32::new(0));
+    let waiter = {
+        let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+        thread::spawn(move || {
+            let unmet = || condition.load(Ordering::Relaxed) == 0;
+            let how = if hurry { Wait::from(past()) } else { Wait::from(Reason::OTHER) };
+            table.wait(&key, unmet, how)
+        })
+    };
+    let resizer = {
+        let (table, to) = (Arc::clone(&table), to.to_vec());
+        thread::spawn(move || to.into_iter().for_each(|level| table.buckets.drive_to(level)))
+    };
+    condition.store(1, Ordering::Relaxed);
+    let woken = table.wake(&key, 1);
+    resizer.join().unwrap();
+    let outcome = waiter.join().unwrap();
+    assert_eq!(woken == 1, outcome == Outcome::Woken(Token(0)));
+    assert!(hurry || outcome != Outcome::TimedOut);
+    for index in 0..2 {
+        let word = table.buckets.at(index).word();
+        assert_eq!(word & !word::LEVEL, 0);
+    }
+}
+
+#[test]
+fn grow_wait_wake_moved() {
+    check(TWO_PREEMPTIONS, || wait_wake(0, true, false, &[1]));
+}
+
+#[test]
+fn grow_wait_wake_stays() {
+    check(TWO_PREEMPTIONS, || wait_wake(0, false, false, &[1]));
+}
+
+#[test]
+fn shrink_wait_wake() {
+    check(ONE_PREEMPTION, || wait_wake(1, true, false, &[0]));
+}
+
+#[test]
+fn grow_timeout_wake() {
+    check(ONE_PREEMPTION, || wait_wake(0, true, true, &[1]));
+}
+
+#[test]
+fn shrink_timeout_wake() {
+    check(ONE_PREEMPTION, || wait_wake(1, true, true, &[0]));
+}
+
+/// Two sleep for the lock of a bucket that goes away: the first of them wakes the other.
+#[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
+#[test]
+fn sleepers_for_a_retired_bucket() {
+    check(TWO_PREEMPTIONS, || {
+        let buckets = Arc::new(Buckets::<u32>::new(0, 1, false));
+        buckets.drive_to(1);
+        let hash = word::hash_of_index(1);
+        let guard = buckets.lock(hash);
+        let lockers: Vec<_> = (0..2)
+            .map(|_| {
+                let buckets = Arc::clone(&buckets);
+                thread::spawn(move || drop(buckets.lock(hash)))
+            })
+            .collect();
+        thread::yield_now();
+        drop(guard);
+        buckets.drive_to(0);
+        lockers.into_iter().for_each(|locker| locker.join().unwrap());
+        assert_eq!(buckets.at(1).word(), 0);
+    });
+}
