@@ -155,7 +155,7 @@ impl<K> Storage<K> {
 impl<K> Drop for Storage<K> {
     fn drop(&mut self) {
         // What is reserved holds nothing that wants to be dropped, and goes with its owner.
-        if let Owner::Heap = self.owner {
+        if matches!(self.owner, Owner::Heap) {
             let buckets = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room);
             // SAFETY: what `new` leaked; nobody borrows the table any more.
             drop(unsafe { Box::from_raw(buckets) });
