@@ -338,9 +338,9 @@ fn lock_kind(flags: u32) -> LockKind {
 fn locks(map: &MapHandle) -> Result<Vec<LockRow>, TraceError> {
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
-        let kind = lock_kind(key.u32());
+        let (flags, stack) = (key.u32(), key.i32());
         let [count, total_ns, longest_ns] = value.u64s();
-        let kernel_stack = stack_id(value.i32());
+        let (kind, kernel_stack) = (lock_kind(flags), stack_id(stack));
         rows.push(LockRow { kind, kernel_stack, count, total_ns, longest_ns });
     })?;
     rows.sort_by_key(|row| (std::cmp::Reverse(row.total_ns), row.kernel_stack));

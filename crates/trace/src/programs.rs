@@ -95,8 +95,13 @@ impl Programs {
         set_sizes(&mut open, options)?;
         let btf = Btf::from_vmlinux().map_err(|_| TraceError::NoBtf)?;
         let exit_has_memory = exit_has_memory(&btf, options);
-        set_settings(&mut open, options, next_child, round_trip_ns, exit_has_memory)?;
-        let missing = leave_out_missing(&mut open, &btf, &options.pretend_missing);
+        let shape = Shape {
+            next_child,
+            exit_has_memory,
+            sees_calls: !is_left_out(options, CALLS) && tracepoint_arguments(&btf, CALLS).is_some(),
+        };
+        set_settings(&mut open, options, shape, round_trip_ns)?;
+        let missing = leave_out_missing(&mut open, &btf, options);
         let object = open.load().map_err(|error| said.error(error))?;
         let mut programs = Self { links: Vec::new(), call_links: Vec::new(), object, missing };
         // The iterator tells the programs which thread is the follower; so it runs before them.
@@ -106,9 +111,8 @@ impl Programs {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
             } else if let Some(name) = call_tracepoint(&program).filter(|_| !exit_has_memory) {
-                let pretended = options.pretend_missing.contains(&name);
                 match program.attach() {
-                    Ok(link) if !pretended => programs.call_links.push(link),
+                    Ok(link) if !is_left_out(options, &name) => programs.call_links.push(link),
                     _ => programs.missing.extend(missing_call(name)),
                 }
             }
@@ -256,7 +260,6 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
             "uh_futexes" => options.futexes,
             "uh_locks" => options.locks,
             "uh_stalls" => 64,
-            "uh_lock_callers" => options.locks,
             "uh_pairs" => options.stack_pairs,
             "uh_processes" => options.processes,
             "uh_events" => cpus * EVENT_RING,
@@ -272,20 +275,37 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
     Ok(())
 }
 
+/// The tracepoint that says what system calls return.
+const CALLS: &str = "sys_exit";
+
+/// What the programs are told about themselves.
+#[derive(Clone, Copy)]
+struct Shape {
+    next_child: bool,
+    exit_has_memory: bool,
+    sees_calls: bool,
+}
+
+/// Whether the options ask that this tracepoint be left alone.
+fn is_left_out(options: &TraceOptions, tracepoint: &str) -> bool {
+    options.pretend_missing.iter().any(|name| name == tracepoint)
+        || (tracepoint == CALLS && !options.calls)
+}
+
 /// Fills `uh_settings`, which is all of `.rodata`.
 fn set_settings(
     open: &mut OpenObject,
     options: &TraceOptions,
-    next_child: bool,
+    shape: Shape,
     round_trip_ns: u64,
-    exit_has_memory: bool,
 ) -> Result<(), TraceError> {
     let mut settings = syscalls::table();
     settings.extend(round_trip_ns.to_ne_bytes());
     settings.extend(options.first_stacks.to_ne_bytes());
-    settings.extend(u32::from(next_child).to_ne_bytes());
+    settings.extend(u32::from(shape.next_child).to_ne_bytes());
     settings.extend(u64::from(options.futexes / 4 * 3).to_ne_bytes());
-    settings.extend(u64::from(exit_has_memory).to_ne_bytes());
+    settings.extend(u32::from(shape.exit_has_memory).to_ne_bytes());
+    settings.extend(u32::from(shape.sees_calls).to_ne_bytes());
     let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
     let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
     map.set_initial_value(&settings).map_err(TraceError::kernel)
@@ -294,16 +314,12 @@ fn set_settings(
 /// Whether an exit is announced while the process's memory is still there: since Linux 6.16, whose
 /// tracepoint says also whether it is the last thread.
 fn exit_has_memory(btf: &Btf<'_>, options: &TraceOptions) -> bool {
-    let pretended = options.pretend_missing.iter().any(|other| other == "exit_has_memory");
-    tracepoint_arguments(btf, "sched_process_exit") == Some(3) && !pretended
+    tracepoint_arguments(btf, "sched_process_exit") == Some(3)
+        && !is_left_out(options, "exit_has_memory")
 }
 
 /// Has the programs not loaded whose tracepoint this kernel lacks, and says what that costs.
-fn leave_out_missing(
-    open: &mut OpenObject,
-    btf: &Btf<'_>,
-    pretend_missing: &[String],
-) -> Vec<Missing> {
+fn leave_out_missing(open: &mut OpenObject, btf: &Btf<'_>, options: &TraceOptions) -> Vec<Missing> {
     let mut missing = Vec::<Missing>::new();
     for mut program in open.progs_mut() {
         let section = program.section().to_str().unwrap_or_default();
@@ -315,7 +331,7 @@ fn leave_out_missing(
             "uh_dirty_of_12" => arguments != Some(13),
             _ => false,
         };
-        let absent = arguments.is_none() || pretend_missing.contains(&name);
+        let absent = arguments.is_none() || is_left_out(options, &name);
         if absent || of_another_kernel {
             program.set_autoload(false);
         }

@@ -47,8 +47,12 @@ pub struct TraceOptions {
     pub stack_depth: u32,
     /// Pairs of stacks, by row. About 60 bytes each.
     pub stack_pairs: u32,
-    /// Pairs of stacks that a row samples at once; later it takes every 256th or so.
+    /// Pairs of stacks that a row samples at once; later it takes every 1,024th or so.
     pub first_stacks: u32,
+    /// Whether to listen to what system calls return. Without it no wakeup can be judged, and
+    /// futex calls and ledgers of programs that start are not seen. The kernel has every call of
+    /// every program on the machine take the slow way while anybody listens, some 0.1 to 0.2 us.
+    pub calls: bool,
     /// Tracepoints to take for absent, for tests.
     #[doc(hidden)]
     pub pretend_missing: Vec<String>,
@@ -67,6 +71,7 @@ impl Default for TraceOptions {
             stack_depth: 64,
             stack_pairs: 32768,
             first_stacks: 32,
+            calls: true,
             pretend_missing: Vec::new(),
         }
     }
@@ -156,7 +161,8 @@ impl fmt::Debug for Tracer {
 
 impl Tracer {
     /// Loads and attaches the programs; counting has begun when this returns. It takes some tens
-    /// of milliseconds, in part for the measurement of what a switch and a call take here, which comes first.
+    /// of milliseconds, in part for the measurements that come first: what a switch and a call
+    /// take on this machine.
     ///
     /// # Errors
     ///

@@ -139,12 +139,16 @@ static __always_inline void uh_look(struct uh_thread *t, struct task_struct *cur
 	struct pt_regs *regs;
 	s64 nr;
 
-	if (t->flags & UH_IN_A_CALL)
+	if (uh_settings.sees_calls && (t->flags & UH_IN_A_CALL))
 		return;
 	regs = (struct pt_regs *)bpf_task_pt_regs(current);
 	nr = uh_call_number(regs);
-	if (nr >= 0 && !uh_has_returned(regs))
+	if (nr >= 0 && !uh_has_returned(regs)) {
 		uh_look_at_call(t, regs, nr);
+	} else if (!uh_settings.sees_calls) {
+		t->flags &= ~UH_IN_A_CALL;
+		uh_leave_call(t);
+	}
 }
 
 static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_regs *regs,

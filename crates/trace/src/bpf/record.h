@@ -58,7 +58,8 @@ struct uh_settings {
 	u32 first_stacks;  /* samples that a row takes at once, before it takes few */
 	u32 next_child;    /* follow what the loading thread forks next */
 	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
-	u64 exit_has_memory; /* sched_process_exit comes before the memory goes */
+	u32 exit_has_memory; /* sched_process_exit comes before the memory goes */
+	u32 sees_calls; /* sys_exit is listened to; else no call is known to end, nothing is judged */
 };
 
 /* Waits: one row for each process, call and object. */
@@ -180,7 +181,7 @@ struct uh_futex_row {
 /* Kernel locks, by the flags of their tracepoint. */
 struct uh_lock_key {
 	u32 flags;
-	s32 callers; /* the id of the nearest ones' stack; the row has the whole of it */
+	s32 kernel_stack;
 };
 /* Stalls. */
 enum uh_stall_kind {

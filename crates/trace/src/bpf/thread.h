@@ -88,7 +88,7 @@ struct uh_contended {
 	u64 lock;
 	u64 began_ns;
 	u32 flags;
-	s32 callers;
+	s32 stack;
 };
 
 struct uh_thread {
@@ -164,24 +164,39 @@ struct {
 	__type(value, struct uh_event_size);
 } uh_events SEC(".maps");
 
-#define UH_STACK_MAP(name, depth)                                                                  \
+#define UH_STACK_MAP(name)                                                                         \
 	struct {                                                                                   \
 		__uint(type, BPF_MAP_TYPE_STACK_TRACE);                                            \
 		__uint(max_entries, 1);                                                            \
 		__uint(key_size, sizeof(u32));                                                     \
-		__uint(value_size, (depth) * sizeof(u64));                                         \
+		__uint(value_size, 64 * sizeof(u64));                                              \
 	} name SEC(".maps")
 
 /* The kernel keeps a stack where its hash says or not at all; the second takes what collides. */
-UH_STACK_MAP(uh_stacks, 64);
-UH_STACK_MAP(uh_more_stacks, 64);
+UH_STACK_MAP(uh_stacks);
+UH_STACK_MAP(uh_more_stacks);
 
 /*
- * Every wait for a lock is told by its callers, and to walk all the way down takes some 5 us. So
- * the nearest tell waits apart, the lock's own functions among them, and the first of each kind
- * has its whole stack kept.
+ * To walk to the callers of a lock takes some 4 us, often while others wait for what the thread
+ * holds. So callers are looked up where a lock is met for the first time in a kind of call, and
+ * now and then again.
  */
-UH_STACK_MAP(uh_lock_callers, 12);
+struct uh_lock_place {
+	u64 lock;
+	u32 flags;
+	s32 nr;
+};
+struct uh_lock_callers {
+	s32 stack;
+	u32 uses;
+};
+#define UH_LOCK_USES 63 /* a mask */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct uh_lock_place);
+	__type(value, struct uh_lock_callers);
+} uh_lock_places SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -201,6 +216,9 @@ const volatile struct uh_settings uh_settings;
 
 /* Alone in .bss. */
 struct uh_tally uh_tally;
+
+/* Past the first samples of a row one in so many is taken: a mask. A pair takes some 10 us. */
+#define UH_STACK_INTERVAL 1023
 
 #define UH_EEXIST 17
 #define uh_add(counter, n) __sync_fetch_and_add(&(counter), (n))
@@ -241,23 +259,9 @@ static __always_inline s32 uh_stack(void *ctx, u64 flags)
 }
 
 /* Skips the frames of the programs themselves. */
-#define UH_OWN_FRAMES 3
-
 static __always_inline s32 uh_kernel_stack(void *ctx)
 {
-	return uh_stack(ctx, UH_OWN_FRAMES);
-}
-
-/* Stacks that differ and are kept in one place cannot be told apart: they count as lost. */
-static __always_inline s32 uh_callers(void *ctx)
-{
-	s64 id = bpf_get_stackid(ctx, &uh_lock_callers, UH_OWN_FRAMES);
-
-	if (id >= 0)
-		return id;
-	uh_add(uh_tally.stacks_wanted, 1);
-	uh_add(uh_tally.stacks_lost, 1);
-	return -1;
+	return uh_stack(ctx, 3);
 }
 
 static __always_inline s32 uh_user_stack(void *ctx)

@@ -262,6 +262,25 @@ int BPF_PROG(uh_ready, const struct sock *sk)
 	return 0;
 }
 
+/* Who waits for this lock: as it was when last looked up in the same kind of call. */
+static __always_inline s32 uh_lock_stack(void *ctx, u64 lock, u32 flags)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	struct uh_lock_place place = { .lock = lock, .flags = flags };
+	struct uh_lock_callers *known, fresh = {};
+
+	place.nr = uh_call_number(regs);
+	known = bpf_map_lookup_elem(&uh_lock_places, &place);
+	if (known && (++known->uses & UH_LOCK_USES))
+		return known->stack;
+	fresh.stack = uh_kernel_stack(ctx);
+	if (known)
+		known->stack = fresh.stack;
+	else
+		bpf_map_update_elem(&uh_lock_places, &place, &fresh, BPF_ANY);
+	return fresh.stack;
+}
+
 #define UH_LOCK_SPINS 1 /* LCB_F_SPIN */
 #define UH_LOCK_MUTEX 32 /* LCB_F_MUTEX */
 
@@ -280,7 +299,7 @@ int BPF_PROG(uh_lock_on, void *lock, unsigned int flags)
 		return 0;
 	contended->lock = (u64)lock;
 	contended->flags = flags & UH_LOCK_MUTEX ? UH_LOCK_MUTEX : flags;
-	contended->callers = uh_callers(ctx);
+	contended->stack = uh_lock_stack(ctx, (u64)lock, contended->flags);
 	contended->began_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -291,8 +310,6 @@ int BPF_PROG(uh_lock_off, void *lock, int result)
 	struct uh_thread *t = uh_current();
 	struct uh_contended *contended;
 	struct uh_lock_key key;
-	s32 stack = -1;
-	u64 waited_ns;
 
 	if (!t)
 		return 0;
@@ -302,12 +319,10 @@ int BPF_PROG(uh_lock_off, void *lock, int result)
 		contended = &t->sleeping_lock;
 	else
 		return 0;
-	waited_ns = bpf_ktime_get_ns() - contended->began_ns;
 	key.flags = contended->flags;
-	key.callers = contended->callers;
-	if (!bpf_map_lookup_elem(&uh_locks, &key))
-		stack = uh_kernel_stack(ctx);
-	uh_count_spell(&uh_locks, &key, waited_ns, stack, &uh_tally.lost_locks);
+	key.kernel_stack = contended->stack;
+	uh_count_spell(&uh_locks, &key, bpf_ktime_get_ns() - contended->began_ns, contended->stack,
+		       &uh_tally.lost_locks);
 	contended->lock = 0;
 	return 0;
 }

@@ -102,7 +102,7 @@ static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
 	binds = uh_add(row->binds, 1);
 	if (row->stacks < uh_settings.first_stacks)
 		slot->samples_left = 4;
-	else if ((binds & 255) == 0)
+	else if ((binds & UH_STACK_INTERVAL) == 0)
 		slot->samples_left = 1;
 	return 0;
 }
@@ -171,7 +171,7 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 {
 	bool same_call, progress;
 
-	if (!(slot->flags & UH_WAS_WOKEN))
+	if (!(slot->flags & UH_WAS_WOKEN) || !uh_settings.sees_calls)
 		return;
 	same_call = (t->flags & UH_IN_A_CALL) && slot->instance == t->instance;
 	progress = slot->progress != t->progress;
@@ -210,7 +210,7 @@ static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_
 	slot->sleeps++;
 	if (slot->samples_left)
 		slot->samples_left--;
-	else if (slot->sleeps & 255)
+	else if (slot->sleeps & UH_STACK_INTERVAL)
 		return;
 	uh_wait_key_of(&key, t, slot);
 	row = bpf_map_lookup_elem(&uh_waits, &key);

@@ -77,7 +77,7 @@ static __always_inline void uh_close_event(struct uh_event *event)
 static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, u64 events,
 					    u32 cause, bool followed)
 {
-	if (cause == UH_BY_TIMER || (events >= uh_settings.first_stacks && (events & 255)))
+	if (cause == UH_BY_TIMER || (events >= uh_settings.first_stacks && (events & UH_STACK_INTERVAL)))
 		return;
 	uh_count_pair(row->id, uh_kernel_stack(ctx), followed ? uh_user_stack(ctx) : -1);
 }
