@@ -164,12 +164,7 @@ impl Report {
             (Some(waited), _) => format!("{} waited in all", duration(waited)),
         };
         let spun = exactly(of.contended_locks_cpu_ns);
-        row(
-            "contended kernel locks",
-            of.contended_locks.map(count),
-            spun,
-            waited,
-        );
+        row("contended kernel locks", of.contended_locks.map(count), spun, waited);
         let stalled = of.stalls_ns.filter(|ns| *ns > 0);
         let stalled = stalled.map(|ns| format!("{} in all", duration(ns)));
         row("stalls", of.stalls.map(count), None, stalled.unwrap_or_default());
