@@ -6,8 +6,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::ledger::Ledger;
 use crate::observation::{
-    FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Process,
-    SampledStack, Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause, WakeRow,
+    FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Outcomes,
+    Process, SampledStack, Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause,
+    WakeRow,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
@@ -301,19 +302,21 @@ fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
             word,
             user_stack: stack_id(stack),
             library: kind & PARKER_CALL != 0,
-            calls: counts[0],
-            woke_none: counts[1],
-            woke_one: counts[2],
-            woke_many: counts[3],
-            woken: counts[4],
-            slept: counts[5],
-            refused: counts[6],
-            timed_out: counts[7],
-            interrupted: counts[8],
-            failed: counts[9],
+            outcomes: Outcomes {
+                calls: counts[0],
+                woke_none: counts[1],
+                woke_one: counts[2],
+                woke_many: counts[3],
+                woken: counts[4],
+                slept: counts[5],
+                refused: counts[6],
+                timed_out: counts[7],
+                interrupted: counts[8],
+                failed: counts[9],
+            },
         });
     })?;
-    rows.sort_by_key(|row| (row.pid, row.word, row.user_stack, row.calls));
+    rows.sort_by_key(|row| (row.pid, row.word, row.user_stack, row.outcomes.calls));
     Ok(rows)
 }
 

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 /// All that one session of tracing has seen.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
@@ -244,6 +246,13 @@ pub struct FutexRow {
     pub user_stack: Option<StackId>,
     /// The call was our library's: it bore its mark.
     pub library: bool,
+    /// What became of the calls.
+    pub outcomes: Outcomes,
+}
+
+/// What became of futex calls. The counts of waits are 0 for wakes, and the other way round.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Outcomes {
     /// Calls that have returned.
     pub calls: u64,
     /// Wakes that found nobody.
@@ -252,7 +261,7 @@ pub struct FutexRow {
     pub woke_one: u64,
     /// Wakes that woke more.
     pub woke_many: u64,
-    /// All threads they woke (and requeued, for `Requeue`: the kernel returns the sum).
+    /// Threads that were woken, or moved to another word: the kernel returns the sum.
     pub woken: u64,
     /// Waits that slept and were woken.
     pub slept: u64,

@@ -129,7 +129,8 @@ fn press_ctrl_c(wrapper: &str) -> (usize, String) {
 
 #[test]
 fn root_ctrl_c_arrives_once_wherever_the_command_is() {
-    for wrapper in ["", "setsid", "timeout --signal=KILL 20"] {
+    // Not timeout(1), which signals its command and then its group, and may make two of one.
+    for wrapper in ["", "setsid"] {
         let (got, report) = press_ctrl_c(wrapper);
         if got == 0 && report.contains("unherd: ") {
             println!("skipped: {report}");

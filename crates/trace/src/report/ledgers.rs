@@ -88,7 +88,7 @@ fn ledger(pid: u32, seen: &Observation, waits: &Waits, namer: &Namer<'_>) -> Led
     }
     let at_end = own().all(|row| row.at_end);
     let wakes = seen.futexes.iter().filter(|row| row.pid == pid && row.library);
-    let wakes = wakes.filter(|row| row.kind == FutexKind::Wake).map(|row| row.calls);
+    let wakes = wakes.filter(|row| row.kind == FutexKind::Wake).map(|row| row.outcomes.calls);
     let saw_wake_calls = wakes.fold(0, u64::saturating_add);
     let comm = namer.comm(pid);
     Ledger { pid, comm, at_end, says, says_in_all, saw, saw_wake_calls, saw_elsewhere }

@@ -157,15 +157,14 @@ impl Report {
         row("timer polls", of.timer_polls.map(count), None, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
-        let waited = of.contended_locks_ns.filter(|ns| *ns > 0);
-        let waited = waited.map(|ns| format!("{} waited in all", duration(ns)));
+        let waited = match (of.contended_locks_ns, of.contended_locks_cpu_ns) {
+            (None | Some(0), _) => String::new(),
+            // All of them spin.
+            (waited, spun) if waited == spun => "about".to_owned(),
+            (Some(waited), _) => format!("{} waited in all", duration(waited)),
+        };
         let spun = exactly(of.contended_locks_cpu_ns);
-        row(
-            "contended kernel locks",
-            of.contended_locks.map(count),
-            spun,
-            waited.unwrap_or_default(),
-        );
+        row("contended kernel locks", of.contended_locks.map(count), spun, waited);
         let stalled = of.stalls_ns.filter(|ns| *ns > 0);
         let stalled = stalled.map(|ns| format!("{} in all", duration(ns)));
         row("stalls", of.stalls.map(count), None, stalled.unwrap_or_default());
