@@ -78,7 +78,7 @@ impl Unwinder {
         let mut next = Some(FrameAddress::from_instruction_pointer(copy.ip));
         let mut registers = registers_of(copy);
         let mut left_copy = false;
-        let mut read = |at| copy.word(at).ok_or_else(|| left_copy = true);
+        let mut read = |at| copy.word(at).ok_or_else(|| left_copy |= at >= copy.sp);
         while let Some(address) = next.take() {
             // A word that is no code's address: some table has not told the truth.
             let Some(mapping) = mapping_of(process, address.address_for_lookup()) else {

@@ -156,7 +156,7 @@ struct uh_copy {
 	struct uh_pair_key pair; /* of a futex call: the word in place of a row, no kernel stack */
 	u32 pid;
 	u32 kind;
-	u32 stands_for; /* samples of the pair since the copy before, this one among them */
+	u32 stands_for; /* this sample of the pair, and those up to the next copy */
 	u32 bytes;      /* of the stack, from sp on */
 	u64 ip;
 	u64 sp;

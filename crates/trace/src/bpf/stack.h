@@ -107,7 +107,7 @@ static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool 
 	met = uh_count_pair(&pair);
 	if (!has_user || !met)
 		return;
-	/* An eighth of the greatest power of two in it. */
+	/* A quarter of the greatest power of two in it, and 1 at least. */
 	for (u32 i = 0; i < 24 && step <= met >> 3; i++)
 		step <<= 1;
 	if (!(met & (step - 1)))

@@ -124,8 +124,8 @@ impl Running {
         }
     }
 
-    /// Waits for somebody's end, for `stop` or one of `also` to be readable, or for the time to pass: the
-    /// deadline, or `at_most`.
+    /// Waits for somebody's end, for `stop` or one of `also` to be readable, or for the time to
+    /// pass: the deadline, or `at_most`.
     pub(crate) fn wait(
         &self,
         deadline: Deadline,

@@ -27,7 +27,7 @@ pub(crate) struct StackCopy {
     /// The user's, as frame pointers have it.
     pub(crate) user: i32,
     pub(crate) pid: u32,
-    /// Samples of this pair since the copy before, this one among them.
+    /// This sample of the pair, and those up to the next copy.
     pub(crate) stands_for: u32,
     pub(crate) ip: u64,
     pub(crate) sp: u64,

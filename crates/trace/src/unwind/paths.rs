@@ -4,9 +4,9 @@
 //! need not be true of the next. So:
 //!
 //! - The samples of a pair of stacks are shared out over the paths that its copies show. Each copy
-//!   stands for the samples since the one before it: all of the first eight are copied, later a
-//!   fraction that gets smaller (`bpf/stack.h`). Where copies were lost, one stands for twice as
-//!   many at most, and the remaining samples keep the frame-pointer stack.
+//!   stands for the samples up to the next: all of the first eight are copied, later a fraction
+//!   that gets smaller (`bpf/stack.h`). Where copies were lost, one stands for twice as many at
+//!   most, and the remaining samples keep the frame-pointer stack.
 //! - Rows of futex calls are exact, and stay so: a row gets just those frames, from the inside,
 //!   that all its copies show. Of a row's calls the first is copied, the second, the fourth and so
 //!   on.

@@ -1,6 +1,7 @@
 use std::arch::asm;
 use std::hint::black_box;
 
+use proptest::prelude::*;
 use unherd_sys::CodeMapping;
 use unherd_sys::primitives::thread;
 
@@ -123,4 +124,30 @@ fn without_mappings_nothing_is_claimed() {
     let process = Process { maps: vec![memory], ..Process::default() };
     let stack = Unwinder::new().unwind(&process, &StackCopy { fp: 8, ..copy });
     assert!(stack.truncated && stack.frames.len() == 1, "{stack:?}");
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_stack_holds_unwinding_it_ends(
+        words in prop::collection::vec(any::<(bool, u64)>(), 0..300),
+        ip in any::<u64>(),
+        sp in any::<u64>(),
+        frame in 0u64..4096,
+    ) {
+        let process = this_process();
+        // Half of the words are addresses in some code of this process, as they would be.
+        let in_code = |number: u64| {
+            let mapping = &process.maps[number as usize % process.maps.len()];
+            mapping.start + (number >> 16) % (mapping.end - mapping.start)
+        };
+        let word = |(code, number): &(bool, u64)| if *code { in_code(*number) } else { *number };
+        let stack: Vec<u8> = words.iter().flat_map(|of| word(of).to_ne_bytes()).collect();
+        let (ip, fp, stack) = (in_code(ip), sp.wrapping_add(frame), stack.into());
+        let copy = StackCopy {
+            of_futex: false, row: 1, kernel: -1, user: -1, pid: process.pid, stands_for: 1,
+            ip, sp, fp, lr: ip, stack,
+        };
+        let stack = Unwinder::new().unwind(&process, &copy);
+        prop_assert!(stack.frames.len() <= FRAMES_MAX && stack.frames[0] == ip);
+    }
 }
