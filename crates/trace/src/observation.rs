@@ -48,7 +48,7 @@ pub struct Observation {
 pub struct StackId(pub u32);
 
 /// A stack as it was walked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Stack {
     /// Instruction addresses, the innermost first.
     pub frames: Vec<u64>,
@@ -384,6 +384,14 @@ pub struct Losses {
     pub stacks_wanted: u64,
     /// Stacks that could not be kept or not be walked.
     pub stacks_lost: u64,
+    /// User stacks that were copied to be unwound by tables, for code without frame pointers.
+    pub copies: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// Copies of which unwinding made a longer stack than frame pointers did, or a whole one.
+    pub copies_unwound: u64,
+    /// Copies for which there was no room, or that would have been too many at a time.
+    pub copies_lost: u64,
     /// Programs that the kernel skipped because they were running already on that processor.
     pub recursion_misses: u64,
     /// Ledgers of programs that use our library, for which there was no room.

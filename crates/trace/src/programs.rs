@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
-    const SIZES: [(&str, u32, u32); 12] = [
+    const SIZES: [(&str, u32, u32); 13] = [
         ("uh_waits", 24, 24 + 16 * 8 + 40),
         ("uh_wakes", 24, 8 + 8 * 8),
         ("uh_futexes", 24, 10 * 8),
@@ -393,6 +393,7 @@ mod tests {
         ("uh_pairs", 16, 8),
         ("uh_processes", 4, 8 + 16 + 8 * 8),
         ("uh_cpus", 4, 3 * (5 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
+        ("uh_copying", 4, 9 * 8),
         (VARIABLES, 4, 16 * 8 + 8),
         ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),

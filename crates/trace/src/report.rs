@@ -40,6 +40,7 @@ pub use self::herds::Herd;
 pub use self::ledgers::{Ledger, Reason, Seen};
 pub use self::locks::KernelLock;
 pub use self::share::Interval;
+pub(crate) use self::share::apportion;
 use self::site::Namer;
 pub use self::site::{NamedStack, Site, StackPair};
 pub use self::stalls::Stall;

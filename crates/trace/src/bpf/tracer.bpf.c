@@ -11,6 +11,7 @@
 
 #include "record.h"
 #include "thread.h"
+#include "stack.h"
 #include "file.h"
 #include "wait.h"
 #include "futex.h"

@@ -238,6 +238,16 @@ impl Report {
             count(frames.kernel_unknown),
             count(frames.kernel_asked),
         ))?;
+        if of.stacks_copied + of.stack_copies_lost > 0 {
+            page.line(&format!(
+                "user stacks copied for unwinding: {} ({}), of these unwound further than by frame \
+                 pointers: {}; not copied: {}",
+                count(of.stacks_copied),
+                bytes(of.stacks_copied_bytes),
+                count(of.stacks_unwound),
+                count(of.stack_copies_lost),
+            ))?;
+        }
         if of.maps_lost > 0 {
             let lost = count(of.maps_lost);
             page.line(&format!(
