@@ -52,8 +52,8 @@ fn nothing(report: &Report) -> String {
     let (threads, time) = (count(summary.threads), duration(summary.duration_ns));
     match summary.wakeups {
         None => format!(
-            "Nothing can be said of needless wakeups: calls or wakeups were not looked at ({} context \
-             switches of {} threads in {}).",
+            "Nothing can be said of needless wakeups: calls or wakeups were not looked at ({} \
+             context switches of {} threads in {}).",
             count(summary.context_switches),
             threads,
             time
