@@ -54,7 +54,8 @@ const PARAMS: &[Param] = &[
 
 /// What `unherd trace` listens to besides system calls. Without these it follows nobody, and its
 /// program on sys_exit finds that out by one load.
-const ALL_BUT_CALLS: [&str; 20] = [
+const ALL_BUT_CALLS: [&str; 21] = [
+    "sys_enter_exit_group",
     "sched_switch",
     "sched_waking",
     "sched_process_fork",

@@ -12,7 +12,7 @@ use crate::observation::{
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
-use crate::unwind::{Pair, Paths, StackCopies, kernel_stack_id};
+use crate::unwind::{FutexPlace, Pair, Paths, StackCopies, kernel_stack_id};
 
 /// A record of the kernel's, read from its begin on.
 struct Reader<'a>(&'a [u8]);
@@ -76,9 +76,12 @@ pub(crate) fn observation(
     give_maps: impl FnOnce(&mut [Process]),
 ) -> Result<Observation, TraceError> {
     let (mut processes, totals) = processes(&programs.map("uh_processes")?)?;
+    // First, since those of the living go on, or end.
+    let (ledgers, lost_ledgers) = ledgers(programs)?;
     give_maps(&mut processes);
     let stack_maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
-    let (late, copied) = (copies.lost, copies.all);
+    let late = (copies.lost, copies.lost_bytes);
+    let copied = copies.all;
     let walked = copied.iter().filter_map(|copy| kernel_stack_id(copy.user)).collect();
     let paths = Paths::find(copied, &processes, &read_stacks(&stack_maps, &walked)?);
     let stacks = Stacks { pairs: read_pairs(&programs.map("uh_pairs")?)?, paths: &paths };
@@ -93,9 +96,10 @@ pub(crate) fn observation(
         totals,
         losses: Losses { copies_unwound: paths.unwound, ..losses(programs, late)? },
         missing: programs.missing.clone(),
-        ledgers: ledgers(programs)?,
+        ledgers,
         ..Observation::default()
     };
+    seen.losses.ledgers += lost_ledgers;
     let unwound = paths.stacks();
     let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
         named_stacks(&seen).into_iter().partition(|id| unwound.contains_key(id));
@@ -312,7 +316,7 @@ fn futexes(map: &MapHandle, paths: &Paths) -> Result<Vec<FutexRow>, TraceError> 
     let mut calls = BTreeMap::<_, [u64; 10]>::new();
     for_each(map, |mut key, mut value| {
         let (word, pid, stack, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
-        let stack = paths.of_futex(pid, word, stack);
+        let stack = paths.of_futex(pid, FutexPlace { word, kind }, stack);
         let sums = calls.entry((pid, word, stack, kind)).or_default();
         sums.iter_mut().zip(value.u64s::<10>()).for_each(|(sum, count)| *sum += count);
     })?;
@@ -427,7 +431,7 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
 
 /// `struct uh_tally`, which is all of `.bss`, and copies of stacks, of which `late` came when there
 /// was no room for them any more.
-fn losses(programs: &Programs, late: u64) -> Result<Losses, TraceError> {
+fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
     let tally: [u64; 16] = Reader(&bss).u64s();
@@ -443,7 +447,7 @@ fn losses(programs: &Programs, late: u64) -> Result<Losses, TraceError> {
         stacks_wanted: tally[11],
         stacks_lost: tally[12] + tally[10],
         copies: copies.saturating_sub(late),
-        copied_bytes,
+        copied_bytes: copied_bytes.saturating_sub(late_bytes),
         copies_lost: copies_lost + late,
         copies_unwound: 0,
         recursion_misses: programs.recursion_misses(),
@@ -471,20 +475,23 @@ fn copying(map: &MapHandle) -> Result<[u64; 3], TraceError> {
 }
 
 /// The ledgers of processes that have ended, as the programs kept them, and of those that live.
-fn ledgers(programs: &Programs) -> Result<Vec<LedgerRow>, TraceError> {
+/// The ledgers, and how many there were besides.
+fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, u64), TraceError> {
     let mut rows = Vec::new();
+    let mut lost = 0;
     for_each(&programs.map("uh_ledgers")?, |mut key, value| {
         rows.extend(Ledger::from_bytes(value.0).rows(key.u32(), true));
     })?;
     for_each(&programs.map("uh_ledger_roots")?, |mut key, mut root| {
         let pid = key.u32();
-        // One that was killed a moment ago has left nothing to read.
-        if let Ok(ledger) = Ledger::read(pid, root.u64()) {
-            rows.extend(ledger.rows(pid, false));
+        match Ledger::read(pid, root.u64()) {
+            Ok(ledger) => rows.extend(ledger.rows(pid, false)),
+            // It ended a moment ago, and has left nothing to read.
+            Err(_) => lost += 1,
         }
     })?;
     rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
-    Ok(rows)
+    Ok((rows, lost))
 }
 
 /// All stacks that any row names.

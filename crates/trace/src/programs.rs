@@ -107,10 +107,12 @@ impl Programs {
         // The iterator tells the programs which thread is the follower; so it runs before them.
         programs.adopt(0)?;
         let mut links = Vec::new();
+        // As all tracepoints of calls it has every call take the slow way.
+        let listens_to_exit = options.calls && !exit_has_memory;
         for program in programs.object.progs_mut() {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
-            } else if let Some(name) = call_tracepoint(&program).filter(|_| !exit_has_memory) {
+            } else if let Some(name) = call_tracepoint(&program).filter(|_| listens_to_exit) {
                 match program.attach() {
                     Ok(link) if !is_left_out(options, &name) => programs.call_links.push(link),
                     _ => programs.missing.extend(missing_call(name)),

@@ -17,7 +17,7 @@ mod copy;
 mod image;
 mod paths;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use framehop::{
@@ -27,7 +27,7 @@ use framehop::{
 
 pub(crate) use self::copy::{StackCopies, StackCopy};
 use self::image::Image;
-pub(crate) use self::paths::{Pair, Paths, kernel_stack_id};
+pub(crate) use self::paths::{FutexPlace, Pair, Paths, kernel_stack_id};
 use crate::observation::{Mapping, Process, Stack};
 use crate::symbols;
 
@@ -36,6 +36,9 @@ const FRAMES_MAX: usize = 512;
 
 /// Files whose tables are kept; what is in others is not unwound.
 const FILES_MAX: usize = 1024;
+
+/// What their tables may take together.
+const TABLES_BYTES_MAX: u64 = 256 << 20;
 
 /// The bytes of a section.
 type Bytes = Rc<[u8]>;
@@ -47,8 +50,10 @@ pub(crate) struct Unwinder {
     pid: Option<u32>,
     tables: UnwinderNative<Bytes, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
-    /// Where the mappings begin that were looked at.
-    added: BTreeSet<u64>,
+    /// Where the mappings begin that were looked at, and whether they have tables.
+    added: BTreeMap<u64, bool>,
+    /// What more tables may take.
+    room_bytes: u64,
 }
 
 impl Unwinder {
@@ -58,7 +63,8 @@ impl Unwinder {
             pid: None,
             tables: UnwinderNative::new(),
             cache: CacheNative::new(),
-            added: BTreeSet::new(),
+            added: BTreeMap::new(),
+            room_bytes: TABLES_BYTES_MAX,
         }
     }
 
@@ -77,7 +83,7 @@ impl Unwinder {
         let mut frames = Vec::new();
         let mut next = Some(FrameAddress::from_instruction_pointer(copy.ip));
         let mut registers = registers_of(copy);
-        let mut left_copy = false;
+        let (mut left_copy, mut lacks_tables) = (false, false);
         let mut read = |at| copy.word(at).ok_or_else(|| left_copy |= at >= copy.sp);
         while let Some(address) = next.take() {
             // A word that is no code's address: some table has not told the truth.
@@ -88,7 +94,9 @@ impl Unwinder {
             if frames.len() == FRAMES_MAX {
                 return Stack { frames, truncated: true };
             }
-            self.know(mapping);
+            // Without tables the frame pointer is followed. It may skip callers, and where it is 0
+            // the stack seems to end.
+            lacks_tables |= !self.know(mapping);
             let caller =
                 self.tables.unwind_frame(address, &mut registers, &mut self.cache, &mut read);
             next = match caller {
@@ -97,22 +105,33 @@ impl Unwinder {
                 Err(_) => return Stack { frames, truncated: true },
             };
         }
-        Stack { frames, truncated: left_copy }
+        Stack { frames, truncated: left_copy || lacks_tables }
     }
 
-    /// Adds the tables of a mapping, once.
-    fn know(&mut self, mapping: &Mapping) {
-        if !self.added.insert(mapping.start) {
-            return;
+    /// Adds the tables of a mapping, once; whether it has any.
+    fn know(&mut self, mapping: &Mapping) -> bool {
+        if let Some(known) = self.added.get(&mapping.start) {
+            return *known;
         }
-        let Some(path) = symbols::readable_file(mapping) else { return };
+        let has_tables = self.add(mapping).is_some();
+        self.added.insert(mapping.start, has_tables);
+        has_tables
+    }
+
+    fn add(&mut self, mapping: &Mapping) -> Option<()> {
+        let path = symbols::readable_file(mapping)?;
         let name = path.to_string_lossy().into_owned();
-        let room = self.images.len() < FILES_MAX;
-        let load = || room.then(|| Image::read(&path)).flatten().map(Rc::new);
-        let Some(image) = self.images.entry(name.clone()).or_insert_with(load) else { return };
-        let Some(base) = image.base(mapping) else { return };
+        if !self.images.contains_key(&name) {
+            let has_room = self.images.len() < FILES_MAX;
+            let image = has_room.then(|| Image::read(&path, self.room_bytes)).flatten();
+            self.room_bytes -= image.as_ref().map_or(0, Image::bytes);
+            self.images.insert(name.clone(), image.map(Rc::new));
+        }
+        let image = self.images.get(&name)?.as_ref()?;
         let range = mapping.start..mapping.end;
-        self.tables.add_module(Module::new(name, range, base, image.sections()));
+        let module = Module::new(name, range, image.base(mapping)?, image.sections());
+        self.tables.add_module(module);
+        Some(())
     }
 }
 

@@ -23,7 +23,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 22); /* 255 copies that nobody has read yet */
+	__uint(max_entries, 1 << 22); /* 254 copies that nobody has read yet */
 } uh_copies SEC(".maps");
 
 /* When so much waits to be read, the reader is woken; else it comes by itself. */
@@ -114,10 +114,10 @@ static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool 
 		uh_copy_stack(&pair, kind, step);
 }
 
-/* A futex call, of which the row of this word and stack has so many now. */
-static __always_inline void uh_sample_futex_stack(u64 word, s32 user, u64 calls)
+/* A futex call, of which the row of this word, kind and stack has so many now. */
+static __always_inline void uh_sample_futex_stack(u64 word, u32 kind, s32 user, u64 calls)
 {
-	struct uh_pair_key pair = { .row = word, .kernel = -1, .user = user };
+	struct uh_pair_key pair = { .row = word, .kernel = kind, .user = user };
 
 	if (!(calls & (calls - 1)))
 		uh_copy_stack(&pair, UH_COPY_FUTEX, 1);

@@ -184,7 +184,7 @@ UH_STACK_MAP(uh_more_stacks);
 struct uh_lock_place {
 	u64 lock;
 	u32 flags;
-	s32 nr;
+	s32 call;
 };
 struct uh_lock_callers {
 	s32 stack;

@@ -179,7 +179,8 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	same = event->task == (u64)current && event->instance == instance &&
 	       event->cause_seq == cpu->cause_seq && event->key.cause == key.cause &&
 	       event->key.nr == key.nr &&
-	       (by ? by->flags & UH_IN_A_CALL : now - event->last_ns < UH_EVENT_GAP_NS) &&
+	       (by && uh_settings.sees_calls ? by->flags & UH_IN_A_CALL :
+					       now - event->last_ns < UH_EVENT_GAP_NS) &&
 	       ((event->key.kind == key.kind && event->key.value == key.value) ||
 		(polls && event->polls));
 	if (same && event->woken) {

@@ -161,6 +161,7 @@ impl Report {
             (None | Some(0), _) => String::new(),
             // All of them spin.
             (waited, spun) if waited == spun => "about".to_owned(),
+            (Some(waited), Some(1..)) => format!("about; {} waited in all", duration(waited)),
             (Some(waited), _) => format!("{} waited in all", duration(waited)),
         };
         let spun = exactly(of.contended_locks_cpu_ns);
@@ -283,7 +284,7 @@ impl Report {
             let (name, consequence) = (&missing.tracepoint, &missing.consequence);
             page.line(&format!("without {name}: {consequence}"))?;
         }
-        if !self.judged {
+        if !self.privileged {
             page.line("without privilege only context switches are seen; all else is unknown")?;
         }
         Ok(())

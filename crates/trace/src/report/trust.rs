@@ -87,7 +87,7 @@ pub struct Trust {
 impl Trust {
     pub(crate) fn new(
         observation: &Observation,
-        judged: bool,
+        privileged: bool,
         unknown_frames: UnknownFrames,
     ) -> Self {
         let losses = &observation.losses;
@@ -128,7 +128,7 @@ impl Trust {
             lost_ledgers: losses.ledgers,
             recursion_misses: losses.recursion_misses,
             reused_pids: losses.reused_pids,
-            processes_running: judged.then_some(running),
+            processes_running: privileged.then_some(running),
             open_episodes: losses.open_episodes,
             stacks_wanted: losses.stacks_wanted,
             stacks_lost_percent: percent(losses.stacks_lost, losses.stacks_wanted),

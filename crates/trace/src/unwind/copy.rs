@@ -20,7 +20,7 @@ const OF_FUTEX: u32 = 2;
 pub(crate) struct StackCopy {
     /// A futex call's, and not a row's sample.
     pub(crate) of_futex: bool,
-    /// The row that was sampled; of a futex call, the word.
+    /// The row that was sampled; of a futex call, the word, and `kernel` is its kind.
     pub(crate) row: u64,
     /// The kernel's stack of the sample, below 0 if there is none.
     pub(crate) kernel: i32,
@@ -78,8 +78,9 @@ impl StackCopy {
 #[derive(Debug, Default)]
 pub(crate) struct StackCopies {
     pub(crate) all: Vec<StackCopy>,
-    /// Those that there was no room for.
+    /// Those that there was no room for, and the bytes of their stacks.
     pub(crate) lost: u64,
+    pub(crate) lost_bytes: u64,
     bytes: usize,
     futex_bytes: usize,
 }
@@ -92,6 +93,7 @@ impl StackCopies {
         let futex_bytes = if copy.of_futex { bytes } else { 0 };
         if self.bytes + bytes > BYTES_MAX || self.futex_bytes + futex_bytes > FUTEX_BYTES_MAX {
             self.lost += 1;
+            self.lost_bytes += copy.stack.len() as u64;
             return;
         }
         self.bytes += bytes;

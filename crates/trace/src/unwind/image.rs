@@ -26,8 +26,8 @@ struct Segment {
 }
 
 impl Image {
-    /// Reads the tables; `None` if it is no 64-bit ELF file with such.
-    pub(super) fn read(path: &Path) -> Option<Self> {
+    /// Reads the tables; `None` if it is no 64-bit ELF file with such, or they take more than this.
+    pub(super) fn read(path: &Path, room_bytes: u64) -> Option<Self> {
         let file = ReadCache::new(File::open(path).ok()?);
         let parsed = object::File::parse(&file).ok()?;
         if !parsed.is_64() {
@@ -45,7 +45,8 @@ impl Image {
         };
         let bytes = |name: &str| {
             let section = parsed.section_by_name(name)?;
-            let small = section.size() <= SECTION_BYTES_MAX;
+            // Two are read.
+            let small = section.size() <= SECTION_BYTES_MAX.min(room_bytes / 2);
             small.then(|| section.data().ok()).flatten().map(Bytes::from)
         };
         let sections = ExplicitModuleSectionInfo {
@@ -60,6 +61,12 @@ impl Image {
             ..ExplicitModuleSectionInfo::default()
         };
         Some(Self { segments, sections })
+    }
+
+    /// What its tables take.
+    pub(super) fn bytes(&self) -> u64 {
+        let tables = [&self.sections.eh_frame, &self.sections.eh_frame_hdr];
+        tables.into_iter().flatten().map(|table| table.len() as u64).sum()
     }
 
     pub(super) fn sections(&self) -> ExplicitModuleSectionInfo<Bytes> {

@@ -6,12 +6,12 @@
 //! - The samples of a pair of stacks are shared out over the paths that its copies show. Each copy
 //!   stands for the samples up to the next: all of the first eight are copied, later a fraction
 //!   that gets smaller (`bpf/stack.h`). Where copies were lost, one stands for twice as many at
-//!   most, and the remaining samples keep the frame-pointer stack.
+//!   most, and the remaining samples count as those of a pair without a copy.
 //! - Rows of futex calls are exact, and stay so: a row gets just those frames, from the inside,
 //!   that all its copies show. Of a row's calls the first is copied, the second, the fourth and so
 //!   on.
 //! - A pair or a row without a copy of its own gets what all copies show that were taken at the
-//!   same frame-pointer stack of the process.
+//!   same frame-pointer stack of the process: a copy that could not be unwound shows nothing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,13 +30,21 @@ pub(crate) struct Pair {
     pub(crate) user: i32,
 }
 
-/// Where copies were taken that have frames in common: a frame-pointer stack of a process, and of
-/// futex calls there the word, or wherever.
+/// Where copies were taken that have frames in common: a frame-pointer stack of a process, and
+/// which futex calls there, or whatever was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Place {
     pid: u32,
     user: i32,
-    word: Option<u64>,
+    futex: Option<FutexPlace>,
+}
+
+/// Futex calls that count as one: the word, and what was done with it, as the kernel side numbers
+/// that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FutexPlace {
+    pub(crate) word: u64,
+    pub(crate) kind: u32,
 }
 
 /// What was learnt from copies.
@@ -74,12 +82,12 @@ impl Paths {
             let by_pointers = kernel_stack_id(copy.user);
             let tells_more = tells_more(&stack, by_pointers.and_then(|id| walked.get(&id)));
             paths.unwound += u64::from(tells_more);
-            if tells_more {
-                let at = |word| Place { pid: copy.pid, user: copy.user, word };
-                by_place.entry(at(None)).or_default().push(stack.clone());
-                if copy.of_futex {
-                    by_place.entry(at(Some(copy.row))).or_default().push(stack.clone());
-                }
+            // Those that say little too: what they do not show is not common to all.
+            let at = |futex| Place { pid: copy.pid, user: copy.user, futex };
+            by_place.entry(at(None)).or_default().push(stack.clone());
+            if copy.of_futex {
+                let futex = FutexPlace { word: copy.row, kind: copy.kernel as u32 };
+                by_place.entry(at(Some(futex))).or_default().push(stack.clone());
             }
             if !copy.of_futex {
                 let path = if tells_more { Some(paths.number(stack)) } else { by_pointers };
@@ -126,16 +134,16 @@ impl Paths {
         shares
     }
 
-    /// The stack of futex calls of this process on this word.
-    pub(crate) fn of_futex(&self, pid: u32, word: u64, user: i32) -> Option<StackId> {
-        let of_word = self.in_common.get(&Place { pid, user, word: Some(word) });
-        of_word.copied().or_else(|| self.of_stack(Some(pid), user))
+    /// The stack of these futex calls of the process.
+    pub(crate) fn of_futex(&self, pid: u32, futex: FutexPlace, user: i32) -> Option<StackId> {
+        let of_these = self.in_common.get(&Place { pid, user, futex: Some(futex) });
+        of_these.copied().or_else(|| self.of_stack(Some(pid), user))
     }
 
     /// The stack to show for a frame-pointer stack of this process.
     fn of_stack(&self, pid: Option<u32>, user: i32) -> Option<StackId> {
         let by_pointers = kernel_stack_id(user)?;
-        let place = pid.map(|pid| Place { pid, user, word: None });
+        let place = pid.map(|pid| Place { pid, user, futex: None });
         let common = place.and_then(|place| self.in_common.get(&place));
         Some(common.copied().unwrap_or(by_pointers))
     }
@@ -195,6 +203,12 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_could_not_be_unwound_leaves_nothing_in_common() {
+        let one = stack(&[1, 2, 3, 4], false);
+        assert_eq!(in_common(&[one, Stack::default()]), stack(&[], true));
+    }
+
+    #[test]
     fn what_one_stack_stands_for_is_what_its_copies_share() {
         let one = stack(&[1, 2, 3, 4], false);
         assert_eq!(in_common(&[one.clone(), one.clone()]), one);
@@ -204,13 +218,16 @@ mod tests {
 
     #[test]
     fn a_futex_call_is_told_by_its_word_else_by_its_stack() {
-        let at = |word| Place { pid: 9, user: 3, word };
-        let in_common = [(at(Some(0x10)), StackId(70)), (at(None), StackId(71))].into();
+        let at = |futex| Place { pid: 9, user: 3, futex };
+        let wait = |word| FutexPlace { word, kind: 1 };
+        let in_common = [(at(Some(wait(0x10))), StackId(70)), (at(None), StackId(71))].into();
         let paths = Paths { in_common, ..Paths::default() };
-        assert_eq!(paths.of_futex(9, 0x10, 3), Some(StackId(70)));
-        assert_eq!(paths.of_futex(9, 0x18, 3), Some(StackId(71)));
-        assert_eq!(paths.of_futex(8, 0x10, 3), Some(StackId(3)), "another process");
-        assert_eq!(paths.of_futex(9, 0x18, -1), None);
+        assert_eq!(paths.of_futex(9, wait(0x10), 3), Some(StackId(70)));
+        assert_eq!(paths.of_futex(9, wait(0x18), 3), Some(StackId(71)));
+        let wake = FutexPlace { kind: 3, ..wait(0x10) };
+        assert_eq!(paths.of_futex(9, wake, 3), Some(StackId(71)));
+        assert_eq!(paths.of_futex(8, wait(0x10), 3), Some(StackId(3)), "another process");
+        assert_eq!(paths.of_futex(9, wait(0x18), -1), None);
     }
 
     #[test]
