@@ -81,10 +81,10 @@ pub(crate) struct TraceArgs {
     pub(crate) hertz: u32,
     /// Leave system calls alone: costs less, but no wakeup is judged and no futex call counted
     ///
-    /// While anybody listens to system calls, the kernel takes the slow way with every call of every
-    /// program: some 0.1 to 0.2 µs each. Without it the report has who sleeps where and for how
-    /// long, kernel locks, stalls and CPU time; herds, polls and ledgers of programs that start are
-    /// unknown.
+    /// While anybody listens to system calls, the kernel takes the slow way with every call of
+    /// every program: some 0.1 to 0.2 µs each. Without it the report has who sleeps where and for
+    /// how long, kernel locks, stalls and CPU time; herds, polls and ledgers of programs that
+    /// start are unknown.
     #[arg(long)]
     pub(crate) no_calls: bool,
     /// Frames of the stacks that are kept of waits and wakes.
