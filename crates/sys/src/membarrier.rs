@@ -90,7 +90,7 @@ impl AsymmetricFence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::primitives::{AtomicU32, spin_loop, thread};
+    use crate::primitives::{AtomicU32, thread};
     use crate::refusal::{in_child, refuse_call};
 
     /// The race at the top of the file, run again and again by two threads.
@@ -115,7 +115,7 @@ mod tests {
                 self.ended[me].store(round << 1 | u32::from(missed), Ordering::Release);
                 let mut other = 0;
                 while other >> 1 < round {
-                    spin_loop();
+                    thread::yield_now();
                     other = self.ended[1 - me].load(Ordering::Acquire);
                 }
                 // The other side may have begun the next round, but ends it only after this one.
