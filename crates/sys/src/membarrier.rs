@@ -73,8 +73,8 @@ impl AsymmetricFence {
     ///
     /// Cost: a system call, and an interrupt on each of those processors, for whose answers it
     /// waits; on a virtual machine of two processors 0.5 µs while no other thread runs, 10 µs while
-    /// one does. Since Linux 6.8 (and in the stable kernels of that time) one such call runs at a time
-    /// on the whole machine: other processes' calls are waited for.
+    /// one does. Since Linux 6.8 (and in the stable kernels of that time) one such call runs at a
+    /// time on the whole machine: other processes' calls are waited for.
     pub fn heavy(self) -> bool {
         // ORDER[ASYM]: pairs with `light`. The system call is a full fence; that compilers see it
         // as one is not left to how it is called.
