@@ -30,9 +30,15 @@ mod machine;
 #[cfg(not(any(loom, shuttle)))]
 mod map;
 #[cfg(not(any(loom, shuttle)))]
+mod membarrier;
+#[cfg(not(any(loom, shuttle)))]
 mod process_mark;
 #[cfg(not(any(loom, shuttle)))]
 mod readiness;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod refusal;
+#[cfg(not(any(loom, shuttle)))]
+mod reserve;
 #[cfg(not(any(loom, shuttle)))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
@@ -41,6 +47,8 @@ mod sampler;
 mod symbols;
 #[cfg(not(any(loom, shuttle)))]
 mod sysctl;
+#[cfg(not(any(loom, shuttle)))]
+mod topology;
 #[cfg(not(any(loom, shuttle)))]
 mod usage;
 
@@ -61,7 +69,11 @@ pub use machine::{Directory, Machine};
 #[cfg(not(any(loom, shuttle)))]
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 #[cfg(not(any(loom, shuttle)))]
+pub use membarrier::AsymmetricFence;
+#[cfg(not(any(loom, shuttle)))]
 pub use process_mark::{NotAProcessMark, ProcessMark};
+#[cfg(not(any(loom, shuttle)))]
+pub use reserve::{Reserve, ReserveError};
 pub use rustix::io::Errno;
 #[cfg(not(any(loom, shuttle)))]
 pub use sampler::{
@@ -72,5 +84,7 @@ pub use sampler::{
 pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
+#[cfg(not(any(loom, shuttle)))]
+pub use topology::{NodeId, Topology, TopologyError};
 #[cfg(not(any(loom, shuttle)))]
 pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use rustix::io::Errno;
 
+use crate::Topology;
 use crate::primitives::thread;
 
 /// Processors, memory and kernel.
@@ -63,9 +64,7 @@ impl Machine {
                 .iter()
                 .find_map(|field| cpu_info_field(&cpu_info, field)),
             cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
-            numa_nodes: read("/sys/devices/system/node/online")
-                .and_then(|list| list_len(&list))
-                .unwrap_or(1),
+            numa_nodes: Topology::of_this_machine().map_or(1, |it| it.nodes().len() as u32),
             memory_bytes: memory_bytes(&read("/proc/meminfo").unwrap_or_default()).unwrap_or(0),
             kernel: format!("{system} {release}"),
             cpu_governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -130,16 +129,6 @@ fn memory_bytes(text: &str) -> Option<u64> {
     Some(kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The number of elements of a list such as `0-3,8`.
-fn list_len(list: &str) -> Option<u32> {
-    list.split(',')
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            (last.parse::<u32>().ok()? + 1).checked_sub(first.parse().ok()?)
-        })
-        .sum()
-}
-
 /// The word in brackets of a list such as `none [mq-deadline] bfq`.
 fn chosen(list: &str) -> String {
     list.split_once('[')
@@ -197,10 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read() {
-        assert_eq!(list_len("0"), Some(1));
-        assert_eq!(list_len("0-3,8"), Some(5));
-        assert_eq!(list_len("x"), None);
+    fn the_chosen_of_a_list_is_read() {
         assert_eq!(chosen("none [mq-deadline] bfq"), "mq-deadline");
         assert_eq!(chosen("none"), "none");
     }
