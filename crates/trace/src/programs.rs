@@ -246,11 +246,9 @@ fn fdinfo(fd: BorrowedFd<'_>, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// membarrier(MEMBARRIER_CMD_GLOBAL), which is `synchronize_rcu` by another name.
-#[expect(unsafe_code, reason = "neither std nor rustix has membarrier(2)")]
+/// `synchronize_rcu` by another name.
 fn wait_for_grace_period() -> bool {
-    // SAFETY: this command takes no pointer and changes nothing.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global).is_ok()
 }
 
 fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceError> {
