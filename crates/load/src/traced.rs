@@ -27,6 +27,11 @@ pub struct Traced;
 const IMPLS: &[Impl] = &[
     Impl { name: "floor", about: "the program by itself" },
     Impl { name: "unherd", about: "under `unherd trace`" },
+    Impl { name: "unherd-no-calls", about: "under `unherd trace --no-calls`" },
+    Impl {
+        name: "listening",
+        about: "under one eBPF program on sys_exit that ends at once: the kernel's own price",
+    },
     Impl { name: "perf-trace", about: "under `perf trace -s`, which counts system calls" },
     Impl { name: "strace", about: "under `strace -c -f`, which counts system calls by ptrace" },
 ];
@@ -45,6 +50,32 @@ const PARAMS: &[Param] = &[
         kind: Kind::Count,
     },
     Param { name: "loops", about: "round trips of pipe", default: "100000", kind: Kind::Count },
+];
+
+/// What `unherd trace` listens to besides system calls. Without these it follows nobody, and its
+/// program on sys_exit finds that out by one load.
+const ALL_BUT_CALLS: [&str; 21] = [
+    "sys_enter_exit_group",
+    "sched_switch",
+    "sched_waking",
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "hrtimer_expire_entry",
+    "hrtimer_expire_exit",
+    "timer_expire_entry",
+    "timer_expire_exit",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "sk_data_ready",
+    "contention_begin",
+    "contention_end",
+    "mm_vmscan_throttled",
+    "mm_vmscan_direct_reclaim_begin",
+    "mm_vmscan_direct_reclaim_end",
+    "mm_vmscan_memcg_reclaim_begin",
+    "mm_vmscan_memcg_reclaim_end",
+    "balance_dirty_pages",
 ];
 
 impl Workload for Traced {
@@ -90,11 +121,19 @@ impl Tracer {
     fn named(job: &Job, description: &Description) -> Result<Self, LoadError> {
         let report = job.dir()?.join("report").into_os_string();
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let own = |more: &[&str]| {
+            let program = std::env::current_exe().map_err(LoadError::OwnProgram)?;
+            Ok::<_, LoadError>(
+                [vec![program.into_os_string(), "trace".into()], words(more)].concat(),
+            )
+        };
         let mut line = match job.with.as_str() {
             "floor" => return Ok(Self(Vec::new())),
-            "unherd" => {
-                let own = std::env::current_exe().map_err(LoadError::OwnProgram)?;
-                [vec![own.into_os_string()], words(&["trace", "--full", "-o"])].concat()
+            "unherd" => own(&["--full", "-o"])?,
+            "unherd-no-calls" => own(&["--full", "--no-calls", "-o"])?,
+            "listening" => {
+                let others = ALL_BUT_CALLS.iter().flat_map(|name| ["--pretend-missing", name]);
+                own(&others.chain(["--hertz", "0", "-o"]).collect::<Vec<_>>())?
             }
             "perf-trace" => words(&["perf", "trace", "-s", "-o"]),
             "strace" => words(&["strace", "-c", "-f", "-o"]),

@@ -73,8 +73,8 @@ impl AsymmetricFence {
     ///
     /// Cost: a system call, and an interrupt on each of those processors, for whose answers it
     /// waits; on a virtual machine of two processors 0.5 µs while no other thread runs, 10 µs while
-    /// one does. Since Linux 6.8 (and in the stable kernels of that time) one such call runs at a time
-    /// on the whole machine: other processes' calls are waited for.
+    /// one does. Since Linux 6.8 (and in the stable kernels of that time) one such call runs at a
+    /// time on the whole machine: other processes' calls are waited for.
     pub fn heavy(self) -> bool {
         // ORDER[ASYM]: pairs with `light`. The system call is a full fence; that compilers see it
         // as one is not left to how it is called.
@@ -90,7 +90,7 @@ impl AsymmetricFence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::primitives::{AtomicU32, spin_loop, thread};
+    use crate::primitives::{AtomicU32, thread};
     use crate::refusal::{in_child, refuse_call};
 
     /// The race at the top of the file, run again and again by two threads.
@@ -115,7 +115,7 @@ mod tests {
                 self.ended[me].store(round << 1 | u32::from(missed), Ordering::Release);
                 let mut other = 0;
                 while other >> 1 < round {
-                    spin_loop();
+                    thread::yield_now();
                     other = self.ended[1 - me].load(Ordering::Acquire);
                 }
                 // The other side may have begun the next round, but ends it only after this one.

@@ -58,6 +58,21 @@ pub enum TopologyError {
 }
 
 /// The online nodes, in ascending order, at least one; and the processors of each.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use unherd_sys::{Reserve, Topology};
+///
+/// let topology = Topology::of_this_machine()?;
+/// let reserve = Reserve::new(1 << 20)?;
+/// if topology.nodes().len() > 1
+///     && let Err(refused) = reserve.interleave(topology.nodes())
+/// {
+///     println!("{refused}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<NodeId>,
@@ -103,7 +118,7 @@ impl Topology {
 
     /// An invented machine of so many nodes, for tests of what is made for several where there is
     /// one: from 1 to [`NodeId::COUNT_MAX`], and the nearest of these for any other number. As many
-    /// processors as this process may use are dealt to the nodes in turn.
+    /// processors as this process may use, numbered from 0, are dealt to the nodes in turn.
     pub fn of(nodes: u32) -> Self {
         let count = nodes.clamp(1, NodeId::COUNT_MAX as u32);
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);

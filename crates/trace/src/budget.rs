@@ -225,7 +225,7 @@ impl Report {
             Count::ContextSwitches => Some(summary.context_switches),
             Count::Sleeps => Some(summary.sleeps),
             Count::Wakeups => summary.wakeups,
-            Count::LostEvents => self.judged.then_some(self.trust.lost_events),
+            Count::LostEvents => self.privileged.then_some(self.trust.lost_events),
         }
     }
 

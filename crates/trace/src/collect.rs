@@ -6,11 +6,13 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::ledger::Ledger;
 use crate::observation::{
-    FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Process,
-    SampledStack, Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause, WakeRow,
+    FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Outcomes,
+    Process, SampledStack, Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause,
+    WakeRow,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
+use crate::unwind::{FutexPlace, Pair, Paths, StackCopies, kernel_stack_id};
 
 /// A record of the kernel's, read from its begin on.
 struct Reader<'a>(&'a [u8]);
@@ -66,26 +68,43 @@ pub(crate) fn notice(bytes: &[u8]) -> Option<Notice> {
     }
 }
 
-/// Everything that the maps hold.
-pub(crate) fn observation(programs: &Programs) -> Result<Observation, TraceError> {
-    let stacks = Stacks::read(&programs.map("uh_pairs")?)?;
-    let (processes, totals) = processes(&programs.map("uh_processes")?)?;
+/// Everything that the maps hold. `give_maps` fills in the mappings of the processes, without
+/// which copies of stacks are of no use.
+pub(crate) fn observation(
+    programs: &Programs,
+    copies: StackCopies,
+    give_maps: impl FnOnce(&mut [Process]),
+) -> Result<Observation, TraceError> {
+    let (mut processes, totals) = processes(&programs.map("uh_processes")?)?;
+    // First, since those of the living go on, or end.
+    let (ledgers, lost_ledgers) = ledgers(programs)?;
+    give_maps(&mut processes);
+    let stack_maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
+    let late = (copies.lost, copies.lost_bytes);
+    let copied = copies.all;
+    let walked = copied.iter().filter_map(|copy| kernel_stack_id(copy.user)).collect();
+    let paths = Paths::find(copied, &processes, &read_stacks(&stack_maps, &walked)?);
+    let stacks = Stacks { pairs: read_pairs(&programs.map("uh_pairs")?)?, paths: &paths };
     let mut seen = Observation {
         cpus: online_cpus(),
         processes,
         waits: waits(&programs.map("uh_waits")?, &stacks)?,
         wakes: wakes(programs, &stacks)?,
-        futexes: futexes(&programs.map("uh_futexes")?)?,
+        futexes: futexes(&programs.map("uh_futexes")?, &paths)?,
         locks: locks(&programs.map("uh_locks")?)?,
         stalls: stalls(&programs.map("uh_stalls")?)?,
         totals,
-        losses: losses(programs)?,
+        losses: Losses { copies_unwound: paths.unwound, ..losses(programs, late)? },
         missing: programs.missing.clone(),
-        ledgers: ledgers(programs)?,
+        ledgers,
         ..Observation::default()
     };
-    let maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
-    seen.stacks = read_stacks(&maps, &named_stacks(&seen))?;
+    seen.losses.ledgers += lost_ledgers;
+    let unwound = paths.stacks();
+    let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
+        named_stacks(&seen).into_iter().partition(|id| unwound.contains_key(id));
+    seen.stacks = read_stacks(&stack_maps, &theirs)?;
+    seen.stacks.extend(ours.into_iter().map(|id| (id, unwound[&id].clone())));
     Ok(seen)
 }
 
@@ -110,31 +129,38 @@ fn for_each(
     Ok(())
 }
 
-/// Where the kernel could not walk or keep a stack it gave an error in place of an id.
-fn stack_id(id: i32) -> Option<StackId> {
-    u32::try_from(id).ok().map(StackId)
+/// The sampled pairs of each row, and how often each was met.
+type Pairs = HashMap<u64, Vec<(Pair, u64)>>;
+
+fn read_pairs(map: &MapHandle) -> Result<Pairs, TraceError> {
+    let mut pairs = Pairs::new();
+    for_each(map, |mut key, mut value| {
+        let pair = Pair { row: key.u64(), kernel: key.i32(), user: key.i32() };
+        pairs.entry(pair.row).or_default().push((pair, value.u64()));
+    })?;
+    Ok(pairs)
 }
 
-/// The sampled pairs, by the id of the row.
-struct Stacks(HashMap<u64, Vec<SampledStack>>);
+/// The sampled pairs, and what their user stacks stand for.
+struct Stacks<'a> {
+    pairs: Pairs,
+    paths: &'a Paths,
+}
 
-impl Stacks {
-    fn read(map: &MapHandle) -> Result<Self, TraceError> {
-        let mut pairs = HashMap::<u64, Vec<SampledStack>>::new();
-        for_each(map, |mut key, mut value| {
-            let row = key.u64();
-            let (kernel, user) = (stack_id(key.i32()), stack_id(key.i32()));
-            let count = value.u64();
-            pairs.entry(row).or_default().push(SampledStack { kernel, user, count });
-        })?;
-        for stacks in pairs.values_mut() {
-            stacks.sort_by_key(|pair| (std::cmp::Reverse(pair.count), pair.kernel, pair.user));
+impl Stacks<'_> {
+    /// The stacks of a row, which is of this process.
+    fn of(&self, row: u64, pid: Option<u32>) -> Vec<SampledStack> {
+        let mut counts = BTreeMap::<_, u64>::new();
+        for (pair, count) in self.pairs.get(&row).into_iter().flatten() {
+            let kernel = kernel_stack_id(pair.kernel);
+            for (user, count) in self.paths.share_out(*pair, pid, *count) {
+                *counts.entry((kernel, user)).or_default() += count;
+            }
         }
-        Ok(Self(pairs))
-    }
-
-    fn of(&self, row: u64) -> Vec<SampledStack> {
-        self.0.get(&row).cloned().unwrap_or_default()
+        let sampled = |((kernel, user), count)| SampledStack { kernel, user, count };
+        let mut stacks: Vec<_> = counts.into_iter().map(sampled).collect();
+        stacks.sort_by_key(|pair| (std::cmp::Reverse(pair.count), pair.kernel, pair.user));
+        stacks
     }
 }
 
@@ -173,7 +199,7 @@ fn file_name(reader: &mut Reader<'_>) -> Option<String> {
     }
 }
 
-fn waits(map: &MapHandle, stacks: &Stacks) -> Result<Vec<WaitRow>, TraceError> {
+fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceError> {
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
@@ -202,7 +228,7 @@ fn waits(map: &MapHandle, stacks: &Stacks) -> Result<Vec<WaitRow>, TraceError> {
             timer_polls: counts[13],
             timer_poll_ns: counts[14],
             short_sleeps: counts[15],
-            stacks: stacks.of(id),
+            stacks: stacks.of(id, Some(pid)),
         });
     })?;
     rows.sort_by_key(|row| (row.pid, row.syscall, row.object));
@@ -212,7 +238,7 @@ fn waits(map: &MapHandle, stacks: &Stacks) -> Result<Vec<WaitRow>, TraceError> {
 /// `struct uh_wake_key`.
 type WakeKey = [u8; 24];
 
-fn wakes(programs: &Programs, stacks: &Stacks) -> Result<Vec<WakeRow>, TraceError> {
+fn wakes(programs: &Programs, stacks: &Stacks<'_>) -> Result<Vec<WakeRow>, TraceError> {
     let open = open_events(programs)?;
     let mut rows = Vec::new();
     for_each(&programs.map("uh_wakes")?, |mut key, mut value| {
@@ -221,8 +247,9 @@ fn wakes(programs: &Programs, stacks: &Stacks) -> Result<Vec<WakeRow>, TraceErro
         let (cause, kind) = (key.u32(), key.u32());
         let id = value.u64();
         let counts: [u64; 8] = value.u64s();
+        let pid = (pid != 0).then_some(pid);
         let mut row = WakeRow {
-            pid: (pid != 0).then_some(pid),
+            pid,
             cause: match (cause, u32::try_from(nr)) {
                 (0, Ok(nr)) => WakeCause::Call(nr),
                 (1, _) => WakeCause::Timer,
@@ -238,7 +265,7 @@ fn wakes(programs: &Programs, stacks: &Stacks) -> Result<Vec<WakeRow>, TraceErro
             herd_needless: counts[5],
             herd_possibly: counts[6],
             herd_needless_cpu_ns: counts[7],
-            stacks: stacks.of(id),
+            stacks: stacks.of(id, pid),
         };
         for woken in open.iter().filter(|(of, _)| *of == raw).map(|(_, woken)| *woken) {
             row.woken += woken - 1;
@@ -284,23 +311,28 @@ fn open_events(programs: &Programs) -> Result<Vec<(WakeKey, u64)>, TraceError> {
     Ok(events)
 }
 
-fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
-    let mut rows = Vec::new();
+fn futexes(map: &MapHandle, paths: &Paths) -> Result<Vec<FutexRow>, TraceError> {
+    // A walk by frame pointers may yield many stacks for one path.
+    let mut calls = BTreeMap::<_, [u64; 10]>::new();
     for_each(map, |mut key, mut value| {
         let (word, pid, stack, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
-        let counts: [u64; 10] = value.u64s();
-        rows.push(FutexRow {
-            pid,
-            kind: match kind & !PARKER_CALL {
-                1 => FutexKind::Wait,
-                2 => FutexKind::WaitMany,
-                3 => FutexKind::Wake,
-                4 => FutexKind::Requeue,
-                _ => FutexKind::LockPi,
-            },
-            word,
-            user_stack: stack_id(stack),
-            library: kind & PARKER_CALL != 0,
+        let stack = paths.of_futex(pid, FutexPlace { word, kind }, stack);
+        let sums = calls.entry((pid, word, stack, kind)).or_default();
+        sums.iter_mut().zip(value.u64s::<10>()).for_each(|(sum, count)| *sum += count);
+    })?;
+    let row = |((pid, word, user_stack, kind), counts): ((_, _, _, u32), [u64; 10])| FutexRow {
+        pid,
+        kind: match kind & !PARKER_CALL {
+            1 => FutexKind::Wait,
+            2 => FutexKind::WaitMany,
+            3 => FutexKind::Wake,
+            4 => FutexKind::Requeue,
+            _ => FutexKind::LockPi,
+        },
+        word,
+        user_stack,
+        library: kind & PARKER_CALL != 0,
+        outcomes: Outcomes {
             calls: counts[0],
             woke_none: counts[1],
             woke_one: counts[2],
@@ -311,9 +343,10 @@ fn futexes(map: &MapHandle) -> Result<Vec<FutexRow>, TraceError> {
             timed_out: counts[7],
             interrupted: counts[8],
             failed: counts[9],
-        });
-    })?;
-    rows.sort_by_key(|row| (row.pid, row.word, row.user_stack, row.calls));
+        },
+    };
+    let mut rows: Vec<FutexRow> = calls.into_iter().map(row).collect();
+    rows.sort_by_key(|row| (row.pid, row.word, row.user_stack, row.outcomes.calls));
     Ok(rows)
 }
 
@@ -340,7 +373,7 @@ fn locks(map: &MapHandle) -> Result<Vec<LockRow>, TraceError> {
     for_each(map, |mut key, mut value| {
         let (flags, stack) = (key.u32(), key.i32());
         let [count, total_ns, longest_ns] = value.u64s();
-        let (kind, kernel_stack) = (lock_kind(flags), stack_id(stack));
+        let (kind, kernel_stack) = (lock_kind(flags), kernel_stack_id(stack));
         rows.push(LockRow { kind, kernel_stack, count, total_ns, longest_ns });
     })?;
     rows.sort_by_key(|row| (std::cmp::Reverse(row.total_ns), row.kernel_stack));
@@ -357,7 +390,7 @@ fn stalls(map: &MapHandle) -> Result<Vec<StallRow>, TraceError> {
             1 => StallKind::DirectReclaim,
             _ => StallKind::DirtyPages,
         };
-        let kernel_stack = stack_id(value.i32());
+        let kernel_stack = kernel_stack_id(value.i32());
         rows.push(StallRow { kind, count, total_ns, longest_ns, kernel_stack });
     })?;
     rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
@@ -396,12 +429,14 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
     Ok((rows, totals))
 }
 
-/// `struct uh_tally`, which is all of `.bss`.
-fn losses(programs: &Programs) -> Result<Losses, TraceError> {
+/// `struct uh_tally`, which is all of `.bss`, and copies of stacks, of which `late` came when there
+/// was no room for them any more.
+fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
     let tally: [u64; 16] = Reader(&bss).u64s();
     let threads_peak = tally[2];
+    let [copies, copied_bytes, copies_lost] = copying(&programs.map("uh_copying")?)?;
     Ok(Losses {
         waits: tally[3],
         wakes: tally[4],
@@ -411,6 +446,10 @@ fn losses(programs: &Programs) -> Result<Losses, TraceError> {
         notices: tally[9],
         stacks_wanted: tally[11],
         stacks_lost: tally[12] + tally[10],
+        copies: copies.saturating_sub(late),
+        copied_bytes: copied_bytes.saturating_sub(late_bytes),
+        copies_lost: copies_lost + late,
+        copies_unwound: 0,
         recursion_misses: programs.recursion_misses(),
         open_episodes: tally[13],
         ledgers: tally[15],
@@ -421,21 +460,38 @@ fn losses(programs: &Programs) -> Result<Losses, TraceError> {
     })
 }
 
+/// Copies, their bytes, and those that were not made, of all processors: `struct uh_copying`.
+fn copying(map: &MapHandle) -> Result<[u64; 3], TraceError> {
+    let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let mut sums = [0; 3];
+    for cpu in cpus.map_err(TraceError::kernel)?.into_iter().flatten() {
+        let mut reader = Reader(&cpu);
+        let _budgets: [u64; 6] = reader.u64s();
+        for (sum, count) in sums.iter_mut().zip(reader.u64s::<3>()) {
+            *sum += count;
+        }
+    }
+    Ok(sums)
+}
+
 /// The ledgers of processes that have ended, as the programs kept them, and of those that live.
-fn ledgers(programs: &Programs) -> Result<Vec<LedgerRow>, TraceError> {
+/// The ledgers, and how many there were besides.
+fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, u64), TraceError> {
     let mut rows = Vec::new();
+    let mut lost = 0;
     for_each(&programs.map("uh_ledgers")?, |mut key, value| {
         rows.extend(Ledger::from_bytes(value.0).rows(key.u32(), true));
     })?;
     for_each(&programs.map("uh_ledger_roots")?, |mut key, mut root| {
         let pid = key.u32();
-        // One that was killed a moment ago has left nothing to read.
-        if let Ok(ledger) = Ledger::read(pid, root.u64()) {
-            rows.extend(ledger.rows(pid, false));
+        match Ledger::read(pid, root.u64()) {
+            Ok(ledger) => rows.extend(ledger.rows(pid, false)),
+            // It ended a moment ago, and has left nothing to read.
+            Err(_) => lost += 1,
         }
     })?;
     rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
-    Ok(rows)
+    Ok((rows, lost))
 }
 
 /// All stacks that any row names.

@@ -22,6 +22,7 @@ pub mod symbols;
 mod syscalls;
 mod tracer;
 mod unprivileged;
+mod unwind;
 
 pub use self::budget::{Budget, BudgetError, Count, Exceeded};
 pub use self::observation::Observation;

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 /// All that one session of tracing has seen.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
@@ -46,7 +48,7 @@ pub struct Observation {
 pub struct StackId(pub u32);
 
 /// A stack as it was walked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Stack {
     /// Instruction addresses, the innermost first.
     pub frames: Vec<u64>,
@@ -244,6 +246,13 @@ pub struct FutexRow {
     pub user_stack: Option<StackId>,
     /// The call was our library's: it bore its mark.
     pub library: bool,
+    /// What became of the calls.
+    pub outcomes: Outcomes,
+}
+
+/// What became of futex calls. The counts of waits are 0 for wakes, and the other way round.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Outcomes {
     /// Calls that have returned.
     pub calls: u64,
     /// Wakes that found nobody.
@@ -252,7 +261,7 @@ pub struct FutexRow {
     pub woke_one: u64,
     /// Wakes that woke more.
     pub woke_many: u64,
-    /// All threads they woke (and requeued, for `Requeue`: the kernel returns the sum).
+    /// Threads that were woken, or moved to another word: the kernel returns the sum.
     pub woken: u64,
     /// Waits that slept and were woken.
     pub slept: u64,
@@ -375,6 +384,14 @@ pub struct Losses {
     pub stacks_wanted: u64,
     /// Stacks that could not be kept or not be walked.
     pub stacks_lost: u64,
+    /// User stacks that were copied to be unwound by tables, for code without frame pointers.
+    pub copies: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// Copies of which unwinding made a longer stack than frame pointers did, or a whole one.
+    pub copies_unwound: u64,
+    /// Copies for which there was no room, or that would have been too many at a time.
+    pub copies_lost: u64,
     /// Programs that the kernel skipped because they were running already on that processor.
     pub recursion_misses: u64,
     /// Ledgers of programs that use our library, for which there was no room.

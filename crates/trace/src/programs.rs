@@ -107,10 +107,12 @@ impl Programs {
         // The iterator tells the programs which thread is the follower; so it runs before them.
         programs.adopt(0)?;
         let mut links = Vec::new();
+        // As all tracepoints of calls it has every call take the slow way.
+        let listens_to_exit = options.calls && !exit_has_memory;
         for program in programs.object.progs_mut() {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
-            } else if let Some(name) = call_tracepoint(&program).filter(|_| !exit_has_memory) {
+            } else if let Some(name) = call_tracepoint(&program).filter(|_| listens_to_exit) {
                 match program.attach() {
                     Ok(link) if !is_left_out(options, &name) => programs.call_links.push(link),
                     _ => programs.missing.extend(missing_call(name)),
@@ -244,11 +246,9 @@ fn fdinfo(fd: BorrowedFd<'_>, name: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// membarrier(MEMBARRIER_CMD_GLOBAL), which is `synchronize_rcu` by another name.
-#[expect(unsafe_code, reason = "neither std nor rustix has membarrier(2)")]
+/// `synchronize_rcu` by another name.
 fn wait_for_grace_period() -> bool {
-    // SAFETY: this command takes no pointer and changes nothing.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
+    rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global).is_ok()
 }
 
 fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceError> {
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
-    const SIZES: [(&str, u32, u32); 12] = [
+    const SIZES: [(&str, u32, u32); 13] = [
         ("uh_waits", 24, 24 + 16 * 8 + 40),
         ("uh_wakes", 24, 8 + 8 * 8),
         ("uh_futexes", 24, 10 * 8),
@@ -393,6 +393,7 @@ mod tests {
         ("uh_pairs", 16, 8),
         ("uh_processes", 4, 8 + 16 + 8 * 8),
         ("uh_cpus", 4, 3 * (5 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
+        ("uh_copying", 4, 9 * 8),
         (VARIABLES, 4, 16 * 8 + 8),
         ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),

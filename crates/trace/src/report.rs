@@ -40,6 +40,7 @@ pub use self::herds::Herd;
 pub use self::ledgers::{Ledger, Reason, Seen};
 pub use self::locks::KernelLock;
 pub use self::share::Interval;
+pub(crate) use self::share::apportion;
 use self::site::Namer;
 pub use self::site::{NamedStack, Site, StackPair};
 pub use self::stalls::Stall;
@@ -56,8 +57,11 @@ pub struct Report {
     pub schema: &'static str,
     /// What was found, in at most five lines.
     pub verdict: Vec<String>,
-    /// Whether wakeups and calls were seen at all. Without the privilege to load eBPF only context
-    /// switches are: all else is `None`, and tables that would need it are too.
+    /// Whether eBPF programs counted. Without that privilege only context switches are seen: all
+    /// else is `None`, and tables that would need it are too.
+    pub privileged: bool,
+    /// Whether wakeups and what calls return were seen, so that wakeups could be judged. If not,
+    /// what hangs on them is `None`.
     pub judged: bool,
     /// Table 1.
     pub summary: Summary,
@@ -116,7 +120,7 @@ impl Report {
         // Without one of these no count of wakeups or futex calls means anything.
         let core = ["sched_switch", "sched_waking", "sys_exit", "hrtimer_expire_entry"];
         let judged = privileged && !lacks(&core);
-        let waits = Waits::new(&observation.waits, judged, names);
+        let waits = Waits::new(&observation.waits, privileged, judged, names);
         let herds = judged.then(|| herds::herds(&observation.wakes, names));
         let futexes = judged.then(|| Futexes::new(&observation.futexes, names));
         // A table without rows means that there was nothing only if it could have been seen.
@@ -150,11 +154,12 @@ impl Report {
         );
         let ledgers = ledgers::ledgers(observation, &waits, names);
         let stacks = namer.finish();
-        let trust = Trust::new(observation, judged, symbols.unknown());
+        let trust = Trust::new(observation, privileged, symbols.unknown());
         let missing = observation.missing.iter().map(Missing::of).collect();
         let mut report = Self {
             schema: "unherd.trace/1",
             verdict: Vec::new(),
+            privileged,
             judged,
             summary,
             findings,

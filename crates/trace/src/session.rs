@@ -256,8 +256,9 @@ impl Session {
             }
             let looks_again = self.running.is_cgroup() || self.sampler.is_err();
             let at_most = looks_again.then_some(LOOK_AGAIN);
-            let notices = self.tracer.as_ref().map(Tracer::notices);
-            if self.running.wait(deadline, now, at_most, stop, notices)? == Woken::Stop {
+            let rings = self.tracer.iter().flat_map(|of| [of.notices(), of.copies()]);
+            let rings: Vec<_> = rings.collect();
+            if self.running.wait(deadline, now, at_most, stop, &rings)? == Woken::Stop {
                 return Ok(Pause::Ready);
             }
             self.take_notices()?;
@@ -314,12 +315,15 @@ impl Session {
     pub fn finish(&mut self) -> Result<Observation, SessionError> {
         let tracer = self.tracer.take().ok_or(Errno::CANCELED)?;
         let idle = BusyTime::now()?.since(self.idle);
-        let mut seen = tracer.finish()?;
+        let over = Err(SamplerError::System(Errno::CANCELED));
+        let sampler = std::mem::replace(&mut self.sampler, over);
+        let (mut chains, maps) = (Err(SamplerError::System(Errno::CANCELED)), &self.maps);
+        let mut seen = tracer.finish_with(|processes| {
+            chains = sampler.and_then(ChainSampler::finish);
+            maps.give(processes, chains.as_ref().ok());
+        })?;
         seen.totals.machine_idle_ns = idle.idle_ns + idle.iowait_ns;
         seen.losses.reused_pids = self.reused_pids;
-        let over = Err(SamplerError::System(Errno::CANCELED));
-        let chains = std::mem::replace(&mut self.sampler, over).and_then(ChainSampler::finish);
-        self.maps.give(&mut seen.processes, chains.as_ref().ok());
         match chains {
             Ok(chains) => {
                 // What is lost there may be code without a name or samples, but no count.

@@ -173,7 +173,7 @@ impl Symbols {
 }
 
 /// Anything but a plain file could block the one who opens it.
-fn readable_file(mapping: &Mapping) -> Option<PathBuf> {
+pub(crate) fn readable_file(mapping: &Mapping) -> Option<PathBuf> {
     if mapping.path.ends_with(" (deleted)") {
         return None;
     }

@@ -9,9 +9,10 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, Mutex};
 
-use crate::observation::Observation;
+use crate::observation::{Observation, Process};
 use crate::prices::Prices;
 use crate::programs::{KernelObjects, Programs};
+use crate::unwind::StackCopies;
 use crate::{collect, ledger};
 
 /// Whom to follow. Threads and children of the followed are followed too.
@@ -59,7 +60,7 @@ pub struct TraceOptions {
 }
 
 impl Default for TraceOptions {
-    /// About 25 MiB, and some 2 KiB for each thread that lives.
+    /// About 30 MiB, and some 2 KiB for each thread that lives.
     fn default() -> Self {
         Self {
             waits: 16384,
@@ -147,6 +148,9 @@ pub struct Tracer {
     ring: RingBuffer<'static>,
     ring_map: MapHandle,
     notices: Arc<Mutex<Vec<Notice>>>,
+    copies_ring: RingBuffer<'static>,
+    copies_map: MapHandle,
+    copies: Arc<Mutex<StackCopies>>,
     programs: Programs,
     began: Timestamp,
     prices: Prices,
@@ -182,8 +186,29 @@ impl Tracer {
         })
         .map_err(TraceError::kernel)?;
         let ring = ring.build().map_err(TraceError::kernel)?;
+        let copies_map = programs.map("uh_copies")?;
+        let copies = Arc::new(Mutex::new(StackCopies::default()));
+        let sink = Arc::clone(&copies);
+        let mut copies_ring = RingBufferBuilder::new();
+        copies_ring
+            .add(&copies_map, move |bytes| {
+                sink.lock().take(bytes);
+                0
+            })
+            .map_err(TraceError::kernel)?;
+        let copies_ring = copies_ring.build().map_err(TraceError::kernel)?;
         let began = Timestamp::now();
-        let mut tracer = Self { ring, ring_map, notices, programs, began, prices };
+        let mut tracer = Self {
+            ring,
+            ring_map,
+            notices,
+            copies_ring,
+            copies_map,
+            copies,
+            programs,
+            began,
+            prices,
+        };
         if let Follow::Processes(pids) = follow {
             for pid in pids {
                 tracer.follow_process(pid)?;
@@ -223,6 +248,12 @@ impl Tracer {
         self.ring_map.as_fd()
     }
 
+    /// Becomes readable when so many copies of stacks are there that [`Self::poll`] should take
+    /// them.
+    pub(crate) fn copies(&self) -> BorrowedFd<'_> {
+        self.copies_map.as_fd()
+    }
+
     /// Waits for notices for up to `timeout`, and returns those that there are.
     ///
     /// # Errors
@@ -231,22 +262,36 @@ impl Tracer {
     pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Notice>, TraceError> {
         match self.ring.poll(timeout) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
-                Err(TraceError::kernel(error))
+                return Err(TraceError::kernel(error));
             }
-            _ => Ok(std::mem::take(&mut *self.notices.lock())),
+            _ => {}
         }
+        // Most come without waking anybody, so they are not asked for but looked for.
+        self.copies_ring.consume().map_err(TraceError::kernel)?;
+        Ok(std::mem::take(&mut *self.notices.lock()))
     }
 
     /// Detaches the programs and returns what they have counted. Mappings of processes, samples
-    /// and ledgers are not theirs and left empty.
+    /// and ledgers are not theirs and left empty; user stacks are as frame pointers have them.
     ///
     /// # Errors
     ///
     /// If a map cannot be read.
-    pub fn finish(mut self) -> Result<Observation, TraceError> {
+    pub fn finish(self) -> Result<Observation, TraceError> {
+        self.finish_with(|_processes| {})
+    }
+
+    /// The same with the mappings of the processes, which `give_maps` fills in once the programs
+    /// are detached, and with user stacks that are unwound by tables.
+    pub(crate) fn finish_with(
+        mut self,
+        give_maps: impl FnOnce(&mut [Process]),
+    ) -> Result<Observation, TraceError> {
         let ended = Timestamp::now();
         self.programs.stop()?;
-        let mut observation = collect::observation(&self.programs)?;
+        self.copies_ring.consume().map_err(TraceError::kernel)?;
+        let copies = std::mem::take(&mut *self.copies.lock());
+        let mut observation = collect::observation(&self.programs, copies, give_maps)?;
         observation.began_ns = self.began.as_ns();
         observation.ended_ns = ended.as_ns();
         observation.totals.switch_round_trip_ns = self.prices.round_trip_ns;

@@ -148,7 +148,7 @@ impl UnprivilegedSession {
             if deadline.has_passed(now) {
                 return Ok(Pause::Deadline);
             }
-            match self.running.wait(deadline, now, Some(self.looks.pause()), stop, None)? {
+            match self.running.wait(deadline, now, Some(self.looks.pause()), stop, &[])? {
                 Woken::Stop => return Ok(Pause::Ready),
                 Woken::Other => continue,
                 Woken::Time => {}

@@ -79,12 +79,12 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 99,
         value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) hertz: u32,
-    /// Leave system calls alone: a quarter of the cost for programs that make many, but no wakeup is
-    /// judged and no futex call counted
+    /// Leave system calls alone: costs less, but no wakeup is judged and no futex call counted
     ///
-    /// While anybody listens to system calls, the kernel takes the slow way with every call of every
-    /// program: some 0.1 to 0.2 µs each. Without it the report has who sleeps where and for how long,
-    /// who wakes, kernel locks, stalls and CPU time.
+    /// While anybody listens to system calls, the kernel takes the slow way with every call of
+    /// every program: some 0.1 to 0.2 µs each. Without it the report has who sleeps where and for
+    /// how long, kernel locks, stalls and CPU time; herds, polls and ledgers of programs that
+    /// start are unknown.
     #[arg(long)]
     pub(crate) no_calls: bool,
     /// Frames of the stacks that are kept of waits and wakes.

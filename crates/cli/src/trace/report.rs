@@ -67,12 +67,16 @@ fn identity(file: &Metadata) -> Option<(u64, u64)> {
 }
 
 /// Refuses a file that is to take two outputs, of which each would write over the other.
-fn check_apart(files: &[&Opened<'_>], has_output: bool) -> Result<(), Failure> {
+fn check_apart(files: &[&Opened<'_>], has_command: bool) -> Result<(), Failure> {
     let mut taken: Vec<(&str, (u64, u64))> = Vec::new();
-    if !has_output {
-        let stderr = io::stderr().as_fd().try_clone_to_owned().map(File::from);
-        let stderr = stderr.and_then(|file| file.metadata()).ok();
-        taken.extend(stderr.and_then(|of| Some(("standard error", identity(&of)?))));
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    let stderr = io::stderr().as_fd().try_clone_to_owned();
+    // Nothing is written to standard output but by a command.
+    let streams =
+        [("standard error", Some(stderr)), ("standard output", has_command.then_some(stdout))];
+    for (name, stream) in streams {
+        let metadata = stream.and_then(|of| File::from(of.ok()?).metadata().ok());
+        taken.extend(metadata.and_then(|of| Some((name, identity(&of)?))));
     }
     for opened in files {
         let metadata = opened.file.metadata().map_err(|error| cannot_write(opened.path, &error))?;
@@ -109,7 +113,7 @@ impl Outputs {
         let json = Opened::at("--json", &args.json)?;
         let folded = Opened::at("--folded", &args.folded)?;
         let files: Vec<_> = output.iter().chain(&json).chain(&folded).collect();
-        check_apart(&files, output.is_some())?;
+        check_apart(&files, !args.command.is_empty())?;
         let main = match output {
             Some(opened) => opened.sink()?,
             None => Sink { path: None, out: Box::new(BufWriter::new(StandardError)) },

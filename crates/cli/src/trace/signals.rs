@@ -83,7 +83,8 @@ fn meaning(signal: i32, cause: Cause, last: &mut Option<Last>, now: Timestamp) -
     }
     *last = Some(Last { signal, at: now });
     Some(match cause {
-        Cause::Kernel => Told::ByTerminal(signal),
+        // A hangup goes to the session's leader alone.
+        Cause::Kernel if signal != SIGHUP => Told::ByTerminal(signal),
         _ => Told::PassOn(signal),
     })
 }

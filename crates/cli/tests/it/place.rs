@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 /// Where one test happens.
@@ -81,6 +82,24 @@ impl Place {
     }
 }
 
+/// Sends a signal to a process, or with a minus to a group, as kill(1) does, which is not
+/// everywhere. Whether somebody was there to get it.
+pub(crate) fn send(signal: &str, to: &str) -> bool {
+    let signal = match signal {
+        "-INT" => Signal::INT,
+        "-TERM" => Signal::TERM,
+        "-HUP" => Signal::HUP,
+        "-QUIT" => Signal::QUIT,
+        "-KILL" => Signal::KILL,
+        other => panic!("no signal {other}"),
+    };
+    let number = |text: &str| Pid::from_raw(text.parse().unwrap()).unwrap();
+    match to.strip_prefix('-') {
+        Some(group) => kill_process_group(number(group), signal).is_ok(),
+        None => kill_process(number(to), signal).is_ok(),
+    }
+}
+
 /// A bench whose runner hangs.
 pub(crate) struct Stuck {
     bench: Child,
@@ -95,7 +114,7 @@ impl Stuck {
     /// Sends `signal`, and returns once the bench has ended and no child of it is left.
     pub(crate) fn end_by(mut self, signal: &str) -> Ran {
         let pid = self.bench.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert!(send(signal, &pid));
         let output = self.bench.wait_with_output().unwrap();
         self.alive.read_to_end(&mut Vec::new()).unwrap();
         Ran {

@@ -137,7 +137,8 @@ static __always_inline void uh_count_futex(void *ctx, struct uh_thread *t, s64 r
 		uh_add(uh_tally.lost_futexes, 1);
 		return;
 	}
-	uh_add(row->counts[UH_F_CALLS], 1);
+	uh_sample_futex_stack(key.word, key.kind, key.user_stack,
+			      uh_add(row->counts[UH_F_CALLS], 1) + 1);
 	uh_count_outcome(row, t->futex & ~UH_F_PARKER, result, t->flags & UH_SLEPT_IN_CALL);
 }
 

@@ -46,12 +46,20 @@ enum {
 	BPF_F_USER_STACK = 256,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
+enum {
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_FORCE_WAKEUP = 2,
+};
+enum {
+	BPF_RB_AVAIL_DATA = 0,
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 /* The registers of a thread in the kernel, by the names of each architecture. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long bp;
 	unsigned long r10;
 	unsigned long r9;
 	unsigned long r8;

@@ -147,7 +147,9 @@ static __noinline int uh_keep_ledger(u32 pid)
 	if (!root || !fresh)
 		return 0;
 	at = *root;
-	bpf_map_delete_elem(&uh_ledger_roots, &pid);
+	/* Of threads that end at once any may take itself for the last: one of them has it. */
+	if (bpf_map_delete_elem(&uh_ledger_roots, &pid))
+		return 0;
 	if (!uh_is(at, "unherd.ledger/1", 16) || bpf_map_update_elem(&uh_ledgers, &pid, fresh, BPF_ANY)) {
 		uh_add(uh_tally.lost_ledgers, 1);
 		return 0;

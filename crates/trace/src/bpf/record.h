@@ -144,6 +144,35 @@ struct uh_pair_key {
 	s32 user;
 };
 
+/* The top of a user stack with the registers to unwind it. */
+#define UH_COPY_BYTES 16384
+enum uh_copy_kind {
+	UH_COPY_SLEEP = 0,
+	UH_COPY_WAKE = 1,
+	UH_COPY_FUTEX = 2,
+	UH_COPY_KINDS = 3,
+};
+struct uh_copy {
+	struct uh_pair_key pair; /* of a futex call: the word in place of a row, no kernel stack */
+	u32 pid;
+	u32 kind;
+	u32 stands_for; /* this sample of the pair, and those up to the next copy */
+	u32 bytes;      /* of the stack, from sp on */
+	u64 ip;
+	u64 sp;
+	u64 fp;
+	u64 lr;
+	u8 stack[UH_COPY_BYTES];
+};
+/* How many of each kind a processor has made in this second, and of all kinds ever. */
+struct uh_copying {
+	u64 began_ns[UH_COPY_KINDS];
+	u64 taken[UH_COPY_KINDS];
+	u64 copies;
+	u64 bytes;
+	u64 lost;
+};
+
 /* Futex calls. */
 enum uh_futex_kind {
 	UH_F_NONE = 0,

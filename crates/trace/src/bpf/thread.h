@@ -184,7 +184,7 @@ UH_STACK_MAP(uh_more_stacks);
 struct uh_lock_place {
 	u64 lock;
 	u32 flags;
-	s32 nr;
+	s32 call;
 };
 struct uh_lock_callers {
 	s32 stack;
@@ -269,22 +269,22 @@ static __always_inline s32 uh_user_stack(void *ctx)
 	return uh_stack(ctx, BPF_F_USER_STACK);
 }
 
-static __always_inline void uh_count_pair(u64 row, s32 kernel, s32 user)
+/* Says how often the pair was met so far; 0 if there is no room to count it. */
+static __always_inline u64 uh_count_pair(struct uh_pair_key *pair)
 {
-	struct uh_pair_key key = { .row = row, .kernel = kernel, .user = user };
 	u64 one = 1, *count;
 
-	count = bpf_map_lookup_elem(&uh_pairs, &key);
+	count = bpf_map_lookup_elem(&uh_pairs, pair);
 	if (!count) {
-		if (!bpf_map_update_elem(&uh_pairs, &key, &one, BPF_NOEXIST))
-			return;
+		if (!bpf_map_update_elem(&uh_pairs, pair, &one, BPF_NOEXIST))
+			return 1;
 		/* Full, or another processor was first. */
-		count = bpf_map_lookup_elem(&uh_pairs, &key);
+		count = bpf_map_lookup_elem(&uh_pairs, pair);
 	}
 	if (count)
-		uh_add(*count, 1);
-	else
-		uh_add(uh_tally.lost_pairs, 1);
+		return uh_add(*count, 1) + 1;
+	uh_add(uh_tally.lost_pairs, 1);
+	return 0;
 }
 
 static __always_inline void uh_raise(u64 *most, u64 n)

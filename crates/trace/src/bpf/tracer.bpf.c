@@ -11,6 +11,7 @@
 
 #include "record.h"
 #include "thread.h"
+#include "stack.h"
 #include "file.h"
 #include "wait.h"
 #include "futex.h"
@@ -74,7 +75,7 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 /*
  * Takes a program's ledger while its memory is still there. Where an exit is announced before the
  * memory goes, that does it (`uh_leave`), and this one, which costs each call of everybody some
- * 45 ns, is not loaded.
+ * 45 ns, is not attached.
  */
 SEC("tp/syscalls/sys_enter_exit_group")
 int uh_exit_group(void *ctx)
@@ -262,6 +263,18 @@ int BPF_PROG(uh_ready, const struct sock *sk)
 	return 0;
 }
 
+/* Which kind of call: its number, and for futex(2) what it is to do. -1: none. */
+static __always_inline s32 uh_kind_of_call(struct pt_regs *regs)
+{
+	s64 nr = uh_call_number(regs);
+
+	if (nr < 0 || nr >= UH_SYSCALLS)
+		return -1;
+	if (uh_settings.classes[nr].futex == UH_FUTEX_BY_OP)
+		nr |= (uh_argument(regs, 1) & UH_FUTEX_COMMAND) << 16;
+	return nr;
+}
+
 /* Who waits for this lock: as it was when last looked up in the same kind of call. */
 static __always_inline s32 uh_lock_stack(void *ctx, u64 lock, u32 flags)
 {
@@ -269,11 +282,13 @@ static __always_inline s32 uh_lock_stack(void *ctx, u64 lock, u32 flags)
 	struct uh_lock_place place = { .lock = lock, .flags = flags };
 	struct uh_lock_callers *known, fresh = {};
 
-	place.nr = uh_call_number(regs);
+	place.call = uh_kind_of_call(regs);
 	known = bpf_map_lookup_elem(&uh_lock_places, &place);
 	if (known && (++known->uses & UH_LOCK_USES))
 		return known->stack;
 	fresh.stack = uh_kernel_stack(ctx);
+	if (fresh.stack < 0)
+		return -1;
 	if (known)
 		known->stack = fresh.stack;
 	else

@@ -217,7 +217,7 @@ static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_
 	if (!row)
 		return;
 	uh_add(row->stacks, 1);
-	uh_count_pair(slot->row, uh_kernel_stack(ctx), uh_user_stack(ctx));
+	uh_sample_stacks(ctx, slot->row, UH_COPY_SLEEP, 1);
 }
 
 #define UH_TASK_INTERRUPTIBLE 1

@@ -79,7 +79,7 @@ static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, 
 {
 	if (cause == UH_BY_TIMER || (events >= uh_settings.first_stacks && (events & UH_STACK_INTERVAL)))
 		return;
-	uh_count_pair(row->id, uh_kernel_stack(ctx), followed ? uh_user_stack(ctx) : -1);
+	uh_sample_stacks(ctx, row->id, UH_COPY_WAKE, followed);
 }
 
 static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct uh_event *event,
@@ -179,7 +179,8 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	same = event->task == (u64)current && event->instance == instance &&
 	       event->cause_seq == cpu->cause_seq && event->key.cause == key.cause &&
 	       event->key.nr == key.nr &&
-	       (by ? by->flags & UH_IN_A_CALL : now - event->last_ns < UH_EVENT_GAP_NS) &&
+	       (by && uh_settings.sees_calls ? by->flags & UH_IN_A_CALL :
+					       now - event->last_ns < UH_EVENT_GAP_NS) &&
 	       ((event->key.kind == key.kind && event->key.value == key.value) ||
 		(polls && event->polls));
 	if (same && event->woken) {

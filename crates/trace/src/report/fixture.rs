@@ -167,38 +167,32 @@ pub(super) fn futex(kind: FutexKind, word: u64, stack: u32) -> FutexRow {
         word,
         user_stack: Some(StackId(stack)),
         library: false,
-        calls: 0,
-        woke_none: 0,
-        woke_one: 0,
-        woke_many: 0,
-        woken: 0,
-        slept: 0,
-        refused: 0,
-        timed_out: 0,
-        interrupted: 0,
-        failed: 0,
+        outcomes: Outcomes::default(),
     }
 }
 
 fn futexes() -> Vec<FutexRow> {
+    let told = Outcomes {
+        calls: 10_000,
+        woke_none: 9_000,
+        woke_one: 500,
+        woke_many: 500,
+        woken: 4_500,
+        ..Outcomes::default()
+    };
+    let untold = Outcomes { calls: 2_000, woke_none: 2_000, ..Outcomes::default() };
+    let waits = Outcomes {
+        calls: 4_700,
+        slept: 4_000,
+        refused: 650,
+        timed_out: 49,
+        interrupted: 1,
+        ..Outcomes::default()
+    };
     vec![
-        FutexRow {
-            calls: 10_000,
-            woke_none: 9_000,
-            woke_one: 500,
-            woke_many: 500,
-            woken: 4_500,
-            ..futex(FutexKind::Wake, CONDITION, 14)
-        },
-        FutexRow { calls: 2_000, woke_none: 2_000, ..futex(FutexKind::Wake, CONDITION + 128, 14) },
-        FutexRow {
-            calls: 4_700,
-            slept: 4_000,
-            refused: 650,
-            timed_out: 49,
-            interrupted: 1,
-            ..futex(FutexKind::Wait, CONDITION, 12)
-        },
+        FutexRow { outcomes: told, ..futex(FutexKind::Wake, CONDITION, 14) },
+        FutexRow { outcomes: untold, ..futex(FutexKind::Wake, CONDITION + 128, 14) },
+        FutexRow { outcomes: waits, ..futex(FutexKind::Wait, CONDITION, 12) },
     ]
 }
 

@@ -5,52 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::site::{Namer, Site};
+pub use crate::observation::Outcomes;
 use crate::observation::{FutexKind, FutexRow};
 
-/// Outcomes of futex calls. Those of waits are 0 for wakes, and the other way round.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Outcomes {
-    /// Calls that have returned.
-    pub calls: u64,
-    /// Wakes that found nobody.
-    pub woke_none: u64,
-    /// Wakes that woke one.
-    pub woke_one: u64,
-    /// Wakes that woke more.
-    pub woke_many: u64,
-    /// Threads that were woken, or moved to another word.
-    pub woken: u64,
-    /// Waits that slept and were woken.
-    pub slept: u64,
-    /// Waits that returned at once because the value had changed.
-    pub refused: u64,
-    /// Waits that ran out of time.
-    pub timed_out: u64,
-    /// Waits that a signal ended.
-    pub interrupted: u64,
-    /// Calls that failed otherwise.
-    pub failed: u64,
-}
-
 impl Outcomes {
-    fn of(row: &FutexRow) -> Self {
-        // A requeue and a lock that fail with EAGAIN are no waits that were refused.
-        let waits = matches!(row.kind, FutexKind::Wait | FutexKind::WaitMany);
-        let (refused, again) = if waits { (row.refused, 0) } else { (0, row.refused) };
-        Self {
-            calls: row.calls,
-            woke_none: row.woke_none,
-            woke_one: row.woke_one,
-            woke_many: row.woke_many,
-            woken: row.woken,
-            slept: row.slept,
-            refused,
-            timed_out: row.timed_out,
-            interrupted: row.interrupted,
-            failed: row.failed.saturating_add(again),
-        }
-    }
-
     fn add(&mut self, other: &Self) {
         let sum = |to: &mut u64, from: u64| *to = to.saturating_add(from);
         sum(&mut self.calls, other.calls);
@@ -95,6 +53,15 @@ pub struct Futexes {
     pub lines: Vec<FutexLine>,
 }
 
+/// The row's, but that a requeue and a lock that fail with EAGAIN are no waits that were refused.
+fn outcomes(row: &FutexRow) -> Outcomes {
+    let of = row.outcomes;
+    match row.kind {
+        FutexKind::Wait | FutexKind::WaitMany => of,
+        _ => Outcomes { refused: 0, failed: of.failed.saturating_add(of.refused), ..of },
+    }
+}
+
 pub(crate) fn kind_text(kind: FutexKind) -> &'static str {
     match kind {
         FutexKind::Wait => "wait",
@@ -111,7 +78,7 @@ impl Futexes {
         let mut lines: BTreeMap<_, (FutexLine, u64)> = BTreeMap::new();
         for row in rows {
             let kind = kind_text(row.kind);
-            let outcomes = Outcomes::of(row);
+            let outcomes = outcomes(row);
             totals.entry(kind).or_default().add(&outcomes);
             let stack = namer.user(row.pid, row.user_stack);
             let site = namer.site(stack);
@@ -122,8 +89,8 @@ impl Futexes {
                 (FutexLine { pid, comm, kind, word, site, outcomes, stack }, 0)
             });
             line.outcomes.add(&outcomes);
-            if row.calls > *most {
-                (line.stack, *most) = (stack, row.calls);
+            if outcomes.calls > *most {
+                (line.stack, *most) = (stack, outcomes.calls);
             }
         }
         let mut lines: Vec<FutexLine> = lines.into_values().map(|(line, _)| line).collect();

@@ -48,8 +48,8 @@ pub struct Ledger {
     /// What the trace saw of the library's waits, which bear its mark.
     pub saw: Seen,
     /// Threads that the library's wake calls were for, one call each: as many as its ledger counts
-    /// as wakeups, also those that had not gone to sleep yet.
-    pub saw_wake_calls: u64,
+    /// as wakeups, also those that had not gone to sleep yet. `None` if calls were not looked at.
+    pub saw_wake_calls: Option<u64>,
     /// What it saw of the process's other waits.
     pub saw_elsewhere: Seen,
 }
@@ -88,8 +88,8 @@ fn ledger(pid: u32, seen: &Observation, waits: &Waits, namer: &Namer<'_>) -> Led
     }
     let at_end = own().all(|row| row.at_end);
     let wakes = seen.futexes.iter().filter(|row| row.pid == pid && row.library);
-    let wakes = wakes.filter(|row| row.kind == FutexKind::Wake).map(|row| row.calls);
-    let saw_wake_calls = wakes.fold(0, u64::saturating_add);
+    let wakes = wakes.filter(|row| row.kind == FutexKind::Wake).map(|row| row.outcomes.calls);
+    let saw_wake_calls = waits.judged.then(|| wakes.fold(0, u64::saturating_add));
     let comm = namer.comm(pid);
     Ledger { pid, comm, at_end, says, says_in_all, saw, saw_wake_calls, saw_elsewhere }
 }

@@ -14,7 +14,8 @@ pub struct KernelLock {
     pub kind: &'static str,
     /// Whether its waiters spin, so that their time is CPU time.
     pub spins: bool,
-    /// The first function that is not the lock's own.
+    /// The first function that is not the lock's own. It is looked up when a lock is first met in a
+    /// kind of system call, and every 64th time.
     pub caller: String,
     /// What called that, outwards.
     pub below: Vec<String>,

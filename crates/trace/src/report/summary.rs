@@ -102,8 +102,9 @@ impl Summary {
             |of: fn(&WaitLine) -> Interval| seen.judged.then(|| sum_intervals(seen.waits, of));
         let locks = |count: fn(&KernelLock) -> u64| seen.locks.map(|locks| sum(locks, count));
         let futexes = |count: fn(&Outcomes) -> u64| seen.futexes.map(|table| table.sum(count));
+        // An estimate may not be more than there is.
+        let cpu_ns = totals.user_ns.saturating_add(totals.system_ns);
         let calls_ns = |count: fn(&Outcomes) -> u64| {
-            let cpu_ns = totals.user_ns.saturating_add(totals.system_ns);
             futexes(count).map(|count| count.saturating_mul(totals.futex_call_ns).min(cpu_ns))
         };
         Self {
@@ -132,7 +133,8 @@ impl Summary {
             futex_call_ns: seen.futexes.map(|_| totals.futex_call_ns),
             contended_locks: locks(|lock| lock.count),
             contended_locks_ns: locks(|lock| lock.total_ns),
-            contended_locks_cpu_ns: locks(|lock| if lock.spins { lock.total_ns } else { 0 }),
+            contended_locks_cpu_ns: locks(|lock| if lock.spins { lock.total_ns } else { 0 })
+                .map(|ns| ns.min(cpu_ns)),
             herds: seen.herds.map(|herds| sum(herds, wasteful_herds)),
             stalls: seen.stalls.map(|stalls| sum(stalls, |stall| stall.count)),
             stalls_ns: seen.stalls.map(|stalls| sum(stalls, |stall| stall.total_ns)),

@@ -216,8 +216,8 @@ fn the_same_address_in_another_program_is_another_futex() {
 #[test]
 fn futex_calls_of_one_site_and_word_are_one_line() {
     let mut observation = observation();
-    let again =
-        FutexRow { calls: 5, woke_one: 5, woken: 5, ..futex(FutexKind::Wake, CONDITION, 14) };
+    let woken = seen::Outcomes { calls: 5, woke_one: 5, woken: 5, ..Default::default() };
+    let again = FutexRow { outcomes: woken, ..futex(FutexKind::Wake, CONDITION, 14) };
     observation.futexes.push(again);
     let futexes = Report::new(&observation, &mut symbols()).futexes.expect("seen");
     assert_eq!(futexes.lines.len(), 3);
@@ -481,7 +481,7 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             (wake.herd_needless, wake.herd_possibly) = (counts[3], counts[5]);
             let futexes = observation.futexes.len();
             let futex = &mut observation.futexes[index % futexes];
-            (futex.calls, futex.woke_none) = (counts[14], counts[15]);
+            (futex.outcomes.calls, futex.outcomes.woke_none) = (counts[14], counts[15]);
             futex.pid = stack;
             observation.locks[index % 2].total_ns = counts[6];
             observation.stalls[index % 2].count = counts[7];

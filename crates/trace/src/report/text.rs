@@ -157,15 +157,15 @@ impl Report {
         row("timer polls", of.timer_polls.map(count), None, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
-        let waited = of.contended_locks_ns.filter(|ns| *ns > 0);
-        let waited = waited.map(|ns| format!("{} waited in all", duration(ns)));
+        let waited = match (of.contended_locks_ns, of.contended_locks_cpu_ns) {
+            (None | Some(0), _) => String::new(),
+            // All of them spin.
+            (waited, spun) if waited == spun => "about".to_owned(),
+            (Some(waited), Some(1..)) => format!("about; {} waited in all", duration(waited)),
+            (Some(waited), _) => format!("{} waited in all", duration(waited)),
+        };
         let spun = exactly(of.contended_locks_cpu_ns);
-        row(
-            "contended kernel locks",
-            of.contended_locks.map(count),
-            spun,
-            waited.unwrap_or_default(),
-        );
+        row("contended kernel locks", of.contended_locks.map(count), spun, waited);
         let stalled = of.stalls_ns.filter(|ns| *ns > 0);
         let stalled = stalled.map(|ns| format!("{} in all", duration(ns)));
         row("stalls", of.stalls.map(count), None, stalled.unwrap_or_default());
@@ -239,6 +239,16 @@ impl Report {
             count(frames.kernel_unknown),
             count(frames.kernel_asked),
         ))?;
+        if of.stacks_copied + of.stack_copies_lost > 0 {
+            page.line(&format!(
+                "user stacks copied for unwinding: {} ({}), of these unwound further than by frame \
+                 pointers: {}; not copied: {}",
+                count(of.stacks_copied),
+                bytes(of.stacks_copied_bytes),
+                count(of.stacks_unwound),
+                count(of.stack_copies_lost),
+            ))?;
+        }
         if of.maps_lost > 0 {
             let lost = count(of.maps_lost);
             page.line(&format!(
@@ -274,7 +284,7 @@ impl Report {
             let (name, consequence) = (&missing.tracepoint, &missing.consequence);
             page.line(&format!("without {name}: {consequence}"))?;
         }
-        if !self.judged {
+        if !self.privileged {
             page.line("without privilege only context switches are seen; all else is unknown")?;
         }
         Ok(())

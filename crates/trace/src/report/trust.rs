@@ -56,6 +56,14 @@ pub struct Trust {
     pub stacks_wanted: u64,
     /// Those that could not be had, in percent.
     pub stacks_lost_percent: Option<f64>,
+    /// User stacks that were copied, to be unwound where frame pointers are missing.
+    pub stacks_copied: u64,
+    /// The bytes of these copies.
+    pub stacks_copied_bytes: u64,
+    /// Of the copies, those of which unwinding made more than the walk by frame pointers.
+    pub stacks_unwound: u64,
+    /// Copies that were not made, for want of room or because they were too many at a time.
+    pub stack_copies_lost: u64,
     /// Stacks that are deeper than could be walked, of those that the report names.
     pub stacks_truncated: u64,
     /// Processes whose mappings could not be read.
@@ -79,7 +87,7 @@ pub struct Trust {
 impl Trust {
     pub(crate) fn new(
         observation: &Observation,
-        judged: bool,
+        privileged: bool,
         unknown_frames: UnknownFrames,
     ) -> Self {
         let losses = &observation.losses;
@@ -120,10 +128,14 @@ impl Trust {
             lost_ledgers: losses.ledgers,
             recursion_misses: losses.recursion_misses,
             reused_pids: losses.reused_pids,
-            processes_running: judged.then_some(running),
+            processes_running: privileged.then_some(running),
             open_episodes: losses.open_episodes,
             stacks_wanted: losses.stacks_wanted,
             stacks_lost_percent: percent(losses.stacks_lost, losses.stacks_wanted),
+            stacks_copied: losses.copies,
+            stacks_copied_bytes: losses.copied_bytes,
+            stacks_unwound: losses.copies_unwound,
+            stack_copies_lost: losses.copies_lost,
             stacks_truncated: truncated as u64,
             maps_lost: maps_lost as u64,
             unknown_frames,

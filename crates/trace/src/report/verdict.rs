@@ -10,6 +10,13 @@ const LITTLE_PERCENT: f64 = 1.0;
 
 pub(super) fn verdict(report: &Report) -> Vec<String> {
     let Some(top) = report.findings.first() else { return vec![nothing(report)] };
+    if !report.judged && top.weight() < LITTLE_PERCENT {
+        // That what was looked at costs little says nothing of the rest.
+        return vec![
+            nothing(report),
+            format!("Of what was: {}; {}.", headline(top).trim_end_matches('.'), site(top)),
+        ];
+    }
     let mut lines = Vec::new();
     if top.weight() < LITTLE_PERCENT {
         let may = |finding: &&Finding| {
@@ -39,6 +46,9 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     if let Some(advice) = top.advice {
         lines.push(format!("Try: {}.", advice.text));
     }
+    if !report.judged {
+        lines.push("Wakeups, polls and futex calls were not looked at.".to_owned());
+    }
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     if let Some(second) = second.filter(|_| lines.len() < 5) {
         let headline = headline(second);
@@ -52,8 +62,8 @@ fn nothing(report: &Report) -> String {
     let (threads, time) = (count(summary.threads), duration(summary.duration_ns));
     match summary.wakeups {
         None => format!(
-            "Nothing can be said of needless wakeups: calls or wakeups were not looked at ({} context \
-             switches of {} threads in {}).",
+            "Nothing can be said of needless wakeups: calls or wakeups were not looked at ({} \
+             context switches of {} threads in {}).",
             count(summary.context_switches),
             threads,
             time

@@ -93,15 +93,17 @@ pub struct Waits {
     pub schema: &'static str,
     /// The lines, those with the most needless CPU first.
     pub lines: Vec<WaitLine>,
-    /// Whether wakeups were seen. If not, only the sleeps of a line mean anything, and its other
-    /// counts are `null` in JSON.
+    /// See [`super::Report::privileged`]. If not, only the sleeps of a line mean anything, and its
+    /// other counts are `null` in JSON.
+    pub privileged: bool,
+    /// See [`super::Report::judged`]. If not, what hangs on wakeups is `null` in JSON.
     pub judged: bool,
 }
 
-/// The fields of a line that mean nothing if wakeups were not seen.
-const JUDGEMENTS: [&str; 13] = [
-    "uninterruptible_sleeps",
-    "uninterruptible_ns",
+/// The fields of a line that mean nothing without privilege.
+const PRIVILEGED: [&str; 2] = ["uninterruptible_sleeps", "uninterruptible_ns"];
+/// The fields of a line that mean nothing if wakeups were not judged.
+const JUDGEMENTS: [&str; 11] = [
     "wakeups",
     "timeouts",
     "redundant_wakes",
@@ -119,7 +121,8 @@ impl Serialize for Waits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let line = |line: &WaitLine| {
             let mut value = serde_json::to_value(line).map_err(S::Error::custom)?;
-            for name in JUDGEMENTS.iter().filter(|_| !self.judged) {
+            let unknown = PRIVILEGED.iter().filter(|_| !self.privileged);
+            for name in unknown.chain(JUDGEMENTS.iter().filter(|_| !self.judged)) {
                 value[*name] = serde_json::Value::Null;
             }
             Ok(value)
@@ -133,7 +136,12 @@ impl Serialize for Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(rows: &[WaitRow], judged: bool, namer: &mut Namer<'_>) -> Self {
+    pub(crate) fn new(
+        rows: &[WaitRow],
+        privileged: bool,
+        judged: bool,
+        namer: &mut Namer<'_>,
+    ) -> Self {
         let mut lines: Vec<WaitLine> = rows.iter().map(|row| line(row, judged, namer)).collect();
         lines.sort_by(|a, b| {
             let cost = |line: &WaitLine| {
@@ -142,7 +150,7 @@ impl Waits {
             let name = |line: &WaitLine| (line.pid, line.call.clone(), line.key);
             cost(b).cmp(&cost(a)).then_with(|| name(a).cmp(&name(b)))
         });
-        Self { schema: "unherd.waits/1", lines, judged }
+        Self { schema: "unherd.waits/1", lines, privileged, judged }
     }
 }
 

@@ -124,15 +124,15 @@ impl Running {
         }
     }
 
-    /// Waits for somebody's end, for `stop` or `also` to be readable, or for the time to pass: the
-    /// deadline, or `at_most`.
+    /// Waits for somebody's end, for `stop` or one of `also` to be readable, or for the time to
+    /// pass: the deadline, or `at_most`.
     pub(crate) fn wait(
         &self,
         deadline: Deadline,
         now: Timestamp,
         at_most: Option<Duration>,
         stop: Option<BorrowedFd<'_>>,
-        also: Option<BorrowedFd<'_>>,
+        also: &[BorrowedFd<'_>],
     ) -> Result<Woken, Errno> {
         let left = deadline.timestamp().map(|at| at.since(now));
         let left = left.into_iter().chain(at_most).min();
@@ -140,7 +140,7 @@ impl Running {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
         });
-        let all = stop.into_iter().chain(also).chain(self.pidfds());
+        let all = stop.into_iter().chain(also.iter().copied()).chain(self.pidfds());
         let mut fds: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(0) => Ok(Woken::Time),

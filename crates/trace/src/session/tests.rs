@@ -94,9 +94,13 @@ fn root_a_running_process_is_attached_to_and_goes_on() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = ChildProcess::spawn(command, SpawnHow::default()).unwrap();
     let (mut to, mut from) = (child.take_stdin().unwrap(), child.take_stdout().unwrap());
+    let stat = format!("/proc/{}/stat", child.pid());
     let mut ask = || {
-        to.write_all(b"a").unwrap();
-        to.write_all(b"\n").unwrap();
+        // Else it may find the next line before it has gone to sleep for it.
+        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+            std::thread::yield_now();
+        }
+        to.write_all(b"a\n").unwrap();
         from.read_exact(&mut [0; 2]).unwrap();
     };
     ask();
@@ -111,7 +115,7 @@ fn root_a_running_process_is_attached_to_and_goes_on() {
     let process = seen.processes.iter().find(|process| process.pid == child.pid()).unwrap();
     assert!(process.maps.iter().any(|map| map.path.contains("libc")), "{process:?}");
     let sleeps: u64 = seen.waits.iter().map(|row| row.sleeps).sum();
-    assert!(sleeps >= 25, "{:?}", seen.waits);
+    assert!(sleeps >= 49, "{:?}", seen.waits);
     ask();
     drop(to);
     assert!(child.wait(deadline()).unwrap().unwrap().status.success());

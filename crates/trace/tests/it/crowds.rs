@@ -42,7 +42,7 @@ fn root_maps_that_are_too_small_are_reported() {
     assert!(seen.losses.waits > 0, "{:?}", seen.losses);
     assert!(seen.losses.threads > 0, "{:?}", seen.losses);
     let (seen, truth) = trace_with("futexes 900 100", &options);
-    let calls: u64 = seen.futexes.iter().map(|row| row.calls).sum();
+    let calls: u64 = seen.futexes.iter().map(|row| row.outcomes.calls).sum();
     assert!(seen.losses.futexes > 0 && seen.losses.wakes > 0, "{:?}", seen.losses);
     // What is counted and what is lost make up all that was called (by the scene; starting and
     // joining its thread takes some more).

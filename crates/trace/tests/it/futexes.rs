@@ -1,7 +1,7 @@
 //! Futex calls, to the call.
 
 use serde_json::Value;
-use unherd_trace::observation::{FutexKind, FutexRow, Observation};
+use unherd_trace::observation::{FutexKind, FutexRow, Observation, Outcomes};
 
 use crate::session::{assert_nothing_lost, root, trace};
 
@@ -10,16 +10,16 @@ fn assert_exact(seen: &Observation, truth: &Value, kind: FutexKind, calls: &str)
     let word = truth["word"].as_u64().expect("a word has an address");
     let rows = seen.futexes.iter().filter(|row| row.word == word && row.kind == kind);
     let rows: Vec<&FutexRow> = rows.collect();
-    let count = |of: fn(&FutexRow) -> u64| rows.iter().map(|row| of(row)).sum::<u64>();
+    let count = |of: fn(&Outcomes) -> u64| rows.iter().map(|row| of(&row.outcomes)).sum::<u64>();
     let counts = [
-        ("calls", count(|row| row.calls)),
-        ("none", count(|row| row.woke_none)),
-        ("one", count(|row| row.woke_one)),
-        ("many", count(|row| row.woke_many)),
-        ("slept", count(|row| row.slept)),
-        ("refused", count(|row| row.refused)),
-        ("timed_out", count(|row| row.timed_out)),
-        ("failed", count(|row| row.failed)),
+        ("calls", count(|of| of.calls)),
+        ("none", count(|of| of.woke_none)),
+        ("one", count(|of| of.woke_one)),
+        ("many", count(|of| of.woke_many)),
+        ("slept", count(|of| of.slept)),
+        ("refused", count(|of| of.refused)),
+        ("timed_out", count(|of| of.timed_out)),
+        ("failed", count(|of| of.failed)),
     ];
     for (name, counted) in counts {
         let expected = truth[calls][name].as_u64().unwrap_or(0);

@@ -9,4 +9,5 @@ mod futexes;
 mod leaks;
 mod ledgers;
 mod session;
+mod stacks;
 mod waits;

@@ -5,6 +5,7 @@
 mod accept;
 mod count;
 mod crowd;
+mod depths;
 mod futexes;
 mod ledger;
 mod lookout;
@@ -17,13 +18,14 @@ use serde_json::Value;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 8] = [
+const SCENES: [(&str, usize, Scene); 9] = [
     ("accept", 3, |n| accept::herd(n[0], n[1], n[2] != 0)),
     ("monitor", 3, |n| monitor::tokens(n[0], n[1], n[2] != 0)),
     ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
     ("eventfd", 2, |n| lookout::by_eventfd(n[0], n[1])),
     ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
     ("threads", 1, |n| crowd::threads(n[0])),
+    ("depths", 1, |n| depths::by_two_paths(n[0])),
     ("ledger", 3, |n| ledger::keep(n[0], n[1], n[2] != 0)),
     ("forks", 1, |n| crowd::forks(n[0])),
 ];

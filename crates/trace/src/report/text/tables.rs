@@ -291,7 +291,7 @@ impl Report {
             };
             saw(ledger.saw, "the trace saw: sleeps of the library");
             saw(ledger.saw_elsewhere, "the trace saw: elsewhere in the process");
-            let calls = count(ledger.saw_wake_calls);
+            let calls = ledger.saw_wake_calls.map_or_else(|| "unknown".into(), count);
             grid.row(["", "", &*calls, "", "the trace saw: wake calls of the library"]);
             page.grid(&grid)?;
         }
@@ -331,7 +331,7 @@ impl Report {
             writeln!(page.to, "    {side:<8}  {text}")?;
         }
         if stack.truncated {
-            writeln!(page.to, "    {:<8}  … deeper than could be walked", "")?;
+            writeln!(page.to, "    {:<8}  … and on from here, which is not known", "")?;
         }
         Ok(())
     }

@@ -1,0 +1,72 @@
+//! Stacks of code without frame pointers.
+
+use std::time::Duration;
+
+use unherd_sys::Deadline;
+use unherd_trace::{Observation, Pause, Report, Session, SessionOptions, Symbols, Target};
+
+use crate::session::{root, scene};
+
+/// The functions of a stack, the innermost first, without the path of their crate.
+fn functions(report: &Report, stack: Option<usize>) -> Vec<String> {
+    let frames = stack.map(|index| &report.stacks[index].frames[..]).unwrap_or_default();
+    let short = |name: &str| name.rsplit("::").next().unwrap_or(name).to_owned();
+    frames.iter().map(|frame| short(&frame.name)).collect()
+}
+
+/// What a session saw of a scene.
+fn report(arguments: &str) -> (Observation, Report) {
+    let target = Target::Command(scene(arguments));
+    let mut session = Session::start(target, &SessionOptions::default()).expect("root may trace");
+    let ended = session.run(Deadline::after(Duration::from_secs(20)), None).expect("it is traced");
+    assert!(matches!(ended, Pause::Ended(Some(status)) if status.success()), "{ended:?}");
+    let seen = session.finish().expect("the maps can be read");
+    println!("{:?}", seen.losses);
+    let report = Report::new(&seen, &mut Symbols::new());
+    (seen, report)
+}
+
+#[test]
+fn root_a_site_without_frame_pointers_is_named_with_all_its_callers() {
+    let Some(_machine) = root("stacks without frame pointers") else { return };
+    let (seen, report) = report("depths 8000");
+    let lines = report.waits.lines.iter().filter(|line| line.call == "recvfrom");
+    let line = lines.max_by_key(|line| line.sleeps).unwrap();
+    assert!(line.site.function.ends_with("depths::waits_here"), "{:?}", line.site);
+    assert!(seen.losses.copies_unwound > 0 && seen.losses.copies_lost == 0, "{:?}", seen.losses);
+    let (mut often, mut seldom) = (0, 0);
+    for pair in &line.stacks {
+        let functions = functions(&report, pair.user);
+        println!("{} {functions:?}", pair.count);
+        let has = |name: &str| functions.iter().any(|function| function == name);
+        assert!(has("middle_of_path") && has("by_two_paths"), "{functions:?}");
+        assert!(has("often_path") != has("seldom_path"), "{functions:?}");
+        assert!(functions.iter().any(|function| function.starts_with("_start")), "{functions:?}");
+        *if has("often_path") { &mut often } else { &mut seldom } += pair.count;
+    }
+    // Frame pointers have one stack for both.
+    assert!(0 < seldom && seldom < often, "one in five was on the seldom path: {seldom}, {often}");
+}
+
+#[test]
+fn root_futex_calls_without_frame_pointers_are_told_by_their_word() {
+    let Some(_machine) = root("futex calls without frame pointers") else { return };
+    let (_seen, report) = report("futexes 500 100");
+    let lines = &report.futexes.as_ref().unwrap().lines;
+    for (kind, function) in [("wake", "meet"), ("wait", "call")] {
+        // Of the word where one thread waits for the other.
+        let line = lines.iter().filter(|line| line.kind == kind).max_by_key(|line| {
+            let of = line.outcomes;
+            of.woke_one + of.slept
+        });
+        let line = line.unwrap();
+        let functions = functions(&report, line.stack);
+        println!("{line:?} {functions:?}");
+        assert!(line.site.function.contains("futexes::"), "{:?}", line.site);
+        assert!(functions.iter().any(|name| name == function), "{functions:?}");
+        // A thread begins in the C library, whose names are in a package of their own.
+        let begins = ["_start", "clone", "[libc"].iter();
+        let last = functions.last().unwrap();
+        assert!(begins.into_iter().any(|name| last.starts_with(name)), "{functions:?}");
+    }
+}
