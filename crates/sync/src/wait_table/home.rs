@@ -14,7 +14,7 @@
 
 use std::ptr::NonNull;
 
-use unherd_sys::primitives::spin_loop;
+use unherd_sys::primitives::{AtomicU64, Ordering, fence, spin_loop};
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
 use super::growth::Growth;
@@ -37,6 +37,8 @@ pub(super) struct Rest<K> {
     pub(super) storage: Storage<K>,
     /// `None` in a table that keeps its size.
     pub(super) growth: Option<Growth>,
+    /// How often memory was refused, or addresses. Relaxed: a count.
+    pub(super) refused: AtomicU64,
 }
 
 // SAFETY: as a bucket.
@@ -53,11 +55,12 @@ struct Place {
 impl<K> Buckets<K> {
     /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows.
     pub(super) fn new(floor: u32, ceiling: u32, coarse: bool) -> Self {
-        let storage = Storage::new(floor, ceiling.max(floor));
+        let storage = Storage::new(floor, ceiling);
         let room = storage.room().ilog2();
         let growth = (room > floor).then(|| Growth::new(floor, room));
         let (first, shape) = (storage.first(), AtomicShape::of(floor));
-        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth }) }
+        let refused = AtomicU64::new(u64::from(room < ceiling));
+        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth, refused }) }
     }
 
     /// How many there are, near enough while that changes.
@@ -157,18 +160,23 @@ impl<K> Buckets<K> {
         if word & LEVEL == shape.level_bits() {
             Place { index, word }
         } else {
-            self.locate_slow(index, word, hash)
+            self.locate_slow(index, hash)
         }
     }
 
     #[cold]
-    fn locate_slow(&self, mut index: usize, mut word: u32, hash: u64) -> Place {
+    fn locate_slow(&self, mut index: usize, hash: u64) -> Place {
         let mut hops = 0;
         loop {
+            let word = self.at(index).word();
             let next = level_of(word).map_or_else(|| parent(index), |level| index_at(level, hash));
-            if next == index {
+            let is_absent = level_of(word).is_none();
+            if next == index || is_absent && cfg!(mutant = "GROW-absent") {
                 return Place { index, word };
             }
+            // ORDER[SHAPE]: Acquire fence; pairs with the Release of the unlock that gave a parent
+            // its level: the memory of its child is there (H2).
+            fence(Ordering::Acquire);
             // What is read here may be old, and old words may point to each other; nothing but time
             // makes them new.
             if hops < 3 {
@@ -177,7 +185,6 @@ impl<K> Buckets<K> {
                 spin_loop();
             }
             index = next;
-            word = self.at(index).word();
         }
     }
 }

@@ -7,13 +7,21 @@ use super::*;
 
 const SCHEDULES: usize = 2000;
 
-/// Producers and consumers of tokens over two keys in one bucket, with timeouts: each token that
-/// was put is taken once, and nobody sleeps for ever (a deadlock fails the run).
 #[test]
 fn tokens_are_neither_lost_nor_doubled() {
-    ::shuttle::check_random(
-        || {
-            let table = Arc::new(WaitTable::<u64>::builder().buckets(1).seed(1).build());
+    ::shuttle::check_random(|| tokens(WaitTable::<u64>::builder().buckets(1)), SCHEDULES);
+}
+
+/// The same while those who come and go make the table grow and shrink.
+#[test]
+fn tokens_in_a_table_that_grows() {
+    ::shuttle::check_random(|| tokens(WaitTable::<u64>::builder().grow(1, 8)), SCHEDULES);
+}
+
+/// Producers and consumers of tokens over eight keys, with timeouts: each token that was put is
+/// taken once, and nobody sleeps for ever (a deadlock fails the run).
+fn tokens(builder: WaitTableBuilder<u64>) {
+    let table = Arc::new(builder.seed(1).build());
             let left: Arc<[AtomicU64; 2]> = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
             let take = |count: &AtomicU64| {
                 let some = |n: u64| n.checked_sub(1);
