@@ -56,6 +56,7 @@
 //! - k > m: that word was written by a resizer that moved the waiter along, or later.
 //!
 //! An absent word is never quiet: it sends the waker on.
+#![expect(unsafe_code, reason = "buckets are made and unmade")]
 
 use unherd_sys::primitives::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering,
@@ -238,7 +239,7 @@ impl<K> Buckets<K> {
     }
 
     /// Brings the table to `level`, whoever waits, and keeps it there: for tests.
-    #[cfg(test)]
+    #[cfg(all(test, any(loom, shuttle)))]
     pub(super) fn drive_to(&self, level: u32) {
         let growth = self.rest().growth.as_ref().expect("a table that grows");
         growth.counts.store(false, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Larger scenes under shuttle: many random schedules, sequentially consistent. Logic, not
 //! ordering.
 
-use unherd_sys::primitives::{Arc, AtomicU64, thread};
+use unherd_sys::Deadline;
+use unherd_sys::primitives::{Arc, AtomicU64, Ordering, thread};
 
 use super::*;
 
