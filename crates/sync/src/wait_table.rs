@@ -40,7 +40,6 @@
 //!
 //! A timeout that meets a claim loses: the owner finds its node unlinked, and waits for the waker,
 //! which has still to read the node's link. So no wake is swallowed.
-#![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 mod bucket;
 mod growth;
@@ -49,7 +48,9 @@ mod key;
 mod outcome;
 mod queue;
 mod storage;
+mod wait;
 mod waiter;
+mod wake;
 mod word;
 
 #[cfg(all(test, loom))]
@@ -60,19 +61,16 @@ mod shuttle;
 mod tests;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
-use unherd_sys::Deadline;
-use unherd_sys::primitives::{Ordering, fence, fence_after_rmw};
 
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
-use bucket::{BucketGuard, Claimed};
-use growth::Growth;
+use bucket::BucketGuard;
 use home::Buckets;
 use waiter::Waiter;
 use word::LEVEL_MAX;
@@ -236,10 +234,10 @@ impl<K> WaitTable<K> {
     pub fn size(&self) -> TableSize {
         TableSize {
             buckets: self.buckets.len(),
-            live: self.buckets.rest().growth.as_ref().map(Growth::live),
+            live: self.buckets.live(),
             bytes_resident: self.memory_bytes(),
             bytes_reserved: self.buckets.bytes_reserved(),
-            refused: self.buckets.rest().refused.load(Ordering::Relaxed),
+            refused: self.buckets.refused(),
         }
     }
 
@@ -257,192 +255,7 @@ impl<K> WaitTable<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> WaitTable<K> {
-    /// Sleeps until a wake of `key` finds this thread.
-    ///
-    /// `validate` says whether there is still reason to sleep. It runs under the bucket lock,
-    /// before any waker can find the waiter: if it loads a condition that a waker stores before it
-    /// wakes (Relaxed will do for that), either it sees the store or the waker finds the waiter. If
-    /// it says false, the result is [`Outcome::Invalid`]. Only [`Outcome::Woken`] makes visible
-    /// what the waker wrote before: whoever uses other data after `Invalid` loads the condition
-    /// with Acquire, and the waker stores it with Release.
-    ///
-    /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
-    /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
-    /// bucket lock once more.
-    pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
-        let how = how.into();
-        let hash = self.hasher.hash_one(key);
-        let waiter = Waiter::new(*key, hash, how.tag);
-        {
-            let mut guard = self.lock(hash);
-            // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
-            // `wake_claiming` (loom: `wake_races_with_wait`).
-            #[cfg(not(mutant = "EMPTY-wait"))]
-            fence_after_rmw();
-            if !validate() {
-                return Outcome::Invalid;
-            }
-            // SAFETY: B4: from here to the return nothing unwinds, and each return comes after the
-            // node was unlinked by this thread or handed back by its waker.
-            unsafe { guard.push(&waiter) };
-        }
-        let node = std::ptr::from_ref(&waiter).addr();
-        self.buckets.arrive(node);
-        let outcome = self.sleep(&waiter, how);
-        self.buckets.leave(node);
-        outcome
-    }
-
-    /// The second half of a wait: the node is queued.
-    fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
-        let reason = how.reason.unwrap_or(self.reason);
-        let asleep_since = Ledger::asleep(reason);
-        let mut woken = waiter.park(how.deadline);
-        if !woken {
-            let unlinked = self.lock(waiter.hash()).remove(waiter);
-            if !unlinked {
-                // Claimed meanwhile: the waker still needs the node, and its wake counts.
-                woken = waiter.park(Deadline::NEVER);
-            }
-        }
-        Ledger::awake(reason, asleep_since);
-        if woken {
-            Ledger::add(reason, Field::Wakeups, 1);
-            // SAFETY: `park` said true.
-            Outcome::Woken(unsafe { waiter.token() })
-        } else {
-            Ledger::add(reason, Field::Timeouts, 1);
-            Outcome::TimedOut
-        }
-    }
-
-    /// Sleeps until `condition` is true, however often it is woken before.
-    ///
-    /// `condition` is looked at once without a lock, then as the `validate` of each wait and after
-    /// each wakeup; what it reads must be stored before the wake. That finds the waiter with
-    /// Relaxed accesses; to use other data afterwards, store with Release and load with Acquire,
-    /// since the first look has no other tie to the waker. A wakeup after which it is false is
-    /// counted as needless.
-    ///
-    /// # Errors
-    /// [`TimedOut`] if it is still false at the deadline.
-    pub fn wait_until(
-        &self,
-        key: &K,
-        mut condition: impl FnMut() -> bool,
-        how: impl Into<Wait>,
-    ) -> Result<(), TimedOut> {
-        let how = how.into();
-        let mut met = condition();
-        while !met {
-            match self.wait(key, || !condition(), how) {
-                Outcome::Invalid => met = true,
-                Outcome::TimedOut => return if condition() { Ok(()) } else { Err(TimedOut) },
-                Outcome::Woken(_) => {
-                    met = condition();
-                    if !met {
-                        self.note_needless(how.reason.unwrap_or(self.reason));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Wakes up to `n` waiters of `key`, the longest waiting first, and says how many.
-    ///
-    /// Never sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of
-    /// 16 in a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket
-    /// is unlocked.
-    #[inline]
-    pub fn wake(&self, key: &K, n: usize) -> usize {
-        self.wake_with(key, n, Token(0))
-    }
-
-    /// Wakes all waiters of `key`, and says how many.
-    #[inline]
-    pub fn wake_all(&self, key: &K) -> usize {
-        self.wake(key, usize::MAX)
-    }
-
-    /// As [`WaitTable::wake`]; each that is woken gets `token`.
-    ///
-    /// If the table does not filter, all waiters of the bucket are woken, and those of other keys,
-    /// as those beyond `n`, get `Token(0)`.
-    #[inline]
-    pub fn wake_with(&self, key: &K, n: usize, token: Token) -> usize {
-        let mut left = n;
-        if left == 0 {
-            return 0;
-        }
-        self.wake_claiming(key, token, move |_| {
-            left -= 1;
-            if left > 0 { Verdict::Wake } else { Verdict::WakeAndStop }
-        })
-    }
-
-    /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
-    /// those that it chooses with `token`, and says how many.
-    pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> usize {
-        self.wake_claiming(key, token, filter)
-    }
-
-    #[inline]
-    fn wake_claiming(&self, key: &K, token: Token, filter: impl FnMut(Tag) -> Verdict) -> usize {
-        let hash = self.hasher.hash_one(key);
-        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
-        // `wake_races_with_wait`).
-        #[cfg(not(mutant = "EMPTY-wake"))]
-        fence(Ordering::SeqCst);
-        if self.buckets.is_quiet(hash) {
-            Ledger::add(self.reason, Field::EmptyWakes, 1);
-            return 0;
-        }
-        let woken = self.wake_slow(key, hash, token, filter);
-        Ledger::add(self.reason, if woken > 0 { Field::Wakes } else { Field::EmptyWakes }, 1);
-        woken
-    }
-
-    #[cold]
-    fn wake_slow(
-        &self,
-        key: &K,
-        hash: u64,
-        token: Token,
-        mut filter: impl FnMut(Tag) -> Verdict,
-    ) -> usize {
-        // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
-        let mut claimed = Claimed::new();
-        // Nothing is counted yet, but the thread is registered: not under the lock.
-        Ledger::add(self.reason, Field::Locks, 0);
-        let Some(mut guard) = self.buckets.lock_unless_quiet(hash) else { return 0 };
-        Ledger::add(self.reason, Field::Locks, 1);
-        self.count_contended(&guard);
-        let mut next = guard.first_of(hash);
-        // SAFETY: null, or a node that is queued under the lock (B4).
-        while let Some(node) = unsafe { next.as_ref() } {
-            // SAFETY: B1.
-            next = unsafe { node.next() };
-            let verdict = if node.waits_for(key) { filter(node.tag()) } else { Verdict::Skip };
-            if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
-                // SAFETY: it was reached under the lock.
-                unsafe { guard.claim(node, token, &mut claimed) };
-            }
-            if matches!(verdict, Verdict::Stop | Verdict::WakeAndStop) {
-                break;
-            }
-        }
-        if !self.filtered {
-            // SAFETY: not null, so a node that is queued under the lock (B4).
-            while let Some(node) = guard.roots().find_map(|root| unsafe { root.as_ref() }) {
-                // SAFETY: it was reached under the lock.
-                unsafe { guard.claim(node, Token(0), &mut claimed) };
-            }
-        }
-        claimed.len()
-    }
-
+impl<K> WaitTable<K> {
     #[inline]
     fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
         // Before the lock, as above.

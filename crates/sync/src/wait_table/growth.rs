@@ -56,6 +56,7 @@
 //! - k > m: that word was written by a resizer that moved the waiter along, or later.
 //!
 //! An absent word is never quiet: it sends the waker on.
+#![expect(unsafe_code, reason = "buckets are made and unmade")]
 
 use unherd_sys::primitives::{AtomicU32, AtomicUsize, Mutex, Ordering};
 

@@ -79,6 +79,16 @@ impl<K> Buckets<K> {
         self.rest.storage.room() * size_of::<Bucket<K>>()
     }
 
+    /// Waiters, if they are counted.
+    pub(super) fn live(&self) -> Option<usize> {
+        self.rest.growth.as_ref().map(Growth::live)
+    }
+
+    /// How often memory was refused.
+    pub(super) fn refused(&self) -> u64 {
+        self.rest.refused.load(Ordering::Relaxed)
+    }
+
     pub(super) fn rest(&self) -> &Rest<K> {
         &self.rest
     }

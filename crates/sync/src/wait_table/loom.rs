@@ -2,10 +2,12 @@
 //!
 //! Run twice: with futex sleeps that only a wake ends, so that a lost wakeup is a deadlock; and
 //! with `--cfg model_yield`, where sleeps bring no ordering of their own.
+#![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
 mod growth;
 
-use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, UnsafeCell, thread};
+use unherd_sys::Deadline;
+use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell, thread};
 
 use super::*;
 

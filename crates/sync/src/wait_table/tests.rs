@@ -1,9 +1,12 @@
 //! The table against real threads, and against the plainest model of a queue.
+#![expect(unsafe_code, reason = "queues without their table")]
 
+use std::hash::Hash;
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, thread};
+use unherd_sys::Deadline;
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, thread};
 
 use super::*;
 
