@@ -189,6 +189,13 @@ impl Growth {
         self.target.store(level.min(ceiling).max(self.floor), Ordering::Relaxed);
     }
 
+    /// After memory was refused: back to a whole level, which a ceiling can name. The steps that
+    /// follow unite what was divided of the next, and give its memory back.
+    fn keep_to(&self, level: u32) {
+        self.ceiling.store(level, Ordering::Relaxed);
+        self.target.store(level, Ordering::Relaxed);
+    }
+
     #[inline]
     fn is_settled(&self) -> bool {
         self.target.load(Ordering::Relaxed) == self.settled.load(Ordering::Relaxed)
@@ -269,11 +276,8 @@ impl<K> Buckets<K> {
         if wanted < buckets {
             self.step_down(growth, resizer);
         } else if self.step_up(resizer).is_err() {
-            // Back to a whole level, which a ceiling can name: the steps that follow unite what was
-            // divided of the next, and give its memory back.
             self.rest().refused.fetch_add(1, Ordering::Relaxed);
-            growth.ceiling.store(resizer.level, Ordering::Relaxed);
-            growth.target.store(resizer.level, Ordering::Relaxed);
+            growth.keep_to(resizer.level);
         }
         true
     }
