@@ -10,7 +10,7 @@ const SCHEDULES: usize = 2000;
 
 #[test]
 fn tokens_are_neither_lost_nor_doubled() {
-    ::shuttle::check_random(|| tokens(WaitTable::<u64>::builder().buckets(1), 2), SCHEDULES);
+    ::shuttle::check_random(|| drop(tokens(WaitTable::builder().buckets(1), 2)), SCHEDULES);
 }
 
 /// The same while those who come and go make the table grow and shrink.
@@ -18,7 +18,7 @@ fn tokens_are_neither_lost_nor_doubled() {
 fn tokens_in_a_table_that_grows() {
     ::shuttle::check_random(
         || {
-            let table = tokens(WaitTable::<u64>::builder().grow(1, 8), 4);
+            let table = tokens(WaitTable::builder().grow(1, 8), 4);
             table.settle();
             assert_eq!(table.size().live, Some(0));
             assert_eq!(table.size().buckets, 1);
