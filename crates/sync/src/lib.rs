@@ -28,4 +28,5 @@ pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
 pub use wait_table::{
     Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait, WaitKey, WaitTable, WaitTableBuilder,
+    Woken,
 };

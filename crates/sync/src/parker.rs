@@ -2,7 +2,7 @@
 //!
 //! | state | meaning | left by | to |
 //! |---|---|---|---|
-//! | PARKED | the owner sleeps, or is about to | waker, in `unpark`, its last access | NOTIFIED |
+//! | PARKED | the owner sleeps, or is about to | waker, in `notify`, its last access | NOTIFIED |
 //! | NOTIFIED | the waker is done; final | | |
 //!
 //! A parker is made for a thread that is about to sleep, so there is no state for one that is
@@ -31,6 +31,7 @@ const PARK_RELEASE: Ordering =
     if cfg!(mutant = "PARK-release") { Ordering::Relaxed } else { Ordering::Release };
 
 #[derive(Debug)]
+#[repr(transparent)]
 pub(crate) struct Parker(Futex);
 
 impl Parker {
@@ -38,38 +39,45 @@ impl Parker {
         Self(Futex::new(PARKED))
     }
 
-    /// Sleeps until [`Parker::unpark`] or the deadline, and says whether it was unparked. May be
+    /// Sleeps until [`Parker::notify`] or the deadline, and says whether it was notified. May be
     /// called again after a timeout. Signals and spurious wakeups do not end it.
     pub(crate) fn park(&self, deadline: Deadline) -> bool {
         loop {
             // Looked at first, so that a wake that came before costs no system call here.
-            // ORDER[PARK]: Acquire; pairs with the Release in `unpark`. Takes over what the waker
+            // ORDER[PARK]: Acquire; pairs with the Release in `notify`. Takes over what the waker
             // wrote to the node and before it (loom: `woken_sees_what_the_waker_wrote`).
             if self.0.word().load(PARK_ACQUIRE) == NOTIFIED {
                 return true;
             }
             let end = self.0.park_until(PARKED, deadline);
             if end == FutexWait::TimedOut {
-                // ORDER[PARK]: Acquire; pairs with the Release in `unpark`, as above.
+                // ORDER[PARK]: Acquire; pairs with the Release in `notify`, as above.
                 return self.0.word().load(PARK_LATE) == NOTIFIED;
             }
         }
     }
 
-    /// Ends the owner's [`Parker::park`], the present or the next one. One system call.
+    /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself: see
+    /// [`Parker::wake`].
     ///
     /// # Safety
     /// `parker` is alive, and its owner does not free it before it has seen NOTIFIED; nobody else
-    /// unparks it.
-    pub(crate) unsafe fn unpark(parker: NonNull<Self>) {
-        // SAFETY: alive, by the contract.
-        let word = NonNull::from(unsafe { &parker.as_ref().0 });
-        // SAFETY: alive until this store is seen, by the contract.
-        let state = unsafe { word.as_ref() }.word();
+    /// notifies it.
+    pub(crate) unsafe fn notify(parker: NonNull<Self>) {
+        // SAFETY: alive until the store is seen, by the contract.
+        let state = unsafe { parker.as_ref() }.0.word();
         // ORDER[PARK]: Release; pairs with the Acquires in `park`. Publishes all that the waker did
         // to the node, and lets the owner free it.
         state.store(NOTIFIED, PARK_RELEASE);
-        // SAFETY: it was the address of a futex word; invariant P1.
-        unsafe { Futex::unpark_address(word) };
+    }
+
+    /// Ends the sleep of an owner that was notified, which may be gone by now, and its parker with
+    /// it (P1). One system call.
+    ///
+    /// # Safety
+    /// `parker` was notified by the caller.
+    pub(crate) unsafe fn wake(parker: NonNull<Self>) {
+        // SAFETY: it was the address of a futex word, which is all there is to a parker; P1.
+        unsafe { Futex::unpark_address(parker.cast()) };
     }
 }

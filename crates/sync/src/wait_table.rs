@@ -42,6 +42,7 @@
 //! which has still to read the node's link. So no wake is swallowed.
 
 mod bucket;
+mod claimed;
 mod growth;
 mod home;
 mod key;
@@ -73,10 +74,10 @@ use crate::{Ledger, Reason};
 use bucket::BucketGuard;
 use home::Buckets;
 use waiter::Waiter;
-use word::LEVEL_MAX;
+use word::{LEVEL_MAX, hash_of_index, index_at};
 
 pub use key::WaitKey;
-pub use outcome::{Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait};
+pub use outcome::{Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
@@ -258,7 +259,7 @@ impl<K> WaitTable<K> {
 impl<K> WaitTable<K> {
     #[inline]
     fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
-        // Before the lock, as above.
+        // Before the lock: a thread's first count registers it.
         Ledger::add(self.reason, Field::Locks, 1);
         let guard = self.buckets.lock(hash);
         self.count_contended(&guard);
@@ -270,5 +271,24 @@ impl<K> WaitTable<K> {
         if guard.contended {
             Ledger::add(self.reason, Field::LocksContended, 1);
         }
+    }
+
+    /// The hash by which waiters are told apart in their bucket. Without a filter they are not: all
+    /// stand in one list.
+    #[inline]
+    fn hash_in_queue(&self, hash: u64) -> u64 {
+        if self.filtered {
+            return hash;
+        }
+        // Such a table keeps its size.
+        hash_of_index(index_at(self.buckets.len().ilog2(), hash))
+    }
+
+    /// Whether a waiter for `other` belongs to the list of `key`, if their hashes are equal.
+    fn is_key(&self, key: &K, other: &K) -> bool
+    where
+        K: Eq,
+    {
+        !self.filtered || key == other
     }
 }

@@ -19,7 +19,7 @@
 //!   swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
 //!   node under the lock, or was told by the waker that claimed it.
-//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it unparks the
+//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it notifies the
 //!   node's owner.
 //!
 //! # The lock
@@ -48,8 +48,6 @@
 //!   lock with SLEEPERS set, since it cannot know that it was the last, or, if the bucket covers
 //!   its hash no more, wakes all the others before it goes elsewhere.
 #![expect(unsafe_code, reason = "an intrusive queue of nodes on their threads' stacks")]
-
-use std::ptr;
 
 use unherd_sys::Futex;
 use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
@@ -219,59 +217,52 @@ pub(super) struct BucketGuard<'a, K> {
 }
 
 impl<K> BucketGuard<'_, K> {
-    /// Puts `node` behind all others of its hash.
+    /// The queue, which the guard's lock is for.
+    pub(super) fn queue(&mut self) -> &mut Queue<K> {
+        // SAFETY: B1.
+        self.bucket.queue.with_mut(|queue| unsafe { &mut *queue })
+    }
+
+    /// Puts `node` behind all others of its key, which `is_key` knows. If that panics, nothing was
+    /// changed.
     ///
     /// # Safety
     /// The node is in no queue, does not move, and stays alive as B4 says.
-    pub(super) unsafe fn push(&mut self, node: &Waiter<K>) {
-        self.bucket.queue.with_mut(|queue| {
-            // SAFETY: B1.
-            let queue = unsafe { &mut *queue };
-            // SAFETY: B1 for the links; B4 for the node at the tail.
-            unsafe { queue.push(node) };
-        });
-        self.signature |= if self.coarse { SIGNATURE } else { class_bit(node.hash()) };
+    pub(super) unsafe fn push(&mut self, node: &Waiter<K>, is_key: impl FnMut(&K) -> bool) {
+        // SAFETY: its owner's, or it is in no queue and the lock of its home is held.
+        let hash = unsafe { node.hash() };
+        // SAFETY: B1.
+        let first = unsafe { self.queue().open_list(hash, is_key) };
+        // SAFETY: B1 for the links; B4 for the node at the tail.
+        unsafe { self.queue().push(first, node) };
+        self.announce(hash);
     }
 
-    /// Takes `node` out if it is in the queue, and says whether it was.
-    pub(super) fn remove(&mut self, node: &Waiter<K>) -> bool {
-        self.bucket.queue.with_mut(|queue| {
-            // SAFETY: B1.
-            let queue = unsafe { &mut *queue };
-            // SAFETY: B1 for the links.
-            let queued = unsafe { node.links() }.queued;
-            if queued {
-                // SAFETY: it is in this queue: a node is only ever pushed to its key's bucket.
-                unsafe { queue.unlink(node) };
-            }
-            queued
-        })
+    /// Has the signature say that somebody waits for `hash`.
+    pub(super) fn announce(&mut self, hash: u64) {
+        self.signature |= if self.coarse { SIGNATURE } else { class_bit(hash) };
     }
 
-    /// Moves `node` from the queue to the end of `claimed`, with `token` for its owner: it is the
-    /// caller's then (B5).
-    ///
-    /// # Safety
-    /// The node is in this bucket's queue.
-    pub(super) unsafe fn claim(
-        &mut self,
-        node: &Waiter<K>,
-        token: Token,
-        claimed: &mut Claimed<K>,
-    ) {
-        self.bucket.queue.with_mut(|queue| {
-            // SAFETY: B1.
-            let queue = unsafe { &mut *queue };
-            // SAFETY: B1, and it is in the queue by the contract.
-            unsafe { queue.unlink(node) };
-        });
-        // It is zero already, on a line that the waker need not take over for it.
-        if token != Token(0) {
-            // SAFETY: B5.
-            unsafe { node.set_token(token) };
+    /// Takes `node` out, if it is still in the queue, for its owner that is about to leave.
+    pub(super) fn remove(&mut self, node: &Waiter<K>) -> Removed {
+        // SAFETY: the lock of its home is held.
+        let links = unsafe { node.links() };
+        if !links.queued {
+            return Removed::Claimed;
         }
-        // SAFETY: unlinked just now, under the lock.
-        unsafe { claimed.push(node) };
+        // SAFETY: B1; it is in this queue, the one of its home.
+        let first = unsafe { self.queue().first_of(node) };
+        // SAFETY: B1.
+        let first = unsafe { first.links() };
+        // SAFETY: B1; as above.
+        unsafe { self.queue().unlink(node) };
+        if !first.closed {
+            return Removed::Waiting;
+        }
+        // SAFETY: Q4: the list is closed.
+        let closer = unsafe { first.end.closer };
+        // SAFETY: Q4: the closer leaves only after it has seen its list empty under this lock.
+        Removed::Chosen(unsafe { &*closer }.token)
     }
 
     /// Divides the bucket: moves all hashes that `child` covers at the next level there, and leaves
@@ -338,15 +329,8 @@ impl<K> BucketGuard<'_, K> {
         if self.coarse && signature != 0 { SIGNATURE } else { signature }
     }
 
-    /// The longest waiting node with `hash`; the others follow by [`Waiter::next`]. Null if none.
-    pub(super) fn first_of(&self, hash: u64) -> *const Waiter<K> {
-        // SAFETY: B1.
-        let queue = self.bucket.queue.with(|queue| unsafe { &*queue });
-        // SAFETY: B1 and B4.
-        unsafe { queue.first_of(hash) }
-    }
-
     /// The roots of the queue's trees, null for those that are empty.
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn roots(&self) -> impl Iterator<Item = *const Waiter<K>> + use<K> {
         // SAFETY: B1.
         self.bucket.queue.with(|queue| unsafe { &*queue }).roots().into_iter()
@@ -364,52 +348,13 @@ impl<K> Drop for BucketGuard<'_, K> {
     }
 }
 
-/// Nodes that a waker has claimed, in the order in which they waited, linked by their `next`.
-///
-/// The links are written under the bucket lock and only read after it: an owner that times out
-/// meanwhile may look at its own under the lock. Dropping the list wakes what is left in it, so a
-/// panic in a key's `Eq` strands nobody.
-pub(super) struct Claimed<K> {
-    first: *const Waiter<K>,
-    last: *const Waiter<K>,
-    len: usize,
-}
-
-impl<K> Claimed<K> {
-    pub(super) fn new() -> Self {
-        Self { first: ptr::null(), last: ptr::null(), len: 0 }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// # Safety
-    /// The caller has just unlinked `node`, and still holds the bucket lock.
-    unsafe fn push(&mut self, node: &Waiter<K>) {
-        // SAFETY: B5; the lock is held.
-        unsafe { node.change(|links| links.next = ptr::null()) };
-        // SAFETY: null, or a node of this list, which is alive (B5).
-        match unsafe { self.last.as_ref() } {
-            // SAFETY: B5; the lock is held.
-            Some(last) => unsafe { last.change(|links| links.next = node) },
-            None => self.first = node,
-        }
-        self.last = node;
-        self.len += 1;
-    }
-}
-
-impl<K> Drop for Claimed<K> {
-    /// Wakes them all. Called after the bucket is unlocked: one step a node, no lock, no memory.
-    fn drop(&mut self) {
-        while let Some(node) = ptr::NonNull::new(self.first.cast_mut()) {
-            // SAFETY: a node of this list is alive until it is notified (B5).
-            let this = unsafe { node.as_ref() };
-            // SAFETY: B5; nobody writes the links any more.
-            self.first = unsafe { this.next() };
-            // SAFETY: B5; its `next` was taken, and it is not touched again.
-            unsafe { Waiter::notify(node) };
-        }
-    }
+/// What an owner that no longer wants to wait finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removed {
+    /// It was waiting: nobody has woken it.
+    Waiting,
+    /// A wake had chosen it, and did not come to notify it yet.
+    Chosen(Token),
+    /// A wake has claimed it, and will notify it (B5). It is not removed.
+    Claimed,
 }

@@ -19,13 +19,24 @@ pub struct Token(pub u64);
 pub struct Wait {
     pub(super) reason: Option<Reason>,
     pub(super) tag: Tag,
+    pub(super) shared: bool,
     pub(super) deadline: Deadline,
 }
 
 impl Wait {
+    const PLAIN: Self =
+        Self { reason: None, tag: Tag(0), shared: false, deadline: Deadline::NEVER };
+
     /// Waits for as long as it takes, and accounts it to `reason`.
     pub fn new(reason: Reason) -> Self {
-        Self { reason: Some(reason), tag: Tag(0), deadline: Deadline::NEVER }
+        Self { reason: Some(reason), ..Self::PLAIN }
+    }
+
+    /// Waits as one of many: every wake of its key wakes all *shared* waiters, however few others
+    /// it asks for. Without this a waiter is *exclusive*.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { shared: true, ..self }
     }
 
     /// Shows `tag` to the filter of [`WaitTable::wake_where`].
@@ -50,7 +61,7 @@ impl From<Reason> for Wait {
 /// Waits until `deadline`, under the table's own reason.
 impl From<Deadline> for Wait {
     fn from(deadline: Deadline) -> Self {
-        Self { reason: None, tag: Tag(0), deadline }
+        Self { deadline, ..Self::PLAIN }
     }
 }
 
@@ -65,6 +76,42 @@ pub enum Outcome {
     TimedOut,
     /// `validate` said no; there was no sleep.
     Invalid,
+}
+
+/// Whom a wake found.
+///
+/// Compares with a number as [`Woken::total`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Woken {
+    /// Those that waited as [`Wait::shared`] says.
+    pub shared: usize,
+    /// The others.
+    pub exclusive: usize,
+}
+
+impl Woken {
+    pub(super) const NOBODY: Self = Self { shared: 0, exclusive: 0 };
+
+    /// Both kinds together.
+    pub fn total(self) -> usize {
+        self.shared + self.exclusive
+    }
+
+    pub(super) fn add(&mut self, shared: bool) {
+        *(if shared { &mut self.shared } else { &mut self.exclusive }) += 1;
+    }
+}
+
+impl PartialEq<usize> for Woken {
+    fn eq(&self, total: &usize) -> bool {
+        self.total() == *total
+    }
+}
+
+impl PartialOrd<usize> for Woken {
+    fn partial_cmp(&self, total: &usize) -> Option<std::cmp::Ordering> {
+        self.total().partial_cmp(total)
+    }
 }
 
 /// The deadline of [`WaitTable::wait_until`] passed, and the condition was still false.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "queues without their table")]
 
 use std::hash::Hash;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use unherd_sys::Deadline;
@@ -33,26 +33,44 @@ fn size<K>(guard: &bucket::BucketGuard<'_, K>) -> usize {
 fn size_below<K>(at: *const Waiter<K>, path: u64, depth: u32) -> usize {
     // SAFETY: null or queued, and the caller holds the lock.
     let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
-    let differs = queue::path_of(first.hash()) ^ path;
-    assert!(differs.leading_zeros() >= depth, "Q3");
+    let differs = queue::path_of(hash_of(first)) ^ path;
+    assert!(differs.leading_zeros() >= depth.min(64), "Q3");
     // SAFETY: the lock is held.
     let links = unsafe { first.links() };
     assert!(links.queued && links.prev.is_null(), "Q2");
     let (mut list, mut last, mut next) = (1, at, links.next);
+    let (mut counts, number) = (waiter::Counts::NONE, links.list);
+    *counts.of(links.shared) += 1;
     // SAFETY: null or queued, under the lock.
     while let Some(equal) = unsafe { next.as_ref() } {
         // SAFETY: the lock is held.
         let links = unsafe { equal.links() };
-        assert!(links.queued && links.prev == last && equal.hash() == first.hash(), "Q2");
+        assert!(links.queued && links.prev == last, "Q2");
+        assert_eq!((hash_of(equal), links.list), (hash_of(first), number), "Q3");
+        *counts.of(links.shared) += 1;
         (list, last, next) = (list + 1, equal, links.next);
     }
-    assert_eq!(last, links.last, "Q1");
+    // SAFETY: no list is left closed by these tests.
+    let end = unsafe { links.end.last };
+    assert_eq!((links.closed, end, links.counts), (false, last, counts), "Q4");
     let children = links.children.iter().enumerate().filter(|(_, child)| !child.is_null());
     let below = children.map(|(way, child)| {
         let depth = depth + queue::WAY_BITS;
-        size_below(*child, path | (way as u64) << (64 - depth), depth)
+        size_below(*child, path | (way as u64) << 62 >> (depth - queue::WAY_BITS).min(62), depth)
     });
     list + below.sum::<usize>()
+}
+
+/// The hash of a node that nobody else changes.
+fn hash_of<K>(node: &Waiter<K>) -> u64 {
+    // SAFETY: see above.
+    unsafe { node.hash() }
+}
+
+/// A node for a queue without threads, shared if the tag is odd.
+fn node(key: u64, hash: u64, tag: u64) -> Waiter<u64> {
+    let wait = Wait::new(Reason::OTHER).tag(Tag(tag));
+    Waiter::new(key, hash, if tag % 2 == 1 { wait.shared() } else { wait })
 }
 
 fn until_queued<K>(table: &WaitTable<K>, n: usize) {
@@ -212,22 +230,31 @@ impl Hash for Touchy {
 }
 
 #[test]
-fn a_panic_in_eq_wakes_the_claimed_and_keeps_the_rest() {
+fn a_panic_in_eq_or_a_filter_wakes_the_chosen_and_keeps_the_rest() {
     let mut waiters = Waiters::new(table::<Touchy>(1));
-    for touchy in [false, true, false] {
+    for touchy in [true, false, false] {
         waiters.add(Touchy { key: 1, touchy }, 0);
     }
     let table = Arc::clone(&waiters.table);
-    let wake = |key| {
-        let key = Touchy { key, touchy: false };
-        catch_unwind(|| table.wake_with(&key, usize::MAX, Token(7)))
-    };
+    let key = |key| Touchy { key, touchy: false };
+    let wake = |n| catch_unwind(|| table.wake_with(&key(n), usize::MAX, Token(7)));
     TOUCHED.store(true, Ordering::Relaxed);
     assert!(wake(1).is_err());
-    // The first was claimed before the panic, and returns with its token.
-    assert_eq!(queued(&table), 2);
+    assert!(catch_unwind(|| table.wait(&key(1), || true, Reason::OTHER)).is_err());
     assert!(wake(666).is_err());
+    assert_eq!(queued(&table), 3);
     TOUCHED.store(false, Ordering::Relaxed);
+    // The first was chosen before the panic, and returns with its token.
+    let mut seen = 0;
+    let filter = |_| {
+        seen += 1;
+        assert!(seen < 2, "the filter is tired");
+        Verdict::Wake
+    };
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| table.wake_where(&key(1), filter, Token(7)))).is_err()
+    );
+    assert_eq!(queued(&table), 2);
     assert_eq!(wake(1).unwrap(), 2);
     assert_eq!(waiters.join(), [Outcome::Woken(Token(7)); 3]);
 }
@@ -259,7 +286,7 @@ fn the_ledger_counts_what_happened() {
         (counts.waits, counts.wakeups, counts.needless_wakeups, counts.timeouts),
         (3, 2, 1, 1)
     );
-    assert_eq!((counts.wakes, counts.empty_wakes), (2, 1));
+    assert_eq!((counts.wakes, counts.empty_wakes), (2, 2));
     // Each wait takes the lock once, the timeout once more, each wake that found somebody once.
     assert_eq!(counts.locks, 3 + 1 + 2);
 }
@@ -272,7 +299,7 @@ fn locks_of_foreign_wakes(name: &'static str, signature: bool) -> u64 {
     waiters.add(0, 0);
     let table = Arc::clone(&waiters.table);
     let before = Ledger::snapshot();
-    assert_eq!((1..=64).map(|key| table.wake_all(&key)).sum::<usize>(), 0);
+    assert_eq!((1..=64).map(|key| table.wake_all(&key).total()).sum::<usize>(), 0);
     let counts = Ledger::snapshot().since(&before).reason(reason);
     assert_eq!(counts.empty_wakes, 64);
     assert_eq!(table.wake_all(&0), 1);
@@ -293,20 +320,21 @@ fn a_wake_of_another_class_takes_no_lock() {
 #[test]
 fn the_signature_follows_the_queue() {
     let buckets = Buckets::<u64>::new(0, 0, false);
-    let nodes: Vec<_> = (0..16_u64).map(|n| Waiter::new(n, n << 28, Tag(n))).collect();
+    let nodes: Vec<_> = (0..16_u64).map(|n| node(n, n << 28, n)).collect();
     for node in &nodes {
         // SAFETY: the nodes outlive the queue, and this one is in none.
-        unsafe { buckets.lock(0).push(node) };
+        unsafe { buckets.lock(0).push(node, |_| false) };
     }
     assert_eq!(buckets.at(0).word(), word::present(0) | word::SIGNATURE);
     // Classes 0, 1 and 2 share a tree.
     for (leaves, signature) in [(0, 0xffff), (2, 0xffff), (1, 0xfff8), (15, 0xfff8), (14, 0x3ff8)] {
-        assert!(buckets.lock(0).remove(&nodes[leaves]));
+        assert_eq!(buckets.lock(0).remove(&nodes[leaves]), bucket::Removed::Waiting);
         assert_eq!(buckets.at(0).word(), word::present(0) | signature);
     }
     for node in &nodes {
-        let queued = !buckets.is_quiet(node.hash());
-        assert_eq!(buckets.lock(0).remove(node), queued);
+        let queued = !buckets.is_quiet(hash_of(node));
+        let removed = buckets.lock(0).remove(node);
+        assert_eq!(removed == bucket::Removed::Waiting, queued);
     }
     assert_eq!(buckets.at(0).word(), word::present(0));
 }
@@ -367,63 +395,43 @@ fn a_contended_bucket_lock_sleeps_and_comes_back() {
     }
 }
 
-/// The queue alone, without threads: random pushes and removals over few hashes and over many.
-#[test]
-fn the_queue_is_a_tree_of_lists_after_every_step() {
-    let mut seed = unherd_testkit::Seed::of_test(11);
-    let spread = |n: u64| n.wrapping_mul(!0 / 1001);
-    // These share all of their path but its last bits: the tree is as deep as it can be.
-    let close = |n: u64| n;
-    let shapes: [(u64, &dyn Fn(u64) -> u64); 4] =
-        [(1, &spread), (4, &spread), (1000, &spread), (300, &close)];
-    for (hashes, hash) in shapes {
-        let nodes: Vec<_> =
-            (0..300_u64).map(|n| Waiter::new(n, hash(seed.below(hashes)), Tag(n))).collect();
-        let buckets = Buckets::<u64>::new(0, 0, false);
-        let mut model: std::collections::BTreeMap<u64, Vec<u64>> = Default::default();
-        for _ in 0..3000 {
-            let n = seed.below(300);
-            let node = &nodes[n as usize];
-            let queue = model.entry(node.hash()).or_default();
-            let mut guard = buckets.lock(0);
-            if let Some(place) = queue.iter().position(|other| *other == n) {
-                queue.remove(place);
-                assert!(guard.remove(node));
-            } else {
-                assert!(!guard.remove(node));
-                queue.push(n);
-                // SAFETY: the nodes outlive the queue, and this one is in none.
-                unsafe { guard.push(node) };
-            }
-            let mut listed = Vec::new();
-            let mut next = guard.first_of(node.hash());
-            // SAFETY: null or queued, under the lock.
-            while let Some(waiter) = unsafe { next.as_ref() } {
-                listed.push(waiter.tag().0);
-                // SAFETY: the lock is held.
-                next = unsafe { waiter.next() };
-            }
-            assert_eq!(listed, model[&node.hash()]);
-            let total: usize = model.values().map(Vec::len).sum();
-            assert_eq!(size(&guard), total);
-        }
+type Model = std::collections::BTreeMap<u64, Vec<u64>>;
+
+/// Adds `node`, or takes it out if it `waits`, in the queue and in the model: says which.
+fn toggle(queue: &mut queue::Queue<u64>, model: &mut Model, node: &Waiter<u64>, waits: bool) {
+    // SAFETY: the caller alone uses the queue and its nodes.
+    let key = unsafe { node.with_key(|key| *key) };
+    let list = model.entry(key).or_default();
+    if waits {
+        list.retain(|other| *other != node.tag().0);
+        // SAFETY: as above; it is in this queue.
+        unsafe { queue.unlink(node) };
+    } else {
+        list.push(node.tag().0);
+        // SAFETY: as above.
+        let first = unsafe { queue.open_list(hash_of(node), |other| *other == key) };
+        // SAFETY: as above; the nodes outlive the queue, and it is in none.
+        unsafe { queue.push(first, node) };
     }
 }
 
-type Model = std::collections::BTreeMap<u64, Vec<u64>>;
-
-/// That `queue` holds what `model` says of the hashes that are `its`, and nothing else.
-fn assert_holds(queue: &queue::Queue<u64>, model: &Model, its: impl Fn(u64) -> bool) {
+/// That `queue` holds what `model` says of the keys that are `its`, and nothing else.
+fn assert_holds(
+    queue: &queue::Queue<u64>,
+    model: &Model,
+    hash: &dyn Fn(u64) -> u64,
+    its: impl Fn(u64) -> bool,
+) {
     let mut total = 0;
-    for (hash, expected) in model.iter().filter(|(hash, _)| its(**hash)) {
+    for (key, expected) in model.iter().filter(|(key, _)| its(hash(**key))) {
         let mut listed = Vec::new();
-        // SAFETY: this test alone uses the queue, as below.
-        let mut next = unsafe { queue.first_of(*hash) };
+        // SAFETY: the caller alone uses the queue, as below.
+        let mut next = unsafe { queue.open_list(hash(*key), |other| other == key) };
         // SAFETY: null or queued.
         while let Some(waiter) = unsafe { next.as_ref() } {
             listed.push(waiter.tag().0);
             // SAFETY: as above.
-            next = unsafe { waiter.next() };
+            next = unsafe { waiter.links() }.next;
         }
         assert_eq!(&listed, expected);
         total += expected.len();
@@ -431,56 +439,62 @@ fn assert_holds(queue: &queue::Queue<u64>, model: &Model, its: impl Fn(u64) -> b
     assert_eq!(queue_size(queue), total);
 }
 
+/// Hashes of keys: apart, close together (the tree is as deep as it can be), equal for two keys
+/// each, equal for all.
+const HASHES: [&dyn Fn(u64) -> u64; 4] =
+    [&|key| key.wrapping_mul(!0 / 1001), &|key| key << 6, &|key| (key / 2) << 40, &|_| 1 << 6];
+
+/// The queue alone, without threads: random pushes and removals over few keys and over many.
+#[test]
+fn the_queue_is_a_tree_of_lists_after_every_step() {
+    let mut seed = unherd_testkit::Seed::of_test(11);
+    for (keys, hash) in [1, 4, 300].into_iter().flat_map(|keys| HASHES.map(|hash| (keys, hash))) {
+        let keys: Vec<_> = (0..300).map(|_| seed.below(keys)).collect();
+        let nodes: Vec<_> = (0..).zip(keys).map(|(n, key)| node(key, hash(key), n)).collect();
+        let (mut queue, mut model) = (queue::Queue::new(), Model::new());
+        let mut waits = vec![false; nodes.len()];
+        for _ in 0..1000 {
+            let n = seed.below(300) as usize;
+            toggle(&mut queue, &mut model, &nodes[n], waits[n]);
+            waits[n] ^= true;
+            assert_holds(&queue, &model, hash, |_| true);
+        }
+    }
+}
+
 /// Queues that divide at one bit after the other, and unite, with pushes and removals between.
 #[test]
 fn queues_divide_and_unite_with_every_list_in_order() {
     let mut seed = unherd_testkit::Seed::of_test(12);
-    let spread = |n: u64| n.wrapping_mul(!0 / 1001);
-    let close = |n: u64| n << 6;
-    let equal = |_: u64| 1 << 6;
-    let shapes: [&dyn Fn(u64) -> u64; 3] = [&spread, &close, &equal];
     for round in 0..60 {
-        let hash = shapes[round % shapes.len()];
-        let nodes: Vec<_> =
-            (0..200_u64).map(|n| Waiter::new(n, hash(seed.below(100)), Tag(n))).collect();
-        let (mut queue, mut model) = (queue::Queue::<u64>::new(), Model::new());
-        let mut waits = vec![false; nodes.len()];
+        let hash = HASHES[round % HASHES.len()];
+        let keys: Vec<_> = (0..200).map(|_| seed.below(100)).collect();
+        let nodes: Vec<_> = (0..).zip(keys).map(|(n, key)| node(key, hash(key), n)).collect();
+        let (mut queue, mut other) = (queue::Queue::new(), queue::Queue::new());
+        let (mut model, mut waits) = (Model::new(), vec![false; nodes.len()]);
         let goes = |hash: u64| hash >> (6 + round % 7) & 1 == 1;
-        let mut change = |halves: [&mut queue::Queue<u64>; 2], model: &mut Model| {
-            for _ in 0..seed.below(300) {
-                let n = seed.below(200);
-                let node = &nodes[n as usize];
-                let half = if goes(node.hash()) { &mut *halves[1] } else { &mut *halves[0] };
-                let list = model.entry(node.hash()).or_default();
-                waits[n as usize] ^= true;
-                if !waits[n as usize] {
-                    list.retain(|other| *other != n);
-                    // SAFETY: this test alone uses the queues; it is in this one.
-                    unsafe { half.unlink(node) };
-                } else {
-                    list.push(n);
-                    // SAFETY: the nodes outlive the queues; it is in none.
-                    unsafe { half.push(node) };
-                }
-            }
-        };
-        let mut other = queue::Queue::new();
         for _ in 0..5 {
-            change([&mut queue, &mut other], &mut model);
+            for _ in 0..seed.below(300) {
+                let n = seed.below(200) as usize;
+                let half = if goes(hash_of(&nodes[n])) { &mut other } else { &mut queue };
+                toggle(half, &mut model, &nodes[n], waits[n]);
+                waits[n] ^= true;
+            }
             // SAFETY: this test alone uses the queues.
             unsafe { queue.absorb(other.take()) };
-            assert_holds(&queue, &model, |_| true);
+            assert_holds(&queue, &model, hash, |_| true);
             // SAFETY: as above.
             let divided = unsafe { queue.take().divide(goes) };
             let classes_of = |its: &dyn Fn(u64) -> bool| {
-                let waiting = model.iter().filter(|(hash, list)| !list.is_empty() && its(**hash));
-                waiting.fold(0, |all, (hash, _)| all | word::class_bit(*hash))
+                let waiting =
+                    model.iter().filter(|(key, list)| !list.is_empty() && its(hash(**key)));
+                waiting.fold(0, |all, (key, _)| all | word::class_bit(hash(*key)))
             };
             assert_eq!(divided.go.classes, classes_of(&goes));
             assert_eq!(divided.stay.classes, classes_of(&|hash| !goes(hash)));
             (queue, other) = (divided.stay.queue, divided.go.queue);
-            assert_holds(&queue, &model, |hash| !goes(hash));
-            assert_holds(&other, &model, goes);
+            assert_holds(&queue, &model, hash, |hash| !goes(hash));
+            assert_holds(&other, &model, hash, goes);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hash};
 use unherd_sys::Deadline;
 use unherd_sys::primitives::fence_after_rmw;
 
+use super::bucket::Removed;
 use super::waiter::Waiter;
 use super::{Outcome, TimedOut, Wait, WaitTable};
 use crate::Ledger;
@@ -26,8 +27,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// bucket lock once more.
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
-        let hash = self.hasher.hash_one(key);
-        let waiter = Waiter::new(*key, hash, how.tag);
+        let hash = self.hash_in_queue(self.hasher.hash_one(key));
+        let waiter = Waiter::new(*key, hash, how);
         {
             let mut guard = self.lock(hash);
             // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
@@ -37,9 +38,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             if !validate() {
                 return Outcome::Invalid;
             }
-            // SAFETY: B4: from here to the return nothing unwinds, and each return comes after the
+            // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
             // node was unlinked by this thread or handed back by its waker.
-            unsafe { guard.push(&waiter) };
+            unsafe { guard.push(&waiter, |other| self.is_key(key, other)) };
         }
         let node = std::ptr::from_ref(&waiter).addr();
         self.buckets.arrive(node);
@@ -52,23 +53,37 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
         let reason = how.reason.unwrap_or(self.reason);
         let asleep_since = Ledger::asleep(reason);
-        let mut woken = waiter.park(how.deadline);
-        if !woken {
-            let unlinked = self.lock(waiter.hash()).remove(waiter);
-            if !unlinked {
-                // Claimed meanwhile: the waker still needs the node, and its wake counts.
-                woken = waiter.park(Deadline::NEVER);
-            }
-        }
+        let removed =
+            if waiter.park(how.deadline) { Removed::Claimed } else { self.leave_queue(waiter) };
         Ledger::awake(reason, asleep_since);
-        if woken {
-            Ledger::add(reason, Field::Wakeups, 1);
+        let outcome = match removed {
             // SAFETY: `park` said true.
-            Outcome::Woken(unsafe { waiter.token() })
-        } else {
-            Ledger::add(reason, Field::Timeouts, 1);
-            Outcome::TimedOut
+            Removed::Claimed => Outcome::Woken(unsafe { waiter.token() }),
+            Removed::Chosen(token) => Outcome::Woken(token),
+            Removed::Waiting => Outcome::TimedOut,
+        };
+        let timed_out = outcome == Outcome::TimedOut;
+        Ledger::add(reason, if timed_out { Field::Timeouts } else { Field::Wakeups }, 1);
+        outcome
+    }
+
+    /// Takes the node of a thread that wants to wait no more out of its queue. If it was claimed
+    /// meanwhile, it returns when it was handed back: the waker still needs the node, and its wake
+    /// counts.
+    #[cold]
+    fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
+        let removed = loop {
+            let hash = waiter.hash_hint();
+            let mut guard = self.lock(hash);
+            // A requeue may have given it another.
+            if cfg!(mutant = "CANCEL-rehash") || waiter.hash_hint() == hash {
+                break guard.remove(waiter);
+            }
+        };
+        if removed == Removed::Claimed {
+            waiter.park(Deadline::NEVER);
         }
+        removed
     }
 
     /// Sleeps until `condition` is true, however often it is woken before.

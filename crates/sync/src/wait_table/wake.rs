@@ -1,29 +1,35 @@
-//! Waking: to look without the lock, to claim under it, and to notify after it.
+//! Waking: to look without the lock, to choose under it, and to notify after it.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::hash::{BuildHasher, Hash};
 
 use unherd_sys::primitives::{Ordering, fence};
 
-use super::bucket::Claimed;
-use super::{Tag, Token, Verdict, WaitTable};
+use super::bucket::BucketGuard;
+use super::claimed::{Claimed, Closer};
+use super::waiter::Waiter;
+use super::{Tag, Token, Verdict, WaitTable, Woken};
 use crate::Ledger;
 use crate::ledger::Field;
 
 impl<K: Copy + Eq + Hash> WaitTable<K> {
-    /// Wakes up to `n` waiters of `key`, the longest waiting first, and says how many.
+    /// Wakes all shared waiters of `key` and up to `n` exclusive ones, the longest waiting first,
+    /// and says how many.
     ///
-    /// Never sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of
-    /// 16 in a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket
-    /// is unlocked.
+    /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. All are chosen at once:
+    /// who comes later is not woken, and of those that are chosen none times out. Never sleeps but
+    /// for the bucket lock. With nobody waiting, or nobody of the key's class, of 16 in a bucket, it
+    /// costs the hash, a fence and one load. The wakes are sent after the bucket is unlocked, 32 at
+    /// a time, so that a wake of all takes a bounded number of steps for each time it holds the
+    /// lock; one of `n` from among more takes about as many steps at once as it passes by.
     #[inline]
-    pub fn wake(&self, key: &K, n: usize) -> usize {
+    pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
     }
 
     /// Wakes all waiters of `key`, and says how many.
     #[inline]
-    pub fn wake_all(&self, key: &K) -> usize {
+    pub fn wake_all(&self, key: &K) -> Woken {
         self.wake(key, usize::MAX)
     }
 
@@ -32,75 +38,107 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// If the table does not filter, all waiters of the bucket are woken, and those of other keys,
     /// as those beyond `n`, get `Token(0)`.
     #[inline]
-    pub fn wake_with(&self, key: &K, n: usize, token: Token) -> usize {
-        let mut left = n;
-        if left == 0 {
-            return 0;
+    pub fn wake_with(&self, key: &K, n: usize, token: Token) -> Woken {
+        let hash = self.hasher.hash_one(key);
+        if self.has_nobody(hash) {
+            return Woken::NOBODY;
         }
-        self.wake_claiming(key, token, move |_| {
-            left -= 1;
-            if left > 0 { Verdict::Wake } else { Verdict::WakeAndStop }
+        self.wake_slow(key, hash, token, |chosen, guard, first| {
+            if self.filtered {
+                // SAFETY: the contract of `wake_slow`.
+                return unsafe { chosen.choose(guard, first, n) };
+            }
+            let mut left = n;
+            let filter = |_| {
+                let Some(fewer) = left.checked_sub(1) else { return Verdict::Stop };
+                left = fewer;
+                Verdict::Wake
+            };
+            // SAFETY: as above.
+            unsafe { chosen.choose_where(guard, first, self.verdict(key, token, filter)) };
         })
     }
 
     /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
     /// those that it chooses with `token`, and says how many.
-    pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> usize {
-        self.wake_claiming(key, token, filter)
+    pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> Woken {
+        let hash = self.hasher.hash_one(key);
+        if self.has_nobody(hash) {
+            return Woken::NOBODY;
+        }
+        self.wake_slow(key, hash, token, |chosen, guard, first| {
+            // SAFETY: the contract of `wake_slow`.
+            unsafe { chosen.choose_where(guard, first, self.verdict(key, token, filter)) };
+        })
     }
 
+    /// What to do with each of a list in which somebody waits for `key`, as `filter` says. If the
+    /// table does not filter: wake it, with `token` if the filter chose it, with no token else.
+    fn verdict(
+        &self,
+        key: &K,
+        token: Token,
+        mut filter: impl FnMut(Tag) -> Verdict,
+    ) -> impl FnMut(&Waiter<K>) -> Verdict {
+        let mut stopped = false;
+        move |node| {
+            if self.filtered {
+                return filter(node.tag());
+            }
+            // SAFETY: in the queue, under the lock.
+            if !stopped && unsafe { node.with_key(|other| other == key) } {
+                let verdict = filter(node.tag());
+                stopped = matches!(verdict, Verdict::Stop | Verdict::WakeAndStop);
+                if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
+                    // SAFETY: in the queue, under the lock.
+                    unsafe { node.set_token(token) };
+                }
+            }
+            Verdict::Wake
+        }
+    }
+
+    /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
-    fn wake_claiming(&self, key: &K, token: Token, filter: impl FnMut(Tag) -> Verdict) -> usize {
-        let hash = self.hasher.hash_one(key);
+    fn has_nobody(&self, hash: u64) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]
         fence(Ordering::SeqCst);
-        if self.buckets.is_quiet(hash) {
+        let nobody = self.buckets.is_quiet(hash);
+        if nobody {
             Ledger::add(self.reason, Field::EmptyWakes, 1);
-            return 0;
         }
-        let woken = self.wake_slow(key, hash, token, filter);
-        Ledger::add(self.reason, if woken > 0 { Field::Wakes } else { Field::EmptyWakes }, 1);
-        woken
+        nobody
     }
 
+    /// Has `choose` choose, and wakes whom it chose. It gets a locked bucket, and the first of the
+    /// key's open list there, or null.
     #[cold]
     fn wake_slow(
         &self,
         key: &K,
         hash: u64,
         token: Token,
-        mut filter: impl FnMut(Tag) -> Verdict,
-    ) -> usize {
+        choose: impl FnOnce(&mut Claimed<'_, K>, &mut BucketGuard<'_, K>, *const Waiter<K>),
+    ) -> Woken {
+        let hash = self.hash_in_queue(hash);
+        // Without a filter, each that is meant gets its token when it is chosen.
+        let closer = Closer { token: if self.filtered { token } else { Token(0) } };
         // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
-        let mut claimed = Claimed::new();
+        let mut chosen = Claimed::new(self, hash, &closer);
         // Nothing is counted yet, but the thread is registered: not under the lock.
         Ledger::add(self.reason, Field::Locks, 0);
-        let Some(mut guard) = self.buckets.lock_unless_quiet(hash) else { return 0 };
-        Ledger::add(self.reason, Field::Locks, 1);
-        self.count_contended(&guard);
-        let mut next = guard.first_of(hash);
-        // SAFETY: null, or a node that is queued under the lock (B4).
-        while let Some(node) = unsafe { next.as_ref() } {
-            // SAFETY: B1.
-            next = unsafe { node.next() };
-            let verdict = if node.waits_for(key) { filter(node.tag()) } else { Verdict::Skip };
-            if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
-                // SAFETY: it was reached under the lock.
-                unsafe { guard.claim(node, token, &mut claimed) };
-            }
-            if matches!(verdict, Verdict::Stop | Verdict::WakeAndStop) {
-                break;
-            }
+        if let Some(mut guard) = self.buckets.lock_unless_quiet(hash) {
+            Ledger::add(self.reason, Field::Locks, 1);
+            self.count_contended(&guard);
+            // SAFETY: the lock is held.
+            let first = unsafe { guard.queue().open_list(hash, |other| self.is_key(key, other)) };
+            choose(&mut chosen, &mut guard, first);
         }
-        if !self.filtered {
-            // SAFETY: not null, so a node that is queued under the lock (B4).
-            while let Some(node) = guard.roots().find_map(|root| unsafe { root.as_ref() }) {
-                // SAFETY: it was reached under the lock.
-                unsafe { guard.claim(node, Token(0), &mut claimed) };
-            }
-        }
-        claimed.len()
+        let woken = chosen.finish();
+        let field = if woken > 0 { Field::Wakes } else { Field::EmptyWakes };
+        Ledger::add(self.reason, field, 1);
+        woken
     }
 }

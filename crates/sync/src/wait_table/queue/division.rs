@@ -3,8 +3,7 @@
 //! Lists move whole, by their first node: the order in a list, its last node and all nodes behind
 //! the first stay as they are. A tree is taken apart from its root, by a stack that is threaded
 //! through the `prev` of first nodes, which is null otherwise (Q2), and each first node is hung
-//! anew. So it takes no memory, and as many steps as there are different hashes, times the depth of
-//! the trees.
+//! anew. So it takes no memory, and as many steps as there are lists, times the depth of the trees.
 #![expect(unsafe_code, reason = "an intrusive tree of nodes on their threads' stacks")]
 
 use std::{mem, ptr};
@@ -34,8 +33,10 @@ impl<K> Queue<K> {
         let half = || Half { queue: Queue::new(), classes: 0 };
         let mut divided = Divided { stay: half(), go: half() };
         let hang = |first: &Waiter<K>| {
-            let half = if goes(first.hash()) { &mut divided.go } else { &mut divided.stay };
-            half.classes |= class_bit(first.hash());
+            // SAFETY: the lock is held.
+            let hash = unsafe { first.hash() };
+            let half = if goes(hash) { &mut divided.go } else { &mut divided.stay };
+            half.classes |= class_bit(hash);
             // SAFETY: the lock is held, and the list is in no tree.
             unsafe { half.queue.hang(first) };
         };
@@ -89,9 +90,10 @@ impl<K> Queue<K> {
     /// Puts the list of `first`, a leaf, where it belongs.
     unsafe fn hang(&mut self, first: &Waiter<K>) {
         // SAFETY: the contract.
-        let (slot, there) = unsafe { self.find(first.hash()) };
-        debug_assert!(there.is_null(), "Q3: every hash is in one tree once");
+        let hash = unsafe { first.hash() };
         // SAFETY: the contract.
-        unsafe { self.set(&slot, first) };
+        let place = unsafe { self.find(hash, |_, _| false) }.0;
+        // SAFETY: the contract.
+        unsafe { self.set(&place, first) };
     }
 }
