@@ -202,7 +202,7 @@ impl Scene {
         report.phase(
             "shrinking",
             (0..threads).map(|index| {
-                let woken = self.table.wake_with(&key(index), 2, Token(1));
+                let woken = self.table.wake_with(&key(index), 2, Token(1)).total();
                 if woken != 1 {
                     wrong.get_or_insert((index, woken));
                 }
