@@ -11,14 +11,16 @@
 mod scene;
 
 use std::ffi::OsString;
+use std::fs::remove_file;
 use std::process::{Command, Stdio};
 
 use crate::random::mix_all;
 use crate::{
     Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Waits, Workload,
 };
-use scene::Scene;
+use scene::{Scene, Speed};
 use unherd_sync::Ledger;
+use unherd_sys::ChildProcess;
 
 /// The workload `traced`.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +30,10 @@ const IMPLS: &[Impl] = &[
     Impl { name: "floor", about: "the program by itself" },
     Impl { name: "unherd", about: "under `unherd trace`" },
     Impl { name: "unherd-no-calls", about: "under `unherd trace --no-calls`" },
+    Impl {
+        name: "bystander",
+        about: "the program by itself, while `unherd trace` watches another that sleeps",
+    },
     Impl {
         name: "listening",
         about: "under one eBPF program on sys_exit that ends at once: the kernel's own price",
@@ -90,6 +96,8 @@ impl Workload for Traced {
             metrics: vec![
                 Metric::new("operations_per_s", Better::Higher, "requests, transactions or trips"),
                 Metric::new("operation_us", Better::Lower, "the time of one, on the whole"),
+                Metric::new("cpu_us", Better::Lower, "the machine's CPU time for one"),
+                Metric::new("system_us", Better::Lower, "of it, in the kernel"),
             ],
             uses_dir: true,
             uses_memory: false,
@@ -104,8 +112,14 @@ impl Workload for Traced {
         let tracer = Tracer::named(job, &self.describe())?;
         let name = job.params.text("scene");
         let scene = Scene::named(name)?;
-        let per_s = scene.run(job, &tracer)?;
-        let metrics = [("operations_per_s", per_s), ("operation_us", 1e6 / per_s)];
+        let _beside = tracer.watch_another(job)?;
+        let Speed { per_s, cpu_us, system_us } = scene.run(job, &tracer)?;
+        let metrics = [
+            ("operations_per_s", per_s),
+            ("operation_us", 1e6 / per_s),
+            ("cpu_us", cpu_us),
+            ("system_us", system_us),
+        ];
         let waits: Waits = Ledger::snapshot().since(&waits_before);
         // Every round that comes to its end has done its scene; there is nothing else to agree on.
         let check = mix_all(&name.bytes().map(u64::from).collect::<Vec<_>>());
@@ -114,8 +128,12 @@ impl Workload for Traced {
     }
 }
 
-/// What stands before the program on the command line.
-struct Tracer(Vec<OsString>);
+/// A tracer's command line.
+struct Tracer {
+    line: Vec<OsString>,
+    /// Whether it watches the program, and stands before it, or another.
+    watches: bool,
+}
 
 impl Tracer {
     fn named(job: &Job, description: &Description) -> Result<Self, LoadError> {
@@ -128,8 +146,8 @@ impl Tracer {
             )
         };
         let mut line = match job.with.as_str() {
-            "floor" => return Ok(Self(Vec::new())),
-            "unherd" => own(&["--full", "-o"])?,
+            "floor" => return Ok(Self { line: Vec::new(), watches: true }),
+            "unherd" | "bystander" => own(&["--full", "-o"])?,
             "unherd-no-calls" => own(&["--full", "--no-calls", "-o"])?,
             "listening" => {
                 let others = ALL_BUT_CALLS.iter().flat_map(|name| ["--pretend-missing", name]);
@@ -140,14 +158,37 @@ impl Tracer {
             _ => return Err(job.unknown_impl(description)),
         };
         line.extend([report, "--".into()]);
-        Ok(Self(line))
+        Ok(Self { line, watches: job.with != "bystander" })
     }
 
-    /// `program` under the tracer, without standard input and output.
-    fn command(&self, program: &[OsString]) -> Command {
-        let line: Vec<&OsString> = self.0.iter().chain(program).collect();
-        let mut command = Command::new(line[0]);
-        command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        command
+    /// Starts it beside the program, if that is not to be watched, until the result is dropped.
+    fn watch_another(&self, job: &Job) -> Result<Option<ChildProcess>, LoadError> {
+        if self.watches {
+            return Ok(None);
+        }
+        let sign = job.dir()?.join("watching");
+        let line = "> \"$0\" && exec sleep 600";
+        let another = [OsString::from("sh"), "-c".into(), line.into(), sign.clone().into()];
+        let mut tracer = scene::spawn(self.before(&another))?;
+        scene::until(&mut tracer, "unherd trace", || sign.exists())?;
+        remove_file(&sign).map_err(|source| LoadError::Open { path: sign, source })?;
+        Ok(Some(tracer))
     }
+
+    /// `program`, under the tracer if that watches it, without standard input and output.
+    fn command(&self, program: &[OsString]) -> Command {
+        if self.watches { self.before(program) } else { command_of(program) }
+    }
+
+    fn before(&self, program: &[OsString]) -> Command {
+        let line: Vec<OsString> = self.line.iter().chain(program).cloned().collect();
+        command_of(&line)
+    }
+}
+
+/// The command of this line, without standard input and output.
+fn command_of(line: &[OsString]) -> Command {
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
 }

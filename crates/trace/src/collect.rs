@@ -474,8 +474,8 @@ fn copying(map: &MapHandle) -> Result<[u64; 3], TraceError> {
     Ok(sums)
 }
 
-/// The ledgers of processes that have ended, as the programs kept them, and of those that live.
-/// The ledgers, and how many there were besides.
+/// The ledgers of processes that have ended, as the programs kept them, and of those that live; and
+/// how many there were besides.
 fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, u64), TraceError> {
     let mut rows = Vec::new();
     let mut lost = 0;

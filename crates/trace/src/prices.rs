@@ -12,7 +12,7 @@ const ROUNDS: usize = 301;
 /// Calls that are timed together, being shorter than the clock is exact.
 const CALLS: u64 = 32;
 
-/// In nanoseconds of CPU time.
+/// In nanoseconds of one processor that does nothing else meanwhile, so of its CPU time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prices {
     /// Two threads on one processor wake each other, and each sleeps: two sleeps, two wakeups.

@@ -271,8 +271,8 @@ impl Tracer {
         Ok(std::mem::take(&mut *self.notices.lock()))
     }
 
-    /// Detaches the programs and returns what they have counted. Mappings of processes, samples
-    /// and ledgers are not theirs and left empty; user stacks are as frame pointers have them.
+    /// Detaches the programs and returns what they have counted. Mappings of processes
+    /// and samples are not theirs and left empty; user stacks are as frame pointers have them.
     ///
     /// # Errors
     ///

@@ -188,3 +188,21 @@ fn root_memory_is_bounded_by_a_cgroup() {
     }
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
+
+#[test]
+fn root_a_bystander_runs_beside_a_tracer_of_another() {
+    let place = Place::new();
+    let ran =
+        place.run("load traced --with bystander --threads 2 --seed 1 --dir . --param loops=100");
+    if ran.code != Some(0) {
+        // Nobody may trace here, or perf is not installed.
+        let why = ["not permitted", "126", "127"];
+        assert!(why.iter().any(|why| ran.stderr.contains(why)), "{ran:?}");
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    let round: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert!(round["metrics"]["operations_per_s"].as_f64().unwrap() > 0.0, "{ran:?}");
+    // The tracer was there, and was killed before it could report.
+    assert_eq!(fs::read(place.path().join("report")).unwrap(), b"", "{ran:?}");
+}

@@ -73,22 +73,23 @@ impl Tracing {
     }
 }
 
-#[test]
-fn root_after_ctrl_c_there_is_a_report() {
-    let Some(tracing) = Tracing::start(":") else { return };
-    tracing.send("-INT", &tracing.group());
+/// Sends the signal to tracer and command, as a terminal does, and wants a report and this code.
+fn dies_with_a_report(script: &str, signal: &str, code: i32) {
+    let Some(tracing) = Tracing::start(script) else { return };
+    tracing.send(signal, &tracing.group());
     let ran = tracing.end();
-    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert_eq!(ran.code, Some(code), "{ran:?}");
     assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
 }
 
 #[test]
+fn root_after_ctrl_c_there_is_a_report() {
+    dies_with_a_report(":", "-INT", 130);
+}
+
+#[test]
 fn root_after_a_quit_there_is_a_report() {
-    let Some(tracing) = Tracing::start("ulimit -c 0") else { return };
-    tracing.send("-QUIT", &tracing.group());
-    let ran = tracing.end();
-    assert_eq!(ran.code, Some(131), "{ran:?}");
-    assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+    dies_with_a_report("ulimit -c 0", "-QUIT", 131);
 }
 
 #[test]

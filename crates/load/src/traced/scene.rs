@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use unherd_sys::{ChildProcess, Deadline, SpawnHow, Timestamp};
+use unherd_sys::{BusyTime, ChildProcess, Deadline, SpawnHow, Timestamp};
 
-use super::Tracer;
+use super::{Tracer, command_of};
 use crate::{Job, LoadError};
 
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +24,23 @@ pub(super) enum Scene {
 const PATIENCE: Duration = Duration::from_secs(20);
 const GLANCE: Duration = Duration::from_millis(20);
 
+/// How fast the program was, and what the machine did for each operation meanwhile.
+pub(super) struct Speed {
+    pub(super) per_s: f64,
+    pub(super) cpu_us: f64,
+    pub(super) system_us: f64,
+}
+
+/// Runs the clients and reads how many operations there were in a second.
+fn timed(clients: impl FnOnce() -> Result<f64, LoadError>) -> Result<Speed, LoadError> {
+    let (begin, busy_before) = (Timestamp::now(), BusyTime::now().map_err(LoadError::BusyTime)?);
+    let per_s = clients()?;
+    let busy = BusyTime::now().map_err(LoadError::BusyTime)?.since(busy_before);
+    let operations = per_s * Timestamp::now().since(begin).as_secs_f64();
+    let us = |ns: u64| ns as f64 / 1e3 / operations;
+    Ok(Speed { per_s, cpu_us: us(busy.busy_ns()), system_us: us(busy.system_ns) })
+}
+
 impl Scene {
     pub(super) fn named(name: &str) -> Result<Self, LoadError> {
         match name {
@@ -36,8 +53,8 @@ impl Scene {
         }
     }
 
-    /// Runs it under the tracer, and says how many operations it did in a second.
-    pub(super) fn run(self, job: &Job, tracer: &Tracer) -> Result<f64, LoadError> {
+    /// Runs it, under the tracer if that is to watch it.
+    pub(super) fn run(self, job: &Job, tracer: &Tracer) -> Result<Speed, LoadError> {
         let dir = job.dir()?;
         let seconds = job.params.at_least_one("seconds")?;
         match self {
@@ -53,23 +70,25 @@ fn words(words: &[&str]) -> Vec<OsString> {
 }
 
 /// Two processes that pass a byte to and fro. `perf` times the loop itself, without its start.
-fn pipe(tracer: &Tracer, dir: &Path, loops: usize) -> Result<f64, LoadError> {
+fn pipe(tracer: &Tracer, dir: &Path, loops: usize) -> Result<Speed, LoadError> {
     let output = dir.join("pipe");
     let loops_word = loops.to_string();
     // Written by a shell, since the tracers pass the standard output through in different ways.
     let line = format!("exec perf bench -f simple sched pipe -l {loops_word} > \"$0\"");
     let mut program = words(&["sh", "-c", &line]);
     program.push(output.clone().into_os_string());
-    let mut child = spawn(tracer.command(&program))?;
-    wait(&mut child, "perf bench", Deadline::after(6 * PATIENCE))?;
-    let text = std::fs::read_to_string(&output)
-        .map_err(|source| LoadError::Open { path: output, source })?;
-    let seconds = number(text.trim(), "perf bench")?;
-    Ok(loops as f64 / seconds)
+    timed(|| {
+        let mut child = spawn(tracer.command(&program))?;
+        wait(&mut child, "perf bench", Deadline::after(6 * PATIENCE))?;
+        let text = std::fs::read_to_string(&output)
+            .map_err(|source| LoadError::Open { path: output, source })?;
+        let seconds = number(text.trim(), "perf bench")?;
+        Ok(loops as f64 / seconds)
+    })
 }
 
 /// A web server with two workers, a page in memory, and wrk.
-fn nginx(tracer: &Tracer, dir: &Path, clients: usize, seconds: usize) -> Result<f64, LoadError> {
+fn nginx(tracer: &Tracer, dir: &Path, clients: usize, seconds: usize) -> Result<Speed, LoadError> {
     let port = free_port()?;
     let config = dir.join("nginx.conf");
     let place = dir.display();
@@ -94,19 +113,24 @@ fn nginx(tracer: &Tracer, dir: &Path, clients: usize, seconds: usize) -> Result<
     let mut server = spawn(tracer.command(&nginx(&[])))?;
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     until(&mut server, "nginx", || TcpStream::connect(address).is_ok())?;
-    let wrk = output(
-        Command::new("wrk")
-            .args(["-t", "1", "-c", &clients.to_string(), "-d", &format!("{seconds}s")])
-            .arg(format!("http://{address}/")),
-        "wrk",
-    )?;
+    let (clients, seconds) = (clients.to_string(), format!("{seconds}s"));
+    let speed = timed(|| {
+        let mut wrk = Command::new("wrk");
+        wrk.args(["-t", "1", "-c", &clients, "-d", &seconds]).arg(format!("http://{address}/"));
+        number_after(&output(&mut wrk, "wrk")?, "Requests/sec:", "wrk")
+    })?;
     output(&mut command_of(&nginx(&["-s", "quit"])), "nginx -s quit")?;
     wait(&mut server, "nginx", Deadline::after(PATIENCE))?;
-    number_after(&wrk, "Requests/sec:", "wrk")
+    Ok(speed)
 }
 
 /// A database with small tables in memory, and pgbench's reads.
-fn postgres(tracer: &Tracer, dir: &Path, clients: usize, seconds: usize) -> Result<f64, LoadError> {
+fn postgres(
+    tracer: &Tracer,
+    dir: &Path,
+    clients: usize,
+    seconds: usize,
+) -> Result<Speed, LoadError> {
     let programs = postgres_programs()?;
     let program = |name: &str| programs.join(name).into_os_string();
     let data = dir.join("postgres");
@@ -153,11 +177,13 @@ fn postgres(tracer: &Tracer, dir: &Path, clients: usize, seconds: usize) -> Resu
     }
     let (clients, seconds) = (clients.to_string(), seconds.to_string());
     let bench = ["-S", "-n", "-c", &clients, "-j", "1", "-T", &seconds, "postgres"];
-    let pgbench = output(&mut client("pgbench", &bench), "pgbench")?;
+    let speed = timed(|| {
+        number_after(&output(&mut client("pgbench", &bench), "pgbench")?, "tps =", "pgbench")
+    })?;
     let stop = [vec![program("pg_ctl")], words(&["stop", "-m", "fast", "-D"]), vec![data.into()]];
     output(&mut command_of(&as_user(stop.concat())), "pg_ctl stop")?;
     wait(&mut server, "postgres", Deadline::after(PATIENCE))?;
-    number_after(&pgbench, "tps =", "pgbench")
+    Ok(speed)
 }
 
 /// Debian keeps them out of PATH, by version.
@@ -171,12 +197,6 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-fn command_of(line: &[OsString]) -> Command {
-    let mut command = Command::new(&line[0]);
-    command.args(&line[1..]);
-    command
-}
-
 fn not_installed(program: &str) -> LoadError {
     let package = match program {
         "perf" | "perf bench" => "linux-perf",
@@ -188,7 +208,7 @@ fn not_installed(program: &str) -> LoadError {
 }
 
 /// Starts the program, whose descendants end with it.
-fn spawn(command: Command) -> Result<ChildProcess, LoadError> {
+pub(super) fn spawn(command: Command) -> Result<ChildProcess, LoadError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let how = SpawnHow { die_with_parent: true, own_group: true, ..SpawnHow::default() };
     ChildProcess::spawn(command, how).map_err(|source| program_error(&program, source))
@@ -202,7 +222,7 @@ fn program_error(program: &str, source: std::io::Error) -> LoadError {
 }
 
 /// Waits until it is ready, or has failed.
-fn until(
+pub(super) fn until(
     child: &mut ChildProcess,
     program: &str,
     mut ready: impl FnMut() -> bool,
@@ -247,8 +267,8 @@ fn failed(child: &mut ChildProcess, program: &str, what: impl ToString) -> LoadE
 /// Runs a client, which has to succeed, for its output.
 fn output(command: &mut Command, program: &str) -> Result<String, LoadError> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let out =
-        command.stdin(Stdio::null()).output().map_err(|source| program_error(&name, source))?;
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let out = command.output().map_err(|source| program_error(&name, source))?;
     if !out.status.success() {
         let text = String::from_utf8_lossy(&out.stderr);
         let message = format!("{}: {}", out.status, text.lines().last().unwrap_or_default());

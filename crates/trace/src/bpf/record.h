@@ -153,7 +153,8 @@ enum uh_copy_kind {
 	UH_COPY_KINDS = 3,
 };
 struct uh_copy {
-	struct uh_pair_key pair; /* of a futex call: the word in place of a row, no kernel stack */
+	/* Of a futex call: the word in place of a row, the kind in place of a kernel stack. */
+	struct uh_pair_key pair;
 	u32 pid;
 	u32 kind;
 	u32 stands_for; /* this sample of the pair, and those up to the next copy */

@@ -3,9 +3,10 @@
  * Wakeups, by who caused them, and the events that cause several.
  *
  * An event is one call or one interrupt and all that it wakes for one object. In a thread it
- * lasts at most as long as the call; one that is moved to another processor midway makes two. In an interrupt it ends when the next wake is late, or when
- * a timer or a socket may have been the cause of the next: a network interrupt handles many
- * packets in a row, and two threads that get one each are no herd.
+ * lasts at most as long as the call; one that is moved to another processor midway makes two. In
+ * an interrupt, and in a thread whose calls nobody looks at, it ends when the next wake is late; in
+ * an interrupt also when a timer or a socket may have been the cause of the next: a network
+ * interrupt handles many packets in a row, and two threads that get one each are no herd.
  */
 #ifndef UNHERD_WAKE_H
 #define UNHERD_WAKE_H
