@@ -5,11 +5,12 @@
 //! code and are compiled by the same profile as unherd's own.
 
 mod pagewait;
+mod wake;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     args.next_if(|first| first == "load");
-    unherd_load::main_with(&[&pagewait::PageWait], args)
+    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake], args)
 }

@@ -20,6 +20,7 @@ pub mod growth;
 pub mod pagewait;
 pub mod tiotest;
 pub mod traced;
+pub mod wake;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -43,5 +44,8 @@ pub trait Workload: Sync {
 
 /// Runs `unherd load …` with the workloads of this crate; `args` is what follows the word `load`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    main_with(&[&pagewait::PageWait, &growth::Growth, &tiotest::TioTest, &traced::Traced], args)
+    main_with(
+        &[&pagewait::PageWait, &growth::Growth, &tiotest::TioTest, &traced::Traced, &wake::Wake],
+        args,
+    )
 }

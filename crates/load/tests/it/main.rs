@@ -6,6 +6,7 @@ mod growth;
 mod pagewait;
 mod tiotest;
 mod traced;
+mod wake;
 
 use std::ffi::OsString;
 

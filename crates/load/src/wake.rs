@@ -1,0 +1,277 @@
+//! `wake`: what it costs to wake nobody, and to wake one thread among many that wait for other keys.
+//!
+//! One thread, the *driver*, wakes keys one after the other and times batches of it; what counts is
+//! the median batch. Scene `nobody`: nobody waits for these keys, which is what most wakes find.
+//! `--foreign N` threads sleep in the same table meanwhile, for other keys. Scene `one`: a thread
+//! waits for the key each time, and each wake is timed by itself, with its system call.
+
+mod table;
+
+use std::hint::black_box;
+
+use unherd_sync::{Ledger, Timestamp};
+use unherd_sys::Futex;
+use unherd_sys::primitives::{AtomicU64, AtomicUsize, Ordering, fence, thread};
+
+use crate::random::mix_all;
+use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
+use table::TableWakes;
+
+/// The workload `wake` with the implementations of this crate.
+#[derive(Debug, Clone, Copy)]
+pub struct Wake;
+
+/// An implementation under test. Keys are small numbers.
+pub trait Wakes: Sync {
+    /// Wakes one waiter of `key`, if there is one.
+    fn wake(&self, key: usize);
+
+    /// Sleeps until it is woken by `key`, and calls `is_queued` when a wake that begins later will
+    /// find it.
+    fn wait(&self, key: usize, is_queued: impl Fn());
+}
+
+const IMPLS: &[Impl] = &[
+    Impl { name: "floor", about: "scene nobody: a fence and a load of a word of the key's own" },
+    Impl { name: "futex", about: "futex(2): a word of the key's own, and a system call each time" },
+    Impl { name: "unherd", about: "the wait table" },
+    Impl {
+        name: "unherd-nosignature",
+        about: "the wait table, where a wake takes the lock of a bucket in which anybody waits",
+    },
+    Impl { name: "unherd-alone", about: "the wait table with one foreign waiter, not --foreign" },
+];
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "scene",
+        about: "nobody (waits for the keys), one (thread does)",
+        default: "nobody",
+        kind: Kind::Text,
+    },
+    Param { name: "keys", about: "keys that are woken in turn", default: "1", kind: Kind::Count },
+    Param {
+        name: "foreign",
+        about: "threads that wait for other keys meanwhile, up to 1000000",
+        default: "0",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "buckets",
+        about: "buckets of the wait table, which keeps this size",
+        default: "256",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "wakes",
+        about: "how many; auto: 4000000 of nobody, 4000 of one",
+        default: "auto",
+        kind: Kind::Count,
+    },
+];
+
+/// Wakes of nobody that are timed together.
+const BATCH: usize = 4096;
+/// Sleeping threads call little; the frames of an unoptimized build are the larger part of this.
+const STACK_BYTES: usize = 64 << 10;
+
+impl Workload for Wake {
+    fn describe(&self) -> Description {
+        describe_with(IMPLS.to_vec(), vec!["floor", "unherd"])
+    }
+
+    fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        let buckets = job.params.at_least_one("buckets")?;
+        let foreign = job.params.number("foreign")?.unwrap_or(0) as usize;
+        let keys = job.params.at_least_one("keys")?;
+        let table = |signature| TableWakes::new(buckets, signature, job.seed);
+        match job.with.as_str() {
+            "floor" if job.params.text("scene") == "one" => {
+                Err(LoadError::usage("the floor wakes nobody: leave --scene one to others"))
+            }
+            "floor" => run_with(job, &Floor(words(keys)), 0),
+            "futex" => run_with(job, &Futexes(words(keys + foreign)), foreign),
+            "unherd" => run_with(job, &table(true), foreign),
+            "unherd-nosignature" => run_with(job, &table(false), foreign),
+            "unherd-alone" => run_with(job, &table(true), 1),
+            _ => Err(job.unknown_impl(&self.describe())),
+        }
+    }
+}
+
+/// The description of `wake` in a runner that has these implementations.
+pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Description {
+    Description {
+        name: "wake",
+        about: "waking nobody, and one among many",
+        primary: vec!["wake_ns".to_owned()],
+        impls,
+        default_impls,
+        params: PARAMS.to_vec(),
+        metrics: vec![
+            Metric::new("wake_ns", Better::Lower, "one wake, in the median batch"),
+            Metric::new("wake_ns_p99", Better::Lower, "one wake, in the batch at 99 %"),
+        ],
+        uses_dir: false,
+        uses_memory: false,
+        kernel_work: false,
+        default_threads: 1,
+        counts_as_exercised: None,
+    }
+}
+
+/// A word for each key, alone on its cache line.
+#[repr(align(64))]
+struct Line(Futex);
+
+fn words(keys: usize) -> Box<[Line]> {
+    (0..keys).map(|_| Line(Futex::new(0))).collect()
+}
+
+struct Floor(Box<[Line]>);
+
+impl Wakes for Floor {
+    #[inline]
+    fn wake(&self, key: usize) {
+        // ORDER[FLOOR]: SeqCst fence; pairs with nothing: it is what a wake cannot do without, the
+        // waker's side of ORDER[EMPTY].
+        fence(Ordering::SeqCst);
+        black_box(self.0[key].0.word().load(Ordering::Relaxed));
+    }
+
+    fn wait(&self, _key: usize, is_queued: impl Fn()) {
+        is_queued();
+    }
+}
+
+struct Futexes(Box<[Line]>);
+
+impl Wakes for Futexes {
+    #[inline]
+    fn wake(&self, key: usize) {
+        let word = &self.0[key].0;
+        word.word().fetch_add(1, Ordering::Relaxed);
+        black_box(word.wake(1));
+    }
+
+    fn wait(&self, key: usize, is_queued: impl Fn()) {
+        let word = &self.0[key].0;
+        let seen = word.word().load(Ordering::Relaxed);
+        is_queued();
+        while word.word().load(Ordering::Relaxed) == seen {
+            word.wait(seen);
+        }
+    }
+}
+
+/// Runs a round; `foreign` threads wait for the keys after the driver's.
+pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round, LoadError> {
+    let one = match job.params.text("scene") {
+        "nobody" => false,
+        "one" => true,
+        other => return Err(LoadError::usage(format!("scene={other}: there are nobody and one"))),
+    };
+    let keys = job.params.at_least_one("keys")?;
+    let count = job.params.number("wakes")?.unwrap_or(if one { 4_000 } else { 4_000_000 });
+    let waits_before = Ledger::snapshot();
+    let queued = AtomicUsize::new(0);
+    let times_ns = thread::scope(|scope| {
+        let queued = &queued;
+        for index in 0..foreign {
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            let sleeper = builder.spawn_scoped(scope, move || {
+                wakes.wait(keys + index, || {
+                    queued.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+            if let Err(source) = sleeper {
+                wake_all(wakes, keys..keys + index, queued);
+                return Err(LoadError::Thread { thread: index, threads: foreign, source });
+            }
+        }
+        until(queued, foreign);
+        let times_ns = if one {
+            wake_one(wakes, keys, count as usize, job.plant)
+        } else {
+            wake_nobody(wakes, keys, count as usize, job.plant)
+        };
+        wake_all(wakes, keys..keys + foreign, queued);
+        Ok(times_ns)
+    })?;
+    let at = |share: f64| times_ns[((times_ns.len() - 1) as f64 * share) as usize];
+    let metrics = [("wake_ns", at(0.5)), ("wake_ns_p99", at(0.99))];
+    let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let waits = Ledger::snapshot().since(&waits_before);
+    Ok(Round { check: mix_all(&[job.seed, count, u64::from(one)]), metrics, waits })
+}
+
+/// Waits until so many threads have queued. A wake that comes after finds them: it takes the lock
+/// that they hold while they say so.
+fn until(queued: &AtomicUsize, wanted: usize) {
+    while queued.load(Ordering::Relaxed) < wanted {
+        thread::yield_now();
+    }
+}
+
+fn wake_all(wakes: &impl Wakes, keys: std::ops::Range<usize>, queued: &AtomicUsize) {
+    until(queued, keys.len());
+    keys.for_each(|key| wakes.wake(key));
+}
+
+/// Sorted times of a wake, of each batch.
+fn wake_nobody(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec<f64> {
+    let mut key = 0;
+    let mut times_ns: Vec<f64> = (0..count.div_ceil(BATCH))
+        .map(|_| {
+            timed(plant, || {
+                for _ in 0..BATCH {
+                    wakes.wake(black_box(key));
+                    key = if key + 1 == keys { 0 } else { key + 1 };
+                }
+            }) / BATCH as f64
+        })
+        .collect();
+    times_ns.sort_unstable_by(f64::total_cmp);
+    times_ns
+}
+
+/// Sorted times of each wake of a thread that waits for the keys in turn.
+fn wake_one(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec<f64> {
+    let (queued, woken) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let mut times_ns = thread::scope(|scope| {
+        let (queued, woken) = (&queued, &woken);
+        scope.spawn(move || {
+            for index in 0..count {
+                wakes.wait(index % keys, || {
+                    queued.fetch_add(1, Ordering::Relaxed);
+                });
+                woken.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut times_ns = Vec::with_capacity(count);
+        for index in 0..count {
+            until(queued, index + 1);
+            times_ns.push(timed(plant, || wakes.wake(index % keys)));
+            // The next wait begins only after this one.
+            while woken.load(Ordering::Relaxed) <= index as u64 {
+                thread::yield_now();
+            }
+        }
+        times_ns
+    });
+    times_ns.sort_unstable_by(f64::total_cmp);
+    times_ns
+}
+
+/// What `work` takes, with the share that is wasted on purpose.
+fn timed(plant: f64, work: impl FnOnce()) -> f64 {
+    let begin = Timestamp::now();
+    work();
+    let until_ns = ns_since(begin) * (1.0 + plant);
+    while plant > 0.0 && ns_since(begin) < until_ns {}
+    ns_since(begin)
+}
+
+fn ns_since(begin: Timestamp) -> f64 {
+    Timestamp::now().since(begin).as_nanos() as f64
+}
