@@ -265,12 +265,12 @@ fn the_ledger_counts_what_happened() {
     let table =
         Arc::new(WaitTable::<u64>::builder().buckets(1).reason(reason).filtered(false).build());
     let before = Ledger::snapshot();
+    table.wake(&1, 0);
     let go = Arc::new(AtomicBool::new(false));
     let waiter = {
         let (table, go) = (Arc::clone(&table), Arc::clone(&go));
         thread::spawn(move || table.wait_until(&1, || go.load(Ordering::Relaxed), reason))
     };
-    table.wake(&1, 0);
     until_queued(&table, 1);
     table.wake(&2, 1);
     until_queued(&table, 1);
