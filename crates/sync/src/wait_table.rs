@@ -99,15 +99,16 @@ impl<K> WaitTableBuilder<K> {
         self.grow(buckets, buckets)
     }
 
-    /// Lets the table grow and shrink with the number of waiters, from `floor` to `ceiling` buckets,
-    /// each rounded up to a power of two, from 1 to 2²⁰.
+    /// Lets the table grow and shrink with the number of waiters, from `floor` to `ceiling`
+    /// buckets, each rounded up to a power of two, from 1 to 2²⁰.
     ///
     /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
-    /// beyond them. Threads move the buckets on their way to sleep and back, some at a time; nobody
-    /// waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved for each
-    /// bucket up to the ceiling; where they are refused, the table stays at its floor, and where
-    /// memory is refused later, at the last size that it could have, until its waiters become
-    /// fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its floor.
+    /// beyond them. Threads move the buckets on their way to sleep and back, some at a time;
+    /// nobody waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved
+    /// for each bucket up to the ceiling; where they are refused, the table stays at its floor,
+    /// and where memory is refused later, at the last size that it could have, until its waiters
+    /// become fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its
+    /// floor.
     #[must_use]
     pub fn grow(self, floor: usize, ceiling: usize) -> Self {
         let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();

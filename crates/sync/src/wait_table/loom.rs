@@ -4,11 +4,13 @@
 //! with `--cfg model_yield`, where sleeps bring no ordering of their own.
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
+mod claimed;
 mod growth;
 
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell, thread};
 
+use super::bucket::Removed;
 use super::*;
 
 type Table = WaitTable<u32>;
@@ -28,6 +30,37 @@ fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
     model.preemption_bound = preemptions;
     model.max_branches = 20_000;
     model.check(scene);
+}
+
+/// A node whose owner is played by the scene, at any time.
+struct Node(Waiter<u32>);
+
+// SAFETY: the table's protocol orders the accesses, and loom checks that it does.
+unsafe impl Send for Node {}
+// SAFETY: as above.
+unsafe impl Sync for Node {}
+
+impl Node {
+    /// One that is queued already. It stays until the scene's table is gone, or its owner has left.
+    fn queue(table: &Table, key: u32, shared: bool) -> Arc<Self> {
+        let hash = table.hasher.hash_one(key);
+        let wait = Wait::new(Reason::OTHER);
+        let wait = if shared { wait.shared() } else { wait };
+        let node = Arc::new(Self(Waiter::new(key, hash, wait)));
+        // SAFETY: the scene sees to it that the owner leaves before the node does.
+        unsafe { table.buckets.lock(hash).push(&node.0, |other| *other == key) };
+        node
+    }
+
+    /// What its owner does whose deadline has passed: the token, if it was woken.
+    fn give_up(&self, table: &Table) -> Option<Token> {
+        match table.leave_queue(&self.0) {
+            Removed::Waiting => None,
+            Removed::Chosen(token) => Some(token),
+            // SAFETY: it was handed back.
+            Removed::Claimed => Some(unsafe { self.0.token() }),
+        }
+    }
 }
 
 fn past() -> Deadline {
@@ -115,8 +148,8 @@ fn a_timeout_does_not_swallow_a_wake() {
             let table = Arc::clone(&table);
             thread::spawn(move || match table.wait(&1, || true, past()) {
                 // Chosen although it no longer cares: it passes the wake on.
-                Outcome::Woken(_) => table.wake(&1, 1),
-                _ => Woken::NOBODY,
+                Outcome::Woken(_) => table.wake(&1, 1).total(),
+                _ => 0,
             })
         };
         condition.store(1, Ordering::Relaxed);

@@ -71,7 +71,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// meanwhile, it returns when it was handed back: the waker still needs the node, and its wake
     /// counts.
     #[cold]
-    fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
+    pub(super) fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
         let removed = loop {
             let hash = waiter.hash_hint();
             let mut guard = self.lock(hash);

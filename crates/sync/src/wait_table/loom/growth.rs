@@ -8,7 +8,7 @@ const ONE_PREEMPTION: Option<usize> = Some(1);
 const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
 
 /// A table of 2^`level` buckets, with room for two.
-fn growing(level: u32) -> Arc<Table> {
+pub(super) fn growing(level: u32) -> Arc<Table> {
     let table = WaitTable::<u32>::builder().grow(1, 2).seed(1).build();
     table.buckets.drive_to(level);
     Arc::new(table)
