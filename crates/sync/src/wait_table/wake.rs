@@ -43,6 +43,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
+        let key = *key;
         self.wake_slow(key, hash, token, move |chosen, guard, first| {
             if self.filtered {
                 // SAFETY: the contract of `wake_slow`.
@@ -55,7 +56,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
                 Verdict::Wake
             };
             // SAFETY: as above.
-            unsafe { chosen.choose_where(guard, first, self.verdict(key, token, filter)) };
+            unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
     }
 
@@ -66,9 +67,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
+        let key = *key;
         self.wake_slow(key, hash, token, move |chosen, guard, first| {
             // SAFETY: the contract of `wake_slow`.
-            unsafe { chosen.choose_where(guard, first, self.verdict(key, token, filter)) };
+            unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
     }
 
@@ -117,7 +119,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[cold]
     fn wake_slow(
         &self,
-        key: &K,
+        key: K,
         hash: u64,
         token: Token,
         choose: impl FnOnce(&mut Claimed<'_, K>, &mut BucketGuard<'_, K>, *const Waiter<K>),
@@ -133,7 +135,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             Ledger::add(self.reason, Field::Locks, 1);
             self.count_contended(&guard);
             // SAFETY: the lock is held.
-            let first = unsafe { guard.queue().open_list(hash, |other| self.is_key(key, other)) };
+            let first = unsafe { guard.queue().open_list(hash, |other| self.is_key(&key, other)) };
             choose(&mut chosen, &mut guard, first);
         }
         let woken = chosen.finish();
