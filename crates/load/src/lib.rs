@@ -16,6 +16,7 @@ mod job;
 mod meter;
 mod random;
 
+pub mod growth;
 pub mod pagewait;
 pub mod tiotest;
 pub mod traced;
@@ -42,5 +43,5 @@ pub trait Workload: Sync {
 
 /// Runs `unherd load …` with the workloads of this crate; `args` is what follows the word `load`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    main_with(&[&pagewait::PageWait, &tiotest::TioTest, &traced::Traced], args)
+    main_with(&[&pagewait::PageWait, &growth::Growth, &tiotest::TioTest, &traced::Traced], args)
 }

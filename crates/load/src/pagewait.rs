@@ -43,13 +43,18 @@ impl Workload for PageWait {
     }
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
-        let buckets = job.params.at_least_one("buckets")?;
-        let pages = job.params.at_least_one("pages")?;
+        let fixed = || job.params.at_least_one("buckets");
+        let grows = job.params.text("buckets") == "auto";
         match job.with.as_str() {
-            "before" => run_with(job, &bucket::BucketCondvars::new(buckets)),
-            "per-page" => run_with(job, &per_page::PageCondvars::new(pages)),
-            "unherd" => run_with(job, &table::TableWaits::new(buckets, true, job.seed)),
-            "unherd-nofilter" => run_with(job, &table::TableWaits::new(buckets, false, job.seed)),
+            "before" => run_with(job, &bucket::BucketCondvars::new(fixed()?)),
+            "per-page" => {
+                run_with(job, &per_page::PageCondvars::new(job.params.at_least_one("pages")?))
+            }
+            "unherd" if grows => run_with(job, &table::TableWaits::new(None, true, job.seed)),
+            "unherd" => run_with(job, &table::TableWaits::new(Some(fixed()?), true, job.seed)),
+            "unherd-nofilter" => {
+                run_with(job, &table::TableWaits::new(Some(fixed()?), false, job.seed))
+            }
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }
@@ -74,6 +79,8 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
             metric("context_switches", Lower, "the waiting threads' voluntary ones, by the kernel"),
             metric("context_switches_per_event", Lower, "the same for one event"),
             metric("wait_bytes", Lower, "memory of the wait structures and of the waiters in them"),
+            metric("wait_bytes_idle", Lower, "the same before the first thread waits"),
+            metric("waiter_bytes", Lower, "of these for each thread that waits, on its stack"),
             metric("wakeups", Neither, "returns from sleep in the whole region"),
             metric("events", Neither, "completions in the timed region"),
             metric("waker_context_switches", Neither, "the waker's own voluntary ones"),
@@ -91,7 +98,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
 const PARAMS: &[Param] = &[
     Param {
         name: "buckets",
-        about: "hash buckets that pages share (a power of two); 1 forces every collision",
+        about: "hash buckets that pages share (a power of two); auto: unherd's grow with its waiters",
         default: "16",
         kind: Kind::Count,
     },

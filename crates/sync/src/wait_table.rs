@@ -92,7 +92,8 @@ pub struct WaitTableBuilder<K> {
 
 impl<K> WaitTableBuilder<K> {
     /// Keeps the table at so many buckets, rounded up to a power of two, from 1 to 2²⁰. About four
-    /// for each thread that waits at a time keeps collisions rare; the default is 256.
+    /// for each thread that waits at a time keeps collisions rare. Without this and without
+    /// [`WaitTableBuilder::grow`] it grows from 64 buckets, or four for each processor, to 2²⁰.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
         self.grow(buckets, buckets)
@@ -102,10 +103,11 @@ impl<K> WaitTableBuilder<K> {
     /// each rounded up to a power of two, from 1 to 2²⁰.
     ///
     /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
-    /// beyond them. Threads move the buckets on their way to sleep, some at a time; nobody waits for
-    /// all of it, and wakes never take part. 64 bytes of *addresses* are reserved for each bucket up
-    /// to the ceiling; where they are refused, the table stays at its floor, and where memory is
-    /// refused later, at the size that it has, until it shrinks.
+    /// beyond them. Threads move the buckets on their way to sleep and back, some at a time; nobody
+    /// waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved for each
+    /// bucket up to the ceiling; where they are refused, the table stays at its floor, and where
+    /// memory is refused later, at the last size that it could have, until its waiters become
+    /// fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its floor.
     #[must_use]
     pub fn grow(self, floor: usize, ceiling: usize) -> Self {
         let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
@@ -140,9 +142,11 @@ impl<K> WaitTableBuilder<K> {
         Self { signature, ..self }
     }
 
-    /// Builds it: one allocation, 64 bytes a bucket.
+    /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows.
     pub fn build(self) -> WaitTable<K> {
         let [floor, ceiling] = self.levels;
+        // Without a filter, who waits together is the caller's choice.
+        let ceiling = if self.filtered { ceiling } else { floor };
         // Who wakes a whole bucket must see whoever is in it.
         let coarse = !self.filtered || !self.signature;
         let hasher = match self.seed {
@@ -165,7 +169,8 @@ fn random_seed() -> u64 {
 
 /// A hash table of wait queues whose wakes are filtered by key.
 ///
-/// Waiters live on their threads' stacks; the table allocates once, when it is built. `Eq` and
+/// Waiters live on their threads' stacks; the table allocates when it is built, and takes and gives
+/// back pages when it grows and shrinks. `Eq` and
 /// `Hash` of the key, `validate` and filters run inside the table (all but `Hash` under a bucket
 /// lock): they must be short, and must not call the table. If one panics, the table stays whole,
 /// those claimed so far are woken, and the panic goes on to the caller.
@@ -215,9 +220,10 @@ impl<K> WaitTable<K> {
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
-        let (levels, reason) = ([8, 8], Reason::OTHER);
+        let (levels, reason) = ([0, 0], Reason::OTHER);
         let (filtered, signature) = (true, true);
         WaitTableBuilder { levels, reason, seed: None, filtered, signature, keys: PhantomData }
+            .grow(growth::default_floor(), 1 << LEVEL_MAX)
     }
 
     /// Bytes of the table itself that are in memory.

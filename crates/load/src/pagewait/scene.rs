@@ -150,6 +150,7 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
         in_flight_low: outstanding as u32 / 2,
         last: AtomicBool::new(false),
     };
+    let idle_bytes = waits.wait_bytes(0);
     thread::scope(|scope| {
         let scene = &scene;
         let mut threads = Vec::with_capacity(job.threads);
@@ -185,7 +186,7 @@ pub fn run_with<W: PageWaits>(job: &Job, waits: &W) -> Result<Round, LoadError> 
         panicked.map_or(Ok(()), Err)?;
         let (span, counts) = timed?;
         let check = scene.check(seen)?;
-        Ok(round(job, waits, check, &span, counts))
+        Ok(round(idle_bytes, check, &span, counts))
     })
 }
 
@@ -305,6 +306,9 @@ struct Counts {
     wakeups: u64,
     needless: u64,
     waker_switches: u64,
+    /// While all threads wait, or are about to.
+    wait_bytes: usize,
+    waiter_bytes: usize,
     waits: crate::Waits,
 }
 
@@ -337,6 +341,12 @@ impl<W: PageWaits> Waker<'_, '_, W> {
             wakeups: wakeups - wakeups_before,
             needless: needless - needless_before,
             waker_switches,
+            wait_bytes: self.scene.waits.wait_bytes(job.threads),
+            waiter_bytes: self
+                .scene
+                .waits
+                .wait_bytes(1)
+                .saturating_sub(self.scene.waits.wait_bytes(0)),
             waits: Ledger::snapshot().since(&waits_before),
         };
         Ok((span, counts))
@@ -439,7 +449,7 @@ fn own_switches() -> Result<u64, LoadError> {
         .ok_or_else(|| LoadError::Switches(std::io::ErrorKind::InvalidData.into()))
 }
 
-fn round<W: PageWaits>(job: &Job, waits: &W, check: u64, span: &Span, counts: Counts) -> Round {
+fn round(idle_bytes: usize, check: u64, span: &Span, counts: Counts) -> Round {
     let events = counts.events.max(1) as f64;
     let switches = span.voluntary_switches.saturating_sub(counts.waker_switches) as f64;
     let metrics = [
@@ -449,7 +459,9 @@ fn round<W: PageWaits>(job: &Job, waits: &W, check: u64, span: &Span, counts: Co
         ("needless_wakeups", counts.needless as f64),
         ("context_switches", switches),
         ("context_switches_per_event", switches / events),
-        ("wait_bytes", waits.wait_bytes(job.threads) as f64),
+        ("wait_bytes", counts.wait_bytes as f64),
+        ("wait_bytes_idle", idle_bytes as f64),
+        ("waiter_bytes", counts.waiter_bytes as f64),
         ("wakeups", counts.wakeups as f64),
         ("events", counts.events as f64),
         ("waker_context_switches", counts.waker_switches as f64),

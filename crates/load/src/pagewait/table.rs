@@ -13,9 +13,14 @@ pub(super) struct TableWaits {
 }
 
 impl TableWaits {
-    pub(super) fn new(buckets: usize, filtered: bool, seed: u64) -> Self {
+    /// A table of so many buckets; without a number, one that grows.
+    pub(super) fn new(buckets: Option<usize>, filtered: bool, seed: u64) -> Self {
         let reason = Reason::register(REASON);
-        let builder = WaitTable::<WaitKey>::builder().buckets(buckets).reason(reason);
+        let builder = WaitTable::<WaitKey>::builder().reason(reason);
+        let builder = match buckets {
+            Some(buckets) => builder.buckets(buckets),
+            None => builder,
+        };
         Self { table: builder.filtered(filtered).seed(seed).build(), reason }
     }
 }

@@ -67,6 +67,12 @@ fn filtered_wakeups_are_exact_and_the_ledger_agrees() {
 }
 
 #[test]
+fn a_table_that_grows_wakes_exactly() {
+    let round = small("unherd", "--param buckets=auto");
+    assert_eq!((metric(&round, "wakeups"), metric(&round, "needless_wakeups")), (200.0, 0.0));
+}
+
+#[test]
 fn one_thread_and_one_page() {
     let _one = ROUND.lock();
     let round =

@@ -25,18 +25,19 @@
 //!
 //! Invariants, beside those of [`super::bucket`] and [`super::home`]:
 //!
-//! - **G1** No read-modify-write succeeds on an absent word but the resizer's: the lock and SLEEPERS
-//!   are taken by compare-and-swap from a word that covers something.
-//! - **G2** Levels change under the bucket locks and the resizer's mutex. So the resizer knows them.
-//! - **G3** Memory is given back only where all buckets are absent, under the resizer's mutex. By G1
-//!   no bit of anybody's is there: absent buckets are zeros, and zeros they stay.
+//! - **G1** No read-modify-write succeeds on an absent word but the resizer's: the lock and
+//!   SLEEPERS are taken by compare-and-swap from a word that covers something.
+//! - **G2** Levels change under the bucket locks and the resizer's mutex. So the resizer knows
+//!   them.
+//! - **G3** Memory is given back only where all buckets are absent, under the resizer's mutex. By
+//!   G1 no bit of anybody's is there: absent buckets are zeros, and zeros they stay.
 //!
 //! # Nothing to wake, while buckets move
 //!
 //! The proof of the empty check must hold for a waker that looks at *any* bucket which covers its
-//! hash in the word that it saw. Let the homes of the hash be b₀, b₁, … in their order in time, which
-//! the resizer's bucket locks make one of happens-before, and let the waiter lock bₘ before its fence
-//! (A), with (A) before the waker's fence (B); otherwise `validate` sees the condition.
+//! hash in the word that it saw. Let the homes of the hash be b₀, b₁, … in their order in time,
+//! which the resizer's bucket locks make one of happens-before, and let the waiter lock bₘ before
+//! its fence (A), with (A) before the waker's fence (B); otherwise `validate` sees the condition.
 //!
 //! ```text
 //!  resizer                     waiter                      waker
@@ -58,9 +59,9 @@
 //! An absent word is never quiet: it sends the waker on.
 #![expect(unsafe_code, reason = "buckets are made and unmade")]
 
-use unherd_sys::primitives::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering,
-};
+#[cfg(not(any(loom, shuttle)))]
+use unherd_sys::primitives::thread;
+use unherd_sys::primitives::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
 use super::home::Buckets;
 use super::storage::Refused;
@@ -68,8 +69,9 @@ use super::word::{Shape, hash_of_index};
 
 /// What a thread moves, at most, on its way to sleep: a page of buckets.
 const STEPS_ARRIVING: usize = 64;
-/// What it moves when it has been woken, and is in a hurry.
-const STEPS_LEAVING: usize = 16;
+/// What it moves when it has been woken, and is in a hurry: as many as let a table whose waiters
+/// leave, and nobody comes, keep up.
+const STEPS_LEAVING: usize = BUCKETS_MAX;
 
 /// Buckets for each waiter below which the table grows; it doubles until there are as many.
 const BUCKETS_MIN: usize = 4;
@@ -77,27 +79,33 @@ const BUCKETS_MIN: usize = 4;
 /// in turn.
 const BUCKETS_MAX: usize = 32;
 
+/// Buckets whose memory is given back at a time: each time interrupts other processors, and more
+/// would take the thread that does it too long.
+const GIVE_BACK: usize = 4096;
+
+/// The most stripes that count waiters.
+const STRIPES_MAX: usize = 64;
+
 /// Live waiters, counted by those whose nodes' addresses fall here: the same stripe when they come
 /// and when they go, and no thread-local.
 #[repr(align(64))]
 struct Stripe(AtomicUsize);
 
-/// The state of a table that changes its size.
+/// The state of a table that changes its size. What is atomic here is Relaxed: it decides when work
+/// is done, and nothing depends on that. Who counts or aims at the same time as another may leave a
+/// target that is out of date; the next to come or go corrects it.
 pub(super) struct Growth {
     floor: u32,
-    /// The level that the table may grow to: lower than it was built for, after memory was refused,
-    /// until it has shrunk. Relaxed, as all below: nothing depends on them but when work is done.
+    /// The level that the table may grow to: lower than it was built for after memory was refused,
+    /// until it has shrunk from there.
     ceiling: AtomicU32,
     ceiling_built: u32,
     /// The level that is wanted.
     target: AtomicU32,
     /// The level that was reached; [`UNSETTLED`] on the way.
     settled: AtomicU32,
-    refused: AtomicU64,
     resizer: Mutex<Resizer>,
     stripes: Box<[Stripe]>,
-    /// Off where a test drives the size.
-    counts: AtomicBool,
 }
 
 const UNSETTLED: u32 = u32::MAX;
@@ -115,27 +123,30 @@ impl Resizer {
 }
 
 /// As many stripes as processors, rounded up.
-pub(super) fn stripes() -> usize {
-    if cfg!(any(loom, shuttle)) {
-        return 1;
-    }
-    let processors = std::thread::available_parallelism().map_or(1, |processors| processors.get());
-    processors.clamp(1, 64).next_power_of_two()
+fn stripes() -> usize {
+    #[cfg(any(loom, shuttle))]
+    return 1;
+    #[cfg(not(any(loom, shuttle)))]
+    thread::available_parallelism()
+        .map_or(1, |processors| processors.get().min(STRIPES_MAX).next_power_of_two())
+}
+
+/// The floor of a table that was told none: so large that a waiter alone in its stripe does not
+/// make it look at the others'.
+pub(super) fn default_floor() -> usize {
+    (BUCKETS_MIN * stripes()).max(64)
 }
 
 impl Growth {
     pub(super) fn new(floor: u32, ceiling: u32) -> Self {
-        let stripes = stripes();
         Self {
             floor,
             ceiling: AtomicU32::new(ceiling),
             ceiling_built: ceiling,
             target: AtomicU32::new(floor),
             settled: AtomicU32::new(floor),
-            refused: AtomicU64::new(0),
             resizer: Mutex::new(Resizer { level: floor, divided: 0 }),
-            stripes: (0..stripes).map(|_| Stripe(AtomicUsize::new(0))).collect(),
-            counts: AtomicBool::new(true),
+            stripes: (0..stripes()).map(|_| Stripe(AtomicUsize::new(0))).collect(),
         }
     }
 
@@ -147,29 +158,29 @@ impl Growth {
     fn stripe(&self, node: usize) -> &AtomicUsize {
         // Nodes lie on cache lines, and stacks at equal distances: the product mixes both.
         let mixed = (node as u64 >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.stripes[(mixed >> 58) as usize & (self.stripes.len() - 1)].0
+        let highest = mixed >> (64 - STRIPES_MAX.ilog2());
+        &self.stripes[highest as usize & (self.stripes.len() - 1)].0
     }
 
-    fn live(&self) -> usize {
+    /// Waiters.
+    pub(super) fn live(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
     }
 
     /// Chooses a level for the waiters that there are, if the one stripe with `seen` says that it
-    /// may be another than the table has.
+    /// may be another than the table has, and can have.
     fn aim_if(&self, seen: usize) {
-        let (guess, buckets) = (seen * self.stripes.len(), self.buckets_wanted());
-        let few = buckets > 1 << self.floor && guess * BUCKETS_MAX < buckets;
-        if guess * BUCKETS_MIN > buckets || few {
+        let (guess, target) = (seen * self.stripes.len(), self.target.load(Ordering::Relaxed));
+        let buckets = 1 << target;
+        let many = guess * BUCKETS_MIN > buckets && target < self.ceiling.load(Ordering::Relaxed);
+        let few = guess * BUCKETS_MAX < buckets && target > self.floor;
+        if many || few {
             self.aim();
         }
     }
 
-    fn buckets_wanted(&self) -> usize {
-        1 << self.target.load(Ordering::Relaxed)
-    }
-
     fn aim(&self) {
-        let (live, buckets) = (self.live(), self.buckets_wanted());
+        let (live, buckets) = (self.live(), 1 << self.target.load(Ordering::Relaxed));
         let level = if live * BUCKETS_MIN > buckets {
             (live * BUCKETS_MIN).next_power_of_two().ilog2()
         } else if live * BUCKETS_MAX < buckets {
@@ -181,6 +192,13 @@ impl Growth {
         self.target.store(level.min(ceiling).max(self.floor), Ordering::Relaxed);
     }
 
+    /// After memory was refused: back to a whole level, which a ceiling can name. The steps that
+    /// follow unite what was divided of the next, and give its memory back.
+    fn keep_to(&self, level: u32) {
+        self.ceiling.store(level, Ordering::Relaxed);
+        self.target.store(level, Ordering::Relaxed);
+    }
+
     #[inline]
     fn is_settled(&self) -> bool {
         self.target.load(Ordering::Relaxed) == self.settled.load(Ordering::Relaxed)
@@ -189,12 +207,10 @@ impl Growth {
 
 impl<K> Buckets<K> {
     /// A waiter with its node at `node` has queued: counts it, and moves some buckets if the table
-    /// is to have another size. Never waits for the resizer.
+    /// is to have another size. Never waits for the resizer, and never panics.
     #[inline]
     pub(super) fn arrive(&self, node: usize) {
-        if let Some(growth) = &self.rest().growth
-            && growth.counts.load(Ordering::Relaxed)
-        {
+        if let Some(growth) = self.counting() {
             growth.aim_if(growth.stripe(node).fetch_add(1, Ordering::Relaxed) + 1);
             self.move_some(growth, STEPS_ARRIVING);
         }
@@ -203,12 +219,17 @@ impl<K> Buckets<K> {
     /// It waits no more.
     #[inline]
     pub(super) fn leave(&self, node: usize) {
-        if let Some(growth) = &self.rest().growth
-            && growth.counts.load(Ordering::Relaxed)
-        {
+        if let Some(growth) = self.counting() {
             growth.aim_if(growth.stripe(node).fetch_sub(1, Ordering::Relaxed) - 1);
             self.move_some(growth, STEPS_LEAVING);
         }
+    }
+
+    /// The growth of a table that counts its waiters. Under loom none does: the scenes say when it
+    /// is to grow.
+    #[inline]
+    fn counting(&self) -> Option<&Growth> {
+        if cfg!(loom) { None } else { self.rest().growth.as_ref() }
     }
 
     #[inline]
@@ -230,36 +251,24 @@ impl<K> Buckets<K> {
 
     /// Finishes what is pending, for as many waiters as there are now.
     pub(super) fn settle(&self) {
-        let Some(growth) = &self.rest().growth else { return };
+        let Some(growth) = self.counting() else { return };
         let mut resizer = growth.resizer.lock();
-        if growth.counts.load(Ordering::Relaxed) {
-            growth.aim();
-        }
+        growth.aim();
         while self.step(growth, &mut resizer) {}
     }
 
-    /// Brings the table to `level`, whoever waits, and keeps it there: for tests.
-    #[cfg(all(test, any(loom, shuttle)))]
+    /// Brings the table to `level`, whoever waits.
+    #[cfg(all(test, loom))]
     pub(super) fn drive_to(&self, level: u32) {
         let growth = self.rest().growth.as_ref().expect("a table that grows");
-        growth.counts.store(false, Ordering::Relaxed);
+        let mut resizer = growth.resizer.lock();
         growth.target.store(level, Ordering::Relaxed);
-        self.settle();
-    }
-
-    /// How often memory was refused.
-    pub(super) fn refused(&self) -> u64 {
-        self.rest().growth.as_ref().map_or(0, |growth| growth.refused.load(Ordering::Relaxed))
-    }
-
-    /// How many waiters are counted.
-    pub(super) fn live(&self) -> Option<usize> {
-        self.rest().growth.as_ref().map(Growth::live)
+        while self.step(growth, &mut resizer) {}
     }
 
     /// Divides or unites one bucket, if the table has another size than it should have: says
     /// whether.
-    fn step(&self, growth: &Growth, resizer: &mut MutexGuard<'_, Resizer>) -> bool {
+    fn step(&self, growth: &Growth, resizer: &mut Resizer) -> bool {
         let target = growth.target.load(Ordering::Relaxed);
         let (wanted, buckets) = (1 << target, resizer.buckets());
         if wanted == buckets {
@@ -270,14 +279,13 @@ impl<K> Buckets<K> {
         if wanted < buckets {
             self.step_down(growth, resizer);
         } else if self.step_up(resizer).is_err() {
-            growth.refused.fetch_add(1, Ordering::Relaxed);
-            growth.ceiling.store(resizer.level, Ordering::Relaxed);
-            growth.target.store(resizer.level, Ordering::Relaxed);
+            self.rest().refused.fetch_add(1, Ordering::Relaxed);
+            growth.keep_to(resizer.level);
         }
         true
     }
 
-    /// Divides one bucket.
+    /// Divides one bucket. If memory is refused, nothing has changed.
     fn step_up(&self, resizer: &mut Resizer) -> Result<(), Refused> {
         let (level, parent) = (resizer.level, resizer.divided);
         let storage = &self.rest().storage;
@@ -293,7 +301,7 @@ impl<K> Buckets<K> {
         unsafe { guard.divide_into(self.at(child)) };
         resizer.divided += 1;
         if resizer.divided == 1 << level {
-            (resizer.level, resizer.divided) = (level + 1, 0);
+            *resizer = Resizer { level: level + 1, divided: 0 };
             self.shape.store(Shape::of(level + 1));
         }
         Ok(())
@@ -302,20 +310,28 @@ impl<K> Buckets<K> {
     /// Unites one pair.
     fn step_down(&self, growth: &Growth, resizer: &mut Resizer) {
         if resizer.divided == 0 {
-            (resizer.level, resizer.divided) = (resizer.level - 1, 1 << (resizer.level - 1));
+            let level = resizer.level - 1;
+            *resizer = Resizer { level, divided: 1 << level };
             // Before the first pair is united: so that quick looks find the one that stays.
-            self.shape.store(Shape::of(resizer.level));
+            self.shape.store(Shape::of(level));
         }
         resizer.divided -= 1;
         let (level, parent) = (resizer.level, resizer.divided);
+        let child = parent + (1 << level);
         // In the order of their places, as all who lock two.
         let guard = self.lock(hash_of_index(parent));
-        let child = self.lock(hash_of_index(parent + (1 << level)));
+        let guard_of_child = self.lock(hash_of_index(child));
         // SAFETY: the resizer's mutex is held; by its state they are parent and child.
-        unsafe { guard.unite_with(child) };
-        if parent == 0 {
-            self.rest().storage.give_back(1 << level, 2 << level);
+        unsafe { guard.unite_with(guard_of_child) };
+        let run = GIVE_BACK.min(1 << level);
+        if parent.is_multiple_of(run) {
+            self.rest().storage.give_back(child, child + run);
+        }
+        if level < growth.ceiling.load(Ordering::Relaxed) {
             growth.ceiling.store(growth.ceiling_built, Ordering::Relaxed);
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

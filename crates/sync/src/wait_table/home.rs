@@ -14,7 +14,7 @@
 
 use std::ptr::NonNull;
 
-use unherd_sys::primitives::spin_loop;
+use unherd_sys::primitives::{AtomicU64, Ordering, fence, spin_loop};
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
 use super::growth::Growth;
@@ -37,6 +37,8 @@ pub(super) struct Rest<K> {
     pub(super) storage: Storage<K>,
     /// `None` in a table that keeps its size.
     pub(super) growth: Option<Growth>,
+    /// How often memory was refused, or addresses. Relaxed: a count.
+    pub(super) refused: AtomicU64,
 }
 
 // SAFETY: as a bucket.
@@ -53,11 +55,12 @@ struct Place {
 impl<K> Buckets<K> {
     /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows.
     pub(super) fn new(floor: u32, ceiling: u32, coarse: bool) -> Self {
-        let storage = Storage::new(floor, ceiling.max(floor));
+        let storage = Storage::new(floor, ceiling);
         let room = storage.room().ilog2();
         let growth = (room > floor).then(|| Growth::new(floor, room));
         let (first, shape) = (storage.first(), AtomicShape::of(floor));
-        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth }) }
+        let refused = AtomicU64::new(u64::from(room < ceiling));
+        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth, refused }) }
     }
 
     /// How many there are, near enough while that changes.
@@ -74,6 +77,16 @@ impl<K> Buckets<K> {
     /// Bytes of addresses for buckets.
     pub(super) fn bytes_reserved(&self) -> usize {
         self.rest.storage.room() * size_of::<Bucket<K>>()
+    }
+
+    /// Waiters, if they are counted.
+    pub(super) fn live(&self) -> Option<usize> {
+        self.rest.growth.as_ref().map(Growth::live)
+    }
+
+    /// How often memory was refused.
+    pub(super) fn refused(&self) -> u64 {
+        self.rest.refused.load(Ordering::Relaxed)
     }
 
     pub(super) fn rest(&self) -> &Rest<K> {
@@ -114,6 +127,19 @@ impl<K> Buckets<K> {
     /// The home of `hash`, locked.
     #[inline]
     pub(super) fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
+        let shape = self.shape.load();
+        let bucket = self.near(shape, hash);
+        let word = bucket.word();
+        if word & (LEVEL | LOCKED) == shape.level_bits()
+            && let Some(guard) = bucket.try_lock(word, self.coarse)
+        {
+            return guard;
+        }
+        self.lock_slow(hash)
+    }
+
+    #[cold]
+    fn lock_slow(&self, hash: u64) -> BucketGuard<'_, K> {
         loop {
             let place = self.locate(hash);
             if let Ok(guard) = self.lock_at(&place, hash, false) {
@@ -138,7 +164,6 @@ impl<K> Buckets<K> {
         }
     }
 
-    #[inline]
     fn lock_at(
         &self,
         place: &Place,
@@ -150,25 +175,29 @@ impl<K> Buckets<K> {
     }
 
     /// A bucket that covers `hash`.
-    #[inline]
     fn locate(&self, hash: u64) -> Place {
         let shape = self.shape.load();
         let (index, word) = (shape.index(hash), self.near(shape, hash).word());
         if word & LEVEL == shape.level_bits() {
             Place { index, word }
         } else {
-            self.locate_slow(index, word, hash)
+            self.locate_slow(index, hash)
         }
     }
 
     #[cold]
-    fn locate_slow(&self, mut index: usize, mut word: u32, hash: u64) -> Place {
+    fn locate_slow(&self, mut index: usize, hash: u64) -> Place {
         let mut hops = 0;
         loop {
+            let word = self.at(index).word();
             let next = level_of(word).map_or_else(|| parent(index), |level| index_at(level, hash));
-            if next == index {
+            let is_absent = level_of(word).is_none();
+            if next == index || is_absent && cfg!(mutant = "GROW-absent") {
                 return Place { index, word };
             }
+            // ORDER[SHAPE]: Acquire fence; pairs with the Release of the unlock that gave a parent
+            // its level: the memory of its child is there (H2).
+            fence(Ordering::Acquire);
             // What is read here may be old, and old words may point to each other; nothing but time
             // makes them new.
             if hops < 3 {
@@ -177,7 +206,6 @@ impl<K> Buckets<K> {
                 spin_loop();
             }
             index = next;
-            word = self.at(index).word();
         }
     }
 }

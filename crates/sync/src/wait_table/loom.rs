@@ -148,8 +148,8 @@ fn a_timeout_does_not_swallow_a_wake() {
             let table = Arc::clone(&table);
             thread::spawn(move || match table.wait(&1, || true, past()) {
                 // Chosen although it no longer cares: it passes the wake on.
-                Outcome::Woken(_) => table.wake(&1, 1).total(),
-                _ => 0,
+                Outcome::Woken(_) => table.wake(&1, 1),
+                _ => Woken::NOBODY,
             })
         };
         condition.store(1, Ordering::Relaxed);

@@ -8,53 +8,69 @@ use super::*;
 
 const SCHEDULES: usize = 2000;
 
-/// Producers and consumers of tokens over two keys in one bucket, with timeouts: each token that
-/// was put is taken once, and nobody sleeps for ever (a deadlock fails the run).
 #[test]
 fn tokens_are_neither_lost_nor_doubled() {
+    ::shuttle::check_random(|| drop(tokens(WaitTable::builder().buckets(1), 2)), SCHEDULES);
+}
+
+/// The same while those who come and go make the table grow and shrink.
+#[test]
+fn tokens_in_a_table_that_grows() {
     ::shuttle::check_random(
         || {
-            let table = Arc::new(WaitTable::<u64>::builder().buckets(1).seed(1).build());
-            let left: Arc<[AtomicU64; 2]> = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-            let take = |count: &AtomicU64| {
-                let some = |n: u64| n.checked_sub(1);
-                count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, some).is_ok()
-            };
-            let consumers: Vec<_> = (0..6_u64)
-                .map(|me| {
-                    let (table, left) = (Arc::clone(&table), Arc::clone(&left));
-                    thread::spawn(move || {
-                        let key = me % 2;
-                        let count = &left[key as usize];
-                        if me < 4 {
-                            table.wait_until(&key, || take(count), Reason::OTHER).unwrap();
-                            return;
-                        }
-                        // Takes nothing, and gives up at once: a wake that finds it is passed on.
-                        let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
-                        let none = || count.load(Ordering::SeqCst) == 0;
-                        if let Outcome::Woken(_) = table.wait(&key, none, past) {
-                            table.wake(&key, 1);
-                        }
-                    })
-                })
-                .collect();
-            let producers: Vec<_> = (0..2_u64)
-                .map(|key| {
-                    let (table, left) = (Arc::clone(&table), Arc::clone(&left));
-                    thread::spawn(move || {
-                        for _ in 0..2 {
-                            left[key as usize].fetch_add(1, Ordering::SeqCst);
-                            table.wake(&key, 1);
-                        }
-                    })
-                })
-                .collect();
-            for thread in consumers.into_iter().chain(producers) {
-                thread.join().unwrap();
-            }
-            assert!(left.iter().all(|count| count.load(Ordering::SeqCst) == 0));
+            let table = tokens(WaitTable::builder().grow(1, 8), 4);
+            table.settle();
+            assert_eq!(table.size().live, Some(0));
+            assert_eq!(table.size().buckets, 1);
         },
         SCHEDULES,
     );
+}
+
+/// Producers and consumers of tokens over some keys, with timeouts: each token that was put is
+/// taken once, and nobody sleeps for ever (a deadlock fails the run).
+fn tokens(builder: WaitTableBuilder<u64>, keys: u64) -> Arc<WaitTable<u64>> {
+    let table = Arc::new(builder.seed(1).build());
+    let left: Arc<Vec<AtomicU64>> = Arc::new((0..keys).map(|_| AtomicU64::new(0)).collect());
+    let take = |count: &AtomicU64| {
+        let some = |n: u64| n.checked_sub(1);
+        count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, some).is_ok()
+    };
+    let takers = 2 * keys;
+    let consumers: Vec<_> = (0..takers + 2)
+        .map(|me| {
+            let (table, left) = (Arc::clone(&table), Arc::clone(&left));
+            thread::spawn(move || {
+                let key = me % keys;
+                let count = &left[key as usize];
+                if me < takers {
+                    table.wait_until(&key, || take(count), Reason::OTHER).unwrap();
+                    return;
+                }
+                // Takes nothing, and gives up at once: a wake that finds it is passed on.
+                let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
+                let none = || count.load(Ordering::SeqCst) == 0;
+                if let Outcome::Woken(_) = table.wait(&key, none, past) {
+                    table.wake(&key, 1);
+                }
+            })
+        })
+        .collect();
+    let producers: Vec<_> = (0..2)
+        .map(|half| {
+            let (table, left) = (Arc::clone(&table), Arc::clone(&left));
+            thread::spawn(move || {
+                for token in 0..keys {
+                    let key = (token + half) % keys;
+                    left[key as usize].fetch_add(1, Ordering::SeqCst);
+                    table.wake(&key, 1);
+                }
+            })
+        })
+        .collect();
+    for thread in consumers.into_iter().chain(producers) {
+        thread.join().unwrap();
+    }
+    assert!(left.iter().all(|count| count.load(Ordering::SeqCst) == 0));
+    table
 }

@@ -74,13 +74,31 @@ fn shrink_timeout_wake() {
     check(ONE_PREEMPTION, || wait_wake(1, true, true, &[0]));
 }
 
-/// Two sleep for the lock of a bucket that goes away: the first of them wakes the other.
-#[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
+/// A bucket goes away and is made anew, and who locks it may have known it before: what is in it
+/// comes with its own word.
 #[test]
-fn sleepers_for_a_retired_bucket() {
+fn shrink_then_grow_under_a_locker() {
     check(TWO_PREEMPTIONS, || {
         let buckets = Arc::new(Buckets::<u32>::new(0, 1, false));
         buckets.drive_to(1);
+        let resizer = {
+            let buckets = Arc::clone(&buckets);
+            thread::spawn(move || [0, 1].into_iter().for_each(|level| buckets.drive_to(level)))
+        };
+        let mut guard = buckets.lock(word::hash_of_index(1));
+        assert_eq!(guard.queue().classes(), 0);
+        drop(guard);
+        resizer.join().unwrap();
+    });
+}
+
+/// Two sleep for the lock of a bucket that goes away after it was unlocked once more: the one whom
+/// that woke finds it gone, and wakes the other.
+#[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
+#[test]
+fn sleepers_for_a_retired_bucket() {
+    check(ONE_PREEMPTION, || {
+        let buckets = Arc::new(Buckets::<u32>::new(1, 1, false));
         let hash = word::hash_of_index(1);
         let guard = buckets.lock(hash);
         let lockers: Vec<_> = (0..2)
@@ -91,7 +109,10 @@ fn sleepers_for_a_retired_bucket() {
             .collect();
         thread::yield_now();
         drop(guard);
-        buckets.drive_to(0);
+        let parent = buckets.lock(0);
+        let child = buckets.lock(hash);
+        // SAFETY: the scene has no other resizer.
+        unsafe { parent.unite_with(child) };
         lockers.into_iter().for_each(|locker| locker.join().unwrap());
         assert_eq!(buckets.at(1).word(), 0);
     });
