@@ -48,6 +48,7 @@ mod home;
 mod key;
 mod outcome;
 mod queue;
+mod requeue;
 mod storage;
 mod wait;
 mod waiter;
@@ -77,7 +78,7 @@ use waiter::Waiter;
 use word::{LEVEL_MAX, hash_of_index, index_at};
 
 pub use key::WaitKey;
-pub use outcome::{Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
+pub use outcome::{Outcome, Requeued, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]

@@ -103,6 +103,16 @@ impl<K> Queue<K> {
         unsafe { self.find(hash, is_it) }.1
     }
 
+    /// The first of the open list with this `number`; null if there is none.
+    ///
+    /// # Safety
+    /// The bucket lock is held.
+    pub(super) unsafe fn open_list_of(&self, hash: u64, number: u32) -> *const Waiter<K> {
+        let is_it = |_: &Waiter<K>, links: &Links<K>| !links.closed && links.list == number;
+        // SAFETY: the lock is held.
+        unsafe { self.find(hash, is_it) }.1
+    }
+
     /// The first of the list that `closer` closed; null if nobody is left there.
     ///
     /// # Safety

@@ -100,7 +100,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
 
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
-    fn has_nobody(&self, hash: u64) -> bool {
+    pub(super) fn has_nobody(&self, hash: u64) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]

@@ -31,14 +31,14 @@ fn one_of_three_gives_up(table: &Arc<Table>, hurries: usize, n: usize, resize: O
 #[test]
 fn a_wake_of_all_meets_a_timeout() {
     for hurries in 0..3 {
-        check(Some(4), move || one_of_three_gives_up(&table(), hurries, usize::MAX, None));
+        check(FOUR_PREEMPTIONS, move || one_of_three_gives_up(&table(), hurries, usize::MAX, None));
     }
 }
 
 #[test]
 fn a_wake_of_two_meets_a_timeout() {
     for hurries in 0..3 {
-        check(Some(4), move || one_of_three_gives_up(&table(), hurries, 2, None));
+        check(FOUR_PREEMPTIONS, move || one_of_three_gives_up(&table(), hurries, 2, None));
     }
 }
 
