@@ -191,6 +191,17 @@ fn random_seed() -> u64 {
 ///     table.wake_all(&page);
 /// });
 /// ```
+///
+/// A wait borrows its table, so no table goes while somebody waits there:
+///
+/// ```compile_fail,E0597
+/// use unherd_sync::{Reason, WaitTable};
+///
+/// std::thread::scope(|scope| {
+///     let table = WaitTable::<u64>::builder().build();
+///     scope.spawn(|| table.wait(&1, || true, Reason::OTHER));
+/// });
+/// ```
 // The fields are written once: they share no line with a bucket's word, so the loads of a wake that
 // finds nobody are never invalidated.
 #[repr(align(64))]
