@@ -19,8 +19,8 @@
 //!   swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
 //!   node under the lock, or was told by the waker that claimed it.
-//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it notifies the
-//!   node's owner.
+//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it notifies
+//!   the node's owner.
 //!
 //! # The lock
 //!

@@ -164,8 +164,8 @@ impl<K> Buckets<K> {
         }
     }
 
-    /// The homes of two hashes, locked; the second is `None` if it is the first. In the order of their
-    /// places, as the resizer locks parent and child: so nobody waits in a circle.
+    /// The homes of two hashes, locked; the second is `None` if it is the first. In the order of
+    /// their places, as the resizer locks parent and child: so nobody waits in a circle.
     pub(super) fn lock_two(
         &self,
         hashes: [u64; 2],

@@ -65,8 +65,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// As [`WaitTable::requeue`], if `validate` says so; `None`, and nothing is done, if not.
     ///
     /// `validate` says whether there is still reason to wait for `to`. It runs under the locks of
-    /// both buckets, if anybody may wait for `from`: what holds of [`WaitTable::wait`]'s holds of it
-    /// and of wakes of `to`.
+    /// both buckets, if anybody may wait for `from`: what holds of [`WaitTable::wait`]'s holds of
+    /// it and of wakes of `to`.
     pub fn requeue_if(
         &self,
         from: &K,

@@ -75,8 +75,8 @@ fn tokens(builder: WaitTableBuilder<u64>, keys: u64) -> Arc<WaitTable<u64>> {
     table
 }
 
-/// A condition variable and its mutex: those who wait are moved behind the mutex by whoever signals,
-/// and each that leaves wakes the next. Some give up at any time.
+/// A condition variable and its mutex: those who wait are moved behind the mutex by whoever
+/// signals, and each that leaves wakes the next. Some give up at any time.
 fn ring(builder: WaitTableBuilder<u64>) {
     const CONDITION: u64 = 0;
     const MUTEX: u64 = 1;
