@@ -227,7 +227,7 @@ fn a_wake_among_ten_thousand_takes_few_steps() {
         // SAFETY: this test alone uses the queue; the nodes outlive it.
         unsafe { queue.push(std::ptr::null(), node) };
     }
-    let deepest = queue.roots().into_iter().map(|root| depth_below(root)).max();
+    let deepest = queue.roots().into_iter().map(depth_below).max();
     // log₄(10,000 / 7) is 5.2.
     assert!(deepest.is_some_and(|steps| steps <= 12), "{deepest:?}");
 }
