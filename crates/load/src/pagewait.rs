@@ -98,7 +98,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
 const PARAMS: &[Param] = &[
     Param {
         name: "buckets",
-        about: "hash buckets that pages share (a power of two); auto: unherd's grow with its waiters",
+        about: "hash buckets that pages share (a power of two); auto: unherd's table grows",
         default: "16",
         kind: Kind::Count,
     },

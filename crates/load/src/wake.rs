@@ -1,4 +1,4 @@
-//! `wake`: what it costs to wake nobody, and to wake one thread among many that wait for other keys.
+//! `wake`: the price of waking nobody, and of waking one thread among many that wait for other keys.
 //!
 //! One thread, the *driver*, wakes keys one after the other and times batches of it; what counts is
 //! the median batch. Scene `nobody`: nobody waits for these keys, which is what most wakes find.
@@ -64,7 +64,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "wakes",
-        about: "how many; auto: 4000000 of nobody, 4000 of one",
+        about: "how many; auto: 20000000 of nobody, 4000 of one",
         default: "auto",
         kind: Kind::Count,
     },
@@ -133,8 +133,8 @@ struct Floor(Box<[Line]>);
 impl Wakes for Floor {
     #[inline]
     fn wake(&self, key: usize) {
-        // ORDER[FLOOR]: SeqCst fence; pairs with nothing: it is what a wake cannot do without, the
-        // waker's side of ORDER[EMPTY].
+        // ORDER[EMPTY]: SeqCst fence, (B) of the wait table by itself, and what it costs; there it
+        // pairs with (A) in `wait`, here with nothing.
         fence(Ordering::SeqCst);
         black_box(self.0[key].0.word().load(Ordering::Relaxed));
     }
@@ -172,7 +172,7 @@ pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round,
         other => return Err(LoadError::usage(format!("scene={other}: there are nobody and one"))),
     };
     let keys = job.params.at_least_one("keys")?;
-    let count = job.params.number("wakes")?.unwrap_or(if one { 4_000 } else { 4_000_000 });
+    let count = job.params.number("wakes")?.unwrap_or(if one { 4_000 } else { 20_000_000 });
     let waits_before = Ledger::snapshot();
     let queued = AtomicUsize::new(0);
     let times_ns = thread::scope(|scope| {

@@ -57,8 +57,8 @@ impl Parker {
         }
     }
 
-    /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself: see
-    /// [`Parker::wake`].
+    /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself:
+    /// see [`Parker::wake`].
     ///
     /// # Safety
     /// `parker` is alive, and its owner does not free it before it has seen NOTIFIED; nobody else

@@ -22,7 +22,8 @@ impl ParkedByAddress {
 impl Wakes for ParkedByAddress {
     #[inline]
     fn wake(&self, key: usize) {
-        // SAFETY: the address is this implementation's own while it lives; the callback does nothing.
+        // SAFETY: the address is this implementation's own while it lives; the callback only says a
+        // token.
         unsafe { parking_lot_core::unpark_one(self.address(key), |_| DEFAULT_UNPARK_TOKEN) };
     }
 
@@ -31,8 +32,8 @@ impl Wakes for ParkedByAddress {
             is_queued();
             true
         };
-        // SAFETY: the address is this implementation's own while it lives; the callbacks call nothing
-        // of the parking lot and do not panic.
+        // SAFETY: the address is this implementation's own while it lives; the callbacks call
+        // nothing of the parking lot and do not panic.
         unsafe {
             parking_lot_core::park(
                 self.address(key),

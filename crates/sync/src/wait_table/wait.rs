@@ -38,8 +38,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             if !validate() {
                 return Outcome::Invalid;
             }
-            // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
-            // node was unlinked by this thread or handed back by its waker.
+            // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after
+            // the node was unlinked by this thread or handed back by its waker.
             unsafe { guard.push(&waiter, |other| self.is_key(key, other)) };
         }
         let node = std::ptr::from_ref(&waiter).addr();
