@@ -1,4 +1,4 @@
-//! `wake`: the price of waking nobody, and of waking one thread among many that wait for other keys.
+//! `wake`: the price of waking nobody, and of waking one thread among many that wait for others.
 //!
 //! One thread, the *driver*, wakes keys one after the other and times batches of it; what counts is
 //! the median batch. Scene `nobody`: nobody waits for these keys, which is what most wakes find.
