@@ -41,6 +41,7 @@
 //! A timeout that meets a claim loses: the owner finds its node unlinked, and waits for the waker,
 //! which has still to read the node's link. So no wake is swallowed.
 
+mod any;
 mod bucket;
 mod claimed;
 mod growth;
@@ -49,6 +50,7 @@ mod key;
 mod outcome;
 mod queue;
 mod storage;
+mod task;
 mod wait;
 mod waiter;
 mod wake;
@@ -76,8 +78,10 @@ use home::Buckets;
 use waiter::Waiter;
 use word::{LEVEL_MAX, hash_of_index, index_at};
 
+pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
 pub use outcome::{Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
+pub use task::WaitFuture;
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
