@@ -7,15 +7,15 @@
 //! - a batch of wakes of keys that nobody waits for: the way on which the table must cost nothing
 //!   more because it can grow;
 //! - a wait whose deadline has passed: it queues, moves a share of the buckets if the table is just
-//!   being changed, and leaves. So it does what a thread does on its way to sleep, but for the sleep.
+//!   being changed, and leaves. So it does what a thread does on its way to sleep and back.
 //!
 //! `fixed` is a table that was built at the largest size. Five phases do the same on both: *before*
 //! the first waiter, *growing* while they come, *peak* when all wait, *shrinking* while they are
 //! woken, and *after* the table was told to settle.
 //!
-//! Times are on the clock. The driver is never alone on the machine while others go to sleep, so the
-//! longest wait has a time slice of theirs in it now and then, with `fixed` as well; therefore the
-//! longest is told in CPU time besides, and costs are medians.
+//! Times are on the clock. The driver is never alone on the machine while others go to sleep, so
+//! the longest wait has a time slice of theirs in it now and then, with `fixed` as well; therefore
+//! the longest is told in CPU time besides, and costs are medians.
 
 use std::hint::black_box;
 
@@ -202,7 +202,7 @@ impl Scene {
         report.phase(
             "shrinking",
             (0..threads).map(|index| {
-                let woken = self.table.wake_with(&key(index), 2, Token(1));
+                let woken = self.table.wake_with(&key(index), 2, Token(1)).total();
                 if woken != 1 {
                     wrong.get_or_insert((index, woken));
                 }

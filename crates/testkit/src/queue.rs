@@ -5,7 +5,14 @@ use std::collections::VecDeque;
 /// Waiters in the order in which they came, each with its key: what a wait table must agree with.
 #[derive(Debug, Clone)]
 pub struct QueueModel<K> {
-    waiters: VecDeque<(K, u64)>,
+    waiters: VecDeque<Waiter<K>>,
+}
+
+#[derive(Debug, Clone)]
+struct Waiter<K> {
+    key: K,
+    id: u64,
+    shared: bool,
 }
 
 impl<K> Default for QueueModel<K> {
@@ -14,7 +21,7 @@ impl<K> Default for QueueModel<K> {
     }
 }
 
-impl<K: PartialEq> QueueModel<K> {
+impl<K: PartialEq + Clone> QueueModel<K> {
     /// A queue in which nobody waits.
     pub fn new() -> Self {
         Self::default()
@@ -22,16 +29,27 @@ impl<K: PartialEq> QueueModel<K> {
 
     /// Waiter `id` begins to wait for `key`. An `id` waits once at a time.
     pub fn wait(&mut self, key: K, id: u64) {
-        assert!(self.waiters.iter().all(|&(_, other)| other != id), "waiter {id} waits already");
-        self.waiters.push_back((key, id));
+        self.push(Waiter { key, id, shared: false });
     }
 
-    /// Wakes up to `n` waiters for `key`, the first come first, and says which.
+    /// As [`QueueModel::wait`], of a waiter that every wake of its key wakes.
+    pub fn wait_shared(&mut self, key: K, id: u64) {
+        self.push(Waiter { key, id, shared: true });
+    }
+
+    fn push(&mut self, waiter: Waiter<K>) {
+        let (id, mut others) = (waiter.id, self.waiters.iter());
+        assert!(others.all(|other| other.id != id), "waiter {id} waits already");
+        self.waiters.push_back(waiter);
+    }
+
+    /// Wakes all shared waiters for `key` and up to `n` others, the first come first, and says
+    /// which.
     pub fn wake(&mut self, key: &K, n: usize) -> Vec<u64> {
         let mut room = n;
-        self.take(|other, _| {
-            let hit = room > 0 && other == key;
-            room -= usize::from(hit);
+        self.take(|waiter| {
+            let hit = waiter.key == *key && (waiter.shared || room > 0);
+            room -= usize::from(hit && !waiter.shared);
             hit
         })
     }
@@ -43,12 +61,32 @@ impl<K: PartialEq> QueueModel<K> {
 
     /// Wakes all waiters for `key` that `chosen` chooses, and says which.
     pub fn wake_where(&mut self, key: &K, mut chosen: impl FnMut(u64) -> bool) -> Vec<u64> {
-        self.take(|other, id| other == key && chosen(id))
+        self.take(|waiter| waiter.key == *key && chosen(waiter.id))
+    }
+
+    /// Wakes as [`QueueModel::wake`] does, then has the next `move_n` waiters for `from`, of both
+    /// kinds, wait for `to`, behind all that do already: says who was woken, and how many moved.
+    /// From a key to itself nobody moves.
+    pub fn requeue(&mut self, from: &K, to: &K, wake_n: usize, move_n: usize) -> (Vec<u64>, usize) {
+        let woken = self.wake(from, wake_n);
+        let (mut moved, mut stay) = (VecDeque::new(), VecDeque::new());
+        for mut waiter in self.waiters.drain(..) {
+            if waiter.key == *from && from != to && moved.len() < move_n {
+                waiter.key = to.clone();
+                moved.push_back(waiter);
+            } else {
+                stay.push_back(waiter);
+            }
+        }
+        let n = moved.len();
+        stay.append(&mut moved);
+        self.waiters = stay;
+        (woken, n)
     }
 
     /// Waiter `id` gives up. False if it does not wait (any more).
     pub fn timeout(&mut self, id: u64) -> bool {
-        !self.take(|_, other| other == id).is_empty()
+        !self.take(|waiter| waiter.id == id).is_empty()
     }
 
     /// How many wait.
@@ -57,12 +95,12 @@ impl<K: PartialEq> QueueModel<K> {
     }
 
     /// Takes out those that `leaves` picks, and keeps the order of both.
-    fn take(&mut self, mut leaves: impl FnMut(&K, u64) -> bool) -> Vec<u64> {
+    fn take(&mut self, mut leaves: impl FnMut(&Waiter<K>) -> bool) -> Vec<u64> {
         let mut taken = Vec::new();
-        self.waiters.retain(|(key, id)| {
-            let leaving = leaves(key, *id);
+        self.waiters.retain(|waiter| {
+            let leaving = leaves(waiter);
             if leaving {
-                taken.push(*id);
+                taken.push(waiter.id);
             }
             !leaving
         });
@@ -99,5 +137,17 @@ mod tests {
         assert!(!queue.timeout(2));
         assert_eq!(queue.wake_where(&'a', |id| id > 0), [3]);
         assert_eq!(queue.wake_all(&'a'), [0]);
+    }
+
+    #[test]
+    fn a_wake_takes_all_who_share_and_a_requeue_moves_both_kinds() {
+        let mut queue = queue();
+        queue.wait_shared('a', 5);
+        assert_eq!(queue.wake(&'a', 1), [0, 5]);
+        queue.wait_shared('a', 6);
+        assert_eq!(queue.requeue(&'a', &'a', 0, 9), (vec![6], 0));
+        queue.wait_shared('b', 7);
+        assert_eq!(queue.requeue(&'a', &'b', 1, 1), (vec![2], 1));
+        assert_eq!(queue.wake_all(&'b'), [1, 4, 7, 3]);
     }
 }

@@ -139,22 +139,18 @@ impl<K> Bucket<K> {
         self.word.word().load(Ordering::Relaxed)
     }
 
-    /// Locks the bucket, whose word was just `seen`, as long as it covers the goal's hash.
+    /// Locks the bucket, whose word was just `seen` to be unlocked and to cover the caller's hash,
+    /// unless the word has changed meanwhile.
     #[inline]
-    pub(super) fn lock(&self, goal: &Goal, seen: u32) -> Result<BucketGuard<'_, K>, NotLocked> {
-        if seen & LOCKED != 0 || !covers(goal.index, seen, goal.hash) {
-            return self.lock_slow(goal, seen);
-        }
+    pub(super) fn try_lock(&self, seen: u32, coarse: bool) -> Option<BucketGuard<'_, K>> {
         let locked = seen | LOCKED;
         // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`. Takes over the queue.
-        match self.word.word().compare_exchange(seen, locked, LOCK_FIRST, Ordering::Relaxed) {
-            Ok(_) => Ok(self.guard(goal, seen, false)),
-            Err(now) => self.lock_slow(goal, now),
-        }
+        let taken = self.word.word().compare_exchange(seen, locked, LOCK_FIRST, Ordering::Relaxed);
+        taken.is_ok().then(|| self.guard(coarse, seen, false))
     }
 
-    #[cold]
-    fn lock_slow(&self, goal: &Goal, mut seen: u32) -> Result<BucketGuard<'_, K>, NotLocked> {
+    /// Locks the bucket, whose word was just `seen`, as long as it covers the goal's hash.
+    pub(super) fn lock(&self, goal: &Goal, mut seen: u32) -> Result<BucketGuard<'_, K>, NotLocked> {
         let word = self.word.word();
         let (mut looks, mut slept, mut contended) = (0, false, false);
         loop {
@@ -173,7 +169,7 @@ impl<K> Bucket<K> {
                 let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
                 // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
                 match word.compare_exchange(seen, locked, LOCK_AGAIN, Ordering::Relaxed) {
-                    Ok(_) => return Ok(self.guard(goal, seen, contended)),
+                    Ok(_) => return Ok(self.guard(goal.coarse, seen, contended)),
                     Err(now) => seen = now,
                 }
                 continue;
@@ -198,9 +194,9 @@ impl<K> Bucket<K> {
         }
     }
 
-    fn guard(&self, goal: &Goal, seen: u32, contended: bool) -> BucketGuard<'_, K> {
+    fn guard(&self, coarse: bool, seen: u32, contended: bool) -> BucketGuard<'_, K> {
         let (level, signature) = (seen & LEVEL, seen & SIGNATURE);
-        BucketGuard { bucket: self, level, signature, coarse: goal.coarse, contended }
+        BucketGuard { bucket: self, level, signature, coarse, contended }
     }
 }
 

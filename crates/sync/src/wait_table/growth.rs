@@ -25,18 +25,19 @@
 //!
 //! Invariants, beside those of [`super::bucket`] and [`super::home`]:
 //!
-//! - **G1** No read-modify-write succeeds on an absent word but the resizer's: the lock and SLEEPERS
-//!   are taken by compare-and-swap from a word that covers something.
-//! - **G2** Levels change under the bucket locks and the resizer's mutex. So the resizer knows them.
-//! - **G3** Memory is given back only where all buckets are absent, under the resizer's mutex. By G1
-//!   no bit of anybody's is there: absent buckets are zeros, and zeros they stay.
+//! - **G1** No read-modify-write succeeds on an absent word but the resizer's: the lock and
+//!   SLEEPERS are taken by compare-and-swap from a word that covers something.
+//! - **G2** Levels change under the bucket locks and the resizer's mutex. So the resizer knows
+//!   them.
+//! - **G3** Memory is given back only where all buckets are absent, under the resizer's mutex. By
+//!   G1 no bit of anybody's is there: absent buckets are zeros, and zeros they stay.
 //!
 //! # Nothing to wake, while buckets move
 //!
 //! The proof of the empty check must hold for a waker that looks at *any* bucket which covers its
-//! hash in the word that it saw. Let the homes of the hash be b₀, b₁, … in their order in time, which
-//! the resizer's bucket locks make one of happens-before, and let the waiter lock bₘ before its fence
-//! (A), with (A) before the waker's fence (B); otherwise `validate` sees the condition.
+//! hash in the word that it saw. Let the homes of the hash be b₀, b₁, … in their order in time,
+//! which the resizer's bucket locks make one of happens-before, and let the waiter lock bₘ before
+//! its fence (A), with (A) before the waker's fence (B); otherwise `validate` sees the condition.
 //!
 //! ```text
 //!  resizer                     waiter                      waker
@@ -58,6 +59,8 @@
 //! An absent word is never quiet: it sends the waker on.
 #![expect(unsafe_code, reason = "buckets are made and unmade")]
 
+#[cfg(not(any(loom, shuttle)))]
+use unherd_sys::primitives::thread;
 use unherd_sys::primitives::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
 use super::home::Buckets;
@@ -121,11 +124,11 @@ impl Resizer {
 
 /// As many stripes as processors, rounded up.
 fn stripes() -> usize {
-    if cfg!(any(loom, shuttle)) {
-        return 1;
-    }
-    let processors = std::thread::available_parallelism().map_or(1, |processors| processors.get());
-    processors.clamp(1, STRIPES_MAX).next_power_of_two()
+    #[cfg(any(loom, shuttle))]
+    return 1;
+    #[cfg(not(any(loom, shuttle)))]
+    thread::available_parallelism()
+        .map_or(1, |processors| processors.get().min(STRIPES_MAX).next_power_of_two())
 }
 
 /// The floor of a table that was told none: so large that a waiter alone in its stripe does not

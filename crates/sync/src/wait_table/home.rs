@@ -127,6 +127,19 @@ impl<K> Buckets<K> {
     /// The home of `hash`, locked.
     #[inline]
     pub(super) fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
+        let shape = self.shape.load();
+        let bucket = self.near(shape, hash);
+        let word = bucket.word();
+        if word & (LEVEL | LOCKED) == shape.level_bits()
+            && let Some(guard) = bucket.try_lock(word, self.coarse)
+        {
+            return guard;
+        }
+        self.lock_slow(hash)
+    }
+
+    #[cold]
+    fn lock_slow(&self, hash: u64) -> BucketGuard<'_, K> {
         loop {
             let place = self.locate(hash);
             if let Ok(guard) = self.lock_at(&place, hash, false) {
@@ -151,7 +164,6 @@ impl<K> Buckets<K> {
         }
     }
 
-    #[inline]
     fn lock_at(
         &self,
         place: &Place,
@@ -163,7 +175,6 @@ impl<K> Buckets<K> {
     }
 
     /// A bucket that covers `hash`.
-    #[inline]
     fn locate(&self, hash: u64) -> Place {
         let shape = self.shape.load();
         let (index, word) = (shape.index(hash), self.near(shape, hash).word());

@@ -5,12 +5,14 @@
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
 mod any;
+mod claimed;
 mod growth;
 mod task;
 
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell, thread};
 
+use super::bucket::Removed;
 use super::*;
 
 type Table = WaitTable<u32>;
@@ -30,6 +32,37 @@ fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
     model.preemption_bound = preemptions;
     model.max_branches = 20_000;
     model.check(scene);
+}
+
+/// A node whose owner is played by the scene, at any time.
+struct Node(Waiter<u32>);
+
+// SAFETY: the table's protocol orders the accesses, and loom checks that it does.
+unsafe impl Send for Node {}
+// SAFETY: as above.
+unsafe impl Sync for Node {}
+
+impl Node {
+    /// One that is queued already. It stays until the scene's table is gone, or its owner has left.
+    fn queue(table: &Table, key: u32, shared: bool) -> Arc<Self> {
+        let hash = table.hasher.hash_one(key);
+        let wait = Wait::new(Reason::OTHER);
+        let wait = if shared { wait.shared() } else { wait };
+        let node = Arc::new(Self(Waiter::new(key, hash, wait)));
+        // SAFETY: the scene sees to it that the owner leaves before the node does.
+        unsafe { table.buckets.lock(hash).push(&node.0, |other| *other == key) };
+        node
+    }
+
+    /// What its owner does whose deadline has passed: the token, if it was woken.
+    fn give_up(&self, table: &Table) -> Option<Token> {
+        match table.leave_queue(&self.0) {
+            Removed::Waiting => None,
+            Removed::Chosen(token) => Some(token),
+            // SAFETY: it was handed back.
+            Removed::Claimed => Some(unsafe { self.0.token() }),
+        }
+    }
 }
 
 fn past() -> Deadline {
@@ -93,7 +126,7 @@ fn timeout_races_with_wake() {
         };
         let woken = table.wake_with(&1, 1, Token(5));
         match waiter.join().unwrap() {
-            Outcome::Woken(token) => assert_eq!((woken, token), (1, Token(5))),
+            Outcome::Woken(token) => assert_eq!((woken.total(), token), (1, Token(5))),
             Outcome::TimedOut => assert_eq!(woken, 0),
             Outcome::Invalid => panic!("validate said yes"),
         }
@@ -118,7 +151,7 @@ fn a_timeout_does_not_swallow_a_wake() {
             thread::spawn(move || match table.wait(&1, || true, past()) {
                 // Chosen although it no longer cares: it passes the wake on.
                 Outcome::Woken(_) => table.wake(&1, 1),
-                _ => 0,
+                _ => Woken::NOBODY,
             })
         };
         condition.store(1, Ordering::Relaxed);

@@ -98,8 +98,11 @@ impl<K: Copy + Eq + Hash + Send + Sync + 'static> Waiters<K> {
 
     /// Starts one more, and returns when it is in the queue.
     fn add(&mut self, key: K, tag: u64) {
+        self.add_as(key, Wait::new(Reason::OTHER).tag(Tag(tag)));
+    }
+
+    fn add_as(&mut self, key: K, wait: Wait) {
         let table = Arc::clone(&self.table);
-        let wait = Wait::new(Reason::OTHER).tag(Tag(tag));
         self.threads.push(thread::spawn(move || table.wait(&key, || true, wait)));
         until_queued(&self.table, self.threads.len());
     }
@@ -150,6 +153,49 @@ fn a_filter_chooses_by_tag() {
     assert_eq!(table.wake_all(&7), 2);
     let tokens = [0, 1, 1, 0].map(|token| Outcome::Woken(Token(token)));
     assert_eq!(waiters.join(), tokens);
+}
+
+#[test]
+fn a_wake_takes_all_who_share_and_so_many_others() {
+    let mut waiters = Waiters::new(table(1));
+    for (n, kind) in "esesees".chars().enumerate() {
+        let wait = Wait::new(Reason::OTHER).tag(Tag(n as u64));
+        waiters.add_as(1_u64, if kind == 's' { wait.shared() } else { wait });
+    }
+    let table = Arc::clone(&waiters.table);
+    assert_eq!(table.wake_with(&1, 1, Token(1)), Woken { shared: 3, exclusive: 1 });
+    assert_eq!(table.wake_with(&1, 0, Token(2)), 0);
+    assert_eq!(table.wake_with(&1, 2, Token(3)), Woken { shared: 0, exclusive: 2 });
+    assert_eq!(table.wake_with(&1, 2, Token(4)), Woken { shared: 0, exclusive: 1 });
+    let tokens = [1, 1, 3, 1, 3, 4, 1].map(|token| Outcome::Woken(Token(token)));
+    assert_eq!(waiters.join(), tokens);
+}
+
+/// More than a wake can carry, of each way to choose them.
+#[test]
+fn a_wake_comes_back_for_those_that_it_left_behind() {
+    let mut waiters = Waiters::new(table(1));
+    for n in 0..200 {
+        let wait = Wait::new(Reason::OTHER).tag(Tag(n));
+        waiters.add_as(7_u64, if n % 5 == 0 { wait.shared() } else { wait });
+    }
+    let table = Arc::clone(&waiters.table);
+    let even = |tag: Tag| if tag.0.is_multiple_of(2) { Verdict::Wake } else { Verdict::Skip };
+    // 200: 40 are shared, 20 of them even.
+    assert_eq!(table.wake_where(&7, even, Token(1)), Woken { shared: 20, exclusive: 80 });
+    assert_eq!(table.wake_with(&7, 40, Token(2)), Woken { shared: 20, exclusive: 40 });
+    assert_eq!(table.wake_with(&7, 90, Token(3)), Woken { shared: 0, exclusive: 40 });
+    assert_eq!(queued(&table), 0);
+    for (n, outcome) in waiters.join().into_iter().enumerate() {
+        let token = if n % 2 == 0 {
+            1
+        } else if n % 5 == 0 || n < 100 {
+            2
+        } else {
+            3
+        };
+        assert_eq!(outcome, Outcome::Woken(Token(token)), "{n}");
+    }
 }
 
 #[test]
@@ -271,12 +317,12 @@ fn the_ledger_counts_what_happened() {
     let table =
         Arc::new(WaitTable::<u64>::builder().buckets(1).reason(reason).filtered(false).build());
     let before = Ledger::snapshot();
+    table.wake(&1, 0);
     let go = Arc::new(AtomicBool::new(false));
     let waiter = {
         let (table, go) = (Arc::clone(&table), Arc::clone(&go));
         thread::spawn(move || table.wait_until(&1, || go.load(Ordering::Relaxed), reason))
     };
-    table.wake(&1, 0);
     until_queued(&table, 1);
     table.wake(&2, 1);
     until_queued(&table, 1);

@@ -107,7 +107,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// meanwhile, it returns when it was handed back: the waker still needs the node, and its wake
     /// counts.
     #[cold]
-    fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
+    pub(super) fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
         let removed = self.lock_of(waiter).remove(waiter);
         if removed == Removed::Claimed {
             waiter.park(Deadline::NEVER);

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use unherd_sync::{Deadline, Outcome, Reason, Timestamp, Token, Verdict, WaitTable};
+use unherd_sync::{Deadline, Ledger, Outcome, Reason, Timestamp, Token, Verdict, WaitTable};
 use unherd_sys::primitives::Arc;
 
 use crate::sleeping::Sleeper;
@@ -32,20 +32,27 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn waits_and_wakes_allocate_nothing() {
-    let table = Arc::new(WaitTable::<u64>::builder().buckets(1).build());
+    let reason = Reason::register("test-allocation");
+    let table = Arc::new(WaitTable::<u64>::builder().buckets(1).reason(reason).build());
     let past = Deadline::at(Timestamp::from_ns(1));
     // The thread's first use registers it.
     table.wake_all(&0);
-    // More sleepers than any list of fixed length would hold.
-    let sleepers: Vec<_> = (0..100).map(|_| Sleeper::start(&table, 7)).collect();
+    let sleepers: Vec<_> = (0..1024).map(|_| Sleeper::start(&table, 7)).collect();
 
     let before = ALLOCATIONS.get();
     assert_eq!(table.wake_all(&0), 0);
     assert_eq!(table.wait(&1, || true, past), Outcome::TimedOut);
     assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
     assert_eq!(table.wake_where(&7, |_| Verdict::Skip, Default::default()), 0);
-    assert_eq!(table.wake_all(&7), 100);
     assert_eq!(ALLOCATIONS.get(), before);
+
+    let ledger = Ledger::snapshot();
+    let before = ALLOCATIONS.get();
+    assert_eq!(table.wake_all(&7), 1024);
+    assert_eq!(ALLOCATIONS.get(), before);
+    // However many there are, the lock is held for 32 of them at a time.
+    let counts = Ledger::snapshot().since(&ledger).reason(reason);
+    assert_eq!((counts.locks, counts.wakes), (1024 / 32, 1));
 
     for sleeper in sleepers {
         assert_eq!(sleeper.join(), Outcome::Woken(Token(0)));

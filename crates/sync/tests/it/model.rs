@@ -10,7 +10,7 @@ use unherd_testkit::QueueModel;
 
 #[derive(Debug, Clone)]
 enum Operation {
-    Wait { key: u8 },
+    Wait { key: u8, shared: bool },
     Wake { key: u8, n: usize },
     WakeAll { key: u8 },
     WakeEven { key: u8 },
@@ -19,7 +19,7 @@ enum Operation {
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let key = 0..3_u8;
     let operation = prop_oneof![
-        3 => key.clone().prop_map(|key| Operation::Wait { key }),
+        3 => (key.clone(), any::<bool>()).prop_map(|(key, shared)| Operation::Wait { key, shared }),
         2 => (key.clone(), 0..4_usize).prop_map(|(key, n)| Operation::Wake { key, n }),
         1 => key.clone().prop_map(|key| Operation::WakeAll { key }),
         1 => key.prop_map(|key| Operation::WakeEven { key }),
@@ -35,9 +35,10 @@ struct Driven {
 
 impl Driven {
     /// Starts a waiter and returns when it is in the queue.
-    fn wait(&mut self, key: u8, id: u64) {
+    fn wait(&mut self, key: u8, id: u64, shared: bool) {
         let table = Arc::clone(&self.table);
         let how = Wait::new(Reason::OTHER).tag(Tag(id));
+        let how = if shared { how.shared() } else { how };
         self.sleepers.insert(id, thread::spawn(move || table.wait(&key, || true, how)));
         let mut queued = false;
         while !queued {
@@ -69,9 +70,13 @@ proptest! {
         let mut model = QueueModel::new();
         for (step, operation) in (1_u64..).zip(operations) {
             let (expected, woken) = match operation {
-                Operation::Wait { key } => {
-                    model.wait(key, step);
-                    driven.wait(key, step);
+                Operation::Wait { key, shared } => {
+                    if shared {
+                        model.wait_shared(key, step);
+                    } else {
+                        model.wait(key, step);
+                    }
+                    driven.wait(key, step, shared);
                     continue;
                 }
                 Operation::Wake { key, n } => {

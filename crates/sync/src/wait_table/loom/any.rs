@@ -25,9 +25,8 @@ fn agrees(outcome: AnyOutcome, woken: [usize; 2]) -> bool {
 /// Two wakes of two keys: one of them wakes, or both were seen to be needless.
 #[test]
 fn any_two_wakers() {
-    check(TWO_PREEMPTIONS, || {
-        let (table, conditions) =
-            (table(), Arc::new([AtomicU32::new(0), AtomicU32::new(0)]));
+    check(growth::TWO_PREEMPTIONS, || {
+        let (table, conditions) = (table(), Arc::new([AtomicU32::new(0), AtomicU32::new(0)]));
         let wakers = [0, 1].map(|index| {
             let (table, conditions) = (Arc::clone(&table), Arc::clone(&conditions));
             thread::spawn(move || {
@@ -85,7 +84,7 @@ fn any_of_one_key_twice_meets_wake_of_all() {
 /// The wake that loses its claim goes on to the next waiter of its key.
 #[test]
 fn any_that_is_lost_leaves_the_wake_to_others() {
-    check(TWO_PREEMPTIONS, || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = table();
         let conditions = Arc::new(AtomicU32::new(0));
         let waiter = {

@@ -5,10 +5,10 @@ use super::*;
 
 /// Scenes with three threads and a resize have more to try than most.
 const ONE_PREEMPTION: Option<usize> = Some(1);
-const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
+pub(super) const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
 
 /// A table of 2^`level` buckets, with room for two.
-fn growing(level: u32) -> Arc<Table> {
+pub(super) fn growing(level: u32) -> Arc<Table> {
     let table = WaitTable::<u32>::builder().grow(1, 2).seed(1).build();
     table.buckets.drive_to(level);
     Arc::new(table)
@@ -72,6 +72,24 @@ fn grow_timeout_wake() {
 #[test]
 fn shrink_timeout_wake() {
     check(ONE_PREEMPTION, || wait_wake(1, true, true, &[0]));
+}
+
+/// A bucket goes away and is made anew, and who locks it may have known it before: what is in it
+/// comes with its own word.
+#[test]
+fn shrink_then_grow_under_a_locker() {
+    check(TWO_PREEMPTIONS, || {
+        let buckets = Arc::new(Buckets::<u32>::new(0, 1, false));
+        buckets.drive_to(1);
+        let resizer = {
+            let buckets = Arc::clone(&buckets);
+            thread::spawn(move || [0, 1].into_iter().for_each(|level| buckets.drive_to(level)))
+        };
+        let mut guard = buckets.lock(word::hash_of_index(1));
+        assert_eq!(guard.queue().classes(), 0);
+        drop(guard);
+        resizer.join().unwrap();
+    });
 }
 
 /// Two sleep for the lock of a bucket that goes away after it was unlocked once more: the one whom

@@ -1,0 +1,48 @@
+//! A wake of more than it can carry, and owners that do not wait for it. Nodes are queued by the
+//! scene before anybody races, and a wake carries one at a time.
+
+use super::*;
+
+/// Three wait for key 1, and one of them gives up while a wake of `n` goes on.
+fn one_of_three_gives_up(table: &Arc<Table>, hurries: usize, n: usize, resize: Option<u32>) {
+    let nodes: Vec<_> = (0..3).map(|_| Node::queue(table, 1, false)).collect();
+    let owner = {
+        let (table, node) = (Arc::clone(table), Arc::clone(&nodes[hurries]));
+        thread::spawn(move || node.give_up(&table))
+    };
+    let resizer = resize.map(|level| {
+        let table = Arc::clone(table);
+        thread::spawn(move || table.buckets.drive_to(level))
+    });
+    let woken = table.wake_with(&1, n, Token(7));
+    let hurried = owner.join().unwrap();
+    if let Some(resizer) = resizer {
+        resizer.join().unwrap();
+    }
+    // Whoever is chosen is woken; so who gave up before frees a wake for another.
+    let gave_up = usize::from(hurried.is_none());
+    assert_eq!(woken, n.min(3 - gave_up));
+    let others = (0..3).filter(|other| *other != hurries);
+    let tokens = others.filter_map(|other| nodes[other].give_up(table)).chain(hurried);
+    assert_eq!(tokens.map(|token| assert_eq!(token, Token(7))).count(), woken.total());
+    assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+}
+
+#[test]
+fn a_wake_of_all_meets_a_timeout() {
+    for hurries in 0..3 {
+        check(Some(4), move || one_of_three_gives_up(&table(), hurries, usize::MAX, None));
+    }
+}
+
+#[test]
+fn a_wake_of_two_meets_a_timeout() {
+    for hurries in 0..3 {
+        check(Some(4), move || one_of_three_gives_up(&table(), hurries, 2, None));
+    }
+}
+
+#[test]
+fn a_wake_of_all_meets_a_timeout_and_growth() {
+    check(Some(2), || one_of_three_gives_up(&growth::growing(0), 1, usize::MAX, Some(1)));
+}
