@@ -255,3 +255,87 @@ impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use unherd_sys::primitives::thread;
+
+    use super::super::word::index_at;
+    use super::*;
+    use crate::{Outcome, Reason};
+
+    /// A table of two buckets, and a key of each.
+    fn table() -> (WaitTable<u64>, [u64; 2]) {
+        let table = WaitTable::<u64>::builder().buckets(2).seed(1).build();
+        let keys = [0, 1].map(|index| {
+            let its = |key: &u64| index_at(1, table.hasher.hash_one(key)) == index;
+            (0..).find(its).expect("half of the keys")
+        });
+        (table, keys)
+    }
+
+    /// Wakes `key` from another thread: this one may hold the lock of another bucket.
+    fn wake(table: &WaitTable<u64>, key: u64) {
+        let woken = || assert_eq!(table.wake_with(&key, 1, Token(3)), 1);
+        thread::scope(|scope| drop(scope.spawn(woken)));
+    }
+
+    #[test]
+    fn a_wake_before_a_no_is_reported() {
+        let (table, keys) = table();
+        let validate = |index| {
+            if index == 1 {
+                wake(&table, keys[0]);
+            }
+            index == 0
+        };
+        let outcome = table.wait_any(&keys, validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 0, token: Token(3) }));
+    }
+
+    /// The keys that come after a wake are not asked about.
+    #[test]
+    fn a_wake_ends_the_questions() {
+        let (table, [one, other]) = table();
+        let mut asked = 0;
+        let validate = |index| {
+            asked += 1;
+            if index == 1 {
+                wake(&table, one);
+            }
+            true
+        };
+        let outcome = table.wait_any(&[one, other, one, other], validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 0, token: Token(3) }));
+        assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn a_wake_before_a_panic_is_passed_on() {
+        for chosen in [false, true] {
+            let (table, keys) = table();
+            let mut context = Context::from_waker(Waker::noop());
+            let mut behind = pin!(table.wait_async(&keys[0], || true, Reason::OTHER));
+            let validate = |index| {
+                if index == 1 {
+                    assert!(behind.as_mut().poll(&mut context).is_pending());
+                    if chosen {
+                        wake(&table, keys[0]);
+                    }
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                true
+            };
+            let wait = || table.wait_any(&keys, validate, Reason::OTHER);
+            assert!(catch_unwind(AssertUnwindSafe(wait)).is_err());
+            let polled = behind.as_mut().poll(&mut context);
+            let woken = Poll::Ready(Outcome::Woken(Token(3)));
+            assert_eq!(polled, if chosen { woken } else { Poll::Pending });
+            assert_eq!(table.wake_all(&keys[0]), usize::from(!chosen));
+        }
+    }
+}

@@ -250,7 +250,7 @@ impl<'a, K> Claimed<'a, K> {
     /// # Safety
     /// The bucket lock is held, and nobody needs their nodes for it.
     unsafe fn hand_back_tasks(&mut self) {
-        if !std::mem::take(&mut self.tasks) {
+        if !std::mem::take(&mut self.tasks) || cfg!(mutant = "ASYNC-hand") {
             return;
         }
         for carried in self.batch.iter_mut() {
@@ -278,8 +278,20 @@ impl<'a, K> Claimed<'a, K> {
         }
     }
 
-    /// Wakes all that were chosen, and says how many. Called with no bucket locked.
+    /// Wakes all that were chosen, and says how many. Called with no bucket locked. Panics as the
+    /// first waker that did.
     pub(super) fn finish(&mut self) -> Woken {
+        self.notify_all();
+        if let Some(panic) = self.panic.take() {
+            resume_unwind(panic);
+        }
+        // SAFETY: nobody is left in the list, and nobody joins it.
+        let left = self.closer.left.with(|left| unsafe { *left });
+        let Woken { shared, exclusive } = self.woken;
+        Woken { shared: shared + left.shared, exclusive: exclusive + left.exclusive }
+    }
+
+    fn notify_all(&mut self) {
         self.notify();
         while self.more {
             let mut guard = self.table.lock(self.hash);
@@ -287,14 +299,6 @@ impl<'a, K> Claimed<'a, K> {
             drop(guard);
             self.notify();
         }
-        // C4. If another panic goes on already, it is the first.
-        if let Some(panic) = self.panic.take() {
-            if std::thread::panicking() { std::mem::forget(panic) } else { resume_unwind(panic) }
-        }
-        // SAFETY: nobody is left in the list, and nobody joins it.
-        let left = self.closer.left.with(|left| unsafe { *left });
-        let Woken { shared, exclusive } = self.woken;
-        Woken { shared: shared + left.shared, exclusive: exclusive + left.exclusive }
     }
 
     /// Both phases, for those that are carried.
@@ -321,6 +325,8 @@ impl<'a, K> Claimed<'a, K> {
 
 impl<K> Drop for Claimed<'_, K> {
     fn drop(&mut self) {
-        self.finish();
+        self.notify_all();
+        // C4: unless it is finished, another panic goes on, and was the first.
+        std::mem::forget(self.panic.take());
     }
 }
