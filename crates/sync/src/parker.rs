@@ -66,8 +66,8 @@ impl Parker {
         self.0.word().load(PARK_POLL) == NOTIFIED
     }
 
-    /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself: see
-    /// [`Parker::wake`].
+    /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself:
+    /// see [`Parker::wake`].
     ///
     /// # Safety
     /// `parker` is alive, and its owner does not free it before it has seen NOTIFIED; nobody else
@@ -75,8 +75,8 @@ impl Parker {
     pub(crate) unsafe fn notify(parker: NonNull<Self>) {
         // SAFETY: alive until the store is seen, by the contract.
         let state = unsafe { parker.as_ref() }.0.word();
-        // ORDER[PARK]: Release; pairs with the Acquires in `park` and `is_notified`. Publishes all that the waker did
-        // to the node, and lets the owner free it.
+        // ORDER[PARK]: Release; pairs with the Acquires in `park` and `is_notified`. Publishes all
+        // that the waker did to the node, and lets the owner free it.
         state.store(NOTIFIED, PARK_RELEASE);
     }
 

@@ -34,12 +34,17 @@
 //! |---|---|---|
 //! | fresh | `validate` says false or panics | gone: `Invalid` |
 //! | fresh | push, under the lock | queued |
-//! | queued | a waker unlinks it, under the lock | claimed |
+//! | queued | a wake chooses it, and unlinks it, under the lock | claimed |
+//! | queued | a wake chooses it, beyond what it can carry, under the lock | chosen |
 //! | queued | its deadline passes; the owner unlinks it, under the lock | gone: `TimedOut` |
-//! | claimed | the waker, after unlocking, unparks the owner | gone: `Woken` |
+//! | queued | a requeue, under the locks of both keys' homes | queued, with another key |
+//! | chosen | its waker comes back for it, and unlinks it, under the lock | claimed |
+//! | chosen | its deadline passes; the owner unlinks it, under the lock | gone: `Woken` |
+//! | claimed | the waker, after unlocking, notifies the owner | gone: `Woken` |
 //!
-//! A timeout that meets a claim loses: the owner finds its node unlinked, and waits for the waker,
-//! which has still to read the node's link. So no wake is swallowed.
+//! A timeout that meets a choice loses: the owner was woken, and only has to take its node along
+//! ([`claimed`]), or to wait for the waker that has it. So no wake is swallowed, and each wakes as
+//! many as it says.
 
 mod any;
 mod bucket;
@@ -49,6 +54,7 @@ mod home;
 mod key;
 mod outcome;
 mod queue;
+mod requeue;
 mod storage;
 mod task;
 mod wait;
@@ -80,7 +86,7 @@ use word::{LEVEL_MAX, hash_of_index, index_at};
 
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
-pub use outcome::{Outcome, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
+pub use outcome::{Outcome, Requeued, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
 pub use task::WaitFuture;
 
 /// Builds a [`WaitTable`].
@@ -103,15 +109,16 @@ impl<K> WaitTableBuilder<K> {
         self.grow(buckets, buckets)
     }
 
-    /// Lets the table grow and shrink with the number of waiters, from `floor` to `ceiling` buckets,
-    /// each rounded up to a power of two, from 1 to 2²⁰.
+    /// Lets the table grow and shrink with the number of waiters, from `floor` to `ceiling`
+    /// buckets, each rounded up to a power of two, from 1 to 2²⁰.
     ///
     /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
-    /// beyond them. Threads move the buckets on their way to sleep and back, some at a time; nobody
-    /// waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved for each
-    /// bucket up to the ceiling; where they are refused, the table stays at its floor, and where
-    /// memory is refused later, at the last size that it could have, until its waiters become
-    /// fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its floor.
+    /// beyond them. Threads move the buckets on their way to sleep and back, some at a time;
+    /// nobody waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved
+    /// for each bucket up to the ceiling; where they are refused, the table stays at its floor,
+    /// and where memory is refused later, at the last size that it could have, until its waiters
+    /// become fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its
+    /// floor.
     #[must_use]
     pub fn grow(self, floor: usize, ceiling: usize) -> Self {
         let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
@@ -192,6 +199,17 @@ fn random_seed() -> u64 {
 ///     scope.spawn(|| table.wait_until(&page, || read.load(Acquire), reading));
 ///     read.store(true, Release);
 ///     table.wake_all(&page);
+/// });
+/// ```
+///
+/// A wait borrows its table, so no table goes while somebody waits there:
+///
+/// ```compile_fail,E0597
+/// use unherd_sync::{Reason, WaitTable};
+///
+/// std::thread::scope(|scope| {
+///     let table = WaitTable::<u64>::builder().build();
+///     scope.spawn(|| table.wait(&1, || true, Reason::OTHER));
 /// });
 /// ```
 // The fields are written once: they share no line with a bucket's word, so the loads of a wake that

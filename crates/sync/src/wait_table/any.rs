@@ -9,11 +9,11 @@
 //! | node i | the wake of i woke it; final | | |
 //! | CLOSED | whoever finds a node of it passes it by; final | | |
 //!
-//! - **N1** The claim decides, and publishes nothing: it is Relaxed. The owner and the wake that has
-//!   claimed it meet at the parker (PARK), or, if that was in a closed list, under the lock; the
-//!   owner and all others meet at the locks of its nodes' homes (LOCK).
-//! - **N2** The owner takes each node that it has queued out of its queue before it returns. So none
-//!   is reached later; who has lost the claim does not touch the node after its unlock.
+//! - **N1** The claim decides, and publishes nothing: it is Relaxed. The owner and the wake that
+//!   has claimed it meet at the parker (PARK), or, if that was in a closed list, under the lock;
+//!   the owner and all others meet at the locks of its nodes' homes (LOCK).
+//! - **N2** The owner takes each node that it has queued out of its queue before it returns. So
+//!   none is reached later; who has lost the claim does not touch the node after its unlock.
 //! - **N3** A wake that loses the claim does not count the waiter, and goes on to the next.
 //! - **N4** *Woken beats invalid*: the wake that was first is reported, even if `validate` says no
 //!   to a later key. Otherwise it would be lost to the others who wait for its key. If `validate`
@@ -129,14 +129,14 @@ struct WaitingForAny<'a, K: Copy + Eq + Hash> {
 }
 
 impl<K: Copy + Eq + Hash> WaitTable<K> {
-    /// Sleeps until a wake of any of `keys` finds this thread, and says which: exactly one does, and
-    /// wakes of the other keys go to others who wait for them.
+    /// Sleeps until a wake of any of `keys` finds this thread, and says which: exactly one does,
+    /// and wakes of the other keys go to others who wait for them.
     ///
     /// `validate` is asked about each key in turn, by its index, as [`WaitTable::wait`] asks about
     /// its key, under the lock of that key's bucket; not about those after one that it says no to,
-    /// or after a wake that came already. A wake that comes before it says no to another key is what
-    /// is reported. A key may be there twice. The filter of a [`WaitTable::wake_where`] that chooses
-    /// this thread and comes too late is taken to have said [`super::Verdict::Skip`].
+    /// or after a wake that came already. A wake that comes before it says no to another key is
+    /// what is reported. A key may be there twice. The filter of a [`WaitTable::wake_where`] that
+    /// chooses this thread and comes too late is taken to have said [`super::Verdict::Skip`].
     ///
     /// Blocks under the reason of `how`, as one wait. Costs for each key what a wait costs without
     /// its sleep, and the bucket lock once more; nothing is allocated.

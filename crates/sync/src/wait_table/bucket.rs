@@ -19,8 +19,8 @@
 //!   swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
 //!   node under the lock, or was told by the waker that claimed it.
-//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it notifies the
-//!   node's owner.
+//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it notifies
+//!   the node's owner.
 //!
 //! # The lock
 //!
@@ -213,6 +213,11 @@ pub(super) struct BucketGuard<'a, K> {
 }
 
 impl<K> BucketGuard<'_, K> {
+    /// Whether the bucket, whose place is `index`, covers `hash`.
+    pub(super) fn covers(&self, index: usize, hash: u64) -> bool {
+        covers(index, self.level, hash)
+    }
+
     /// The queue, which the guard's lock is for.
     pub(super) fn queue(&mut self) -> &mut Queue<K> {
         // SAFETY: B1.
@@ -252,7 +257,7 @@ impl<K> BucketGuard<'_, K> {
         let first = unsafe { first.links() };
         // SAFETY: B1; as above.
         unsafe { self.queue().unlink(node) };
-        if !first.closed {
+        if !first.closed || cfg!(mutant = "CLAIM-chosen") {
             return Removed::Waiting;
         }
         // SAFETY: Q4: the list is closed.

@@ -1,11 +1,11 @@
 //! Whom a wake has chosen: out of the queue, into the waker's hands, and back to their owners.
 //!
-//! A wake chooses all of its waiters under the bucket lock, at once: they are woken, whatever comes,
-//! and are counted. It can carry [`BATCH`] of them, whom it *claims*: they leave the queue, and are
-//! the waker's (B5). If there are more, the others are left behind in a *closed list*, which nobody
-//! else looks into; when the lock is free and the first have been notified, it comes back for the
-//! next of them. So a wake of any number takes no memory, and holds the lock for a bounded number of
-//! steps at a time.
+//! A wake chooses all of its waiters under the bucket lock, at once: they are woken, whatever
+//! comes, and are counted. It can carry [`BATCH`] of them, whom it *claims*: they leave the queue,
+//! and are the waker's (B5). If there are more, the others are left behind in a *closed list*,
+//! which nobody else looks into; when the lock is free and the first have been notified, it comes
+//! back for the next of them. So a wake of any number takes no memory, and holds the lock for a
+//! bounded number of steps at a time.
 //!
 //! | | under the lock | without it |
 //! |---|---|---|
@@ -14,16 +14,16 @@
 //! | 3 | | phase 2: send a wakeup to each |
 //! | 4 | claim the next from the closed list; then 2 again | |
 //!
-//! - **C1** Between 1 and 2 nothing runs that could wait for an owner: what is claimed is handed back
-//!   within so many stores. What an owner's wakeup may run comes in phase 2, when no node is claimed.
-//!   Tasks, which may not wait at all, are handed back before the lock is free.
-//! - **C2** An owner that finds its node in a closed list does not wait for the closer: it takes the
-//!   node out under the lock, and is woken; the closer finds it gone. What the closer wrote before
-//!   the wake is visible to it by the bucket lock.
+//! - **C1** Between 1 and 2 nothing runs that could wait for an owner: what is claimed is handed
+//!   back within so many stores. What an owner's wakeup may run comes in phase 2, when no node is
+//!   claimed. Tasks, which may not wait at all, are handed back before the lock is free.
+//! - **C2** An owner that finds its node in a closed list does not wait for the closer: it takes
+//!   the node out under the lock, and is woken; the closer finds it gone. What the closer wrote
+//!   before the wake is visible to it by the bucket lock.
 //! - **C3** Who takes a chosen node out counts it, under the lock: the closer, or the owner for it.
 //!   A wait for several keys is counted once, by who claims it.
-//! - **C4** A task's waker that panics ends neither phase: the first panic goes on to the caller when
-//!   all have been woken, the others are forgotten.
+//! - **C4** A task's waker that panics ends neither phase: the first panic goes on to the caller
+//!   when all have been woken, the others are forgotten.
 //!
 //! ```text
 //!  closer                                   owner whose deadline passes
@@ -34,8 +34,8 @@
 //!  lock home: the others, or nobody
 //! ```
 //!
-//! Excluded: that both wake it, or neither: who takes it out does so under the lock of the home of its
-//! hash, wherever a table that grows has moved the list by then.
+//! Excluded: that both wake it, or neither: who takes it out does so under the lock of the home of
+//! its hash, wherever a table that grows has moved the list by then.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::any::Any;

@@ -164,6 +164,35 @@ impl<K> Buckets<K> {
         }
     }
 
+    /// The homes of two hashes, locked; the second is `None` if it is the first. In the order of
+    /// their places, as the resizer locks parent and child: so nobody waits in a circle.
+    pub(super) fn lock_two(
+        &self,
+        hashes: [u64; 2],
+    ) -> (BucketGuard<'_, K>, Option<BucketGuard<'_, K>>) {
+        let [from, to] = hashes;
+        loop {
+            let (place, other) = (self.locate(from), self.locate(to));
+            if place.index == other.index {
+                if let Ok(guard) = self.lock_at(&place, from, false)
+                    && guard.covers(place.index, to)
+                {
+                    return (guard, None);
+                }
+                continue;
+            }
+            let turned = place.index > other.index && !cfg!(mutant = "REQUEUE-order");
+            let (low, high) = if turned {
+                ((&other, to), (&place, from))
+            } else {
+                ((&place, from), (&other, to))
+            };
+            let Ok(low) = self.lock_at(low.0, low.1, false) else { continue };
+            let Ok(high) = self.lock_at(high.0, high.1, false) else { continue };
+            return if turned { (high, Some(low)) } else { (low, Some(high)) };
+        }
+    }
+
     fn lock_at(
         &self,
         place: &Place,

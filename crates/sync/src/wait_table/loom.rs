@@ -7,6 +7,7 @@
 mod any;
 mod claimed;
 mod growth;
+mod requeue;
 mod task;
 
 use unherd_sys::Deadline;
@@ -26,6 +27,9 @@ const ALL: Option<usize> = None;
 /// Those with three threads: all that preempt threads at most so often. A yield that preempts
 /// counts too, so there the bound is lower, or two threads yield to each other for ever.
 const FEW_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 2 } else { 3 });
+
+/// Those with two threads that take two locks each.
+const FOUR_PREEMPTIONS: Option<usize> = Some(4);
 
 fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
     let mut model = ::loom::model::Builder::new();

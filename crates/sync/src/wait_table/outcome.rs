@@ -102,6 +102,15 @@ impl Woken {
     }
 }
 
+/// What became of the waiters of a key: [`WaitTable::requeue`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Requeued {
+    /// Those that were woken.
+    pub woken: Woken,
+    /// Those that wait for another key now.
+    pub moved: Woken,
+}
+
 impl PartialEq<usize> for Woken {
     fn eq(&self, total: &usize) -> bool {
         self.total() == *total

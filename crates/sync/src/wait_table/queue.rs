@@ -26,15 +26,16 @@
 //! | closed | chosen | wake that has chosen more than it can carry | that wake, some at a time; a deadline |
 //!
 //! Closing the list of a key is how a wake chooses any number of waiters in a constant number of
-//! steps: from then on they are that wake's alone, and nobody joins them. A closed list stays in the
-//! tree, so that a table that grows moves it like any other, and its nodes find their places in it.
+//! steps: from then on they are that wake's alone, and nobody joins them. A closed list stays in
+//! the tree, so that a table that grows moves it like any other, and its nodes find their places
+//! in it.
 //!
 //! Invariants, under the bucket lock:
 //!
 //! - **Q1** `children`, `closed`, `end` and `counts` mean something in the first node of a list.
 //! - **Q2** `prev` is null in the first node of a list and in no other.
-//! - **Q3** A list hangs on the path that [`path_of`] spells for its hash. All of its nodes have that
-//!   hash and the list's number, which no other list of that hash has.
+//! - **Q3** A list hangs on the path that [`path_of`] spells for its hash. All of its nodes have
+//!   that hash and the list's number, which no other list of that hash has.
 //! - **Q4** A key has one open list at most. `counts` of an open list count its nodes, and `end` is
 //!   its last; `end` of a closed list is its closer, who does not leave before the list is empty.
 #![expect(unsafe_code, reason = "an intrusive tree of nodes on their threads' stacks")]
@@ -85,8 +86,8 @@ impl<K> Queue<K> {
         self.roots
     }
 
-    /// The first of the open list of the key that `is_key` knows, with this `hash`; null if there is
-    /// none. If `is_key` panics, nothing was changed.
+    /// The first of the open list of the key that `is_key` knows, with this `hash`; null if there
+    /// is none. If `is_key` panics, nothing was changed.
     ///
     /// # Safety
     /// The bucket lock is held.
@@ -99,6 +100,16 @@ impl<K> Queue<K> {
             // SAFETY: the lock is held.
             !links.closed && unsafe { at.with_key(&mut is_key) }
         };
+        // SAFETY: the lock is held.
+        unsafe { self.find(hash, is_it) }.1
+    }
+
+    /// The first of the open list with this `number`; null if there is none.
+    ///
+    /// # Safety
+    /// The bucket lock is held.
+    pub(super) unsafe fn open_list_of(&self, hash: u64, number: u32) -> *const Waiter<K> {
+        let is_it = |_: &Waiter<K>, links: &Links<K>| !links.closed && links.list == number;
         // SAFETY: the lock is held.
         unsafe { self.find(hash, is_it) }.1
     }

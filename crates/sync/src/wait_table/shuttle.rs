@@ -74,3 +74,40 @@ fn tokens(builder: WaitTableBuilder<u64>, keys: u64) -> Arc<WaitTable<u64>> {
     assert!(left.iter().all(|count| count.load(Ordering::SeqCst) == 0));
     table
 }
+
+/// A condition variable and its mutex: those who wait are moved behind the mutex by whoever
+/// signals, and each that leaves wakes the next. Some give up at any time.
+fn ring(builder: WaitTableBuilder<u64>) {
+    const CONDITION: u64 = 0;
+    const MUTEX: u64 = 1;
+    let table = Arc::new(builder.seed(1).build());
+    let signalled = Arc::new(AtomicU64::new(0));
+    let threads: Vec<_> = (0..5_u64)
+        .map(|me| {
+            let (table, signalled) = (Arc::clone(&table), Arc::clone(&signalled));
+            thread::spawn(move || {
+                let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
+                let how = if me < 3 { Wait::new(Reason::OTHER) } else { Wait::from(past) };
+                let quiet = || signalled.load(Ordering::SeqCst) == 0;
+                if let Outcome::Woken(_) = table.wait(&CONDITION, quiet, how) {
+                    // It has the mutex, and gives it to the next.
+                    table.wake(&MUTEX, 1);
+                }
+            })
+        })
+        .collect();
+    signalled.store(1, Ordering::SeqCst);
+    table.requeue(&CONDITION, &MUTEX, 1, usize::MAX);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!([CONDITION, MUTEX].map(|key| table.wake_all(&key).total()), [0, 0]);
+}
+
+#[test]
+fn a_requeue_hands_a_mutex_round() {
+    ::shuttle::check_random(|| ring(WaitTable::builder().buckets(2)), SCHEDULES);
+}
+
+#[test]
+fn a_requeue_hands_a_mutex_round_while_the_table_grows() {
+    ::shuttle::check_random(|| ring(WaitTable::builder().grow(1, 8)), SCHEDULES);
+}

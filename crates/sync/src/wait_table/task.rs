@@ -108,27 +108,27 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// when a wake of `key` has found it, and with [`Outcome::Invalid`] if `validate` said no.
     ///
     /// Tasks and threads stand in one queue. The first poll validates and queues; before it the
-    /// future does nothing. No runtime is needed, and no memory is allocated. Polls, drops and wakes
-    /// take the bucket lock, as a thread's wait does, and never sleep for anything else; a poll that
-    /// comes for nothing takes none.
+    /// future does nothing. No runtime is needed, and no memory is allocated. Polls, drops and
+    /// wakes take the bucket lock, as a thread's wait does, and never sleep for anything else; a
+    /// poll that comes for nothing takes none.
     ///
-    /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not seen
-    /// that, the wake is passed on to the next exclusive waiter of the key, with its token; not if
-    /// the wait was [`Wait::shared`], or the wake one of all waiters: these left nobody behind. What
-    /// [`WaitTable::wake_where`] has chosen is passed on without a look at the filter. In the ledger
-    /// a wait that was dropped counts as timed out, unless it was chosen.
+    /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
+    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token;
+    /// not if the wait was [`Wait::shared`], or the wake one of all waiters: these left nobody
+    /// behind. What [`WaitTable::wake_where`] has chosen is passed on without a look at the filter.
+    /// In the ledger a wait that was dropped counts as timed out, unless it was chosen.
     ///
     /// The deadline of `how` is not looked at, for there is no clock without a runtime: drop the
     /// future when its timer says so.
     ///
     /// # Forgetting it
     /// A pinned future that is never dropped, as by [`std::mem::forget`] of its box, stays in the
-    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and the
-    /// table may go before it.
+    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and
+    /// the table may go before it.
     ///
     /// # Panics
-    /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was ready.
-    /// A task's waker that panics does so in the wake, when everybody has been woken.
+    /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was
+    /// ready. A task's waker that panics does so in the wake, when everybody has been woken.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

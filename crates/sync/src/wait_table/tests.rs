@@ -199,6 +199,55 @@ fn a_wake_comes_back_for_those_that_it_left_behind() {
 }
 
 #[test]
+fn a_requeue_wakes_moves_and_keeps_the_order() {
+    let mut waiters = Waiters::new(table(1));
+    for (n, kind) in "beseeb".chars().enumerate() {
+        let wait = Wait::new(Reason::OTHER).tag(Tag(n as u64));
+        let wait = if kind == 's' { wait.shared() } else { wait };
+        waiters.add_as(u64::from(kind == 'b'), wait);
+    }
+    let table = Arc::clone(&waiters.table);
+    let requeued = |shared, exclusive, moved| Requeued {
+        woken: Woken { shared, exclusive },
+        moved: Woken { shared: 0, exclusive: moved },
+    };
+    assert_eq!(table.requeue_if(&0, &1, 1, 1, || false), None);
+    assert_eq!(table.requeue(&7, &1, 1, 1), Requeued::default());
+    assert_eq!(table.requeue(&1, &1, 0, usize::MAX), Requeued::default());
+    // Even of nobody else it wakes those who share.
+    assert_eq!(table.requeue(&0, &1, 0, 0), requeued(1, 0, 0));
+    assert_eq!(table.requeue_if(&0, &1, 1, usize::MAX, || true), Some(requeued(0, 1, 2)));
+    assert_eq!((table.wake_all(&0).total(), queued(&table)), (0, 4));
+    (1..5).for_each(|token| assert_eq!(table.wake_with(&1, 1, Token(token)), 1));
+    let tokens = [1, 0, 0, 3, 4, 2].map(|token| Outcome::Woken(Token(token)));
+    assert_eq!(waiters.join(), tokens);
+}
+
+/// A wake of one passes by as many nodes, whoever else waits in the bucket: about the logarithm.
+#[test]
+fn a_wake_among_ten_thousand_takes_few_steps() {
+    let mut queue = queue::Queue::new();
+    let hash = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let nodes: Vec<_> = (0..10_000).map(|key| node(key, hash(key), 0)).collect();
+    for node in &nodes {
+        // SAFETY: this test alone uses the queue; the nodes outlive it.
+        unsafe { queue.push(std::ptr::null(), node) };
+    }
+    let deepest = queue.roots().into_iter().map(depth_below).max();
+    // log₄(10,000 / 7) is 5.2.
+    assert!(deepest.is_some_and(|steps| steps <= 12), "{deepest:?}");
+}
+
+/// How many nodes the longest way down passes.
+fn depth_below(at: *const Waiter<u64>) -> usize {
+    // SAFETY: null or queued, and nobody else uses the queue.
+    let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
+    // SAFETY: as above.
+    let children = unsafe { first.links() }.children;
+    1 + children.into_iter().map(depth_below).max().unwrap_or(0)
+}
+
+#[test]
 fn without_a_filter_a_wake_takes_the_whole_bucket() {
     let mut waiters = Waiters::new(WaitTable::<u64>::builder().buckets(1).filtered(false).build());
     (0..4).for_each(|key| waiters.add(key, 0));

@@ -307,6 +307,16 @@ impl<K> Waiter<K> {
         self.key.with(|key| look(unsafe { &*key }))
     }
 
+    /// Has it wait for another key.
+    ///
+    /// # Safety
+    /// The caller holds the locks of the homes of both hashes, and the node is in no queue.
+    pub(super) unsafe fn rekey(&self, key: K, hash: u64) {
+        // SAFETY: the contract.
+        self.key.with_mut(|cell| unsafe { *cell = key });
+        self.hash.store(hash, Ordering::Relaxed);
+    }
+
     /// A copy of the links.
     ///
     /// # Safety

@@ -16,12 +16,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes all shared waiters of `key` and up to `n` exclusive ones, the longest waiting first,
     /// and says how many.
     ///
-    /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. All are chosen at once:
-    /// who comes later is not woken, and of those that are chosen none times out. Never sleeps but
-    /// for the bucket lock. With nobody waiting, or nobody of the key's class, of 16 in a bucket, it
-    /// costs the hash, a fence and one load. The wakes are sent after the bucket is unlocked, 32 at
-    /// a time, so that a wake of all takes a bounded number of steps for each time it holds the
-    /// lock; one of `n` from among more takes about as many steps at once as it passes by.
+    /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. All are chosen at
+    /// once: who comes later is not woken, and of those that are chosen none times out. Never
+    /// sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of 16 in
+    /// a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket is
+    /// unlocked, 32 at a time, so that a wake of all takes a bounded number of steps for each time
+    /// it holds the lock; one of `n` from among more takes about as many steps at once as it
+    /// passes by.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
@@ -113,7 +114,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
 
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
-    fn has_nobody(&self, hash: u64) -> bool {
+    pub(super) fn has_nobody(&self, hash: u64) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]

@@ -14,15 +14,20 @@ enum Operation {
     Wake { key: u8, n: usize },
     WakeAll { key: u8 },
     WakeEven { key: u8 },
+    Requeue { from: u8, to: u8, wake_n: usize, move_n: usize },
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let key = 0..3_u8;
+    let few = prop_oneof![3 => 0..4_usize, 1 => Just(usize::MAX)];
     let operation = prop_oneof![
         3 => (key.clone(), any::<bool>()).prop_map(|(key, shared)| Operation::Wait { key, shared }),
         2 => (key.clone(), 0..4_usize).prop_map(|(key, n)| Operation::Wake { key, n }),
         1 => key.clone().prop_map(|key| Operation::WakeAll { key }),
-        1 => key.prop_map(|key| Operation::WakeEven { key }),
+        1 => key.clone().prop_map(|key| Operation::WakeEven { key }),
+        2 => (key.clone(), key, few.clone(), few).prop_map(|(from, to, wake_n, move_n)| {
+            Operation::Requeue { from, to, wake_n, move_n }
+        }),
     ];
     prop::collection::vec(operation, 1..40)
 }
@@ -69,6 +74,7 @@ proptest! {
         let mut driven = Driven { table, sleepers: BTreeMap::new() };
         let mut model = QueueModel::new();
         for (step, operation) in (1_u64..).zip(operations) {
+            let mut token = step;
             let (expected, woken) = match operation {
                 Operation::Wait { key, shared } => {
                     if shared {
@@ -86,6 +92,13 @@ proptest! {
                     let woken = driven.table.wake_with(&key, usize::MAX, Token(step));
                     (model.wake_all(&key), woken)
                 }
+                Operation::Requeue { from, to, wake_n, move_n } => {
+                    token = 0;
+                    let (expected, moved) = model.requeue(&from, &to, wake_n, move_n);
+                    let requeued = driven.table.requeue(&from, &to, wake_n, move_n);
+                    prop_assert_eq!(requeued.moved, moved);
+                    (expected, requeued.woken)
+                }
                 Operation::WakeEven { key } => {
                     let even = |tag: Tag| {
                         if tag.0.is_multiple_of(2) { Verdict::Wake } else { Verdict::Skip }
@@ -95,7 +108,7 @@ proptest! {
                 }
             };
             prop_assert_eq!(woken, expected.len());
-            driven.ended(&expected, step);
+            driven.ended(&expected, token);
         }
         prop_assert_eq!(driven.sleepers.len(), model.waiting());
         for key in 0..3 {

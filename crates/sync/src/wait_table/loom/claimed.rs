@@ -31,18 +31,18 @@ fn one_of_three_gives_up(table: &Arc<Table>, hurries: usize, n: usize, resize: O
 #[test]
 fn a_wake_of_all_meets_a_timeout() {
     for hurries in 0..3 {
-        check(Some(4), move || one_of_three_gives_up(&table(), hurries, usize::MAX, None));
+        check(FOUR_PREEMPTIONS, move || one_of_three_gives_up(&table(), hurries, usize::MAX, None));
     }
 }
 
 #[test]
 fn a_wake_of_two_meets_a_timeout() {
     for hurries in 0..3 {
-        check(Some(4), move || one_of_three_gives_up(&table(), hurries, 2, None));
+        check(FOUR_PREEMPTIONS, move || one_of_three_gives_up(&table(), hurries, 2, None));
     }
 }
 
 #[test]
 fn a_wake_of_all_meets_a_timeout_and_growth() {
-    check(Some(2), || one_of_three_gives_up(&growth::growing(0), 1, usize::MAX, Some(1)));
+    check(Some(1), || one_of_three_gives_up(&growth::growing(0), 1, usize::MAX, Some(1)));
 }
