@@ -2,12 +2,14 @@
 //!
 //! One thread, the *driver*, wakes keys one after the other and times batches of it; what counts is
 //! the median batch. Scene `nobody`: nobody waits for these keys, which is what most wakes find.
-//! `--foreign N` threads sleep in the same table meanwhile, for other keys. Scene `one`: a thread
-//! waits for the key each time, and each wake is timed by itself, with its system call.
+//! `--foreign N` wait in the same table meanwhile, for other keys: tasks where it has tasks, for so
+//! many threads that sleep make each futex call slower by themselves. Scene `one`: a thread sleeps
+//! for the key each time, and each wake is timed by itself, with its system call.
 
 mod table;
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use unherd_sync::{Ledger, Timestamp};
 use unherd_sys::Futex;
@@ -29,7 +31,18 @@ pub trait Wakes: Sync {
     /// Sleeps until it is woken by `key`, and calls `is_queued` when a wake that begins later will
     /// find it.
     fn wait(&self, key: usize, is_queued: impl Fn());
+
+    /// Has somebody wait for each of `keys` until the result is dropped, where that takes no
+    /// threads. By default it does.
+    fn crowd(&self, keys: Range<usize>) -> Option<Box<dyn Crowd + '_>> {
+        let _ = keys;
+        None
+    }
 }
+
+/// Waiters that are no threads.
+pub trait Crowd {}
+impl<T> Crowd for T {}
 
 const IMPLS: &[Impl] = &[
     Impl { name: "floor", about: "scene nobody: a fence and a load of a word of the key's own" },
@@ -52,7 +65,7 @@ const PARAMS: &[Param] = &[
     Param { name: "keys", about: "keys that are woken in turn", default: "1", kind: Kind::Count },
     Param {
         name: "foreign",
-        about: "threads that wait for other keys meanwhile, up to 1000000",
+        about: "how many wait for other keys meanwhile: tasks in the wait table, else threads",
         default: "0",
         kind: Kind::Count,
     },
@@ -72,6 +85,8 @@ const PARAMS: &[Param] = &[
 
 /// Wakes of nobody that are timed together.
 const BATCH: usize = 4096;
+/// How long after it has queued a thread is taken to be asleep.
+const ASLEEP_NS: f64 = 20_000.0;
 /// Sleeping threads call little; the frames of an unoptimized build are the larger part of this.
 const STACK_BYTES: usize = 64 << 10;
 
@@ -164,7 +179,7 @@ impl Wakes for Futexes {
     }
 }
 
-/// Runs a round; `foreign` threads wait for the keys after the driver's.
+/// Runs a round; `foreign` wait for the keys after the driver's.
 pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round, LoadError> {
     let one = match job.params.text("scene") {
         "nobody" => false,
@@ -175,6 +190,8 @@ pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round,
     let count = job.params.number("wakes")?.unwrap_or(if one { 4_000 } else { 20_000_000 });
     let waits_before = Ledger::snapshot();
     let queued = AtomicUsize::new(0);
+    let crowd = wakes.crowd(keys..keys + foreign);
+    let foreign = if crowd.is_some() { 0 } else { foreign };
     let times_ns = thread::scope(|scope| {
         let queued = &queued;
         for index in 0..foreign {
@@ -213,7 +230,7 @@ fn until(queued: &AtomicUsize, wanted: usize) {
     }
 }
 
-fn wake_all(wakes: &impl Wakes, keys: std::ops::Range<usize>, queued: &AtomicUsize) {
+fn wake_all(wakes: &impl Wakes, keys: Range<usize>, queued: &AtomicUsize) {
     until(queued, keys.len());
     keys.for_each(|key| wakes.wake(key));
 }
@@ -251,6 +268,9 @@ fn wake_one(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec<f6
         let mut times_ns = Vec::with_capacity(count);
         for index in 0..count {
             until(queued, index + 1);
+            // It has queued, but is perhaps not asleep yet.
+            let seen = Timestamp::now();
+            while ns_since(seen) < ASLEEP_NS {}
             times_ns.push(timed(plant, || wakes.wake(index % keys)));
             // The next wait begins only after this one.
             while woken.load(Ordering::Relaxed) <= index as u64 {

@@ -27,6 +27,8 @@ const PARK_ACQUIRE: Ordering =
     if cfg!(mutant = "PARK-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
 const PARK_LATE: Ordering =
     if cfg!(mutant = "PARK-late") { Ordering::Relaxed } else { Ordering::Acquire };
+const PARK_POLL: Ordering =
+    if cfg!(mutant = "PARK-poll") { Ordering::Relaxed } else { Ordering::Acquire };
 const PARK_RELEASE: Ordering =
     if cfg!(mutant = "PARK-release") { Ordering::Relaxed } else { Ordering::Release };
 
@@ -57,6 +59,13 @@ impl Parker {
         }
     }
 
+    /// Whether it was notified: for an owner that does not sleep here.
+    pub(crate) fn is_notified(&self) -> bool {
+        // ORDER[PARK]: Acquire; pairs with the Release in `notify`, as in `park` (loom:
+        // `a_ready_task_sees_what_the_waker_wrote`).
+        self.0.word().load(PARK_POLL) == NOTIFIED
+    }
+
     /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself:
     /// see [`Parker::wake`].
     ///
@@ -66,8 +75,8 @@ impl Parker {
     pub(crate) unsafe fn notify(parker: NonNull<Self>) {
         // SAFETY: alive until the store is seen, by the contract.
         let state = unsafe { parker.as_ref() }.0.word();
-        // ORDER[PARK]: Release; pairs with the Acquires in `park`. Publishes all that the waker did
-        // to the node, and lets the owner free it.
+        // ORDER[PARK]: Release; pairs with the Acquires in `park` and `is_notified`. Publishes all
+        // that the waker did to the node, and lets the owner free it.
         state.store(NOTIFIED, PARK_RELEASE);
     }
 

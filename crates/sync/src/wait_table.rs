@@ -46,6 +46,7 @@
 //! ([`claimed`]), or to wait for the waker that has it. So no wake is swallowed, and each wakes as
 //! many as it says.
 
+mod any;
 mod bucket;
 mod claimed;
 mod growth;
@@ -55,6 +56,7 @@ mod outcome;
 mod queue;
 mod requeue;
 mod storage;
+mod task;
 mod wait;
 mod waiter;
 mod wake;
@@ -82,8 +84,10 @@ use home::Buckets;
 use waiter::Waiter;
 use word::{LEVEL_MAX, hash_of_index, index_at};
 
+pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
 pub use outcome::{Outcome, Requeued, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
+pub use task::WaitFuture;
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]

@@ -263,7 +263,16 @@ impl<K> BucketGuard<'_, K> {
         // SAFETY: Q4: the list is closed.
         let closer = unsafe { first.end.closer };
         // SAFETY: Q4: the closer leaves only after it has seen its list empty under this lock.
-        Removed::Chosen(unsafe { &*closer }.token)
+        let closer = unsafe { &*closer };
+        if !node.try_claim() {
+            return Removed::Waiting;
+        }
+        // SAFETY: B1, for both: the list was the closer's.
+        unsafe { closer.count(links.shared) };
+        // SAFETY: B1.
+        unsafe { node.tell(closer) };
+        // SAFETY: it is out of the queue, and nobody has claimed it.
+        Removed::Chosen(unsafe { node.token() })
     }
 
     /// Divides the bucket: moves all hashes that `child` covers at the next level there, and leaves

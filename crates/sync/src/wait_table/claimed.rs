@@ -16,10 +16,14 @@
 //!
 //! - **C1** Between 1 and 2 nothing runs that could wait for an owner: what is claimed is handed
 //!   back within so many stores. What an owner's wakeup may run comes in phase 2, when no node is
-//!   claimed.
+//!   claimed. Tasks, which may not wait at all, are handed back before the lock is free.
 //! - **C2** An owner that finds its node in a closed list does not wait for the closer: it takes
-//!   the node out under the lock, and is woken; the closer, who has counted it already, finds it
-//!   gone. What the closer wrote before the wake is visible to it by the bucket lock.
+//!   the node out under the lock, and is woken; the closer finds it gone. What the closer wrote
+//!   before the wake is visible to it by the bucket lock.
+//! - **C3** Who takes a chosen node out counts it, under the lock: the closer, or the owner for it.
+//!   A wait for several keys is counted once, by who claims it.
+//! - **C4** A task's waker that panics ends neither phase: the first panic goes on to the caller
+//!   when all have been woken, the others are forgotten.
 //!
 //! ```text
 //!  closer                                   owner whose deadline passes
@@ -34,7 +38,12 @@
 //! its hash, wherever a table that grows has moved the list by then.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
+use std::any::Any;
+use std::mem::MaybeUninit;
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
+
+use unherd_sys::primitives::UnsafeCell;
 
 use super::bucket::BucketGuard;
 use super::queue::Queue;
@@ -50,10 +59,65 @@ pub(super) const BATCH: usize = if cfg!(loom) {
     32
 };
 
-/// Who closed a list, for its nodes.
+/// A wake, for those that it chooses.
 #[derive(Debug)]
 pub(super) struct Closer {
-    pub(super) token: Token,
+    /// What it leaves to them; `None` if they have got it already.
+    pub(super) token: Option<Token>,
+    /// Whether one that has no use for it is to pass it on.
+    pub(super) passes_on: bool,
+    /// Those that took themselves out of its list, under the lock of the hash's home.
+    left: UnsafeCell<Woken>,
+}
+
+impl Closer {
+    pub(super) fn new(token: Option<Token>, passes_on: bool) -> Self {
+        Self { token, passes_on, left: UnsafeCell::new(Woken::NOBODY) }
+    }
+
+    /// Counts one that takes itself out of the closed list.
+    ///
+    /// # Safety
+    /// The lock of the hash's home is held.
+    pub(super) unsafe fn count(&self, shared: bool) {
+        // SAFETY: the contract; the closer reads it when the list is empty.
+        self.left.with_mut(|left| unsafe { &mut *left }.add(shared));
+    }
+}
+
+/// What a wake carries of one that it has chosen.
+enum Carried<K> {
+    Claimed(NonNull<Waiter<K>>),
+    HandedBack(Wakeup),
+}
+
+/// Up to [`BATCH`] of them. No `Option`s, which would all have to be written for the sake of one.
+struct Batch<K> {
+    slots: [MaybeUninit<Carried<K>>; BATCH],
+    len: usize,
+}
+
+impl<K> Batch<K> {
+    fn new() -> Self {
+        Self { slots: [const { MaybeUninit::uninit() }; BATCH], len: 0 }
+    }
+
+    fn push(&mut self, node: NonNull<Waiter<K>>) {
+        self.slots[self.len].write(Carried::Claimed(node));
+        self.len += 1;
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Carried<K>> {
+        // SAFETY: the first `len` are written.
+        self.slots[..self.len].iter_mut().map(|slot| unsafe { slot.assume_init_mut() })
+    }
+
+    /// Takes all of them out.
+    fn drain(&mut self) -> impl Iterator<Item = Carried<K>> {
+        let len = std::mem::take(&mut self.len);
+        // SAFETY: they are written, and taken once.
+        self.slots[..len].iter().map(|slot| unsafe { slot.assume_init_read() })
+    }
 }
 
 /// The waiters of one hash that a wake has chosen and not yet notified. Notifies them when it is
@@ -62,17 +126,19 @@ pub(super) struct Claimed<'a, K> {
     table: &'a WaitTable<K>,
     hash: u64,
     closer: &'a Closer,
-    batch: [Option<NonNull<Waiter<K>>>; BATCH],
-    carried: usize,
+    batch: Batch<K>,
+    /// Whether there may be tasks among those that are carried and not handed back.
+    tasks: bool,
     /// Whether there may be a closed list of the closer's.
     more: bool,
     woken: Woken,
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 impl<'a, K> Claimed<'a, K> {
     pub(super) fn new(table: &'a WaitTable<K>, hash: u64, closer: &'a Closer) -> Self {
-        let (batch, woken) = ([None; BATCH], Woken::NOBODY);
-        Self { table, hash, closer, batch, carried: 0, more: false, woken }
+        let (batch, woken) = (Batch::new(), Woken::NOBODY);
+        Self { table, hash, closer, batch, tasks: false, more: false, woken, panic: None }
     }
 
     /// Chooses all shared waiters of a key, and up to `n` exclusive ones.
@@ -95,32 +161,33 @@ impl<'a, K> Claimed<'a, K> {
         if all && wanted > BATCH {
             // SAFETY: the lock is held; this wake finishes before the closer goes.
             unsafe { Queue::close(node, self.closer) };
-            self.woken = Woken { shared: counts.shared as usize, exclusive };
             self.more = true;
             self.claim_more(guard);
         } else if wanted <= BATCH && (all || counts.shared == 0) {
-            self.woken = Woken { shared: counts.shared as usize, exclusive };
             // SAFETY: the lock is held.
             unsafe { guard.queue().pop(node, wanted, |node| self.claim(node)) };
+            // SAFETY: the lock is held, and the queue is done with them.
+            unsafe { self.hand_back_tasks() };
         } else {
-            let mut left = Woken { shared: counts.shared as usize, exclusive };
-            let choose = |node: &Waiter<K>| {
+            let wanted = Woken { shared: counts.shared as usize, exclusive };
+            let choose = |node: &Waiter<K>, chosen: Woken| {
                 // SAFETY: the lock is held.
                 let shared = unsafe { node.links() }.shared;
-                let left_of_kind = if shared { &mut left.shared } else { &mut left.exclusive };
-                if *left_of_kind == 0 {
-                    return Verdict::Skip;
+                if chosen == wanted {
+                    Verdict::Stop
+                } else if shared || chosen.exclusive < exclusive {
+                    Verdict::Wake
+                } else {
+                    Verdict::Skip
                 }
-                *left_of_kind -= 1;
-                if left == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
             };
             // SAFETY: the contract.
             unsafe { self.choose_where(guard, first, choose) };
         }
     }
 
-    /// Chooses those that `choose` says, from the first of an open list to its last. If it panics,
-    /// those stay chosen that were.
+    /// Chooses those that `choose` says, from the first of an open list to its last; it is told how
+    /// many were chosen before. If it panics, those stay chosen that were.
     ///
     /// # Safety
     /// `first` is that of an open list in the queue of `guard`, or null.
@@ -128,21 +195,29 @@ impl<'a, K> Claimed<'a, K> {
         &mut self,
         guard: &mut BucketGuard<'_, K>,
         first: *const Waiter<K>,
-        mut choose: impl FnMut(&Waiter<K>) -> Verdict,
+        mut choose: impl FnMut(&Waiter<K>, Woken) -> Verdict,
     ) {
-        let (mut next, mut tail) = (first, std::ptr::null());
+        let (mut next, mut tail, mut chosen) = (first, std::ptr::null(), Woken::NOBODY);
         // SAFETY: null or in the queue, under the lock.
         while let Some(node) = unsafe { next.as_ref() } {
             // SAFETY: the lock is held.
             let links = unsafe { node.links() };
             next = links.next;
-            let verdict = choose(node);
+            if links.has_sleeper && node.is_lost() {
+                continue;
+            }
+            let verdict = choose(node, chosen);
             if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
-                self.woken.add(links.shared);
-                if self.carried < BATCH {
+                if links.has_sleeper && !node.try_claim() {
+                    continue;
+                }
+                chosen.add(links.shared);
+                if self.batch.len < BATCH {
                     // SAFETY: the lock is held.
                     unsafe { guard.queue().unlink(node) };
                     self.claim(node);
+                    // SAFETY: the lock is held, and the queue is done with it.
+                    unsafe { self.hand_back_tasks() };
                 } else {
                     // SAFETY: the lock is held; this wake finishes before the closer goes.
                     unsafe { guard.queue().choose(node, tail, self.closer) };
@@ -155,11 +230,38 @@ impl<'a, K> Claimed<'a, K> {
         }
     }
 
-    /// Takes charge of `node`, which was unlinked just now: says that it does.
+    /// Takes charge of `node`, which was unlinked just now, unless another has it: says whether.
     fn claim(&mut self, node: &Waiter<K>) -> bool {
-        self.batch[self.carried] = Some(NonNull::from(node));
-        self.carried += 1;
+        // SAFETY: the lock is held.
+        let links = unsafe { node.links() };
+        if links.has_sleeper {
+            if !node.try_claim() && !cfg!(mutant = "ANY-count") {
+                return false;
+            }
+            self.tasks = true;
+        }
+        self.woken.add(links.shared);
+        self.batch.push(NonNull::from(node));
         true
+    }
+
+    /// Hands back the tasks that are carried.
+    ///
+    /// # Safety
+    /// The bucket lock is held, and nobody needs their nodes for it.
+    unsafe fn hand_back_tasks(&mut self) {
+        if !std::mem::take(&mut self.tasks) || cfg!(mutant = "ASYNC-hand") {
+            return;
+        }
+        for carried in self.batch.iter_mut() {
+            if let Carried::Claimed(node) = *carried
+                // SAFETY: B5.
+                && unsafe { node.as_ref() }.is_task()
+            {
+                // SAFETY: B5; the wakeup is sent by `notify`.
+                *carried = Carried::HandedBack(unsafe { Waiter::hand_back(node, self.closer) });
+            }
+        }
     }
 
     /// Claims as many of those that were left behind as it can carry.
@@ -171,11 +273,25 @@ impl<'a, K> Claimed<'a, K> {
         if let Some(first) = unsafe { first.as_ref() } {
             // SAFETY: the lock is held.
             self.more = unsafe { guard.queue().pop(first, BATCH, |node| self.claim(node)) };
+            // SAFETY: the lock is held, and the queue is done with them.
+            unsafe { self.hand_back_tasks() };
         }
     }
 
-    /// Wakes all that were chosen, and says how many. Called with no bucket locked.
+    /// Wakes all that were chosen, and says how many. Called with no bucket locked. Panics as the
+    /// first waker that did.
     pub(super) fn finish(&mut self) -> Woken {
+        self.notify_all();
+        if let Some(panic) = self.panic.take() {
+            resume_unwind(panic);
+        }
+        // SAFETY: nobody is left in the list, and nobody joins it.
+        let left = self.closer.left.with(|left| unsafe { *left });
+        let Woken { shared, exclusive } = self.woken;
+        Woken { shared: shared + left.shared, exclusive: exclusive + left.exclusive }
+    }
+
+    fn notify_all(&mut self) {
         self.notify();
         while self.more {
             let mut guard = self.table.lock(self.hash);
@@ -183,27 +299,34 @@ impl<'a, K> Claimed<'a, K> {
             drop(guard);
             self.notify();
         }
-        self.woken
     }
 
     /// Both phases, for those that are carried.
     fn notify(&mut self) {
-        if self.carried == 0 {
-            return;
+        for carried in self.batch.iter_mut() {
+            if let Carried::Claimed(node) = *carried {
+                // SAFETY: B5; the wakeup is sent below.
+                *carried = Carried::HandedBack(unsafe { Waiter::hand_back(node, self.closer) });
+            }
         }
-        let mut wakeups: [Option<Wakeup>; BATCH] = [const { None }; BATCH];
-        let carried = self.batch.iter_mut().take(self.carried).filter_map(Option::take);
-        for (wakeup, node) in wakeups.iter_mut().zip(carried) {
-            // SAFETY: B5; it is out of the batch, and the wakeup is sent below.
-            *wakeup = Some(unsafe { Waiter::hand_back(node, self.closer.token) });
+        for carried in self.batch.drain() {
+            if let Carried::HandedBack(wakeup) = carried
+                && let Err(panic) = wakeup.send()
+            {
+                // Not dropped, which may panic as well.
+                match self.panic {
+                    None => self.panic = Some(panic),
+                    Some(_) => std::mem::forget(panic),
+                }
+            }
         }
-        let carried = std::mem::take(&mut self.carried);
-        wakeups.into_iter().take(carried).flatten().for_each(Wakeup::send);
     }
 }
 
 impl<K> Drop for Claimed<'_, K> {
     fn drop(&mut self) {
-        self.finish();
+        self.notify_all();
+        // C4: unless it is finished, another panic goes on, and was the first.
+        std::mem::forget(self.panic.take());
     }
 }

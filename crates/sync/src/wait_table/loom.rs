@@ -4,9 +4,11 @@
 //! with `--cfg model_yield`, where sleeps bring no ordering of their own.
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
+mod any;
 mod claimed;
 mod growth;
 mod requeue;
+mod task;
 
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell, thread};

@@ -316,8 +316,8 @@ impl<K> Queue<K> {
             list += 1;
         };
         let begin = |links: &mut Links<K>| {
-            let shared = links.shared;
-            *links = Links { queued: true, closed, list, end, ..Links::new(shared) };
+            let Links { shared, has_sleeper, .. } = *links;
+            *links = Links { queued: true, closed, has_sleeper, list, end, ..Links::new(shared) };
             *links.counts.of(shared) = 1;
         };
         // SAFETY: the contract.

@@ -83,7 +83,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let wake_n = if self.filtered { wake_n } else { usize::MAX };
         let move_n = if from == to { 0 } else { move_n };
         let hashes = hashes.map(|hash| self.hash_in_queue(hash));
-        let closer = Closer { token: Token(0) };
+        let closer = Closer::new(Some(Token(0)), wake_n != usize::MAX);
         // Dropped after the locks, as in a wake.
         let mut chosen = Claimed::new(self, hashes[0], &closer);
         let moved =

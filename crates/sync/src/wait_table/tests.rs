@@ -67,6 +67,12 @@ fn hash_of<K>(node: &Waiter<K>) -> u64 {
     unsafe { node.hash() }
 }
 
+/// The tag of a node that nobody has claimed.
+fn tag_of<K>(node: &Waiter<K>) -> u64 {
+    // SAFETY: see above.
+    unsafe { node.tag() }.0
+}
+
 /// A node for a queue without threads, shared if the tag is odd.
 fn node(key: u64, hash: u64, tag: u64) -> Waiter<u64> {
     let wait = Wait::new(Reason::OTHER).tag(Tag(tag));
@@ -498,11 +504,11 @@ fn toggle(queue: &mut queue::Queue<u64>, model: &mut Model, node: &Waiter<u64>, 
     let key = unsafe { node.with_key(|key| *key) };
     let list = model.entry(key).or_default();
     if waits {
-        list.retain(|other| *other != node.tag().0);
+        list.retain(|other| *other != tag_of(node));
         // SAFETY: as above; it is in this queue.
         unsafe { queue.unlink(node) };
     } else {
-        list.push(node.tag().0);
+        list.push(tag_of(node));
         // SAFETY: as above.
         let first = unsafe { queue.open_list(hash_of(node), |other| *other == key) };
         // SAFETY: as above; the nodes outlive the queue, and it is in none.
@@ -524,7 +530,7 @@ fn assert_holds(
         let mut next = unsafe { queue.open_list(hash(*key), |other| other == key) };
         // SAFETY: null or queued.
         while let Some(waiter) = unsafe { next.as_ref() } {
-            listed.push(waiter.tag().0);
+            listed.push(tag_of(waiter));
             // SAFETY: as above.
             next = unsafe { waiter.links() }.next;
         }

@@ -3,14 +3,14 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use unherd_sys::Deadline;
 use unherd_sys::primitives::fence_after_rmw;
+use unherd_sys::{Deadline, Timestamp};
 
-use super::bucket::Removed;
+use super::bucket::{BucketGuard, Removed};
 use super::waiter::Waiter;
 use super::{Outcome, TimedOut, Wait, WaitTable};
-use crate::Ledger;
 use crate::ledger::Field;
+use crate::{Ledger, Reason};
 
 impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Sleeps until a wake of `key` finds this thread.
@@ -27,20 +27,11 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// bucket lock once more.
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
-        let hash = self.hash_in_queue(self.hasher.hash_one(key));
-        let waiter = Waiter::new(*key, hash, how);
-        {
-            let mut guard = self.lock(hash);
-            // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in
-            // `wake_claiming` (loom: `wake_races_with_wait`).
-            #[cfg(not(mutant = "EMPTY-wait"))]
-            fence_after_rmw();
-            if !validate() {
-                return Outcome::Invalid;
-            }
-            // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after
-            // the node was unlinked by this thread or handed back by its waker.
-            unsafe { guard.push(&waiter, |other| self.is_key(key, other)) };
+        let waiter = Waiter::new(*key, self.hash_in_queue(self.hasher.hash_one(key)), how);
+        // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
+        // node was unlinked by this thread or handed back by its waker.
+        if !unsafe { self.queue(&waiter, key, validate) } {
+            return Outcome::Invalid;
         }
         let node = std::ptr::from_ref(&waiter).addr();
         self.buckets.arrive(node);
@@ -49,22 +40,67 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         outcome
     }
 
+    /// Puts a fresh node for `key` into its queue, unless `validate` says no. Panics as that and
+    /// `Eq` do; the node is not queued then.
+    ///
+    /// # Safety
+    /// If it says true, the node stays alive and where it is, as B4 says.
+    #[inline]
+    pub(super) unsafe fn queue(
+        &self,
+        waiter: &Waiter<K>,
+        key: &K,
+        validate: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut guard = self.lock(waiter.hash_hint());
+        // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in `has_nobody`
+        // (loom: `wake_races_with_wait`).
+        #[cfg(not(mutant = "EMPTY-wait"))]
+        fence_after_rmw();
+        let valid = validate();
+        if valid {
+            // SAFETY: the contract.
+            unsafe { guard.push(waiter, |other| self.is_key(key, other)) };
+        }
+        valid
+    }
+
     /// The second half of a wait: the node is queued.
     fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
-        let reason = how.reason.unwrap_or(self.reason);
+        let reason = self.reason_of(how);
         let asleep_since = Ledger::asleep(reason);
         let removed =
             if waiter.park(how.deadline) { Removed::Claimed } else { self.leave_queue(waiter) };
-        Ledger::awake(reason, asleep_since);
-        let outcome = match removed {
+        self.count_end(how, asleep_since, removed != Removed::Waiting);
+        match removed {
             // SAFETY: `park` said true.
             Removed::Claimed => Outcome::Woken(unsafe { waiter.token() }),
             Removed::Chosen(token) => Outcome::Woken(token),
             Removed::Waiting => Outcome::TimedOut,
-        };
-        let timed_out = outcome == Outcome::TimedOut;
-        Ledger::add(reason, if timed_out { Field::Timeouts } else { Field::Wakeups }, 1);
-        outcome
+        }
+    }
+
+    /// Counts the end of a wait that has begun at `asleep_since`.
+    pub(super) fn count_end(&self, how: Wait, asleep_since: Timestamp, woken: bool) {
+        let reason = self.reason_of(how);
+        Ledger::awake(reason, asleep_since);
+        Ledger::add(reason, if woken { Field::Wakeups } else { Field::Timeouts }, 1);
+    }
+
+    pub(super) fn reason_of(&self, how: Wait) -> Reason {
+        how.reason.unwrap_or(self.reason)
+    }
+
+    /// The lock of the home of a node that is queued, or was.
+    pub(super) fn lock_of(&self, waiter: &Waiter<K>) -> BucketGuard<'_, K> {
+        loop {
+            let hash = waiter.hash_hint();
+            let guard = self.lock(hash);
+            // A requeue may have given it another.
+            if cfg!(mutant = "CANCEL-rehash") || waiter.hash_hint() == hash {
+                return guard;
+            }
+        }
     }
 
     /// Takes the node of a thread that wants to wait no more out of its queue. If it was claimed
@@ -72,14 +108,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// counts.
     #[cold]
     pub(super) fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
-        let removed = loop {
-            let hash = waiter.hash_hint();
-            let mut guard = self.lock(hash);
-            // A requeue may have given it another.
-            if cfg!(mutant = "CANCEL-rehash") || waiter.hash_hint() == hash {
-                break guard.remove(waiter);
-            }
-        };
+        let removed = self.lock_of(waiter).remove(waiter);
         if removed == Removed::Claimed {
             waiter.park(Deadline::NEVER);
         }
@@ -111,7 +140,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
                 Outcome::Woken(_) => {
                     met = condition();
                     if !met {
-                        self.note_needless(how.reason.unwrap_or(self.reason));
+                        self.note_needless(self.reason_of(how));
                     }
                 }
             }

@@ -1,6 +1,6 @@
-//! A waiter's node, on its thread's stack.
+//! A waiter's node, on its thread's stack or in its task's future, and who sleeps there.
 //!
-//! | place | who may touch it |
+//! | place | who may touch it, and its sleeper's cells |
 //! |---|---|
 //! | fresh | its owner |
 //! | queued, chosen | the holder of the lock of its hash's home (B1) |
@@ -8,13 +8,18 @@
 //! | notified | its owner |
 #![expect(unsafe_code, reason = "an intrusive list node")]
 
+use std::any::Any as Panic;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
+use std::task::Waker;
 
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU64, Ordering, UnsafeCell};
 
+use super::any::Any;
 use super::claimed::Closer;
 use super::queue::WAY_BITS;
+use super::task::Task;
 use super::{Tag, Token, Wait};
 use crate::parker::Parker;
 
@@ -25,13 +30,43 @@ pub(super) struct Waiter<K> {
     /// who holds neither it is a hint where to look; see [`Waiter::hash_hint`].
     hash: AtomicU64,
     links: UnsafeCell<Links<K>>,
-    /// Who sleeps: at present always a thread, on its parker.
+    /// On which a thread sleeps, and by which a task learns that it was woken.
     parker: Parker,
     /// A copy, so that a waker reads no third line.
     key: UnsafeCell<K>,
-    tag: Tag,
-    /// Written by the waker that claimed the node (B5), read by the owner after NOTIFIED.
-    token: UnsafeCell<Token>,
+    /// The owner's tag while it waits, the waker's token once it is woken.
+    mark: UnsafeCell<u64>,
+    /// Null for a thread that waits for this node alone.
+    sleeper: *const Sleeper,
+}
+
+/// Who sleeps, if it is not a thread that waits for one node. Written once, before the node is
+/// queued; its cells are guarded as the node is, by which it was reached.
+pub(super) struct Sleeper {
+    pub(super) kind: Kind,
+    /// Whether the wake is to reach another waiter if this one has no use for it. Written by the
+    /// waker with the token.
+    passes_on: UnsafeCell<bool>,
+}
+
+pub(super) enum Kind {
+    Task(Task),
+    Any(Any),
+}
+
+impl Sleeper {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, passes_on: UnsafeCell::new(false) }
+    }
+
+    /// Whether the wake is to be passed on.
+    ///
+    /// # Safety
+    /// The caller may touch the sleeper: see the module's table.
+    pub(super) unsafe fn passes_on(&self) -> bool {
+        // SAFETY: the contract.
+        self.passes_on.with(|passes_on| unsafe { *passes_on })
+    }
 }
 
 /// Where a node stands. Which fields mean something is said in [`super::queue`].
@@ -47,6 +82,9 @@ pub(super) struct Links<K> {
     pub(super) closed: bool,
     /// Whether it waits to be woken with others, rather than alone. Never changes.
     pub(super) shared: bool,
+    /// Whether it has a [`Sleeper`]: here, so that a search need not look for it on the next cache
+    /// line. Never changes in the queue.
+    pub(super) has_sleeper: bool,
     /// The number of its list, the same in all its nodes.
     pub(super) list: u32,
     pub(super) end: End<K>,
@@ -100,6 +138,7 @@ impl<K> Links<K> {
             queued: false,
             closed: false,
             shared,
+            has_sleeper: false,
             list: 0,
             end: End { last: ptr::null() },
             counts: Counts::NONE,
@@ -120,13 +159,33 @@ impl<K> Waiter<K> {
             links: UnsafeCell::new(Links::new(how.shared)),
             parker: Parker::new(),
             key: UnsafeCell::new(key),
-            tag: how.tag,
-            token: UnsafeCell::new(Token(0)),
+            mark: UnsafeCell::new(how.tag.0),
+            sleeper: ptr::null(),
         }
     }
 
-    pub(super) fn tag(&self) -> Tag {
-        self.tag
+    /// Says who sleeps, before the node is queued.
+    ///
+    /// # Safety
+    /// `sleeper` stays where it is for as long as the node is used.
+    pub(super) unsafe fn set_sleeper(&mut self, sleeper: NonNull<Sleeper>) {
+        self.sleeper = sleeper.as_ptr();
+        // SAFETY: the node is fresh.
+        unsafe { self.change(|links| links.has_sleeper = true) };
+    }
+
+    fn sleeper(&self) -> Option<&Sleeper> {
+        // SAFETY: null, or as alive as the node.
+        unsafe { self.sleeper.as_ref() }
+    }
+
+    /// The owner's mark.
+    ///
+    /// # Safety
+    /// The caller may touch the node, which nobody has claimed: see the module's table.
+    pub(super) unsafe fn tag(&self) -> Tag {
+        // SAFETY: the contract.
+        Tag(self.mark.with(|mark| unsafe { *mark }))
     }
 
     /// Sleeps until the waker is done with the node, or the deadline: true for the former.
@@ -134,13 +193,18 @@ impl<K> Waiter<K> {
         self.parker.park(deadline)
     }
 
+    /// Whether the waker is done with the node.
+    pub(super) fn is_notified(&self) -> bool {
+        self.parker.is_notified()
+    }
+
     /// The waker's token.
     ///
     /// # Safety
-    /// The owner calls it, after [`Waiter::park`] said true.
+    /// The owner calls it, after it was woken.
     pub(super) unsafe fn token(&self) -> Token {
-        // SAFETY: NOTIFIED was seen; the node is its owner's again.
-        self.token.with(|token| unsafe { *token })
+        // SAFETY: the node is its owner's again.
+        Token(self.mark.with(|mark| unsafe { *mark }))
     }
 
     /// Leaves `token` for the owner.
@@ -148,8 +212,46 @@ impl<K> Waiter<K> {
     /// # Safety
     /// The caller may touch the node, and its owner does not yet.
     pub(super) unsafe fn set_token(&self, token: Token) {
-        // SAFETY: B5.
-        self.token.with_mut(|cell| unsafe { *cell = token });
+        // SAFETY: the contract.
+        self.mark.with_mut(|mark| unsafe { *mark = token.0 });
+    }
+
+    /// Leaves for the owner what the wake of `closer` says.
+    ///
+    /// # Safety
+    /// As [`Waiter::set_token`].
+    pub(super) unsafe fn tell(&self, closer: &Closer) {
+        if let Some(token) = closer.token {
+            // SAFETY: the contract.
+            unsafe { self.set_token(token) };
+        }
+        if let Some(sleeper) = self.sleeper() {
+            // SAFETY: the contract.
+            sleeper.passes_on.with_mut(|passes_on| unsafe { *passes_on = closer.passes_on });
+        }
+    }
+
+    /// Claims this waiter for a wake, and says whether it may have it: not if it waits for other
+    /// keys as well, and another wake has it by one of them, or it has given up. Called under the
+    /// lock of its home, perhaps again.
+    pub(super) fn try_claim(&self) -> bool {
+        match self.sleeper().map(|sleeper| &sleeper.kind) {
+            Some(Kind::Any(any)) => any.try_claim(ptr::from_ref(self).addr()),
+            _ => true,
+        }
+    }
+
+    /// Whether [`Waiter::try_claim`] would say no.
+    pub(super) fn is_lost(&self) -> bool {
+        match self.sleeper().map(|sleeper| &sleeper.kind) {
+            Some(Kind::Any(any)) => !any.is_open(),
+            _ => false,
+        }
+    }
+
+    /// Whether a task sleeps here.
+    pub(super) fn is_task(&self) -> bool {
+        self.sleeper().is_some_and(|sleeper| matches!(sleeper.kind, Kind::Task(_)))
     }
 
     /// Hands the node back to its owner, with what is still to be done to wake it.
@@ -157,18 +259,22 @@ impl<K> Waiter<K> {
     /// # Safety
     /// The caller claimed the node (B5), has taken from it what it needs, and does not touch it
     /// again; and sends the wakeup.
-    pub(super) unsafe fn hand_back(node: NonNull<Self>, token: Token) -> Wakeup {
+    pub(super) unsafe fn hand_back(node: NonNull<Self>, closer: &Closer) -> Wakeup {
         // SAFETY: B5; the owner does not leave before it is notified.
         let this = unsafe { node.as_ref() };
-        // It is zero already.
-        if token != Token(0) {
+        // SAFETY: B5.
+        unsafe { this.tell(closer) };
+        let mut parker = NonNull::from(&this.parker);
+        let mut waker = None;
+        match this.sleeper().map(|sleeper| &sleeper.kind) {
             // SAFETY: B5.
-            unsafe { this.set_token(token) };
+            Some(Kind::Task(task)) => waker = unsafe { task.replace(None) },
+            Some(Kind::Any(any)) => parker = NonNull::from(&any.parker),
+            None => {}
         }
-        let parker = NonNull::from(&this.parker);
         // SAFETY: B5; this is the one notification, and nothing of the node is used after it.
         unsafe { Parker::notify(parker) };
-        Wakeup::Thread(parker)
+        waker.map_or(Wakeup::Thread(parker), Wakeup::Task)
     }
 
     /// The hash of its key.
@@ -234,14 +340,19 @@ impl<K> Waiter<K> {
 pub(super) enum Wakeup {
     /// A thread that may sleep on this parker, of which only the address is left.
     Thread(NonNull<Parker>),
+    Task(Waker),
 }
 
 impl Wakeup {
-    /// Wakes it.
-    pub(super) fn send(self) {
+    /// Wakes it. If a task's waker panics, that is the error.
+    pub(super) fn send(self) -> Result<(), Box<dyn Panic + Send>> {
         match self {
-            // SAFETY: it was notified.
-            Self::Thread(parker) => unsafe { Parker::wake(parker) },
+            Self::Thread(parker) => {
+                // SAFETY: it was notified.
+                unsafe { Parker::wake(parker) };
+                Ok(())
+            }
+            Self::Task(waker) => catch_unwind(AssertUnwindSafe(|| waker.wake())),
         }
     }
 }

@@ -44,8 +44,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        let key = *key;
-        self.wake_slow(key, hash, token, move |chosen, guard, first| {
+        // Those whom a wake of all has chosen have nobody to pass it on to.
+        let (key, closer) = (*key, self.closer(token, n != usize::MAX));
+        self.wake_slow(key, hash, &closer, move |chosen, guard, first| {
             if self.filtered {
                 // SAFETY: the contract of `wake_slow`.
                 return unsafe { chosen.choose(guard, first, n) };
@@ -68,11 +69,17 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        let key = *key;
-        self.wake_slow(key, hash, token, move |chosen, guard, first| {
+        let (key, closer) = (*key, self.closer(token, true));
+        self.wake_slow(key, hash, &closer, move |chosen, guard, first| {
             // SAFETY: the contract of `wake_slow`.
             unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
+    }
+
+    /// What a wake says to those that it chooses. Without a filter all are woken, and each gets its
+    /// token when it is chosen.
+    fn closer(&self, token: Token, passes_on: bool) -> Closer {
+        Closer::new(self.filtered.then_some(token), self.filtered && passes_on)
     }
 
     /// What to do with each of a list in which somebody waits for `key`, as `filter` says. If the
@@ -82,21 +89,25 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         key: &K,
         token: Token,
         mut filter: impl FnMut(Tag) -> Verdict,
-    ) -> impl FnMut(&Waiter<K>) -> Verdict {
+    ) -> impl FnMut(&Waiter<K>, Woken) -> Verdict {
         let mut stopped = false;
-        move |node| {
+        move |node, _| {
+            // SAFETY: in the queue, under the lock.
+            let tag = unsafe { node.tag() };
             if self.filtered {
-                return filter(node.tag());
+                return filter(tag);
             }
+            let mut mark = Token(0);
             // SAFETY: in the queue, under the lock.
             if !stopped && unsafe { node.with_key(|other| other == key) } {
-                let verdict = filter(node.tag());
+                let verdict = filter(tag);
                 stopped = matches!(verdict, Verdict::Stop | Verdict::WakeAndStop);
                 if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
-                    // SAFETY: in the queue, under the lock.
-                    unsafe { node.set_token(token) };
+                    mark = token;
                 }
             }
+            // SAFETY: in the queue, under the lock, and chosen.
+            unsafe { node.set_token(mark) };
             Verdict::Wake
         }
     }
@@ -122,14 +133,12 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         &self,
         key: K,
         hash: u64,
-        token: Token,
+        closer: &Closer,
         choose: impl FnOnce(&mut Claimed<'_, K>, &mut BucketGuard<'_, K>, *const Waiter<K>),
     ) -> Woken {
         let hash = self.hash_in_queue(hash);
-        // Without a filter, each that is meant gets its token when it is chosen.
-        let closer = Closer { token: if self.filtered { token } else { Token(0) } };
         // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
-        let mut chosen = Claimed::new(self, hash, &closer);
+        let mut chosen = Claimed::new(self, hash, closer);
         // Nothing is counted yet, but the thread is registered: not under the lock.
         Ledger::add(self.reason, Field::Locks, 0);
         if let Some(mut guard) = self.buckets.lock_unless_quiet(hash) {

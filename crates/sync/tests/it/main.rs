@@ -2,6 +2,8 @@
 #![cfg(not(any(loom, shuttle)))]
 
 mod allocation;
+mod any;
 mod model;
 mod process;
 mod sleeping;
+mod task;

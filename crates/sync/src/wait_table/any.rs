@@ -1,0 +1,341 @@
+//! Waiting for any of several keys: a thread with a node for each.
+//!
+//! The nodes share one *claim*, a word that says whose the wait is, and one parker.
+//!
+//! | claim | meaning | left by | to |
+//! |---|---|---|---|
+//! | OPEN | it waits, or is about to | a wake that takes node i, under the lock of its home | the address of node i |
+//! | OPEN | | the owner: its deadline passed, or `validate` said no or panicked | CLOSED |
+//! | node i | the wake of i woke it; final | | |
+//! | CLOSED | whoever finds a node of it passes it by; final | | |
+//!
+//! - **N1** The claim decides, and publishes nothing: it is Relaxed. The owner and the wake that
+//!   has claimed it meet at the parker (PARK), or, if that was in a closed list, under the lock;
+//!   the owner and all others meet at the locks of its nodes' homes (LOCK).
+//! - **N2** The owner takes each node that it has queued out of its queue before it returns. So
+//!   none is reached later; who has lost the claim does not touch the node after its unlock.
+//! - **N3** A wake that loses the claim does not count the waiter, and goes on to the next.
+//! - **N4** *Woken beats invalid*: the wake that was first is reported, even if `validate` says no
+//!   to a later key. Otherwise it would be lost to the others who wait for its key. If `validate`
+//!   panics, it is passed on to them.
+//!
+//! ```text
+//!  owner                                    waker of key j
+//!  -----                                    --------------
+//!  lock home of i                           lock home of j
+//!  fence (A); validate(i): no               the node j: claim OPEN → j ?
+//!  unlock                                   unlock; yes: notify, and count
+//!  claim OPEN → CLOSED ?                              no: the next in the queue
+//! ```
+//!
+//! Excluded: that both succeed, or neither.
+#![expect(unsafe_code, reason = "nodes on the stack, as many as there are keys")]
+
+use std::hash::{BuildHasher, Hash};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use unherd_sys::Deadline;
+use unherd_sys::primitives::{AtomicUsize, Ordering};
+
+#[cfg(doc)]
+use super::Outcome;
+use super::bucket::Removed;
+use super::waiter::{Kind, Sleeper, Waiter};
+use super::{Token, Wait, WaitTable};
+use crate::Ledger;
+use crate::parker::Parker;
+
+/// How many keys a [`WaitTable::wait_any`] may have: each takes 128 bytes of stack with
+/// [`super::WaitKey`], used or not.
+pub const WAIT_ANY_MAX: usize = 64;
+
+/// How a wait for any of several keys ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum AnyOutcome {
+    /// A wake of the key at `index` found it, as [`Outcome::Woken`] says. No other wake did.
+    Woken {
+        /// Among the keys that were given.
+        index: usize,
+        /// The wake's.
+        token: Token,
+    },
+    /// `validate` said no to the key at `index`; there was no sleep.
+    Invalid {
+        /// Among the keys that were given.
+        index: usize,
+    },
+    /// The deadline passed, and no wake had found it by then.
+    TimedOut,
+}
+
+/// A wait for any of several keys that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitAnyError {
+    /// There is none: it would not end.
+    #[error("a wait for any of no keys")]
+    NoKeys,
+    /// There are more than [`WAIT_ANY_MAX`].
+    #[error("a wait for any of {given} keys, of which there may be {max}")]
+    TooManyKeys {
+        /// So many.
+        given: usize,
+        /// As many as there may be.
+        max: usize,
+    },
+}
+
+const OPEN: usize = 0;
+/// No address of a node, which is aligned.
+const CLOSED: usize = 1;
+
+/// What the nodes of such a wait share.
+pub(super) struct Any {
+    claim: AtomicUsize,
+    pub(super) parker: Parker,
+}
+
+impl Any {
+    /// Claims the wait by the node at `address`, or did so before.
+    pub(super) fn try_claim(&self, address: usize) -> bool {
+        let order = Ordering::Relaxed;
+        match self.claim.compare_exchange(OPEN, address, order, order) {
+            Ok(_) => true,
+            Err(by) => by == address,
+        }
+    }
+
+    /// Whether nobody has claimed it, and it has not given up.
+    pub(super) fn is_open(&self) -> bool {
+        self.claim.load(Ordering::Relaxed) == OPEN
+    }
+
+    /// Gives up, unless somebody has claimed it: says whether.
+    fn close(&self) -> bool {
+        self.try_claim(CLOSED)
+    }
+}
+
+/// A wait with some of its nodes queued. Takes them out in the end.
+struct WaitingForAny<'a, K: Copy + Eq + Hash> {
+    table: &'a WaitTable<K>,
+    how: Wait,
+    any: &'a Any,
+    sleeper: &'a Sleeper,
+    nodes: &'a [Waiter<K>],
+    queued: usize,
+}
+
+impl<K: Copy + Eq + Hash> WaitTable<K> {
+    /// Sleeps until a wake of any of `keys` finds this thread, and says which: exactly one does,
+    /// and wakes of the other keys go to others who wait for them.
+    ///
+    /// `validate` is asked about each key in turn, by its index, as [`WaitTable::wait`] asks about
+    /// its key, under the lock of that key's bucket; not about those after one that it says no to,
+    /// or after a wake that came already. A wake that comes before it says no to another key is
+    /// what is reported. A key may be there twice. The filter of a [`WaitTable::wake_where`] that
+    /// chooses this thread and comes too late is taken to have said [`super::Verdict::Skip`].
+    ///
+    /// Blocks under the reason of `how`, as one wait. Costs for each key what a wait costs without
+    /// its sleep, and the bucket lock once more; nothing is allocated.
+    ///
+    /// # Errors
+    /// [`WaitAnyError::NoKeys`], and [`WaitAnyError::TooManyKeys`] if there are more than
+    /// [`WAIT_ANY_MAX`].
+    ///
+    /// ```
+    /// # use unherd_sync::{AnyOutcome, Reason, WaitTable};
+    /// let table = WaitTable::<&str>::builder().build();
+    /// let ready = [false, true];
+    /// let outcome = table.wait_any(&["read", "write"], |index| !ready[index], Reason::OTHER);
+    /// assert_eq!(outcome, Ok(AnyOutcome::Invalid { index: 1 }));
+    /// ```
+    pub fn wait_any(
+        &self,
+        keys: &[K],
+        mut validate: impl FnMut(usize) -> bool,
+        how: impl Into<Wait>,
+    ) -> Result<AnyOutcome, WaitAnyError> {
+        let how = how.into();
+        if keys.is_empty() {
+            return Err(WaitAnyError::NoKeys);
+        }
+        if keys.len() > WAIT_ANY_MAX {
+            return Err(WaitAnyError::TooManyKeys { given: keys.len(), max: WAIT_ANY_MAX });
+        }
+        let any = Any { claim: AtomicUsize::new(OPEN), parker: Parker::new() };
+        let sleeper = Sleeper::new(Kind::Any(any));
+        let Kind::Any(any) = &sleeper.kind else { unreachable!("as it was made") };
+        let mut slots = [const { MaybeUninit::<Waiter<K>>::uninit() }; WAIT_ANY_MAX];
+        for (slot, key) in slots.iter_mut().zip(keys) {
+            let hash = self.hash_in_queue(self.hasher.hash_one(key));
+            // SAFETY: the sleeper outlives the nodes' time in their queues.
+            unsafe {
+                slot.write(Waiter::new(*key, hash, how)).set_sleeper(NonNull::from(&sleeper))
+            };
+        }
+        // SAFETY: as many as there are keys are written.
+        let nodes = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), keys.len()) };
+        let mut waiting =
+            WaitingForAny { table: self, how, any, sleeper: &sleeper, nodes, queued: 0 };
+        for (index, key) in keys.iter().enumerate() {
+            if !waiting.queue(key, || validate(index)) {
+                if any.close() {
+                    waiting.leave();
+                    return Ok(AnyOutcome::Invalid { index });
+                }
+                // N4.
+                break;
+            }
+        }
+        Ok(waiting.sleep())
+    }
+}
+
+impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
+    /// Queues the next node, unless the wait is over already, or `validate` says no.
+    fn queue(&mut self, key: &K, validate: impl FnOnce() -> bool) -> bool {
+        let node = &self.nodes[self.queued];
+        // SAFETY: B4: by N2.
+        let queued = unsafe { self.table.queue(node, key, || self.any.is_open() && validate()) };
+        if queued {
+            self.queued += 1;
+            self.table.buckets.arrive(std::ptr::from_ref(node).addr());
+        }
+        queued
+    }
+
+    fn sleep(&mut self) -> AnyOutcome {
+        let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
+        if !self.any.parker.park(self.how.deadline) {
+            self.any.close();
+        }
+        let woken = self.leave();
+        self.table.count_end(self.how, asleep_since, woken.is_some());
+        woken.map_or(AnyOutcome::TimedOut, |(index, token)| AnyOutcome::Woken { index, token })
+    }
+
+    /// Takes all nodes out of their queues (N2), and says which was woken. The claim is not open.
+    fn leave(&mut self) -> Option<(usize, Token)> {
+        let mut woken = None;
+        for (index, node) in self.nodes[..self.queued].iter().enumerate() {
+            let removed = self.table.lock_of(node).remove(node);
+            self.table.buckets.leave(std::ptr::from_ref(node).addr());
+            match removed {
+                Removed::Chosen(token) => woken = Some((index, token)),
+                Removed::Claimed if node.try_claim() => {
+                    self.any.parker.park(Deadline::NEVER);
+                    // SAFETY: it was handed back.
+                    woken = Some((index, unsafe { node.token() }));
+                }
+                _ => {}
+            }
+        }
+        self.queued = 0;
+        woken
+    }
+}
+
+/// Leaves when `validate` panics, or `Eq`.
+impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
+    fn drop(&mut self) {
+        if self.queued == 0 || self.any.close() {
+            self.leave();
+            return;
+        }
+        let woken = self.leave();
+        // SAFETY: it was woken.
+        let passes_on = unsafe { self.sleeper.passes_on() } && !self.how.shared;
+        if let (true, Some((index, token))) = (passes_on, woken) {
+            // SAFETY: it was woken.
+            let key = unsafe { self.nodes[index].with_key(|key| *key) };
+            self.table.wake_with(&key, 1, token);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use unherd_sys::primitives::thread;
+
+    use super::super::word::index_at;
+    use super::*;
+    use crate::{Outcome, Reason};
+
+    /// A table of two buckets, and a key of each.
+    fn table() -> (WaitTable<u64>, [u64; 2]) {
+        let table = WaitTable::<u64>::builder().buckets(2).seed(1).build();
+        let keys = [0, 1].map(|index| {
+            let its = |key: &u64| index_at(1, table.hasher.hash_one(key)) == index;
+            (0..).find(its).expect("half of the keys")
+        });
+        (table, keys)
+    }
+
+    /// Wakes `key` from another thread: this one may hold the lock of another bucket.
+    fn wake(table: &WaitTable<u64>, key: u64) {
+        let woken = || assert_eq!(table.wake_with(&key, 1, Token(3)), 1);
+        thread::scope(|scope| drop(scope.spawn(woken)));
+    }
+
+    #[test]
+    fn a_wake_before_a_no_is_reported() {
+        let (table, keys) = table();
+        let validate = |index| {
+            if index == 1 {
+                wake(&table, keys[0]);
+            }
+            index == 0
+        };
+        let outcome = table.wait_any(&keys, validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 0, token: Token(3) }));
+    }
+
+    /// The keys that come after a wake are not asked about.
+    #[test]
+    fn a_wake_ends_the_questions() {
+        let (table, [one, other]) = table();
+        let mut asked = 0;
+        let validate = |index| {
+            asked += 1;
+            if index == 1 {
+                wake(&table, one);
+            }
+            true
+        };
+        let outcome = table.wait_any(&[one, other, one, other], validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 0, token: Token(3) }));
+        assert_eq!(asked, 2);
+    }
+
+    #[test]
+    fn a_wake_before_a_panic_is_passed_on() {
+        for chosen in [false, true] {
+            let (table, keys) = table();
+            let mut context = Context::from_waker(Waker::noop());
+            let mut behind = pin!(table.wait_async(&keys[0], || true, Reason::OTHER));
+            let validate = |index| {
+                if index == 1 {
+                    assert!(behind.as_mut().poll(&mut context).is_pending());
+                    if chosen {
+                        wake(&table, keys[0]);
+                    }
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                true
+            };
+            let wait = || table.wait_any(&keys, validate, Reason::OTHER);
+            assert!(catch_unwind(AssertUnwindSafe(wait)).is_err());
+            let polled = behind.as_mut().poll(&mut context);
+            let woken = Poll::Ready(Outcome::Woken(Token(3)));
+            assert_eq!(polled, if chosen { woken } else { Poll::Pending });
+            assert_eq!(table.wake_all(&keys[0]), usize::from(!chosen));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A wait for any of several keys that meets wakes.
+
+use super::*;
+
+fn any(table: &Table, keys: &[u32], valid: impl FnMut(usize) -> bool, how: Wait) -> AnyOutcome {
+    table.wait_any(keys, valid, how).expect("a few keys")
+}
+
+fn spawn_wake(table: &Arc<Table>, key: u32, n: usize) -> thread::JoinHandle<usize> {
+    let table = Arc::clone(table);
+    thread::spawn(move || table.wake_with(&key, n, Token(u64::from(key))).total())
+}
+
+/// What a wait for keys 1 and 2 says, if the wakes of each have woken so many.
+fn agrees(outcome: AnyOutcome, woken: [usize; 2]) -> bool {
+    let by = |index, token| AnyOutcome::Woken { index, token: Token(token) };
+    match woken {
+        [0, 0] => !matches!(outcome, AnyOutcome::Woken { .. }),
+        [1, 0] => outcome == by(0, 1),
+        [0, 1] => outcome == by(1, 2),
+        _ => false,
+    }
+}
+
+/// Two wakes of two keys: one of them wakes, or both were seen to be needless.
+#[test]
+fn any_two_wakers() {
+    check(growth::TWO_PREEMPTIONS, || {
+        let (table, conditions) = (table(), Arc::new([AtomicU32::new(0), AtomicU32::new(0)]));
+        let wakers = [0, 1].map(|index| {
+            let (table, conditions) = (Arc::clone(&table), Arc::clone(&conditions));
+            thread::spawn(move || {
+                let key = index as u32 + 1;
+                conditions[index].store(1, Ordering::Relaxed);
+                table.wake_with(&key, 1, Token(u64::from(key))).total()
+            })
+        });
+        let unmet = |index: usize| conditions[index].load(Ordering::Relaxed) == 0;
+        let outcome = any(&table, &[1, 2], unmet, Reason::OTHER.into());
+        let woken = wakers.map(|waker| waker.join().unwrap());
+        assert!(agrees(outcome, woken), "{outcome:?} {woken:?}");
+    });
+}
+
+/// A wake of the first key, and a second that is not worth waiting for.
+#[test]
+fn any_invalid_meets_wake() {
+    check(FEW_PREEMPTIONS, || {
+        let table = table();
+        let waker = spawn_wake(&table, 1, 1);
+        let outcome = any(&table, &[1, 2], |index| index == 0, Reason::OTHER.into());
+        let woken = waker.join().unwrap();
+        assert!(agrees(outcome, [woken, 0]), "{outcome:?} {woken}");
+        assert_ne!(outcome, AnyOutcome::TimedOut);
+    });
+}
+
+#[test]
+fn any_timeout_meets_wake() {
+    check(FEW_PREEMPTIONS, || {
+        let table = table();
+        let waker = spawn_wake(&table, 2, 1);
+        let outcome = any(&table, &[1, 2], |_| true, past().into());
+        let woken = waker.join().unwrap();
+        assert!(agrees(outcome, [0, woken]), "{outcome:?} {woken}");
+    });
+}
+
+/// A wake of all, which carries one at a time, and finds two nodes of one wait. It may find the
+/// first alone, and the second may come too late or not at all.
+#[test]
+fn any_of_one_key_twice_meets_wake_of_all() {
+    check(FEW_PREEMPTIONS, || {
+        let table = table();
+        let waker = spawn_wake(&table, 1, usize::MAX);
+        let outcome = any(&table, &[1, 1], |_| true, past().into());
+        let woken = waker.join().unwrap();
+        let is_woken = matches!(outcome, AnyOutcome::Woken { token: Token(1), .. });
+        assert_eq!(usize::from(is_woken), woken, "{outcome:?}");
+        assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+    });
+}
+
+/// The wake that loses its claim goes on to the next waiter of its key.
+#[test]
+fn any_that_is_lost_leaves_the_wake_to_others() {
+    check(growth::TWO_PREEMPTIONS, || {
+        let table = table();
+        let conditions = Arc::new(AtomicU32::new(0));
+        let waiter = {
+            let (table, conditions) = (Arc::clone(&table), Arc::clone(&conditions));
+            thread::spawn(move || {
+                any(&table, &[1, 2], |_| conditions.load(Ordering::Relaxed) == 0, past().into())
+            })
+        };
+        let other = Node::queue(&table, 2, false);
+        conditions.store(1, Ordering::Relaxed);
+        let woken = [1, 2].map(|key| table.wake_with(&key, 1, Token(u64::from(key))).total());
+        let outcome = waiter.join().unwrap();
+        let other = other.give_up(&table);
+        let others = usize::from(other.is_some());
+        assert!(agrees(outcome, [woken[0], woken[1] - others]), "{outcome:?} {woken:?} {other:?}");
+        assert_eq!(woken[1], 1);
+    });
+}
+
+#[test]
+fn any_timeout_meets_wake_and_growth() {
+    check(Some(1), || {
+        let table = growth::growing(0);
+        let waker = spawn_wake(&table, 2, 1);
+        let resizer = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.buckets.drive_to(1))
+        };
+        let outcome = any(&table, &[1, 2], |_| true, past().into());
+        let woken = waker.join().unwrap();
+        resizer.join().unwrap();
+        assert!(agrees(outcome, [0, woken]), "{outcome:?} {woken}");
+    });
+}

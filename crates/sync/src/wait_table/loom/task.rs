@@ -1,0 +1,171 @@
+//! Tasks that meet wakes. They are polled by the scene, which is their runtime.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::*;
+
+/// Counts how often its task was woken.
+struct Counting(AtomicUsize);
+
+impl Wake for Counting {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn counting() -> (std::sync::Arc<Counting>, Waker) {
+    let counting = std::sync::Arc::new(Counting(AtomicUsize::new(0)));
+    (std::sync::Arc::clone(&counting), Waker::from(counting))
+}
+
+fn poll(future: Pin<&mut impl Future<Output = Outcome>>, waker: &Waker) -> Poll<Outcome> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+fn spawn_wake(table: &Arc<Table>, n: usize) -> thread::JoinHandle<usize> {
+    let table = Arc::clone(table);
+    thread::spawn(move || table.wake_with(&1, n, Token(7)).total())
+}
+
+const WOKEN: Poll<Outcome> = Poll::Ready(Outcome::Woken(Token(7)));
+
+/// The empty check, with a first poll in the place of a sleep.
+#[test]
+fn wake_races_with_first_poll() {
+    check(ALL, || {
+        let (table, condition) = (table(), Arc::new(AtomicU32::new(0)));
+        let waker = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                condition.store(1, Ordering::Relaxed);
+                table.wake(&1, 1).total()
+            })
+        };
+        let unmet = || condition.load(Ordering::Relaxed) == 0;
+        let mut future = pin!(table.wait_async(&1, unmet, Reason::OTHER));
+        let (counting, task) = counting();
+        let first = poll(future.as_mut(), &task);
+        let woken = waker.join().unwrap();
+        match first {
+            Poll::Pending => assert_eq!((woken, counting.0.load(Ordering::Relaxed)), (1, 1)),
+            Poll::Ready(outcome) => assert_eq!((woken, outcome), (0, Outcome::Invalid)),
+        }
+    });
+}
+
+/// What the waker wrote before the wake is visible to a task that is ready.
+#[test]
+fn a_ready_task_sees_what_the_waker_wrote() {
+    struct Shared(UnsafeCell<u32>);
+    // SAFETY: the scene's own protocol orders the accesses, and loom checks that it does.
+    unsafe impl Sync for Shared {}
+    check(ALL, || {
+        let (table, shared) = (table(), Arc::new(Shared(UnsafeCell::new(0))));
+        let mut future = pin!(table.wait_async(&1, || true, Reason::OTHER));
+        assert!(poll(future.as_mut(), Waker::noop()).is_pending());
+        let waker = {
+            let (table, shared) = (Arc::clone(&table), Arc::clone(&shared));
+            thread::spawn(move || {
+                // SAFETY: before the wake, this thread alone uses it.
+                shared.0.with_mut(|value| unsafe { *value = 7 });
+                table.wake_with(&1, 1, Token(7))
+            })
+        };
+        let ready = poll(future.as_mut(), Waker::noop());
+        if ready.is_ready() {
+            assert_eq!(ready, WOKEN);
+            // SAFETY: after the wake, this thread alone uses it.
+            assert_eq!(shared.0.with(|value| unsafe { *value }), 7);
+        }
+        assert_eq!(waker.join().unwrap(), 1);
+    });
+}
+
+/// A wake of one that chooses a task which is dropped reaches the next.
+#[test]
+fn drop_meets_wake() {
+    check(ALL, || {
+        let table = table();
+        let mut first = Box::pin(table.wait_async(&1, || true, Reason::OTHER));
+        let mut second = pin!(table.wait_async(&1, || true, Reason::OTHER));
+        let (counting, task) = counting();
+        assert!(poll(first.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(second.as_mut(), &task).is_pending());
+        let waker = spawn_wake(&table, 1);
+        drop(first);
+        assert_eq!(waker.join().unwrap(), 1);
+        assert_eq!(counting.0.load(Ordering::Relaxed), 1);
+        assert_eq!(poll(second, Waker::noop()), WOKEN);
+        assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+    });
+}
+
+/// The same in a bucket that moves.
+#[test]
+fn drop_meets_wake_and_growth() {
+    check(Some(1), || {
+        let table = growth::growing(0);
+        let mut first = Box::pin(table.wait_async(&1, || true, Reason::OTHER));
+        let mut second = pin!(table.wait_async(&1, || true, Reason::OTHER));
+        assert!(poll(first.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(second.as_mut(), Waker::noop()).is_pending());
+        let waker = spawn_wake(&table, 1);
+        let resizer = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.buckets.drive_to(1))
+        };
+        drop(first);
+        assert_eq!(waker.join().unwrap(), 1);
+        resizer.join().unwrap();
+        assert_eq!(poll(second, Waker::noop()), WOKEN);
+    });
+}
+
+/// A wake of all, which carries one at a time, is for those who waited then, and for them alone.
+#[test]
+fn drop_meets_wake_of_all() {
+    for dropped in 0..3 {
+        check(ALL, move || {
+            let table = table();
+            let wait = || Box::pin(table.wait_async(&1, || true, Reason::OTHER));
+            let mut futures: Vec<_> = (0..3).map(|_| wait()).collect();
+            let (counting, task) = counting();
+            for (index, future) in futures.iter_mut().enumerate() {
+                let waker = if index == dropped { Waker::noop() } else { &task };
+                assert!(poll(future.as_mut(), waker).is_pending());
+            }
+            let waker = spawn_wake(&table, usize::MAX);
+            drop(futures.remove(dropped));
+            assert!([2, 3].contains(&waker.join().unwrap()));
+            assert_eq!(counting.0.load(Ordering::Relaxed), 2);
+            for future in &mut futures {
+                assert_eq!(poll(future.as_mut(), Waker::noop()), WOKEN);
+            }
+            assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+        });
+    }
+}
+
+/// A wake that meets a change of the task's waker wakes the new one, or the poll that brings it is
+/// ready.
+#[test]
+fn poll_with_new_waker_meets_wake() {
+    check(ALL, || {
+        let table = table();
+        let mut future = pin!(table.wait_async(&1, || true, Reason::OTHER));
+        let (before, waker_before) = counting();
+        let (after, waker_after) = counting();
+        assert!(poll(future.as_mut(), &waker_before).is_pending());
+        let waker = spawn_wake(&table, 1);
+        let polled = poll(future.as_mut(), &waker_after);
+        assert_eq!(waker.join().unwrap(), 1);
+        let woken = [before, after].map(|counting| counting.0.load(Ordering::Relaxed));
+        if polled.is_pending() {
+            assert_eq!(woken, [0, 1]);
+            assert_eq!(poll(future, &waker_after), WOKEN);
+        } else {
+            assert_eq!((woken, polled), ([1, 0], WOKEN));
+        }
+    });
+}

@@ -1,0 +1,294 @@
+//! Waiting in a task: a future that stands in the same queue as threads.
+//!
+//! | stage | left by | to |
+//! |---|---|---|
+//! | fresh | first poll: `validate` says false, or panics | done: `Invalid` |
+//! | fresh | first poll: push, under the lock | queued |
+//! | queued | a poll that finds NOTIFIED | done: `Woken` |
+//! | queued | drop; if a wake has chosen it, that goes to the next in the queue | gone |
+//!
+//! The node lies in the future, which is pinned from its first poll on. While it is queued, so does
+//! the task's waker, in a cell that is guarded as the node is. Rules for it:
+//!
+//! - **T1** Cloning and dropping a waker may run anybody's code, and waking does. So none of these
+//!   happens under a bucket lock, nor while a wake has nodes that it did not hand back (C1). Under
+//!   the lock a waker is only moved.
+//! - **T2** Whoever claims the node takes the waker, and wakes it once. A waker that is still there
+//!   when the wait ends is its owner's to drop.
+//! - **T3** A task is handed back under the lock under which it is claimed. So an owner that holds
+//!   the lock finds it queued, chosen or notified; polls and drops never wait for a waker.
+//! - **T4** Who polls with another waker replaces it under the lock, unless the task was claimed:
+//!   then it is ready. Who polls with the same touches no shared line but that of the node. Whether
+//!   it is the same is seen by its two pointers, kept beside: equal ones wake the same task, as
+//!   [`Waker::will_wake`] has it.
+//!
+//! ```text
+//!  owner drops the future                   waker
+//!  ----------------------                   -----
+//!                                           lock home; claim; NOTIFIED; unlock
+//!  lock home: queued: unlink; else pass on  wake the task (no more)
+//! ```
+//!
+//! Excluded: that a wake of one is lost. Either the owner finds its node queued, and the waker
+//! another; or it finds that it was chosen, and wakes the next itself.
+//!
+//! # What pinning is for
+//!
+//! Wakers reach the node by raw pointers while its owner has a unique reference to the future. That
+//! is sound because the future is not `Unpin`, for which compilers do not assume that references
+//! are unique; it is what the intrusive lists of other runtimes stand on, until Rust has a type to
+//! say so (RFC 3467). And because a pinned value's memory is not reused before it was dropped.
+#![expect(unsafe_code, reason = "a node inside a pinned future")]
+
+use std::cell::Cell;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomPinned;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::task::{Context, Poll, RawWakerVTable, Waker};
+
+use unherd_sys::Timestamp;
+use unherd_sys::primitives::UnsafeCell;
+
+use super::bucket::Removed;
+use super::waiter::{Kind, Sleeper, Waiter};
+use super::{Outcome, Wait, WaitTable};
+use crate::Ledger;
+
+/// What of a task lies beside its node.
+pub(super) struct Task {
+    waker: UnsafeCell<Option<Waker>>,
+}
+
+impl Task {
+    /// Puts `waker` in the place of the one that is there.
+    ///
+    /// # Safety
+    /// The caller may touch the node: see [`super::waiter`].
+    pub(super) unsafe fn replace(&self, waker: Option<Waker>) -> Option<Waker> {
+        // SAFETY: the contract.
+        self.waker.with_mut(|cell| std::mem::replace(unsafe { &mut *cell }, waker))
+    }
+}
+
+/// What tells wakers apart.
+type Name = (*const (), *const RawWakerVTable);
+
+fn name_of(waker: &Waker) -> Name {
+    (waker.data(), waker.vtable())
+}
+
+#[derive(Clone, Copy)]
+enum Stage {
+    Fresh,
+    Queued { asleep_since: Timestamp, waker: Name },
+    Done,
+}
+
+/// Waits in a task: [`WaitTable::wait_async`].
+#[must_use = "a future does nothing unless it is polled"]
+pub struct WaitFuture<'a, K: Copy + Eq + Hash, F> {
+    table: &'a WaitTable<K>,
+    validate: Cell<Option<F>>,
+    how: Wait,
+    stage: Cell<Stage>,
+    waiter: Waiter<K>,
+    /// That of the waiter, and a task's.
+    sleeper: Sleeper,
+    _pinned: PhantomPinned,
+}
+
+// SAFETY: while it is queued, the node and the waker are guarded by the bucket lock, whichever
+// thread polls; a key goes with it, and is read by other threads.
+unsafe impl<K: Copy + Eq + Hash + Send + Sync, F: Send> Send for WaitFuture<'_, K, F> {}
+
+impl<K: Copy + Eq + Hash> WaitTable<K> {
+    /// Waits as [`WaitTable::wait`] does, in a task: the future is ready with [`Outcome::Woken`]
+    /// when a wake of `key` has found it, and with [`Outcome::Invalid`] if `validate` said no.
+    ///
+    /// Tasks and threads stand in one queue. The first poll validates and queues; before it the
+    /// future does nothing. No runtime is needed, and no memory is allocated. Polls, drops and
+    /// wakes take the bucket lock, as a thread's wait does, and never sleep for anything else; a
+    /// poll that comes for nothing takes none.
+    ///
+    /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
+    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token;
+    /// not if the wait was [`Wait::shared`], or the wake one of all waiters: these left nobody
+    /// behind. What [`WaitTable::wake_where`] has chosen is passed on without a look at the filter.
+    /// In the ledger a wait that was dropped counts as timed out, unless it was chosen.
+    ///
+    /// The deadline of `how` is not looked at, for there is no clock without a runtime: drop the
+    /// future when its timer says so.
+    ///
+    /// # Forgetting it
+    /// A pinned future that is never dropped, as by [`std::mem::forget`] of its box, stays in the
+    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and
+    /// the table may go before it.
+    ///
+    /// # Panics
+    /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was
+    /// ready. A task's waker that panics does so in the wake, when everybody has been woken.
+    ///
+    /// ```
+    /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// # use unherd_sync::{Outcome, Reason, WaitTable};
+    /// async fn ready(table: &WaitTable<u64>, ready: &AtomicBool) {
+    ///     while !ready.load(Relaxed) {
+    ///         let outcome = table.wait_async(&7, || !ready.load(Relaxed), Reason::OTHER).await;
+    ///         if outcome == Outcome::Invalid {
+    ///             break;
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// It borrows the table:
+    ///
+    /// ```compile_fail,E0597
+    /// # use unherd_sync::{Reason, WaitTable};
+    /// let waits = {
+    ///     let table = WaitTable::<u64>::builder().build();
+    ///     table.wait_async(&7, || true, Reason::OTHER)
+    /// };
+    /// drop(waits);
+    /// ```
+    pub fn wait_async<F: FnOnce() -> bool>(
+        &self,
+        key: &K,
+        validate: F,
+        how: impl Into<Wait>,
+    ) -> WaitFuture<'_, K, F> {
+        let how = how.into();
+        WaitFuture {
+            table: self,
+            validate: Cell::new(Some(validate)),
+            how,
+            stage: Cell::new(Stage::Fresh),
+            waiter: Waiter::new(*key, self.hash_in_queue(self.hasher.hash_one(key)), how),
+            sleeper: Sleeper::new(Kind::Task(Task { waker: UnsafeCell::new(None) })),
+            _pinned: PhantomPinned,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        match self.stage.get() {
+            Stage::Fresh => {
+                // SAFETY: nothing is moved.
+                let this = unsafe { self.as_mut().get_unchecked_mut() };
+                // SAFETY: the sleeper is pinned, as the node is.
+                unsafe { this.waiter.set_sleeper(NonNull::from(&this.sleeper)) };
+                self.as_ref().get_ref().begin(context.waker())
+            }
+            Stage::Queued { asleep_since, waker } => {
+                let this = self.as_ref().get_ref();
+                if this.is_woken(waker, context.waker()) {
+                    this.end(asleep_since, true);
+                    // SAFETY: it was woken.
+                    return Poll::Ready(Outcome::Woken(unsafe { this.waiter.token() }));
+                }
+                let waker = name_of(context.waker());
+                this.stage.set(Stage::Queued { asleep_since, waker });
+                Poll::Pending
+            }
+            Stage::Done => panic!("a wait was polled after it had ended"),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
+    /// The first poll.
+    fn begin(&self, waker: &Waker) -> Poll<Outcome> {
+        // Until it is queued, for whoever panics.
+        self.stage.set(Stage::Done);
+        // SAFETY: the node is fresh; T1.
+        unsafe { self.task().replace(Some(waker.clone())) };
+        let validate = || self.validate.take().is_none_or(|validate| validate());
+        let key = self.key();
+        // SAFETY: B4: it is pinned, and its drop takes it out.
+        if !unsafe { self.table.queue(&self.waiter, &key, validate) } {
+            // SAFETY: the node is its owner's; T1: the lock is free.
+            drop(unsafe { self.task().replace(None) });
+            return Poll::Ready(Outcome::Invalid);
+        }
+        let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
+        self.stage.set(Stage::Queued { asleep_since, waker: name_of(waker) });
+        self.table.buckets.arrive(self.node());
+        Poll::Pending
+    }
+
+    /// A later poll: whether it was woken. If not, it is `waker` that will be.
+    fn is_woken(&self, before: Name, waker: &Waker) -> bool {
+        if self.waiter.is_notified() {
+            return true;
+        }
+        if before == name_of(waker) {
+            return false;
+        }
+        // T1: before the lock, and the other is dropped after it.
+        let waker = waker.clone();
+        let guard = self.table.lock_of(&self.waiter);
+        // SAFETY: the lock of the home is held.
+        let queued = unsafe { self.waiter.links() }.queued;
+        // SAFETY: it is still queued, or chosen.
+        let replaced = if queued { unsafe { self.task().replace(Some(waker)) } } else { None };
+        drop(guard);
+        drop(replaced);
+        // T3.
+        !queued
+    }
+}
+
+impl<K: Copy + Eq + Hash, F> WaitFuture<'_, K, F> {
+    fn task(&self) -> &Task {
+        let Kind::Task(task) = &self.sleeper.kind else { unreachable!("a task's sleeper") };
+        task
+    }
+
+    fn node(&self) -> usize {
+        std::ptr::from_ref(&self.waiter).addr()
+    }
+
+    /// The key, as long as nobody else has the node.
+    fn key(&self) -> K {
+        // SAFETY: the node is its owner's.
+        unsafe { self.waiter.with_key(|key| *key) }
+    }
+
+    fn end(&self, asleep_since: Timestamp, woken: bool) {
+        self.stage.set(Stage::Done);
+        self.table.count_end(self.how, asleep_since, woken);
+        self.table.buckets.leave(self.node());
+    }
+}
+
+impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
+    fn drop(&mut self) {
+        let Stage::Queued { asleep_since, .. } = self.stage.get() else { return };
+        // T3: it does not wait for the waker.
+        let removed = self.table.lock_of(&self.waiter).remove(&self.waiter);
+        self.end(asleep_since, removed != Removed::Waiting);
+        // The waker, if it is still here, is dropped with the future: T1.
+        // SAFETY: the node is its owner's, and the sleeper with it.
+        let passes_on = removed != Removed::Waiting && unsafe { self.sleeper.passes_on() };
+        if passes_on && !self.how.shared && !cfg!(mutant = "ASYNC-pass") {
+            // SAFETY: the node is its owner's.
+            let token = unsafe { self.waiter.token() };
+            self.table.wake_with(&self.key(), 1, token);
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, F> fmt::Debug for WaitFuture<'_, K, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitFuture")
+            .field("table", &self.table)
+            .field("how", &self.how)
+            .field("queued", &matches!(self.stage.get(), Stage::Queued { .. }))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,337 @@
+//! Tasks in the queue: a plain executor, tokio, and tasks that the test polls itself.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+
+use crate::sleeping::Sleeper;
+
+type Table = WaitTable<u64>;
+
+/// The plainest executor: polls on this thread, which sleeps in between.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// A task that has been polled once, with `waker`, and waits.
+fn queued<'a>(
+    table: &'a Table,
+    key: u64,
+    how: impl Into<Wait>,
+    waker: &Waker,
+) -> Pin<Box<dyn Future<Output = Outcome> + 'a>> {
+    let mut future = Box::pin(table.wait_async(&key, || true, how));
+    assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    future
+}
+
+fn poll(future: &mut Pin<Box<dyn Future<Output = Outcome> + '_>>) -> Poll<Outcome> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn woken(token: u64) -> Poll<Outcome> {
+    Poll::Ready(Outcome::Woken(Token(token)))
+}
+
+/// A waker that runs something.
+struct Run<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Run<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn run(what: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Run(what)))
+}
+
+fn table() -> Arc<Table> {
+    Arc::new(WaitTable::builder().buckets(1).build())
+}
+
+#[test]
+fn a_future_that_waits_may_go_to_another_thread() {
+    fn is_send<T: Send>(_: &T) {}
+    let table = table();
+    is_send(&table.wait_async(&1, || true, Reason::OTHER));
+}
+
+#[test]
+fn tasks_and_threads_stand_in_one_queue() {
+    let table = table();
+    let mut first = queued(&table, 1, Reason::OTHER, Waker::noop());
+    let second = Sleeper::start(&table, 1);
+    let mut third = queued(&table, 1, Reason::OTHER, Waker::noop());
+    assert_eq!(table.wake_with(&1, 1, Token(1)), 1);
+    assert_eq!((poll(&mut first), poll(&mut third)), (woken(1), Poll::Pending));
+    assert_eq!(table.wake_with(&1, 1, Token(2)), 1);
+    assert_eq!(second.join(), Outcome::Woken(Token(2)));
+    assert_eq!(table.wake_with(&1, 9, Token(3)), 1);
+    assert_eq!(poll(&mut third), woken(3));
+}
+
+#[test]
+fn a_refused_wait_is_ready_at_once() {
+    let table = table();
+    assert_eq!(block_on(table.wait_async(&1, || false, Reason::OTHER)), Outcome::Invalid);
+    assert_eq!(table.wake_all(&1), 0);
+}
+
+#[test]
+fn a_plain_executor_sleeps_until_a_wake() {
+    let table = table();
+    let waker = {
+        let table = Arc::clone(&table);
+        thread::spawn(move || {
+            while table.wake_with(&1, 1, Token(7)) == 0 {
+                thread::yield_now();
+            }
+        })
+    };
+    let outcome = block_on(table.wait_async(&1, || true, Reason::OTHER));
+    assert_eq!(outcome, Outcome::Woken(Token(7)));
+    waker.join().expect("no panic");
+}
+
+/// Each token that is put is taken by one task or one thread.
+#[test]
+fn tokio_tasks_and_threads_share_tokens() {
+    const TAKERS: u64 = 32;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_time().build().expect("a runtime");
+    let table = Arc::new(Table::builder().grow(1, 64).build());
+    let left = Arc::new(AtomicU64::new(0));
+    let take = |left: &AtomicU64| {
+        let some = |n: u64| n.checked_sub(1);
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, some).is_ok()
+    };
+    let tasks: Vec<_> = (0..TAKERS)
+        .map(|_| {
+            let (table, left) = (Arc::clone(&table), Arc::clone(&left));
+            runtime.spawn(async move {
+                while !take(&left) {
+                    let none = || left.load(Ordering::Relaxed) == 0;
+                    // Some give up, whether they are chosen or not, and begin again.
+                    let wait = table.wait_async(&1, none, Reason::OTHER);
+                    let _ = tokio::time::timeout(Duration::from_micros(300), wait).await;
+                }
+            })
+        })
+        .collect();
+    let threads: Vec<_> = (0..TAKERS / 4)
+        .map(|_| {
+            let (table, left) = (Arc::clone(&table), Arc::clone(&left));
+            thread::spawn(move || table.wait_until(&1, || take(&left), Reason::OTHER))
+        })
+        .collect();
+    for _ in 0..TAKERS + TAKERS / 4 {
+        left.fetch_add(1, Ordering::Relaxed);
+        table.wake(&1, 1);
+        thread::yield_now();
+    }
+    for task in tasks {
+        runtime.block_on(task).expect("no panic");
+    }
+    for thread in threads {
+        assert_eq!(thread.join().expect("no panic"), Ok(()));
+    }
+    assert_eq!((left.load(Ordering::Relaxed), table.size().live), (0, Some(0)));
+}
+
+#[test]
+fn a_chosen_task_that_is_dropped_passes_its_wake_on() {
+    let table = table();
+    let first = queued(&table, 1, Reason::OTHER, Waker::noop());
+    let shared = queued(&table, 1, Wait::new(Reason::OTHER).shared(), Waker::noop());
+    let mut second = queued(&table, 1, Reason::OTHER, Waker::noop());
+    let mut third = queued(&table, 1, Reason::OTHER, Waker::noop());
+    assert_eq!(table.wake_with(&1, 1, Token(5)), 2);
+    // All shared waiters were woken: there is nobody to pass it on to.
+    drop(shared);
+    assert_eq!(poll(&mut second), Poll::Pending);
+    drop(first);
+    assert_eq!((poll(&mut second), poll(&mut third)), (woken(5), Poll::Pending));
+    // It was not chosen, and took nothing.
+    drop(third);
+    assert_eq!(table.wake_all(&1), 0);
+}
+
+#[test]
+fn a_wake_of_all_is_not_passed_on_nor_one_that_was_seen() {
+    let table = table();
+    let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
+    assert_eq!(table.wake_all(&1), 1);
+    let mut later = queued(&table, 1, Reason::OTHER, Waker::noop());
+    drop(chosen);
+    assert_eq!(poll(&mut later), Poll::Pending);
+    let mut last = queued(&table, 1, Reason::OTHER, Waker::noop());
+    assert_eq!(table.wake(&1, 1), 1);
+    assert_eq!(poll(&mut later), woken(0));
+    drop(later);
+    assert_eq!(poll(&mut last), Poll::Pending);
+}
+
+#[test]
+fn the_last_waker_is_the_one_that_is_woken() {
+    let table = table();
+    let counts = [0; 2].map(|_| Arc::new(AtomicUsize::new(0)));
+    let wakers = counts.each_ref().map(|count| {
+        let count = Arc::clone(count);
+        run(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        })
+    });
+    let mut task = queued(&table, 1, Reason::OTHER, &wakers[0]);
+    for waker in [&wakers[0], &wakers[1], &wakers[1]] {
+        assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    assert_eq!(table.wake(&1, 1), 1);
+    assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [0, 1]);
+    assert_eq!(poll(&mut task), woken(0));
+}
+
+/// More than a wake carries at a time, so that some are in a closed list.
+const MANY: usize = 100;
+
+#[test]
+fn wakers_that_panic_strand_nobody() {
+    let table = table();
+    let mut tasks: Vec<_> = (0..MANY)
+        .map(|index| {
+            let waker = run(move || {
+                if index == 3 || index == 70 {
+                    std::panic::resume_unwind(Box::new(index));
+                }
+            });
+            queued(&table, 1, Reason::OTHER, &waker)
+        })
+        .collect();
+    let thread = Sleeper::start(&table, 1);
+    let panic = catch_unwind(AssertUnwindSafe(|| table.wake_with(&1, usize::MAX, Token(9))));
+    // The first, when all were woken.
+    assert_eq!(panic.expect_err("it goes on").downcast_ref(), Some(&3_usize));
+    assert_eq!(thread.join(), Outcome::Woken(Token(9)));
+    assert!(tasks.iter_mut().all(|task| poll(task) == woken(9)));
+    assert_eq!(table.wake_all(&1), 0);
+}
+
+/// A panic of a filter's and one of a waker's: the first goes on.
+#[test]
+fn a_waker_that_panics_while_another_panic_goes_on_is_let_be() {
+    let table = table();
+    let mut first =
+        queued(&table, 1, Reason::OTHER, &run(|| std::panic::resume_unwind(Box::new("waker"))));
+    let mut second = queued(&table, 1, Reason::OTHER, Waker::noop());
+    let mut asked = 0;
+    let filter = |_| {
+        asked += 1;
+        if asked == 2 {
+            std::panic::resume_unwind(Box::new("filter"));
+        }
+        Verdict::Wake
+    };
+    let panic = catch_unwind(AssertUnwindSafe(|| table.wake_where(&1, filter, Token(9))));
+    assert_eq!(panic.expect_err("it goes on").downcast_ref(), Some(&"filter"));
+    assert_eq!((poll(&mut first), poll(&mut second)), (woken(9), Poll::Pending));
+}
+
+/// The futures of other tasks, for a waker to poll and drop.
+type Others = Arc<Mutex<Vec<Pin<Box<dyn Future<Output = Outcome> + Send>>>>>;
+
+/// A task that waits, and owns its table.
+fn owned(table: &Arc<Table>, key: u64) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+    let table = Arc::clone(table);
+    let mut task = Box::pin(async move { table.wait_async(&key, || true, Reason::OTHER).await });
+    assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    task
+}
+
+#[test]
+fn a_waker_may_use_the_table_and_drop_whom_its_wake_has_chosen() {
+    let table = table();
+    let others: Others = Arc::new(Mutex::new(Vec::new()));
+    let reenter = {
+        let (table, others) = (Arc::clone(&table), Arc::clone(&others));
+        run(move || {
+            assert_eq!(table.wake(&2, 1), 1);
+            let mut others = others.lock();
+            let mut half = others.split_off(MANY / 2);
+            drop(std::mem::take(&mut *others));
+            for task in &mut half {
+                // Those behind, in the closed list, are woken later, but before the wake returns.
+                let _ = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            }
+        })
+    };
+    let mut first = queued(&table, 1, Reason::OTHER, &reenter);
+    let mut of_two = queued(&table, 2, Reason::OTHER, Waker::noop());
+    let tasks: Vec<_> = (0..MANY).map(|_| owned(&table, 1)).collect();
+    *others.lock() = tasks;
+    assert_eq!(table.wake_all(&1), MANY + 1);
+    assert_eq!((poll(&mut first), poll(&mut of_two)), (woken(0), woken(0)));
+    assert!(others.lock().is_empty());
+    assert_eq!(table.wake_all(&1), 0);
+}
+
+/// A wake that a task passes on when its waker drops it may go to one that is in the same batch no
+/// more, but in the queue.
+#[test]
+fn a_waker_that_drops_its_own_task_passes_the_wake_on() {
+    let table = table();
+    let others: Others = Arc::new(Mutex::new(Vec::new()));
+    let waker = {
+        let others = Arc::clone(&others);
+        run(move || drop(std::mem::take(&mut *others.lock())))
+    };
+    let mut task = {
+        let table = Arc::clone(&table);
+        Box::pin(async move { table.wait_async(&1, || true, Reason::OTHER).await })
+    };
+    assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    others.lock().push(task);
+    let mut next = queued(&table, 1, Reason::OTHER, Waker::noop());
+    assert_eq!(table.wake_with(&1, 1, Token(4)), 1);
+    assert_eq!(poll(&mut next), woken(4));
+}
+
+#[test]
+fn a_forgotten_future_takes_one_wake_and_is_gone() {
+    let table = table();
+    std::mem::forget(queued(&table, 1, Reason::OTHER, Waker::noop()));
+    let mut next = queued(&table, 1, Reason::OTHER, Waker::noop());
+    assert_eq!(table.wake(&1, 1), 1);
+    assert_eq!(poll(&mut next), Poll::Pending);
+    assert_eq!(table.wake(&1, 1), 1);
+    assert_eq!(poll(&mut next), woken(0));
+}
+
+#[test]
+fn a_panic_in_validate_ends_the_wait() {
+    let table = table();
+    let validate = || std::panic::resume_unwind(Box::new(()));
+    let mut task = Box::pin(table.wait_async(&1, validate, Reason::OTHER));
+    let mut context = Context::from_waker(Waker::noop());
+    let first = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context).is_ready()));
+    assert!(first.is_err());
+    drop(task);
+    assert_eq!(table.wake_all(&1), 0);
+}
