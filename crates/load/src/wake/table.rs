@@ -30,15 +30,16 @@ impl Wakes for TableWakes {
         };
         let _woken = self.0.wait(&WaitKey::Address(key), validate, Reason::OTHER);
     }
+
     fn crowd(&self, keys: Range<usize>) -> Option<Box<dyn Crowd + '_>> {
         let mut context = Context::from_waker(Waker::noop());
-        let mut wait = |key| {
+        let wait = |key| {
             let mut wait =
                 Box::pin(self.0.wait_async(&WaitKey::Address(key), || true, Reason::OTHER));
             // Pending: `validate` says true, and nobody wakes the key.
             let _pending = Pin::as_mut(&mut wait).poll(&mut context);
             wait
         };
-        Some(Box::new(keys.map(|key| wait(key)).collect::<Vec<_>>()))
+        Some(Box::new(keys.map(wait).collect::<Vec<_>>()))
     }
 }
