@@ -44,7 +44,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        self.wake_slow(key, hash, token, |chosen, guard, first| {
+        self.wake_slow(key, hash, token, move |chosen, guard, first| {
             if self.filtered {
                 // SAFETY: the contract of `wake_slow`.
                 return unsafe { chosen.choose(guard, first, n) };
@@ -67,7 +67,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        self.wake_slow(key, hash, token, |chosen, guard, first| {
+        self.wake_slow(key, hash, token, move |chosen, guard, first| {
             // SAFETY: the contract of `wake_slow`.
             unsafe { chosen.choose_where(guard, first, self.verdict(key, token, filter)) };
         })
