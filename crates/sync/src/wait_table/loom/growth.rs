@@ -5,7 +5,7 @@ use super::*;
 
 /// Scenes with three threads and a resize have more to try than most.
 const ONE_PREEMPTION: Option<usize> = Some(1);
-const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
+pub(super) const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
 
 /// A table of 2^`level` buckets, with room for two.
 pub(super) fn growing(level: u32) -> Arc<Table> {
