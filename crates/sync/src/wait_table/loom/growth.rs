@@ -66,7 +66,7 @@ fn shrink_wait_wake() {
 
 #[test]
 fn grow_timeout_wake() {
-    check(ONE_PREEMPTION, || wait_wake(0, true, true, &[1]));
+    check(TWO_PREEMPTIONS, || wait_wake(0, true, true, &[1]));
 }
 
 #[test]
