@@ -1,8 +1,8 @@
 //! `growth`: what a wait table costs while it grows with its waiters, and shrinks again.
 //!
-//! One thread, the *driver*, measures from the first waiter to the last. The waiters are tasks, each
-//! with a key of its own, so that nobody else runs meanwhile. The driver has them queue one by one
-//! and wakes them one by one; it times this *step*, and after each of them two things:
+//! One thread, the *driver*, measures from the first waiter to the last. The waiters are tasks, with
+//! a key each, so that nobody else runs meanwhile. The driver has them queue one by one, and wakes
+//! them one by one; it times this *step*, and after each of them two things:
 //!
 //! - a batch of wakes of keys that nobody waits for: the way on which the table must cost nothing
 //!   more because it can grow;

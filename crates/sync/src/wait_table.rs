@@ -45,6 +45,9 @@
 //! A timeout that meets a choice loses: the owner was woken, and only has to take its node along
 //! ([`claimed`]), or to wait for the waker that has it. So no wake is swallowed, and each wakes as
 //! many as it says.
+//!
+//! A node is a thread's, a task's ([`task`]), or one of several on which one thread waits
+//! ([`any`]).
 
 mod any;
 mod bucket;
@@ -180,11 +183,11 @@ fn random_seed() -> u64 {
 
 /// A hash table of wait queues whose wakes are filtered by key.
 ///
-/// Waiters live on their threads' stacks; the table allocates when it is built, and takes and gives
-/// back pages when it grows and shrinks. `Eq` and
-/// `Hash` of the key, `validate` and filters run inside the table (all but `Hash` under a bucket
-/// lock): they must be short, and must not call the table. If one panics, the table stays whole,
-/// those claimed so far are woken, and the panic goes on to the caller.
+/// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
+/// is built, and takes and gives back pages when it grows and shrinks. `Eq` and `Hash` of the key,
+/// `validate` and filters run inside the table (all but `Hash` under a bucket lock): they must be
+/// short, and must not call the table. If one panics, the table stays whole, those claimed so far
+/// are woken, and the panic goes on to the caller. Wakers of tasks run with no lock held.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
@@ -237,7 +240,7 @@ impl<K> fmt::Debug for WaitTable<K> {
 }
 
 impl<K> WaitTable<K> {
-    /// Bytes of a waiter, on the stack of its thread.
+    /// Bytes of a waiter, on the stack of its thread or in the future of its task.
     pub const WAITER_BYTES: usize = size_of::<Waiter<K>>();
 
     /// Begins a table.

@@ -45,8 +45,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             return Woken::NOBODY;
         }
         // Those whom a wake of all has chosen have nobody to pass it on to.
-        let (key, closer) = (*key, self.closer(token, n != usize::MAX));
-        self.wake_slow(key, hash, &closer, move |chosen, guard, first| {
+        let (key, passes_on) = (*key, n != usize::MAX);
+        self.wake_slow(key, hash, token, passes_on, move |chosen, guard, first| {
             if self.filtered {
                 // SAFETY: the contract of `wake_slow`.
                 return unsafe { chosen.choose(guard, first, n) };
@@ -69,17 +69,11 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        let (key, closer) = (*key, self.closer(token, true));
-        self.wake_slow(key, hash, &closer, move |chosen, guard, first| {
+        let key = *key;
+        self.wake_slow(key, hash, token, true, move |chosen, guard, first| {
             // SAFETY: the contract of `wake_slow`.
             unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
-    }
-
-    /// What a wake says to those that it chooses. Without a filter all are woken, and each gets its
-    /// token when it is chosen.
-    fn closer(&self, token: Token, passes_on: bool) -> Closer {
-        Closer::new(self.filtered.then_some(token), self.filtered && passes_on)
     }
 
     /// What to do with each of a list in which somebody waits for `key`, as `filter` says. If the
@@ -133,12 +127,15 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         &self,
         key: K,
         hash: u64,
-        closer: &Closer,
+        token: Token,
+        passes_on: bool,
         choose: impl FnOnce(&mut Claimed<'_, K>, &mut BucketGuard<'_, K>, *const Waiter<K>),
     ) -> Woken {
         let hash = self.hash_in_queue(hash);
+        // Without a filter all are woken, and each gets its token when it is chosen.
+        let closer = Closer::new(self.filtered.then_some(token), self.filtered && passes_on);
         // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
-        let mut chosen = Claimed::new(self, hash, closer);
+        let mut chosen = Claimed::new(self, hash, &closer);
         // Nothing is counted yet, but the thread is registered: not under the lock.
         Ledger::add(self.reason, Field::Locks, 0);
         if let Some(mut guard) = self.buckets.lock_unless_quiet(hash) {

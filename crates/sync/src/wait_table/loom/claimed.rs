@@ -44,5 +44,7 @@ fn a_wake_of_two_meets_a_timeout() {
 
 #[test]
 fn a_wake_of_all_meets_a_timeout_and_growth() {
-    check(Some(1), || one_of_three_gives_up(&growth::growing(0), 1, usize::MAX, Some(1)));
+    check(growth::TWO_PREEMPTIONS, || {
+        one_of_three_gives_up(&growth::growing(0), 1, usize::MAX, Some(1))
+    });
 }

@@ -64,7 +64,7 @@ fn requeue_in_one_bucket_meets_timeout() {
 
 #[test]
 fn requeue_meets_timeout_and_growth() {
-    check(Some(1), || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = growth::growing(0);
         let [from, to, _] = keys(&table);
         gives_up(&table, [from, to], Some(1));
@@ -74,7 +74,7 @@ fn requeue_meets_timeout_and_growth() {
 #[ignore = "a quarter of a million runs"]
 #[test]
 fn requeue_meets_timeout_and_shrinking() {
-    check(Some(1), || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = growth::growing(1);
         let [from, to, _] = keys(&table);
         gives_up(&table, [from, to], Some(0));
