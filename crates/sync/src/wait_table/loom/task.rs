@@ -104,7 +104,7 @@ fn drop_meets_wake() {
 /// The same in a bucket that moves.
 #[test]
 fn drop_meets_wake_and_growth() {
-    check(Some(1), || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = growth::growing(0);
         let mut first = Box::pin(table.wait_async(&1, || true, Reason::OTHER));
         let mut second = pin!(table.wait_async(&1, || true, Reason::OTHER));
@@ -126,7 +126,7 @@ fn drop_meets_wake_and_growth() {
 #[test]
 fn drop_meets_wake_of_all() {
     for dropped in 0..3 {
-        check(ALL, move || {
+        check(FOUR_PREEMPTIONS, move || {
             let table = table();
             let wait = || Box::pin(table.wait_async(&1, || true, Reason::OTHER));
             let mut futures: Vec<_> = (0..3).map(|_| wait()).collect();
