@@ -95,7 +95,8 @@ pub use task::WaitFuture;
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
 pub struct WaitTableBuilder<K> {
-    levels: [u32; 2],
+    /// Floor and ceiling, where they were given.
+    levels: Option<[u32; 2]>,
     reason: Reason,
     seed: Option<u64>,
     filtered: bool,
@@ -117,7 +118,9 @@ impl<K> WaitTableBuilder<K> {
     ///
     /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
     /// beyond them. Threads move the buckets on their way to sleep and back, some at a time;
-    /// nobody waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved
+    /// nobody waits for all of it, nor for another's bucket, and wakes never take part. Below four
+    /// buckets for each processor, each arrival adds up the counts of all processors. 64 bytes of
+    /// *addresses* are reserved
     /// for each bucket up to the ceiling; where they are refused, the table stays at its floor,
     /// and where memory is refused later, at the last size that it could have, until its waiters
     /// become fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its
@@ -125,7 +128,7 @@ impl<K> WaitTableBuilder<K> {
     #[must_use]
     pub fn grow(self, floor: usize, ceiling: usize) -> Self {
         let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
-        Self { levels: [level(floor), level(ceiling.max(floor))], ..self }
+        Self { levels: Some([level(floor), level(ceiling.max(floor))]), ..self }
     }
 
     /// The reason that the table's locks and wakes are accounted to, and waits that name none.
@@ -158,7 +161,8 @@ impl<K> WaitTableBuilder<K> {
 
     /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows.
     pub fn build(self) -> WaitTable<K> {
-        let [floor, ceiling] = self.levels;
+        let levels = self.levels.unwrap_or_else(|| [growth::default_floor().ilog2(), LEVEL_MAX]);
+        let [floor, ceiling] = levels;
         // Without a filter, who waits together is the caller's choice.
         let ceiling = if self.filtered { ceiling } else { floor };
         // Who wakes a whole bucket must see whoever is in it.
@@ -245,10 +249,9 @@ impl<K> WaitTable<K> {
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
-        let (levels, reason) = ([0, 0], Reason::OTHER);
+        let (levels, reason, seed) = (None, Reason::OTHER, None);
         let (filtered, signature) = (true, true);
-        WaitTableBuilder { levels, reason, seed: None, filtered, signature, keys: PhantomData }
-            .grow(growth::default_floor(), 1 << LEVEL_MAX)
+        WaitTableBuilder { levels, reason, seed, filtered, signature, keys: PhantomData }
     }
 
     /// Bytes of the table itself that are in memory.

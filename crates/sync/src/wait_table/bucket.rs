@@ -81,7 +81,7 @@ const LOCK_RELEASE: Ordering =
     if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
 
 /// A queue of waiters with its lock, alone on its cache line.
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Bucket<K> {
     /// Relaxed loads of it only look: the check for emptiness brings its own fence, and the lock
     /// orders by its read-modify-writes.
