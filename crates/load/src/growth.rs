@@ -1,6 +1,6 @@
 //! `growth`: what a wait table costs while it grows with its waiters, and shrinks again.
 //!
-//! One thread, the *driver*, measures from the first waiter to the last. The waiters are tasks, with
+//! One thread, the *driver*, measures from the first waiter to the last. The waiters are tasks with
 //! a key each, so that nobody else runs meanwhile. The driver has them queue one by one, and wakes
 //! them one by one; it times this *step*, and after each of them two things:
 //!

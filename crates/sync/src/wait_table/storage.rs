@@ -105,7 +105,7 @@ impl<K> Storage<K> {
             Owner::Reserved(reserve) => {
                 let mut pages = Self::pages(reserve, from, to);
                 if pages.start < from * BUCKET_BYTES {
-                    // Not a page on which buckets are in use: it is there, and is not to be written.
+                    // Not a page on which buckets are in use: it is there, and not to be written.
                     pages.start += reserve.page_bytes();
                 }
                 if pages.is_empty() {
