@@ -219,8 +219,8 @@ fn random_seed() -> u64 {
 ///     scope.spawn(|| table.wait(&1, || true, Reason::OTHER));
 /// });
 /// ```
-// The fields are written once: they share no line with a bucket's word, so the loads of a wake that
-// finds nobody are never invalidated.
+// The fields are written once, but for the shape, when the table doubles or halves: they share no
+// line with a bucket's word, so the loads of a wake that finds nobody are hardly ever invalidated.
 #[repr(align(64))]
 pub struct WaitTable<K> {
     buckets: Buckets<K>,
