@@ -82,16 +82,17 @@ pub(super) fn run(seed: Seed, operations: u64) {
         let table = table(seed.next_u64());
         let keys = [2, 8, 64, 1024][seed.below(4) as usize];
         let mut driven = Driven::new(&table, seed, keys);
+        let mut operations = 0;
         for step in 0..EPOCH {
             if step % SWING == 0 {
                 driven.aim = of_any_size(&mut driven.seed, 11) as usize;
                 sizes = driven.check_size(sizes);
             }
-            driven.step();
+            operations += u64::from(driven.step());
             driven.check_calls();
         }
         driven.finish();
-        EPOCH
+        operations
     });
     assert_eq!(sizes, [1, BUCKETS_MOST], "it is to grow and to shrink all the way");
 }
@@ -113,15 +114,17 @@ impl<'t> Driven<'t> {
         }
     }
 
-    fn step(&mut self) {
+    /// Says whether there was anything to do.
+    fn step(&mut self) -> bool {
         let key = Key::any(&mut self.seed, self.keys);
         if self.model.waiting() < self.aim && self.seed.below(16) < 10 {
-            return self.begin(key);
+            self.begin(key);
+            return true;
         }
         let n = wake_n(&mut self.seed);
         match self.seed.below(32) {
             0..2 => self.begin(key),
-            2..16 => self.touch(),
+            2..16 => return self.touch(),
             16..22 => self.wake(key, n),
             22..24 => self.wake_where(key),
             24..28 => self.requeue(key, n),
@@ -130,6 +133,7 @@ impl<'t> Driven<'t> {
             30 => self.wait_any_past(),
             _ => self.wait_refused(key),
         }
+        true
     }
 
     /// A task; most are polled at once.
@@ -178,16 +182,17 @@ impl<'t> Driven<'t> {
         }
     }
 
-    /// Polls a task, or drops it.
-    fn touch(&mut self) {
+    /// Polls a task, or drops it, if there is one in a slot that it chooses.
+    fn touch(&mut self) -> bool {
         let slot = self.seed.below(self.slots.len() as u64) as usize;
         let Some(stage) = self.slots.get(slot).and_then(|slot| Some(slot.task.as_ref()?.stage))
         else {
-            return;
+            return false;
         };
         let end_it = self.model.waiting() > self.aim || self.seed.below(8) == 0;
         if !matches!(stage, Stage::Chosen { .. }) && !end_it || self.seed.coin() {
-            return self.poll(slot);
+            self.poll(slot);
+            return true;
         }
         let task = self.slots[slot].task.take().expect("it is there");
         let shared = task.shared;
@@ -204,6 +209,7 @@ impl<'t> Driven<'t> {
                 }
             }
         }
+        true
     }
 
     /// Notes whom the model says that a wake chose, and says how many.
