@@ -10,6 +10,7 @@ mod concurrent;
 mod sequential;
 
 use std::hash::{Hash, Hasher};
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
@@ -105,7 +106,11 @@ fn run(name: &str, seed: Seed, operations: u64, mut epoch: impl FnMut(Seed) -> u
                     Ok(()) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => return,
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        eprintln!("no progress for {STUCK:?}: repeat with UNHERD_SEED={origin:#x}");
+                        // Past the harness, which keeps what an aborted test says.
+                        let _ = writeln!(
+                            std::io::stderr(),
+                            "{name}: no progress for {STUCK:?}, UNHERD_SEED={origin:#x}"
+                        );
                         std::process::abort();
                     }
                 }

@@ -151,6 +151,7 @@ impl Scene {
         let (mut found, mut left) = (vec![0; self.keys as usize], vec![0; self.keys as usize]);
         let mut tasks = Vec::new();
         thread::scope(|scope| {
+            let _released = ReleasedByPanic(self);
             let sleepers = [0; SLEEPERS].map(|_| {
                 let seed = seed.fork();
                 scope.spawn(|| Thread::new(self, seed, LAST).sleep())
@@ -212,6 +213,20 @@ impl Scene {
             assert!(known.contains(&(calls[0] + calls[1])), "S4: {calls:?}, {account:?}");
         } else {
             assert_eq!((sent, calls), (received, woken), "S3: {account:?}");
+        }
+    }
+}
+
+/// Ends the sleepers' waits if a check fails: the test is to say so, and not to wait for them.
+struct ReleasedByPanic<'t>(&'t Scene);
+
+impl Drop for ReleasedByPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop.store(true, Ordering::Relaxed);
+            for key in (0..self.0.keys).map(Key) {
+                self.0.table.wake_with(&key, usize::MAX, token(u64::from(u32::MAX), LAST, key));
+            }
         }
     }
 }
