@@ -6,4 +6,5 @@ mod any;
 mod model;
 mod process;
 mod sleeping;
+mod soak;
 mod task;
