@@ -297,6 +297,29 @@ mod tests {
         assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 0, token: Token(3) }));
     }
 
+    /// A wait that another key has claimed is neither moved nor counted.
+    #[test]
+    fn a_requeue_passes_by_whom_another_key_has_woken() {
+        let (table, [one, other]) = table();
+        let mut rest =
+            (0..).filter(|key| index_at(1, table.hasher.hash_one(key)) == 0 && *key != one);
+        let [second, target] = [(); 2].map(|()| rest.next().expect("half of the keys"));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut behind = pin!(table.wait_async(&one, || true, Reason::OTHER));
+        let validate = |index| {
+            if index == 2 {
+                assert!(behind.as_mut().poll(&mut context).is_pending());
+                wake(&table, second);
+                assert_eq!(table.requeue(&one, &target, 0, 1).moved, 1);
+                assert_eq!(table.wake_with(&target, 2, Token(6)), 1);
+            }
+            true
+        };
+        let outcome = table.wait_any(&[one, second, other], validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 1, token: Token(3) }));
+        assert_eq!(behind.as_mut().poll(&mut context), Poll::Ready(Outcome::Woken(Token(6))));
+    }
+
     /// The keys that come after a wake are not asked about.
     #[test]
     fn a_wake_ends_the_questions() {

@@ -5,5 +5,6 @@ mod allocation;
 mod any;
 mod model;
 mod process;
+mod requeue;
 mod sleeping;
 mod task;
