@@ -23,7 +23,8 @@
 //! - **C3** Who takes a chosen node out counts it, under the lock: the closer, or the owner for it.
 //!   A wait for several keys is counted once, by who claims it.
 //! - **C4** A task's waker that panics ends neither phase: the first panic goes on to the caller
-//!   when all have been woken, the others are forgotten.
+//!   when all have been woken, the others are forgotten; so is the first, if the caller unwinds
+//!   already (a wake in a `drop`): two panics at once end the process.
 //!
 //! ```text
 //!  closer                                   owner whose deadline passes
@@ -279,11 +280,11 @@ impl<'a, K> Claimed<'a, K> {
     }
 
     /// Wakes all that were chosen, and says how many. Called with no bucket locked. Panics as the
-    /// first waker that did.
+    /// first waker that did (C4).
     pub(super) fn finish(&mut self) -> Woken {
         self.notify_all();
         if let Some(panic) = self.panic.take() {
-            resume_unwind(panic);
+            resume_unless_unwinding(panic);
         }
         // SAFETY: nobody is left in the list, and nobody joins it.
         let left = self.closer.left.with(|left| unsafe { *left });
@@ -321,6 +322,15 @@ impl<'a, K> Claimed<'a, K> {
             }
         }
     }
+}
+
+/// Has `panic` go on, or forgets it if another one does (C4).
+pub(super) fn resume_unless_unwinding(panic: Box<dyn Any + Send>) {
+    if !std::thread::panicking() {
+        resume_unwind(panic);
+    }
+    // Not dropped, which may panic as well.
+    std::mem::forget(panic);
 }
 
 impl<K> Drop for Claimed<'_, K> {

@@ -113,8 +113,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// poll that comes for nothing takes none.
     ///
     /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
-    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token;
-    /// not if the wait was [`Wait::shared`], or the wake one of all waiters: these left nobody
+    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token, and
+    /// to no other; not if the wait was [`Wait::shared`], or the wake one of all waiters: these left nobody
     /// behind. What [`WaitTable::wake_where`] has chosen is passed on without a look at the filter.
     /// In the ledger a wait that was dropped counts as timed out, unless it was chosen.
     ///
@@ -123,12 +123,14 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ///
     /// # Forgetting it
     /// A pinned future that is never dropped, as by [`std::mem::forget`] of its box, stays in the
-    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and
-    /// the table may go before it.
+    /// queue: it can be chosen once, and that wake reaches nobody. It also stays counted as live
+    /// ([`WaitTable::size`]), chosen or not, so a table that grows keeps room for it. Nothing else
+    /// comes of it, and the table may go before it.
     ///
     /// # Panics
     /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was
-    /// ready. A task's waker that panics does so in the wake, when everybody has been woken.
+    /// ready. A task's waker that panics does so in the wake, or in the drop that passes it on, when
+    /// everybody has been woken; while the thread unwinds already, such a panic is forgotten.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -278,7 +280,8 @@ impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
         if passes_on && !self.how.shared && !cfg!(mutant = "ASYNC-pass") {
             // SAFETY: the node is its owner's.
             let token = unsafe { self.waiter.token() };
-            self.table.wake_with(&self.key(), 1, token);
+            // SAFETY: as above; it was woken.
+            unsafe { self.table.pass_on(&self.waiter, token) };
         }
     }
 }

@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::{Ordering, fence};
 
 use super::bucket::BucketGuard;
-use super::claimed::{Claimed, Closer};
+use super::claimed::{Claimed, Closer, resume_unless_unwinding};
 use super::waiter::Waiter;
 use super::{Tag, Token, Verdict, WaitTable, Woken};
 use crate::Ledger;
@@ -74,6 +75,36 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             // SAFETY: the contract of `wake_slow`.
             unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
+    }
+
+    /// Passes the wake that has chosen `node` on, with its token, to the exclusive waiter of its
+    /// key that has waited longest, and to nobody else: the shared ones were woken with it, or came
+    /// later. For owners that end their wait without a look at it, in a `drop`: the node has its
+    /// hash, so none of the key's code runs but `Eq`; if that panics, or a waker, it is as C4 says.
+    ///
+    /// # Safety
+    /// The node is its owner's, who was woken.
+    #[cold]
+    pub(super) unsafe fn pass_on(&self, node: &Waiter<K>, token: Token) {
+        // SAFETY: the contract.
+        let (key, hash) = unsafe { (node.with_key(|key| *key), node.hash()) };
+        if self.has_nobody(hash) {
+            return;
+        }
+        let wake = || {
+            self.wake_slow(key, hash, token, true, |chosen, guard, first| {
+                let choose = |node: &Waiter<K>, _| {
+                    // SAFETY: in the queue, under the lock.
+                    let shared = unsafe { node.links() }.shared;
+                    if shared { Verdict::Skip } else { Verdict::WakeAndStop }
+                };
+                // SAFETY: the contract of `wake_slow`.
+                unsafe { chosen.choose_where(guard, first, choose) };
+            });
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(wake)) {
+            resume_unless_unwinding(panic);
+        }
     }
 
     /// What to do with each of a list in which somebody waits for `key`, as `filter` says. If the

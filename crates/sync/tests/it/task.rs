@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable};
+use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable, Woken};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
 
 use crate::sleeping::Sleeper;
@@ -175,6 +175,23 @@ fn a_chosen_task_that_is_dropped_passes_its_wake_on() {
     assert_eq!(table.wake_all(&1), 0);
 }
 
+/// Those who share and came after the wake have reason to wait still.
+#[test]
+fn a_wake_is_passed_on_to_one_exclusive_waiter_alone() {
+    let table = table();
+    for next in [false, true] {
+        let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
+        assert_eq!(table.wake_with(&1, 1, Token(5)), 1);
+        let shared = || queued(&table, 1, Wait::new(Reason::OTHER).shared(), Waker::noop());
+        let mut shared = [(); 3].map(|()| shared());
+        let mut next = next.then(|| queued(&table, 1, Reason::OTHER, Waker::noop()));
+        drop(chosen);
+        assert!(shared.iter_mut().all(|task| poll(task).is_pending()));
+        assert!(next.iter_mut().all(|task| poll(task) == woken(5)));
+        assert_eq!(table.wake_all(&1), Woken { shared: 3, exclusive: 0 });
+    }
+}
+
 #[test]
 fn a_wake_of_all_is_not_passed_on_nor_one_that_was_seen() {
     let table = table();
@@ -252,6 +269,27 @@ fn a_waker_that_panics_while_another_panic_goes_on_is_let_be() {
     let panic = catch_unwind(AssertUnwindSafe(|| table.wake_where(&1, filter, Token(9))));
     assert_eq!(panic.expect_err("it goes on").downcast_ref(), Some(&"filter"));
     assert_eq!((poll(&mut first), poll(&mut second)), (woken(9), Poll::Pending));
+}
+
+/// A second panic would abort. Without a first one, the waker's goes on.
+#[test]
+fn a_waker_that_panics_when_a_wake_is_passed_on_does_not_abort() {
+    let table = table();
+    for unwinds in [false, true] {
+        let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
+        let waker = run(|| std::panic::resume_unwind(Box::new("waker")));
+        let mut next = queued(&table, 1, Reason::OTHER, &waker);
+        assert_eq!(table.wake_with(&1, 1, Token(5)), 1);
+        let end = AssertUnwindSafe(|| {
+            let _chosen = chosen;
+            if unwinds {
+                std::panic::resume_unwind(Box::new("task"));
+            }
+        });
+        let panic = catch_unwind(end).expect_err("it goes on");
+        assert_eq!(panic.downcast_ref(), Some(&if unwinds { "task" } else { "waker" }));
+        assert_eq!(poll(&mut next), woken(5));
+    }
 }
 
 /// The futures of other tasks, for a waker to poll and drop.
