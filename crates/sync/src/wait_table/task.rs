@@ -19,8 +19,8 @@
 //!   the lock finds it queued, chosen or notified; polls and drops never wait for a waker.
 //! - **T4** Who polls with another waker replaces it under the lock, unless the task was claimed:
 //!   then it is ready. Who polls with the same touches no shared line but that of the node. Whether
-//!   it is the same is seen by its two pointers, kept beside: equal ones wake the same task, as
-//!   [`Waker::will_wake`] has it.
+//!   it is the same is seen by the two pointers of the one in the cell, kept beside: while that
+//!   lives, equal ones wake the same task, as [`Waker::will_wake`] has it.
 //!
 //! ```text
 //!  owner drops the future                   waker
@@ -188,14 +188,12 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
             }
             Stage::Queued { asleep_since, waker } => {
                 let this = self.as_ref().get_ref();
-                if this.is_woken(waker, context.waker()) {
-                    this.end(asleep_since, true);
-                    // SAFETY: it was woken.
-                    return Poll::Ready(Outcome::Woken(unsafe { this.waiter.token() }));
+                if !this.is_woken(asleep_since, waker, context.waker()) {
+                    return Poll::Pending;
                 }
-                let waker = name_of(context.waker());
-                this.stage.set(Stage::Queued { asleep_since, waker });
-                Poll::Pending
+                this.end(asleep_since, true);
+                // SAFETY: it was woken.
+                Poll::Ready(Outcome::Woken(unsafe { this.waiter.token() }))
             }
             Stage::Done => panic!("a wait was polled after it had ended"),
         }
@@ -207,8 +205,10 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
     fn begin(&self, waker: &Waker) -> Poll<Outcome> {
         // Until it is queued, for whoever panics.
         self.stage.set(Stage::Done);
+        let waker = waker.clone();
+        let name = name_of(&waker);
         // SAFETY: the node is fresh; T1.
-        unsafe { self.task().replace(Some(waker.clone())) };
+        unsafe { self.task().replace(Some(waker)) };
         let validate = || self.validate.take().is_none_or(|validate| validate());
         let key = self.key();
         // SAFETY: B4: it is pinned, and its drop takes it out.
@@ -217,14 +217,15 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
             drop(unsafe { self.task().replace(None) });
             return Poll::Ready(Outcome::Invalid);
         }
+        // Nothing unwinds between the push and this: a future that is done would not leave.
         let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
-        self.stage.set(Stage::Queued { asleep_since, waker: name_of(waker) });
+        self.stage.set(Stage::Queued { asleep_since, waker: name });
         self.table.buckets.arrive(self.node());
         Poll::Pending
     }
 
     /// A later poll: whether it was woken. If not, it is `waker` that will be.
-    fn is_woken(&self, before: Name, waker: &Waker) -> bool {
+    fn is_woken(&self, asleep_since: Timestamp, before: Name, waker: &Waker) -> bool {
         if self.waiter.is_notified() {
             return true;
         }
@@ -233,12 +234,17 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
         }
         // T1: before the lock, and the other is dropped after it.
         let waker = waker.clone();
+        let name = name_of(&waker);
         let guard = self.table.lock_of(&self.waiter);
         // SAFETY: the lock of the home is held.
         let queued = unsafe { self.waiter.links() }.queued;
         // SAFETY: it is still queued, or chosen.
         let replaced = if queued { unsafe { self.task().replace(Some(waker)) } } else { None };
         drop(guard);
+        if queued {
+            // Before the drop, which may panic: the name is that of the waker in the cell.
+            self.stage.set(Stage::Queued { asleep_since, waker: name });
+        }
         drop(replaced);
         // T3.
         !queued
