@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable, Woken};
@@ -249,6 +249,70 @@ fn wakers_that_panic_strand_nobody() {
     assert_eq!(thread.join(), Outcome::Woken(Token(9)));
     assert!(tasks.iter_mut().all(|task| poll(task) == woken(9)));
     assert_eq!(table.wake_all(&1), 0);
+}
+
+/// A waker that runs a task at once, which waits for threads that the same wake has chosen.
+#[test]
+fn a_waker_may_wait_for_threads_of_its_batch() {
+    let table = table();
+    let (tell, told) = std::sync::mpsc::channel();
+    let told = Mutex::new(told);
+    let heard = Arc::new(AtomicUsize::new(0));
+    let waker = {
+        let heard = Arc::clone(&heard);
+        run(move || {
+            for _ in 0..2 {
+                // Not for ever, so that the test can fail.
+                let one = told.lock().recv_timeout(Duration::from_secs(10));
+                heard.fetch_add(usize::from(one.is_ok()), Ordering::Relaxed);
+            }
+        })
+    };
+    let mut task = queued(&table, 1, Reason::OTHER, &waker);
+    let threads = [(); 2].map(|()| Sleeper::start(&table, 1));
+    let threads = threads.map(|sleeper| {
+        let tell = tell.clone();
+        thread::spawn(move || {
+            assert_eq!(sleeper.join(), Outcome::Woken(Token(9)));
+            tell.send(()).expect("the waker listens");
+        })
+    });
+    assert_eq!(table.wake_with(&1, usize::MAX, Token(9)), 3);
+    assert_eq!(heard.load(Ordering::Relaxed), 2);
+    assert_eq!(poll(&mut task), woken(9));
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
+
+/// The waker that takes the place of one whose drop panics may be replaced in turn by the first.
+#[test]
+#[expect(unsafe_code, reason = "a waker whose drop panics although its like is still there")]
+fn a_replaced_waker_that_panics_is_the_tasks_no_more() {
+    static WAKES: AtomicU64 = AtomicU64::new(0);
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    fn another(_: *const ()) -> RawWaker {
+        RawWaker::new(std::ptr::null(), &VTABLE)
+    }
+    fn wake(_: *const ()) {
+        WAKES.fetch_add(1, Ordering::Relaxed);
+    }
+    fn let_go(_: *const ()) {
+        if PANICS.swap(0, Ordering::Relaxed) > 0 {
+            std::panic::resume_unwind(Box::new("drop"));
+        }
+    }
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(another, wake, wake, let_go);
+    // SAFETY: it owns nothing, and its functions may be called by any thread.
+    let first = unsafe { Waker::from_raw(another(std::ptr::null())) };
+    let table = table();
+    let mut task = queued(&table, 1, Reason::OTHER, &first);
+    PANICS.store(1, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut task))).is_err());
+    assert_eq!(task.as_mut().poll(&mut Context::from_waker(&first)), Poll::Pending);
+    assert_eq!(table.wake_with(&1, 1, Token(2)), 1);
+    assert_eq!(WAKES.load(Ordering::Relaxed), 1);
+    assert_eq!(poll(&mut task), woken(2));
 }
 
 /// A panic of a filter's and one of a waker's: the first goes on.
