@@ -47,7 +47,7 @@ use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
-use unherd_sys::primitives::UnsafeCell;
+use unherd_sys::primitives::{UnsafeCell, thread};
 
 use super::bucket::BucketGuard;
 use super::queue::Queue;
@@ -340,7 +340,7 @@ impl<'a, K> Claimed<'a, K> {
 
 /// Has `panic` go on, or forgets it if another one does (C4).
 pub(super) fn resume_unless_unwinding(panic: Box<dyn Any + Send>) {
-    if !std::thread::panicking() {
+    if !thread::panicking() {
         resume_unwind(panic);
     }
     // Not dropped, which may panic as well.
