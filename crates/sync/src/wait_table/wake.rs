@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::{Ordering, fence};
 
 use super::bucket::BucketGuard;
-use super::claimed::{Claimed, Closer};
+use super::claimed::{Claimed, Closer, resume_unless_unwinding};
 use super::waiter::Waiter;
 use super::{Tag, Token, Verdict, WaitTable, Woken};
 use crate::Ledger;
@@ -22,7 +23,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket is
     /// unlocked, 32 at a time, so that a wake of all takes a bounded number of steps for each time
     /// it holds the lock; one of `n` from among more takes about as many steps at once as it
-    /// passes by.
+    /// passes by. Of each 32 the threads are woken before the tasks; a task's waker that blocks
+    /// holds up the tasks behind it, and all of the next 32.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
@@ -74,6 +76,39 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             // SAFETY: the contract of `wake_slow`.
             unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
+    }
+
+    /// Passes the wake that has chosen `node` on, with its token, to the exclusive waiter of its
+    /// key that has waited longest, and to nobody else: the shared ones were woken with it, or came
+    /// later. For owners that end their wait without a look at it, in a `drop`: the node has its
+    /// hash, so none of the key's code runs but `Eq`. If that panics, nobody gets the wake; the
+    /// panic, as a waker's, goes on as C4 says.
+    ///
+    /// # Safety
+    /// The node is its owner's, who was woken.
+    #[cold]
+    pub(super) unsafe fn pass_on(&self, node: &Waiter<K>, token: Token) {
+        // SAFETY: the contract.
+        let key = unsafe { node.with_key(|key| *key) };
+        // SAFETY: the contract.
+        let hash = unsafe { node.hash() };
+        if self.has_nobody(hash) {
+            return;
+        }
+        let wake = || {
+            self.wake_slow(key, hash, token, true, |chosen, guard, first| {
+                let choose = |node: &Waiter<K>, _| {
+                    // SAFETY: in the queue, under the lock.
+                    let shared = unsafe { node.links() }.shared;
+                    if shared { Verdict::Skip } else { Verdict::WakeAndStop }
+                };
+                // SAFETY: the contract of `wake_slow`.
+                unsafe { chosen.choose_where(guard, first, choose) };
+            });
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(wake)) {
+            resume_unless_unwinding(panic);
+        }
     }
 
     /// What to do with each of a list in which somebody waits for `key`, as `filter` says. If the
