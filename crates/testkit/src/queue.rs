@@ -60,6 +60,13 @@ impl<K: Ord + Clone> QueueModel<K> {
         self.wake(key, usize::MAX)
     }
 
+    /// Wakes the first waiter for `key` that is not shared, and says which: what becomes of a wake
+    /// that is passed on.
+    pub fn wake_exclusive(&mut self, key: &K) -> Vec<u64> {
+        let mut done = false;
+        self.take(key, |waiter| !waiter.shared && !std::mem::replace(&mut done, true))
+    }
+
     /// Wakes all waiters for `key` that `chosen` chooses, and says which.
     pub fn wake_where(&mut self, key: &K, mut chosen: impl FnMut(u64) -> bool) -> Vec<u64> {
         self.take(key, |waiter| chosen(waiter.id))

@@ -443,7 +443,7 @@ impl<'t> Driver<'t> {
         let requeued = table.requeue_if(&from, &to, n, move_n, || valid).unwrap_or_default();
         let Requeued { woken, moved } = requeued;
         let most = if valid && from != to { move_n } else { 0 };
-        assert!(woken.exclusive <= n && moved.total() <= most, "{requeued:?} of {n}, {move_n}");
+        assert!(woken.exclusive <= n && moved <= most, "{requeued:?} of {n}, {move_n}");
         assert!(valid || woken.total() == 0, "{requeued:?}");
         self.thread.account.sent(woken, Token(0));
         self.thread.account.operations += 1;

@@ -204,7 +204,7 @@ impl<'t> Driven<'t> {
             Stage::Chosen { key, token, passes_on } => {
                 self.chosen -= 1;
                 if passes_on && !shared {
-                    let next = self.model.wake(&key, 1);
+                    let next = self.model.wake_exclusive(&key);
                     self.choose(&next, key, token, true);
                 }
             }
@@ -264,7 +264,7 @@ impl<'t> Driven<'t> {
         let requeued = self.table.requeue(&from, &to, n, move_n);
         let (ids, moved) = self.model.requeue(&from, &to, n, move_n);
         let woken = self.choose(&ids, from, Token(0), n != usize::MAX);
-        assert_eq!((requeued.woken, requeued.moved.total()), (woken, moved));
+        assert_eq!((requeued.woken, requeued.moved), (woken, moved));
     }
 
     fn requeue_not(&mut self, from: Key, n: usize) {
