@@ -20,7 +20,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. All are chosen at
     /// once: who comes later is not woken, and of those that are chosen none times out. Never
     /// sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of 16 in
-    /// a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket is
+    /// a bucket, it costs the hash, a fence and two loads. The wakes are sent after the bucket is
     /// unlocked, 32 at a time, so that a wake of all takes a bounded number of steps for each time
     /// it holds the lock; one of `n` from among more takes about as many steps at once as it
     /// passes by. Of each 32 the threads are woken before the tasks; a task's waker that blocks
