@@ -18,13 +18,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// and says how many.
     ///
     /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. All are chosen at
-    /// once: who comes later is not woken, and of those that are chosen none times out. Never
-    /// sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of 16 in
-    /// a bucket, it costs the hash, a fence and two loads. The wakes are sent after the bucket is
-    /// unlocked, 32 at a time, so that a wake of all takes a bounded number of steps for each time
-    /// it holds the lock; one of `n` from among more takes about as many steps at once as it
-    /// passes by. Of each 32 the threads are woken before the tasks; a task's waker that blocks
-    /// holds up the tasks behind it, and all of the next 32.
+    /// once: who comes later is not woken, and of those that are chosen none times out, but for
+    /// waits for any of several keys beyond the first 32, which are taken when their turn comes.
+    ///
+    /// Never sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of
+    /// 16 in a bucket (since others of its tree came, of 7), it costs the hash, a fence and two
+    /// loads. The wakes are sent after the bucket is unlocked, 32 at a time, so that a wake of all
+    /// takes a bounded number of steps for each time it holds the lock; one of `n` from among more
+    /// takes about as many searches at once as it wakes, and a step for each that it passes by. Of
+    /// each 32 the threads are woken before the tasks; a task's waker that blocks holds up the
+    /// tasks behind it, and all of the next 32.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
@@ -144,7 +147,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
     pub(super) fn has_nobody(&self, hash: u64) -> bool {
-        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
+        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `queue` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]
         fence(Ordering::SeqCst);

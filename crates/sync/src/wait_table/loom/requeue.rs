@@ -71,7 +71,6 @@ fn requeue_meets_timeout_and_growth() {
     });
 }
 
-#[ignore = "a quarter of a million runs"]
 #[test]
 fn requeue_meets_timeout_and_shrinking() {
     check(growth::TWO_PREEMPTIONS, || {
