@@ -65,7 +65,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         valid
     }
 
-    /// The second half of a wait: the node is queued.
+    /// The second half of a wait: the node is queued. In its caller's frame, always: a thread that
+    /// wakes finds its stack cold, and pays for each line of it.
+    #[inline(always)]
     fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
         let reason = self.reason_of(how);
         let asleep_since = Ledger::asleep(reason);
