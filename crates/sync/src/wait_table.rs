@@ -53,6 +53,7 @@ mod growth;
 mod home;
 mod key;
 mod outcome;
+mod placement;
 mod queue;
 mod requeue;
 mod storage;
@@ -70,19 +71,24 @@ mod shuttle;
 mod tests;
 
 use std::fmt;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
+#[cfg(not(any(loom, shuttle)))]
+use unherd_sys::{NodeId, Topology};
+
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
 use bucket::BucketGuard;
 use home::Buckets;
+#[cfg(not(any(loom, shuttle)))]
+use placement::{Homes, Placement};
 use waiter::Waiter;
-use word::{LEVEL_MAX, hash_of_index, index_at};
+use word::LEVEL_MAX;
 
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
@@ -97,6 +103,8 @@ pub struct WaitTableBuilder<K> {
     seed: Option<u64>,
     filtered: bool,
     signature: bool,
+    #[cfg(not(any(loom, shuttle)))]
+    placement: Placement<K>,
     keys: PhantomData<fn(K)>,
 }
 
@@ -153,7 +161,37 @@ impl<K> WaitTableBuilder<K> {
         Self { signature, ..self }
     }
 
-    /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows.
+    /// Gives keys a home: the NUMA node from whose memory the buckets of those come for which
+    /// `home` names one of `topology`. The others spread over all nodes, as they do without this.
+    ///
+    /// Who waits for a key and who wakes it call `home`, which must say the same each time: it is
+    /// for keys that tell where their threads run, such as a page whose number says which node's
+    /// memory it is in. On one node it is not called, and nothing is different; on several, each
+    /// has as many buckets as the others, one at least, and whole pages. Where the kernel refuses
+    /// to place memory it comes from anywhere: [`TableSize::unplaced`].
+    ///
+    /// ```
+    /// use unherd_sync::WaitTable;
+    /// use unherd_sys::{NodeId, Topology};
+    ///
+    /// # fn main() -> Result<(), unherd_sys::TopologyError> {
+    /// // Pages are dealt to four nodes, or to those that there are of them.
+    /// let home = |page: &u64| NodeId::new((page % 4) as u32);
+    /// let topology = Topology::of_this_machine()?;
+    /// let table = WaitTable::<u64>::builder().homes(topology, home).build();
+    /// assert_eq!(table.wake(&7, 1), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(not(any(loom, shuttle)))]
+    #[must_use]
+    pub fn homes(self, topology: Topology, home: fn(&K) -> Option<NodeId>) -> Self {
+        let placement = Placement { topology: Some(topology), home: Some(home) };
+        Self { placement, ..self }
+    }
+
+    /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows, or if the
+    /// machine has several NUMA nodes: their memory is used in turn.
     pub fn build(self) -> WaitTable<K> {
         let [floor, ceiling] = self.levels;
         // Without a filter, who waits together is the caller's choice.
@@ -164,8 +202,15 @@ impl<K> WaitTableBuilder<K> {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
+        #[cfg(not(any(loom, shuttle)))]
+        let nodes = self.placement.nodes();
+        #[cfg(any(loom, shuttle))]
+        let nodes = None;
+        let buckets = Buckets::new(floor, ceiling, coarse, nodes.as_ref());
         WaitTable {
-            buckets: Buckets::new(floor, ceiling, coarse),
+            #[cfg(not(any(loom, shuttle)))]
+            homes: self.placement.homes(nodes.as_ref(), buckets.rest().storage.layout()),
+            buckets,
             hasher,
             reason: self.reason,
             filtered: self.filtered,
@@ -217,6 +262,9 @@ fn random_seed() -> u64 {
 #[repr(align(64))]
 pub struct WaitTable<K> {
     buckets: Buckets<K>,
+    /// `None` on one node, and where keys have none.
+    #[cfg(not(any(loom, shuttle)))]
+    homes: Option<Box<Homes<K>>>,
     hasher: SeedableRandomState,
     reason: Reason,
     filtered: bool,
@@ -244,8 +292,17 @@ impl<K> WaitTable<K> {
     pub fn builder() -> WaitTableBuilder<K> {
         let (levels, reason) = ([0, 0], Reason::OTHER);
         let (filtered, signature) = (true, true);
-        WaitTableBuilder { levels, reason, seed: None, filtered, signature, keys: PhantomData }
-            .grow(growth::default_floor(), 1 << LEVEL_MAX)
+        let builder = WaitTableBuilder {
+            levels,
+            reason,
+            seed: None,
+            filtered,
+            signature,
+            #[cfg(not(any(loom, shuttle)))]
+            placement: Placement::NOTHING_TOLD,
+            keys: PhantomData,
+        };
+        builder.grow(growth::default_floor(), 1 << LEVEL_MAX)
     }
 
     /// Bytes of the table itself that are in memory.
@@ -261,6 +318,7 @@ impl<K> WaitTable<K> {
             bytes_resident: self.memory_bytes(),
             bytes_reserved: self.buckets.bytes_reserved(),
             refused: self.buckets.refused(),
+            unplaced: self.buckets.rest().storage.unplaced(),
         }
     }
 
@@ -279,6 +337,20 @@ impl<K> WaitTable<K> {
 }
 
 impl<K> WaitTable<K> {
+    /// The hash of `key`, by which its home is found.
+    #[inline]
+    fn hash_of(&self, key: &K) -> u64
+    where
+        K: Hash,
+    {
+        let hash = self.hasher.hash_one(key);
+        #[cfg(not(any(loom, shuttle)))]
+        if let Some(homes) = &self.homes {
+            return homes.place(hash, key);
+        }
+        hash
+    }
+
     #[inline]
     fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
         // Before the lock: a thread's first count registers it.
@@ -303,7 +375,7 @@ impl<K> WaitTable<K> {
             return hash;
         }
         // Such a table keeps its size.
-        hash_of_index(index_at(self.buckets.len().ilog2(), hash))
+        self.buckets.index_bits(hash)
     }
 
     /// Whether a waiter for `other` belongs to the list of `key`, if their hashes are equal.

@@ -64,8 +64,9 @@ use unherd_sys::primitives::thread;
 use unherd_sys::primitives::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
 use super::home::Buckets;
+use super::placement::Layout;
 use super::storage::Refused;
-use super::word::{Shape, hash_of_index};
+use super::word::hash_of_index;
 
 /// What a thread moves, at most, on its way to sleep: a page of buckets.
 const STEPS_ARRIVING: usize = 64;
@@ -110,7 +111,8 @@ pub(super) struct Growth {
 
 const UNSETTLED: u32 = u32::MAX;
 
-/// The buckets below `divided`, and their children, have `level` + 1; the others have `level`.
+/// The first `divided` buckets, as [`Layout::index`] counts them, and their children have `level` +
+/// 1; the others have `level`.
 struct Resizer {
     level: u32,
     divided: usize,
@@ -119,6 +121,12 @@ struct Resizer {
 impl Resizer {
     fn buckets(&self) -> usize {
         (1 << self.level) + self.divided
+    }
+
+    /// The level, the bucket that is the next to be divided, and how far from it its child is.
+    fn next(&self, layout: Layout) -> (u32, usize, usize) {
+        let distance = 1 << layout.level_in_part(self.level);
+        (self.level, layout.index(self.level, self.divided), distance)
     }
 }
 
@@ -287,14 +295,16 @@ impl<K> Buckets<K> {
 
     /// Divides one bucket. If memory is refused, nothing has changed.
     fn step_up(&self, resizer: &mut Resizer) -> Result<(), Refused> {
-        let (level, parent) = (resizer.level, resizer.divided);
         let storage = &self.rest().storage;
-        let child = parent + (1 << level);
-        if parent == 0 {
-            storage.commit(1 << level, 2 << level)?;
+        let layout = storage.layout();
+        let (level, parent, distance) = resizer.next(layout);
+        let child = parent + distance;
+        if layout.is_first(parent) {
+            storage.commit(child, child + distance)?;
         }
-        if parent.is_multiple_of(STEPS_ARRIVING) {
-            storage.populate(child, (child + STEPS_ARRIVING).min(2 << level))?;
+        let run = STEPS_ARRIVING.min(distance);
+        if parent.is_multiple_of(run) {
+            storage.populate(child, child + run)?;
         }
         let guard = self.lock(hash_of_index(parent));
         // SAFETY: the resizer's mutex is held; the child is absent, and was committed.
@@ -302,28 +312,29 @@ impl<K> Buckets<K> {
         resizer.divided += 1;
         if resizer.divided == 1 << level {
             *resizer = Resizer { level: level + 1, divided: 0 };
-            self.shape.store(Shape::of(level + 1));
+            self.shape.store(layout.shape(level + 1));
         }
         Ok(())
     }
 
     /// Unites one pair.
     fn step_down(&self, growth: &Growth, resizer: &mut Resizer) {
+        let layout = self.rest().storage.layout();
         if resizer.divided == 0 {
             let level = resizer.level - 1;
             *resizer = Resizer { level, divided: 1 << level };
             // Before the first pair is united: so that quick looks find the one that stays.
-            self.shape.store(Shape::of(level));
+            self.shape.store(layout.shape(level));
         }
         resizer.divided -= 1;
-        let (level, parent) = (resizer.level, resizer.divided);
-        let child = parent + (1 << level);
+        let (level, parent, distance) = resizer.next(layout);
+        let child = parent + distance;
         // In the order of their places, as all who lock two.
         let guard = self.lock(hash_of_index(parent));
         let guard_of_child = self.lock(hash_of_index(child));
         // SAFETY: the resizer's mutex is held; by its state they are parent and child.
         unsafe { guard.unite_with(guard_of_child) };
-        let run = GIVE_BACK.min(1 << level);
+        let run = GIVE_BACK.min(distance);
         if parent.is_multiple_of(run) {
             self.rest().storage.give_back(child, child + run);
         }

@@ -18,9 +18,10 @@ use unherd_sys::primitives::{AtomicU64, Ordering, fence, spin_loop};
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
 use super::growth::Growth;
+use super::placement::Nodes;
 use super::storage::Storage;
 use super::word::{
-    AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, index_at, level_of, parent,
+    AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, level_of, turned_to,
 };
 
 /// The buckets of a table.
@@ -53,19 +54,26 @@ struct Place {
 }
 
 impl<K> Buckets<K> {
-    /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows.
-    pub(super) fn new(floor: u32, ceiling: u32, coarse: bool) -> Self {
-        let storage = Storage::new(floor, ceiling);
-        let room = storage.room().ilog2();
-        let growth = (room > floor).then(|| Growth::new(floor, room));
-        let (first, shape) = (storage.first(), AtomicShape::of(floor));
-        let refused = AtomicU64::new(u64::from(room < ceiling));
+    /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows. On several
+    /// nodes there may be more from the first.
+    pub(super) fn new(floor: u32, ceiling: u32, coarse: bool, nodes: Option<&Nodes>) -> Self {
+        let storage = Storage::new(floor, ceiling, nodes);
+        let (layout, level_max) = (storage.layout(), storage.level_max());
+        let floor = floor.max(layout.level_min());
+        let growth = (level_max > floor).then(|| Growth::new(floor, level_max));
+        let (first, shape) = (storage.first(), AtomicShape::of(layout.shape(floor)));
+        let refused = AtomicU64::new(u64::from(level_max < ceiling));
         Self { first, shape, coarse, rest: Box::new(Rest { storage, growth, refused }) }
     }
 
     /// How many there are, near enough while that changes.
     pub(super) fn len(&self) -> usize {
-        self.shape.load().index(!0) + 1
+        self.shape.load().buckets()
+    }
+
+    /// Which bits of a hash choose among so many.
+    pub(super) fn index_bits(&self, hash: u64) -> u64 {
+        self.shape.load().offset(hash) as u64
     }
 
     /// Bytes beside the table that are in memory.
@@ -221,8 +229,10 @@ impl<K> Buckets<K> {
         let mut hops = 0;
         loop {
             let word = self.at(index).word();
-            let next = level_of(word).map_or_else(|| parent(index), |level| index_at(level, hash));
-            let is_absent = level_of(word).is_none();
+            let level = level_of(word);
+            let up = || self.rest.storage.layout().parent(index);
+            let next = level.map_or_else(up, |level| turned_to(level, index, hash));
+            let is_absent = level.is_none();
             if next == index || is_absent && cfg!(mutant = "GROW-absent") {
                 return Place { index, word };
             }

@@ -1,7 +1,7 @@
 //! Waking: to look without the lock, to choose under it, and to notify after it.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
 use unherd_sys::primitives::{Ordering, fence};
 
@@ -40,7 +40,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// as those beyond `n`, get `Token(0)`.
     #[inline]
     pub fn wake_with(&self, key: &K, n: usize, token: Token) -> Woken {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash_of(key);
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
@@ -65,7 +65,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
     /// those that it chooses with `token`, and says how many.
     pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> Woken {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash_of(key);
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
