@@ -337,6 +337,14 @@ impl<K> WaitTable<K> {
 }
 
 impl<K> WaitTable<K> {
+    #[inline]
+    fn has_homes(&self) -> bool {
+        #[cfg(any(loom, shuttle))]
+        return false;
+        #[cfg(not(any(loom, shuttle)))]
+        self.homes.is_some()
+    }
+
     /// The hash of `key`, by which its home is found.
     #[inline]
     fn hash_of(&self, key: &K) -> u64

@@ -21,8 +21,8 @@
 //! - **P2** The home of a key never changes, or its waiters and wakers would not meet: it is a
 //!   function without state.
 //!
-//! There are as many parts as nodes, rounded up to a power of two; those beyond the nodes begin with
-//! the first node again, and serve keys without a home.
+//! There are as many parts as nodes, rounded up to a power of two; those beyond the nodes begin
+//! with the first node again, and serve keys without a home.
 
 use super::word::{BUCKET_BYTES, Shape, parent};
 #[cfg(not(any(loom, shuttle)))]
@@ -214,6 +214,8 @@ mod nodes {
         }
 
         /// The hash of `key`, where it belongs; a node that is not there is none.
+        #[cold]
+        #[inline(never)]
         pub(in super::super) fn place(&self, hash: u64, key: &K) -> u64 {
             let part = |node: NodeId| self.part_of.get(node.number() as usize).copied().flatten();
             match (self.home)(key).and_then(part) {

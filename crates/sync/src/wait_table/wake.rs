@@ -1,7 +1,7 @@
 //! Waking: to look without the lock, to choose under it, and to notify after it.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 use unherd_sys::primitives::{Ordering, fence};
 
@@ -40,10 +40,30 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// as those beyond `n`, get `Token(0)`.
     #[inline]
     pub fn wake_with(&self, key: &K, n: usize, token: Token) -> Woken {
+        if self.has_homes() {
+            return self.wake_at_home(key, n, token);
+        }
+        let hash = self.hasher.hash_one(key);
+        if self.has_nobody(hash) {
+            return Woken::NOBODY;
+        }
+        self.wake_up_to(key, hash, n, token)
+    }
+
+    /// As [`WaitTable::wake_with`], in a table whose keys have homes. By itself, so that others pay
+    /// for one comparison.
+    #[cold]
+    fn wake_at_home(&self, key: &K, n: usize, token: Token) -> Woken {
         let hash = self.hash_of(key);
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
+        self.wake_up_to(key, hash, n, token)
+    }
+
+    /// Wakes up to `n` exclusive waiters, if anybody waits.
+    #[cold]
+    fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
         // Those whom a wake of all has chosen have nobody to pass it on to.
         let (key, closer) = (*key, self.closer(token, n != usize::MAX));
         self.wake_slow(key, hash, &closer, move |chosen, guard, first| {

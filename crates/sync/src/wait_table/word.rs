@@ -7,10 +7,10 @@
 //! +------+---------+----------+--------+-----------------+
 //! ```
 //!
-//! - **level**: a bucket of level `l` *covers* the hashes whose `l` lowest bits of the index are
-//!   its own (and, of a table with parts, the bits of the part: see [`super::placement`]). The field
-//!   holds `l + 1`; 0 says that the bucket is *absent*, and that its *parent*, whose index lacks the
-//!   highest bit, knows more. Only the all-zero word is absent.
+//! - **level**: a bucket of level `l` with index `i` *covers* the hashes whose `l` lowest bits of
+//!   the index are `i`. The field holds `l + 1`; 0 says that the bucket is *absent*, and that its
+//!   *parent*, whose index is `i` without its highest bit, knows more. Only the all-zero word is
+//!   absent. In a table with parts ([`super::placement`]) all this is so within each part.
 //! - **signature**: a bit for each class of hashes that may wait here. It is zero if and only if
 //!   nobody does. It stands lowest, so that the class of a hash needs no shift to be looked up.
 //!
