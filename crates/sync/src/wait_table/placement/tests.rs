@@ -189,12 +189,17 @@ fn memory_comes_from_the_nodes() {
     let table = WaitTable::<Key>::builder().homes(machine.clone(), home).build();
     assert_eq!(table.size().unplaced, 0);
     let layout = table.buckets.rest().storage.layout();
-    for (part, node) in machine.nodes().iter().enumerate() {
-        let line = placement(&table, part << layout.place_bits);
-        println!("{line}");
-        let number = node.number();
-        assert!(line.contains(&format!("prefer:{number}")), "{line}");
-        assert!(line.contains(&format!(" N{number}=")), "{line}");
+    for waiters in [0, 1 << 12] {
+        (0..waiters).for_each(|at| table.buckets.arrive(node(at)));
+        settled_buckets(&table);
+        for (part, node) in machine.nodes().iter().enumerate() {
+            let line = placement(&table, part << layout.place_bits);
+            println!("{line}");
+            let number = node.number();
+            assert!(line.contains(&format!("prefer:{number}")), "{line}");
+            let pages = line.split(" N").skip(1).collect::<Vec<_>>();
+            assert!(pages.len() == 1 && pages[0].starts_with(&format!("{number}=")), "{line}");
+        }
     }
     let table = WaitTable::<Key>::builder().grow(1 << 10, 1 << 12).build();
     let line = placement(&table, 0);
