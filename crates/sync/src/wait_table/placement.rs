@@ -24,16 +24,13 @@
 //! There are as many parts as nodes, rounded up to a power of two; those beyond the nodes begin
 //! with the first node again, and serve keys without a home.
 
-use super::word::{BUCKET_BYTES, Shape, parent};
+use super::word::{Shape, parent};
 #[cfg(not(any(loom, shuttle)))]
 pub(super) use nodes::{Homes, Nodes, Placement};
 
 /// Under the checkers there are none.
 #[cfg(any(loom, shuttle))]
 pub(super) enum Nodes {}
-
-/// A page of buckets: the largest that Linux has, 64 KiB.
-const PAGE_BITS_MAX: u32 = ((64 << 10) / BUCKET_BYTES).ilog2();
 
 /// How the places of an array of buckets are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +45,6 @@ impl Layout {
     /// Of one part with 2^`level_max` places.
     pub(super) const fn whole(level_max: u32) -> Self {
         Self { part_bits: 0, place_bits: level_max }
-    }
-
-    /// Of parts for so many nodes, with 2^`level_max` places together, or more: each consists of
-    /// whole pages.
-    pub(super) fn parts(nodes: usize, level_max: u32) -> Self {
-        let part_bits = nodes.next_power_of_two().ilog2();
-        Self { part_bits, place_bits: level_max.saturating_sub(part_bits).max(PAGE_BITS_MAX) }
     }
 
     /// How many places there are: at most as many as indices (1024 nodes with one page each).
@@ -103,8 +93,20 @@ mod nodes {
 
     use unherd_sys::{NodeId, Reserve, Topology};
 
-    use super::super::word::hash_of_index;
-    use super::{BUCKET_BYTES, Layout};
+    use super::super::word::{BUCKET_BYTES, hash_of_index};
+    use super::Layout;
+
+    /// A page of buckets: the largest that Linux has, 64 KiB.
+    const PAGE_BITS_MAX: u32 = ((64 << 10) / BUCKET_BYTES).ilog2();
+
+    impl Layout {
+        /// Of parts for so many nodes, with 2^`level_max` places together, or more: each consists
+        /// of whole pages.
+        pub(in super::super) fn parts(nodes: usize, level_max: u32) -> Self {
+            let part_bits = nodes.next_power_of_two().ilog2();
+            Self { part_bits, place_bits: level_max.saturating_sub(part_bits).max(PAGE_BITS_MAX) }
+        }
+    }
 
     /// What a builder was told.
     pub(in super::super) struct Placement<K> {

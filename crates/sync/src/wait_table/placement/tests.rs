@@ -6,7 +6,7 @@ use unherd_sys::{Deadline, NodeId, Timestamp, Topology};
 
 use super::*;
 use crate::Reason;
-use crate::wait_table::word::{hash_of_index, index_at, level_of};
+use crate::wait_table::word::{BUCKET_BYTES, hash_of_index, index_at, level_of};
 use crate::wait_table::{Outcome, Token, WaitTable, WaitTableBuilder};
 
 /// A key says where it belongs: a page and a node, or no node.
@@ -130,6 +130,42 @@ fn waits_and_wakes_meet_while_it_grows() {
         }
         assert_eq!((settled_buckets(&table), table.size().live), (4, Some(0)));
     }
+}
+
+/// Wakes look for waiters while the buckets of all parts move.
+#[test]
+fn no_wake_is_lost_while_parts_grow_and_shrink() {
+    const ROUNDS: u64 = 300;
+    let table = &builder(4).grow(4, 1 << 8).build();
+    thread::scope(|scope| {
+        let pairs: Vec<_> = [Some(0), Some(3), None]
+            .into_iter()
+            .map(|home| {
+                scope.spawn(move || {
+                    (0..ROUNDS).for_each(|round| {
+                        while table.wake(&(round, home), 1) == 0 {
+                            thread::yield_now();
+                        }
+                    });
+                });
+                scope.spawn(move || {
+                    (0..ROUNDS).all(|round| {
+                        let key = (round, home);
+                        table.wait(&key, || true, Reason::OTHER) == Outcome::Woken(Token(0))
+                    })
+                })
+            })
+            .collect();
+        let (mut sizes, crowd) = ([false; 2], 0..1 << 6);
+        while !pairs.iter().all(|waiter| waiter.is_finished()) || sizes != [true; 2] {
+            crowd.clone().for_each(|at| table.buckets.arrive(node(at)));
+            sizes[0] |= table.size().buckets == 1 << 8;
+            crowd.clone().for_each(|at| table.buckets.leave(node(at)));
+            sizes[1] |= table.size().buckets < 1 << 8;
+        }
+        assert!(pairs.into_iter().all(|waiter| waiter.join().expect("no panic")));
+    });
+    assert_eq!((settled_buckets(table), table.size().live), (4, Some(0)));
 }
 
 /// Also from a part with the lower addresses to one with the higher, and to a key without a home.
