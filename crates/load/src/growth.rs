@@ -1,28 +1,30 @@
 //! `growth`: what a wait table costs while it grows with its waiters, and shrinks again.
 //!
-//! One thread, the *driver*, measures from the first waiter to the last. It lets the others go to
-//! sleep in the table, each for a key of its own, and wakes them one by one; after each of them it
-//! times two things:
+//! One thread, the *driver*, measures from the first waiter to the last. The waiters are tasks with
+//! a key each, so that nobody else runs meanwhile. The driver has them queue one by one, and wakes
+//! them one by one; it times this *step*, and after each of them two things:
 //!
 //! - a batch of wakes of keys that nobody waits for: the way on which the table must cost nothing
 //!   more because it can grow;
-//! - a wait whose deadline has passed: it queues, moves a share of the buckets if the table is just
-//!   being changed, and leaves. So it does what a thread does on its way to sleep and back.
+//! - a wait of its own whose deadline has passed: it queues, moves a share of the buckets if the
+//!   table is just being changed, and leaves. So it does what a thread does on its way to sleep,
+//!   but for the sleep.
 //!
 //! `fixed` is a table that was built at the largest size. Five phases do the same on both: *before*
 //! the first waiter, *growing* while they come, *peak* when all wait, *shrinking* while they are
 //! woken, and *after* the table was told to settle.
 //!
-//! Times are on the clock. The driver is never alone on the machine while others go to sleep, so
-//! the longest wait has a time slice of theirs in it now and then, with `fixed` as well; therefore
-//! the longest is told in CPU time besides, and costs are medians.
+//! Other threads, if `--threads` says so, wait and leave all the while as load. Costs are medians;
+//! the longest is told in CPU time besides, in which no time slice of another thread is.
 
+use std::future::Future;
 use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 use rustix::time::{ClockId, clock_gettime};
-use unherd_sync::{Deadline, Ledger, Reason, TableSize, Timestamp, Token, WaitKey, WaitTable};
-use unherd_sys::Futex;
-use unherd_sys::primitives::{AtomicBool, AtomicUsize, Ordering, thread};
+use unherd_sync::{Deadline, Ledger, Reason, TableSize, Timestamp, WaitKey, WaitTable};
+use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 
 use crate::random::mix_all;
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
@@ -45,8 +47,14 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "buckets-max",
-        about: "buckets at most; a quarter as many threads make it grow so far",
+        about: "buckets at most; a quarter as many waiters make it grow so far",
         default: "16384",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "waiters",
+        about: "tasks that come to wait, and are woken",
+        default: "4096",
         kind: Kind::Count,
     },
 ];
@@ -55,12 +63,10 @@ const PHASES: [&str; 5] = ["before", "growing", "peak", "shrinking", "after"];
 /// The phases in which the hot path is compared.
 const COMPARED: [&str; 4] = ["growing", "peak", "shrinking", "after"];
 
-/// Keys that nobody waits for, beyond the threads'.
+/// Keys that nobody waits for, beyond the waiters'.
 const EMPTY_KEYS: usize = 1024;
 /// Wakes that are timed together.
 const BATCH: usize = 64;
-/// Sleeping threads call little; the frames of an unoptimized build are the larger part of this.
-const STACK_BYTES: usize = 64 << 10;
 
 impl Workload for Growth {
     fn describe(&self) -> Description {
@@ -74,13 +80,18 @@ impl Workload for Growth {
                 metric("table_bytes", Neither, "of the table in memory, without waiters"),
                 metric("rss_bytes", Neither, "of the process, with all stacks"),
             ];
+            let steps = [
+                metric("step_us", Neither, "a waiter's coming or going, median"),
+                metric("step_us_max", Lower, "the longest of them"),
+            ];
             let costs = [
                 metric("empty_wake_ns", Lower, "a wake of nobody, median"),
                 metric("wait_us", Lower, "a wait that times out, median"),
                 metric("wait_us_max", Lower, "the longest of them"),
                 metric("wait_cpu_us_max", Lower, "the longest by CPU time"),
             ];
-            costs.into_iter().chain(size.into_iter().filter(move |_| is_still))
+            let steps = steps.into_iter().filter(move |_| !is_still);
+            costs.into_iter().chain(steps).chain(size.into_iter().filter(move |_| is_still))
         });
         let settle = Metric::new("settle_us", Neither, "to finish shrinking, all at once");
         Description {
@@ -94,7 +105,7 @@ impl Workload for Growth {
             uses_dir: false,
             uses_memory: false,
             kernel_work: false,
-            default_threads: 4096,
+            default_threads: 1,
             counts_as_exercised: Some("wakeups"),
         }
     }
@@ -108,111 +119,91 @@ impl Workload for Growth {
             "unherd" => builder.grow(min, max),
             _ => return Err(job.unknown_impl(&self.describe())),
         };
-        let scene = Scene {
-            table: builder.seed(job.seed).build(),
-            gates: (0..job.threads).map(|_| Futex::new(0)).collect(),
-            queued: AtomicUsize::new(0),
-            called_off: AtomicBool::new(false),
-        };
+        let scene = Scene { table: builder.seed(job.seed).build(), over: AtomicBool::new(false) };
         scene.run(job)
     }
 }
 
 struct Scene {
     table: WaitTable<WaitKey>,
-    /// One for each thread: 1 lets it go to wait.
-    gates: Vec<Futex>,
-    /// Threads that can be woken. Relaxed: a wake that comes after takes the bucket's lock.
-    queued: AtomicUsize,
-    /// Not all threads could be made. Relaxed: the gates are opened after it.
-    called_off: AtomicBool,
+    /// Relaxed: nothing depends on it but when the load ends.
+    over: AtomicBool,
 }
 
 fn key(of: usize) -> WaitKey {
     WaitKey::Address(of)
 }
 
+fn past() -> Deadline {
+    Deadline::at(Timestamp::from_ns(1))
+}
+
 impl Scene {
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        let waiters = job.params.at_least_one("waiters")?;
         let waits_before = Ledger::snapshot();
         let mut report = Report::default();
-        let driven = thread::scope(|scope| {
-            let mut sleepers = Vec::with_capacity(job.threads);
-            for index in 0..job.threads {
-                let builder = thread::Builder::new().stack_size(STACK_BYTES);
-                match builder.spawn_scoped(scope, move || self.sleep(index)) {
-                    Ok(sleeper) => sleepers.push(sleeper),
-                    Err(source) => {
-                        self.called_off.store(true, Ordering::Relaxed);
-                        self.gates.iter().for_each(Self::open);
-                        return Err(LoadError::Thread {
-                            thread: index,
-                            threads: job.threads,
-                            source,
-                        });
-                    }
+        thread::scope(|scope| {
+            for index in 1..job.threads {
+                let load =
+                    thread::Builder::new().spawn_scoped(scope, move || self.wait_often(index));
+                if let Err(source) = load {
+                    self.over.store(true, Ordering::Relaxed);
+                    return Err(LoadError::Thread { thread: index, threads: job.threads, source });
                 }
             }
-            Ok(self.drive(job, &mut report))
-        });
-        // By then all threads have ended.
-        driven??;
+            let driven = self.drive(job, waiters, &mut report);
+            self.over.store(true, Ordering::Relaxed);
+            driven
+        })?;
         let waits = Ledger::snapshot().since(&waits_before);
-        let check = mix_all(&[job.seed, job.threads as u64]);
+        let check = mix_all(&[job.seed, waiters as u64]);
         Ok(Round { check, metrics: report.0, waits })
     }
 
-    fn open(gate: &Futex) {
-        gate.word().store(1, Ordering::Relaxed);
-        gate.wake(1);
-    }
-
-    /// A thread that waits once.
-    fn sleep(&self, index: usize) {
-        let gate = &self.gates[index];
-        while gate.word().load(Ordering::Relaxed) == 0 {
-            gate.wait(0);
-        }
-        if !self.called_off.load(Ordering::Relaxed) {
-            let count = || self.queued.fetch_add(1, Ordering::Relaxed) < usize::MAX;
-            let _ = self.table.wait(&key(index), count, Reason::OTHER);
+    /// A thread that waits for keys beyond all others', and times out each time.
+    fn wait_often(&self, index: usize) {
+        while !self.over.load(Ordering::Relaxed) {
+            let _timed_out = self.table.wait(&key(usize::MAX - index), || true, past());
         }
     }
 
-    fn drive(&self, job: &Job, report: &mut Report) -> Result<(), LoadError> {
-        let threads = job.threads;
-        let mut probe = Probe { table: &self.table, threads, plant: job.plant, at: 0 };
-        report.phase("before", (0..threads).map(|_| probe.once()));
+    fn drive(&self, job: &Job, waiters: usize, report: &mut Report) -> Result<(), LoadError> {
+        let mut probe = Probe { table: &self.table, waiters, plant: job.plant, at: 0 };
+        let mut context = Context::from_waker(Waker::noop());
+        report.phase("before", (0..waiters).map(|_| probe.once(|| ())));
         report.moment("before", self.table.size());
 
-        report.phase(
-            "growing",
-            (0..threads).map(|index| {
-                Self::open(&self.gates[index]);
-                while self.queued.load(Ordering::Relaxed) <= index {
-                    thread::yield_now();
+        let wait = |index| Box::pin(self.table.wait_async(&key(index), || true, Reason::OTHER));
+        let mut tasks: Vec<_> = (0..waiters).map(wait).collect();
+        let mut poll = |index: usize| Pin::as_mut(&mut tasks[index]).poll(&mut context);
+        let mut wrong = None;
+        let growing = (0..waiters).map(|index| {
+            let step = || {
+                if poll(index).is_ready() {
+                    wrong.get_or_insert((index, 0));
                 }
-                probe.once()
-            }),
-        );
-        report.phase("peak", (0..threads).map(|_| probe.once()));
+            };
+            probe.once(step)
+        });
+        report.phase("growing", growing);
+        report.phase("peak", (0..waiters).map(|_| probe.once(|| ())));
         report.moment("peak", self.table.size());
 
-        let mut wrong = None;
-        report.phase(
-            "shrinking",
-            (0..threads).map(|index| {
-                let woken = self.table.wake_with(&key(index), 2, Token(1)).total();
-                if woken != 1 {
+        let shrinking = (0..waiters).map(|index| {
+            let step = || {
+                let woken = self.table.wake(&key(index), 2).total();
+                if woken != 1 || poll(index) == Poll::Pending {
                     wrong.get_or_insert((index, woken));
                 }
-                probe.once()
-            }),
-        );
+            };
+            probe.once(step)
+        });
+        report.phase("shrinking", shrinking);
         let begin = Timestamp::now();
         self.table.settle();
         let settle_us = ns_since(begin) / 1e3;
-        report.phase("after", (0..threads).map(|_| probe.once()));
+        report.phase("after", (0..waiters).map(|_| probe.once(|| ())));
         report.moment("after", self.table.size());
         report.push("settle_us", settle_us);
         match wrong {
@@ -228,33 +219,37 @@ impl Scene {
 struct Probe<'a> {
     table: &'a WaitTable<WaitKey>,
     /// Keys from here on have no waiters.
-    threads: usize,
+    waiters: usize,
     plant: f64,
     at: usize,
 }
 
 /// What one round of them took.
 struct Sample {
+    step_us: f64,
     empty_wake_ns: f64,
     wait_us: f64,
     wait_cpu_us: f64,
 }
 
 impl Probe<'_> {
-    fn once(&mut self) -> Sample {
+    /// Times `step`, then the rest.
+    fn once(&mut self, step: impl FnOnce()) -> Sample {
+        let begin = Timestamp::now();
+        step();
+        let step_us = ns_since(begin) / 1e3;
         let begin = Timestamp::now();
         for _ in 0..BATCH {
             self.at = (self.at + 1) % EMPTY_KEYS;
-            black_box(self.table.wake(&key(self.threads + self.at), 1));
+            black_box(self.table.wake(&key(self.waiters + self.at), 1));
         }
         self.burn(begin);
         let empty_wake_ns = ns_since(begin) / BATCH as f64;
 
         let (begin, cpu_begin) = (Timestamp::now(), cpu_ns());
-        let past = Deadline::at(Timestamp::from_ns(1));
-        let _ = black_box(self.table.wait(&key(self.threads + self.at), || true, past));
+        let _ = black_box(self.table.wait(&key(self.waiters + self.at), || true, past()));
         let wait_cpu_us = (cpu_ns() - cpu_begin) as f64 / 1e3;
-        Sample { empty_wake_ns, wait_us: ns_since(begin) / 1e3, wait_cpu_us }
+        Sample { step_us, empty_wake_ns, wait_us: ns_since(begin) / 1e3, wait_cpu_us }
     }
 
     /// Wastes the share that was asked for of the time since `begin`.
@@ -296,6 +291,11 @@ impl Report {
         self.push(format!("{phase}_wait_us"), median(&wait));
         self.push(format!("{phase}_wait_us_max"), max(&wait));
         self.push(format!("{phase}_wait_cpu_us_max"), max(&sorted(|sample| sample.wait_cpu_us)));
+        if ["growing", "shrinking"].contains(&phase) {
+            let step = sorted(|sample| sample.step_us);
+            self.push(format!("{phase}_step_us"), median(&step));
+            self.push(format!("{phase}_step_us_max"), max(&step));
+        }
     }
 
     fn moment(&mut self, moment: &str, size: TableSize) {

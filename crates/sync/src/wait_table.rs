@@ -45,6 +45,9 @@
 //! A timeout that meets a choice loses: the owner was woken, and only has to take its node along
 //! ([`claimed`]), or to wait for the waker that has it. So no wake is swallowed, and each wakes as
 //! many as it says.
+//!
+//! A node is a thread's, a task's ([`task`]), or one of several on which one thread waits
+//! ([`any`]).
 
 mod any;
 mod bucket;
@@ -98,7 +101,8 @@ pub use task::WaitFuture;
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
 pub struct WaitTableBuilder<K> {
-    levels: [u32; 2],
+    /// Floor and ceiling, where they were given.
+    levels: Option<[u32; 2]>,
     reason: Reason,
     seed: Option<u64>,
     filtered: bool,
@@ -122,15 +126,16 @@ impl<K> WaitTableBuilder<K> {
     ///
     /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
     /// beyond them. Threads move the buckets on their way to sleep and back, some at a time;
-    /// nobody waits for all of it, and wakes never take part. 64 bytes of *addresses* are reserved
-    /// for each bucket up to the ceiling; where they are refused, the table stays at its floor,
-    /// and where memory is refused later, at the last size that it could have, until its waiters
-    /// become fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its
-    /// floor.
+    /// nobody waits for all of it, nor for another's bucket, and wakes never take part. Below four
+    /// buckets for each processor, each arrival adds up the counts of all processors. 64 bytes of
+    /// *addresses* are reserved for each bucket up to the ceiling; where they are refused, the
+    /// table stays at its floor, and where memory is refused later, at the last size that it could
+    /// have, until its waiters become fewer. [`WaitTable::size`] counts both. A table that does not
+    /// filter keeps to its floor.
     #[must_use]
     pub fn grow(self, floor: usize, ceiling: usize) -> Self {
         let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
-        Self { levels: [level(floor), level(ceiling.max(floor))], ..self }
+        Self { levels: Some([level(floor), level(ceiling.max(floor))]), ..self }
     }
 
     /// The reason that the table's locks and wakes are accounted to, and waits that name none.
@@ -193,7 +198,8 @@ impl<K> WaitTableBuilder<K> {
     /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows, or if the
     /// machine has several NUMA nodes: their memory is used in turn.
     pub fn build(self) -> WaitTable<K> {
-        let [floor, ceiling] = self.levels;
+        let levels = self.levels.unwrap_or_else(|| [growth::default_floor().ilog2(), LEVEL_MAX]);
+        let [floor, ceiling] = levels;
         // Without a filter, who waits together is the caller's choice.
         let ceiling = if self.filtered { ceiling } else { floor };
         // Who wakes a whole bucket must see whoever is in it.
@@ -225,11 +231,11 @@ fn random_seed() -> u64 {
 
 /// A hash table of wait queues whose wakes are filtered by key.
 ///
-/// Waiters live on their threads' stacks; the table allocates when it is built, and takes and gives
-/// back pages when it grows and shrinks. `Eq` and
-/// `Hash` of the key, `validate` and filters run inside the table (all but `Hash` under a bucket
-/// lock): they must be short, and must not call the table. If one panics, the table stays whole,
-/// those claimed so far are woken, and the panic goes on to the caller.
+/// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
+/// is built, and takes and gives back pages when it grows and shrinks. `Eq` and `Hash` of the key,
+/// `validate` and filters run inside the table (all but `Hash` under a bucket lock): they must be
+/// short, and must not call the table. If one panics, the table stays whole, those claimed so far
+/// are woken, and the panic goes on to the caller. Wakers of tasks run with no lock held.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
@@ -257,8 +263,8 @@ fn random_seed() -> u64 {
 ///     scope.spawn(|| table.wait(&1, || true, Reason::OTHER));
 /// });
 /// ```
-// The fields are written once: they share no line with a bucket's word, so the loads of a wake that
-// finds nobody are never invalidated.
+// The fields are written once, but for the shape, when the table doubles or halves: they share no
+// line with a bucket's word, so the loads of a wake that finds nobody are hardly ever invalidated.
 #[repr(align(64))]
 pub struct WaitTable<K> {
     buckets: Buckets<K>,
@@ -285,24 +291,23 @@ impl<K> fmt::Debug for WaitTable<K> {
 }
 
 impl<K> WaitTable<K> {
-    /// Bytes of a waiter, on the stack of its thread.
+    /// Bytes of a waiter, on the stack of its thread or in the future of its task.
     pub const WAITER_BYTES: usize = size_of::<Waiter<K>>();
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
-        let (levels, reason) = ([0, 0], Reason::OTHER);
+        let (levels, reason, seed) = (None, Reason::OTHER, None);
         let (filtered, signature) = (true, true);
-        let builder = WaitTableBuilder {
+        WaitTableBuilder {
             levels,
             reason,
-            seed: None,
+            seed,
             filtered,
             signature,
             #[cfg(not(any(loom, shuttle)))]
             placement: Placement::NOTHING_TOLD,
             keys: PhantomData,
-        };
-        builder.grow(growth::default_floor(), 1 << LEVEL_MAX)
+        }
     }
 
     /// Bytes of the table itself that are in memory.

@@ -1,27 +1,28 @@
 //! The plainest model of a wait queue.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Waiters in the order in which they came, each with its key: what a wait table must agree with.
+/// Waiters of each key in the order in which they came: what a wait table must agree with.
 #[derive(Debug, Clone)]
 pub struct QueueModel<K> {
-    waiters: VecDeque<Waiter<K>>,
+    queues: BTreeMap<K, VecDeque<Waiter>>,
+    /// For which key each waits.
+    keys: BTreeMap<u64, K>,
 }
 
 #[derive(Debug, Clone)]
-struct Waiter<K> {
-    key: K,
+struct Waiter {
     id: u64,
     shared: bool,
 }
 
 impl<K> Default for QueueModel<K> {
     fn default() -> Self {
-        Self { waiters: VecDeque::new() }
+        Self { queues: BTreeMap::new(), keys: BTreeMap::new() }
     }
 }
 
-impl<K: PartialEq + Clone> QueueModel<K> {
+impl<K: Ord + Clone> QueueModel<K> {
     /// A queue in which nobody waits.
     pub fn new() -> Self {
         Self::default()
@@ -29,26 +30,26 @@ impl<K: PartialEq + Clone> QueueModel<K> {
 
     /// Waiter `id` begins to wait for `key`. An `id` waits once at a time.
     pub fn wait(&mut self, key: K, id: u64) {
-        self.push(Waiter { key, id, shared: false });
+        self.push(key, Waiter { id, shared: false });
     }
 
     /// As [`QueueModel::wait`], of a waiter that every wake of its key wakes.
     pub fn wait_shared(&mut self, key: K, id: u64) {
-        self.push(Waiter { key, id, shared: true });
+        self.push(key, Waiter { id, shared: true });
     }
 
-    fn push(&mut self, waiter: Waiter<K>) {
-        let (id, mut others) = (waiter.id, self.waiters.iter());
-        assert!(others.all(|other| other.id != id), "waiter {id} waits already");
-        self.waiters.push_back(waiter);
+    fn push(&mut self, key: K, waiter: Waiter) {
+        let id = waiter.id;
+        assert!(self.keys.insert(id, key.clone()).is_none(), "waiter {id} waits already");
+        self.queues.entry(key).or_default().push_back(waiter);
     }
 
     /// Wakes all shared waiters for `key` and up to `n` others, the first come first, and says
     /// which.
     pub fn wake(&mut self, key: &K, n: usize) -> Vec<u64> {
         let mut room = n;
-        self.take(|waiter| {
-            let hit = waiter.key == *key && (waiter.shared || room > 0);
+        self.take(key, |waiter| {
+            let hit = waiter.shared || room > 0;
             room -= usize::from(hit && !waiter.shared);
             hit
         })
@@ -59,9 +60,16 @@ impl<K: PartialEq + Clone> QueueModel<K> {
         self.wake(key, usize::MAX)
     }
 
+    /// Wakes the first waiter for `key` that is not shared, and says which: what becomes of a wake
+    /// that is passed on.
+    pub fn wake_exclusive(&mut self, key: &K) -> Vec<u64> {
+        let mut done = false;
+        self.take(key, |waiter| !waiter.shared && !std::mem::replace(&mut done, true))
+    }
+
     /// Wakes all waiters for `key` that `chosen` chooses, and says which.
     pub fn wake_where(&mut self, key: &K, mut chosen: impl FnMut(u64) -> bool) -> Vec<u64> {
-        self.take(|waiter| waiter.key == *key && chosen(waiter.id))
+        self.take(key, |waiter| chosen(waiter.id))
     }
 
     /// Wakes as [`QueueModel::wake`] does, then has the next `move_n` waiters for `from`, of both
@@ -69,37 +77,38 @@ impl<K: PartialEq + Clone> QueueModel<K> {
     /// From a key to itself nobody moves.
     pub fn requeue(&mut self, from: &K, to: &K, wake_n: usize, move_n: usize) -> (Vec<u64>, usize) {
         let woken = self.wake(from, wake_n);
-        let (mut moved, mut stay) = (VecDeque::new(), VecDeque::new());
-        for mut waiter in self.waiters.drain(..) {
-            if waiter.key == *from && from != to && moved.len() < move_n {
-                waiter.key = to.clone();
-                moved.push_back(waiter);
-            } else {
-                stay.push_back(waiter);
-            }
+        let Some(queue) = self.queues.get_mut(from).filter(|_| from != to) else {
+            return (woken, 0);
+        };
+        let n = move_n.min(queue.len());
+        let moved: Vec<Waiter> = queue.drain(..n).collect();
+        for waiter in moved {
+            self.keys.remove(&waiter.id);
+            self.push(to.clone(), waiter);
         }
-        let n = moved.len();
-        stay.append(&mut moved);
-        self.waiters = stay;
         (woken, n)
     }
 
     /// Waiter `id` gives up. False if it does not wait (any more).
     pub fn timeout(&mut self, id: u64) -> bool {
-        !self.take(|waiter| waiter.id == id).is_empty()
+        let Some(key) = self.keys.get(&id).cloned() else { return false };
+        self.take(&key, |waiter| waiter.id == id);
+        true
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.keys.len()
     }
 
-    /// Takes out those that `leaves` picks, and keeps the order of both.
-    fn take(&mut self, mut leaves: impl FnMut(&Waiter<K>) -> bool) -> Vec<u64> {
+    /// Takes out those of `key` that `leaves` picks, and keeps the order of both.
+    fn take(&mut self, key: &K, mut leaves: impl FnMut(&Waiter) -> bool) -> Vec<u64> {
         let mut taken = Vec::new();
-        self.waiters.retain(|waiter| {
+        let Some(queue) = self.queues.get_mut(key) else { return taken };
+        queue.retain(|waiter| {
             let leaving = leaves(waiter);
             if leaving {
+                self.keys.remove(&waiter.id);
                 taken.push(waiter.id);
             }
             !leaving

@@ -11,7 +11,8 @@ static ROUND: Mutex<()> = Mutex::new(());
 
 fn small(with: &str) -> Value {
     let _one = ROUND.lock();
-    run(&format!("growth --with {with} --threads 65 --param buckets-max=512")).unwrap()
+    let params = "--param buckets-max=512 --param waiters=65";
+    run(&format!("growth --with {with} --threads 2 {params}")).unwrap()
 }
 
 #[test]

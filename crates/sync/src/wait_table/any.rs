@@ -250,8 +250,7 @@ impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
         let passes_on = unsafe { self.sleeper.passes_on() } && !self.how.shared;
         if let (true, Some((index, token))) = (passes_on, woken) {
             // SAFETY: it was woken.
-            let key = unsafe { self.nodes[index].with_key(|key| *key) };
-            self.table.wake_with(&key, 1, token);
+            unsafe { self.table.pass_on(&self.nodes[index], token) };
         }
     }
 }
@@ -260,9 +259,9 @@ impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Poll, Wake, Waker};
 
-    use unherd_sys::primitives::thread;
+    use unherd_sys::primitives::{Arc, thread};
 
     use super::super::word::index_at;
     use super::*;
@@ -297,6 +296,28 @@ mod tests {
         assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 0, token: Token(3) }));
     }
 
+    /// A wait that another key has claimed is neither moved nor counted.
+    #[test]
+    fn a_requeue_passes_by_whom_another_key_has_woken() {
+        let (table, [one, other]) = table();
+        let mut rest = (0..).filter(|key| index_at(1, table.hash_of(key)) == 0 && *key != one);
+        let [second, target] = [(); 2].map(|()| rest.next().expect("half of the keys"));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut behind = pin!(table.wait_async(&one, || true, Reason::OTHER));
+        let validate = |index| {
+            if index == 2 {
+                assert!(behind.as_mut().poll(&mut context).is_pending());
+                wake(&table, second);
+                assert_eq!(table.requeue(&one, &target, 0, 1).moved, 1);
+                assert_eq!(table.wake_with(&target, 2, Token(6)), 1);
+            }
+            true
+        };
+        let outcome = table.wait_any(&[one, second, other], validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 1, token: Token(3) }));
+        assert_eq!(behind.as_mut().poll(&mut context), Poll::Ready(Outcome::Woken(Token(6))));
+    }
+
     /// The keys that come after a wake are not asked about.
     #[test]
     fn a_wake_ends_the_questions() {
@@ -316,9 +337,17 @@ mod tests {
 
     #[test]
     fn a_wake_before_a_panic_is_passed_on() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                std::panic::resume_unwind(Box::new("waker"));
+            }
+        }
+        // A second panic would abort.
+        let waker = Waker::from(Arc::new(Panics));
         for chosen in [false, true] {
             let (table, keys) = table();
-            let mut context = Context::from_waker(Waker::noop());
+            let mut context = Context::from_waker(&waker);
             let mut behind = pin!(table.wait_async(&keys[0], || true, Reason::OTHER));
             let validate = |index| {
                 if index == 1 {
@@ -335,7 +364,8 @@ mod tests {
             let polled = behind.as_mut().poll(&mut context);
             let woken = Poll::Ready(Outcome::Woken(Token(3)));
             assert_eq!(polled, if chosen { woken } else { Poll::Pending });
-            assert_eq!(table.wake_all(&keys[0]), usize::from(!chosen));
+            let again = catch_unwind(|| table.wake_all(&keys[0]).total());
+            assert_eq!(again.ok(), chosen.then_some(0));
         }
     }
 }

@@ -81,7 +81,7 @@ const LOCK_RELEASE: Ordering =
     if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
 
 /// A queue of waiters with its lock, alone on its cache line.
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Bucket<K> {
     /// Relaxed loads of it only look: the check for emptiness brings its own fence, and the lock
     /// orders by its read-modify-writes.
@@ -144,7 +144,8 @@ impl<K> Bucket<K> {
     #[inline]
     pub(super) fn try_lock(&self, seen: u32, coarse: bool) -> Option<BucketGuard<'_, K>> {
         let locked = seen | LOCKED;
-        // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`. Takes over the queue.
+        // ORDER[LOCK]: Acquire; pairs with the Releases of unlocking, in the guard's drop, and of a
+        // new bucket, in `divide_into`. Takes over the queue.
         let taken = self.word.word().compare_exchange(seen, locked, LOCK_FIRST, Ordering::Relaxed);
         taken.is_ok().then(|| self.guard(coarse, seen, false))
     }
@@ -167,7 +168,7 @@ impl<K> Bucket<K> {
                     return Err(NotLocked::Quiet);
                 }
                 let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
-                // ORDER[LOCK]: Acquire; pairs with the Release in `unlock`.
+                // ORDER[LOCK]: Acquire; pairs as in `try_lock`.
                 match word.compare_exchange(seen, locked, LOCK_AGAIN, Ordering::Relaxed) {
                     Ok(_) => return Ok(self.guard(goal.coarse, seen, contended)),
                     Err(now) => seen = now,

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | 1 | choose all; claim up to [`BATCH`]; close the list of the others | |
 //! | 2 | | phase 1: hand back each of the batch |
-//! | 3 | | phase 2: send a wakeup to each |
+//! | 3 | | phase 2: send a wakeup to each thread, then to each task |
 //! | 4 | claim the next from the closed list; then 2 again | |
 //!
 //! - **C1** Between 1 and 2 nothing runs that could wait for an owner: what is claimed is handed
@@ -23,7 +23,11 @@
 //! - **C3** Who takes a chosen node out counts it, under the lock: the closer, or the owner for it.
 //!   A wait for several keys is counted once, by who claims it.
 //! - **C4** A task's waker that panics ends neither phase: the first panic goes on to the caller
-//!   when all have been woken, the others are forgotten.
+//!   when all have been woken, the others are forgotten; so is the first, if the caller unwinds
+//!   already (a wake in a `drop`): two panics at once end the process.
+//! - **C5** Threads first: a waker may run a task that waits for a thread of the same batch, and
+//!   that thread must not sleep on because of it. Beyond the batch there is no such promise: a
+//!   waker that blocks holds up all who are in the closed list still, unless their deadlines pass.
 //!
 //! ```text
 //!  closer                                   owner whose deadline passes
@@ -43,7 +47,7 @@ use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
-use unherd_sys::primitives::UnsafeCell;
+use unherd_sys::primitives::{UnsafeCell, thread};
 
 use super::bucket::BucketGuard;
 use super::queue::Queue;
@@ -269,21 +273,26 @@ impl<'a, K> Claimed<'a, K> {
         // SAFETY: the lock of the hash's home is held.
         let first = unsafe { guard.queue().list_closed_by(self.hash, self.closer) };
         self.more = false;
+        // Those that another wake has count as well, for the time that the lock is held.
+        let take = |node: &Waiter<K>| {
+            self.claim(node);
+            true
+        };
         // SAFETY: null or in the queue.
         if let Some(first) = unsafe { first.as_ref() } {
             // SAFETY: the lock is held.
-            self.more = unsafe { guard.queue().pop(first, BATCH, |node| self.claim(node)) };
+            self.more = unsafe { guard.queue().pop(first, BATCH, take) };
             // SAFETY: the lock is held, and the queue is done with them.
             unsafe { self.hand_back_tasks() };
         }
     }
 
     /// Wakes all that were chosen, and says how many. Called with no bucket locked. Panics as the
-    /// first waker that did.
+    /// first waker that did (C4).
     pub(super) fn finish(&mut self) -> Woken {
         self.notify_all();
         if let Some(panic) = self.panic.take() {
-            resume_unwind(panic);
+            resume_unless_unwinding(panic);
         }
         // SAFETY: nobody is left in the list, and nobody joins it.
         let left = self.closer.left.with(|left| unsafe { *left });
@@ -309,9 +318,15 @@ impl<'a, K> Claimed<'a, K> {
                 *carried = Carried::HandedBack(unsafe { Waiter::hand_back(node, self.closer) });
             }
         }
+        // C5.
+        for carried in self.batch.iter_mut() {
+            if let Carried::HandedBack(wakeup) = carried {
+                wakeup.send_to_thread();
+            }
+        }
         for carried in self.batch.drain() {
             if let Carried::HandedBack(wakeup) = carried
-                && let Err(panic) = wakeup.send()
+                && let Err(panic) = wakeup.send_to_task()
             {
                 // Not dropped, which may panic as well.
                 match self.panic {
@@ -321,6 +336,15 @@ impl<'a, K> Claimed<'a, K> {
             }
         }
     }
+}
+
+/// Has `panic` go on, or forgets it if another one does (C4).
+pub(super) fn resume_unless_unwinding(panic: Box<dyn Any + Send>) {
+    if !thread::panicking() {
+        resume_unwind(panic);
+    }
+    // Not dropped, which may panic as well.
+    std::mem::forget(panic);
 }
 
 impl<K> Drop for Claimed<'_, K> {

@@ -63,6 +63,7 @@
 use unherd_sys::primitives::thread;
 use unherd_sys::primitives::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
+use super::bucket::BucketGuard;
 use super::home::Buckets;
 use super::placement::Layout;
 use super::storage::Refused;
@@ -98,7 +99,7 @@ struct Stripe(AtomicUsize);
 pub(super) struct Growth {
     floor: u32,
     /// The level that the table may grow to: lower than it was built for after memory was refused,
-    /// until it has shrunk from there.
+    /// until half as many waiters are left as would make it grow.
     ceiling: AtomicU32,
     ceiling_built: u32,
     /// The level that is wanted.
@@ -110,6 +111,14 @@ pub(super) struct Growth {
 }
 
 const UNSETTLED: u32 = u32::MAX;
+
+/// Whether the resizer sleeps for the lock of a bucket. Who comes or goes does not: it has its own
+/// affairs, and the holder of the lock none with it. The next one moves the bucket.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    None,
+    Sleeps,
+}
 
 /// The first `divided` buckets, as [`Layout::index`] counts them, and their children have `level` +
 /// 1; the others have `level`.
@@ -124,7 +133,7 @@ impl Resizer {
     }
 
     /// The level, the bucket that is the next to be divided, and how far from it its child is.
-    fn next(&self, layout: Layout) -> (u32, usize, usize) {
+    fn pair(&self, layout: Layout) -> (u32, usize, usize) {
         let distance = 1 << layout.level_in_part(self.level);
         (self.level, layout.index(self.level, self.divided), distance)
     }
@@ -179,12 +188,22 @@ impl Growth {
     /// may be another than the table has, and can have.
     fn aim_if(&self, seen: usize) {
         let (guess, target) = (seen * self.stripes.len(), self.target.load(Ordering::Relaxed));
-        let buckets = 1 << target;
-        let many = guess * BUCKETS_MIN > buckets && target < self.ceiling.load(Ordering::Relaxed);
+        let (buckets, ceiling) = (1 << target, self.ceiling_for(guess));
+        let many = guess * BUCKETS_MIN > buckets && target < ceiling;
         let few = guess * BUCKETS_MAX < buckets && target > self.floor;
         if many || few {
             self.aim();
         }
+    }
+
+    /// The ceiling, after a refusal of memory is forgotten if there are so few waiters.
+    fn ceiling_for(&self, live: usize) -> u32 {
+        let ceiling = self.ceiling.load(Ordering::Relaxed);
+        if ceiling < self.ceiling_built && 2 * live * BUCKETS_MIN <= 1 << ceiling {
+            self.ceiling.store(self.ceiling_built, Ordering::Relaxed);
+            return self.ceiling_built;
+        }
+        ceiling
     }
 
     fn aim(&self) {
@@ -196,7 +215,7 @@ impl Growth {
         } else {
             return;
         };
-        let ceiling = self.ceiling.load(Ordering::Relaxed);
+        let ceiling = self.ceiling_for(live);
         self.target.store(level.min(ceiling).max(self.floor), Ordering::Relaxed);
     }
 
@@ -251,7 +270,7 @@ impl<K> Buckets<K> {
     fn move_some_slow(&self, growth: &Growth, steps: usize) {
         let Some(mut resizer) = growth.resizer.try_lock() else { return };
         for _ in 0..steps {
-            if !self.step(growth, &mut resizer) {
+            if !self.step(growth, &mut resizer, Patience::None) {
                 break;
             }
         }
@@ -262,7 +281,7 @@ impl<K> Buckets<K> {
         let Some(growth) = self.counting() else { return };
         let mut resizer = growth.resizer.lock();
         growth.aim();
-        while self.step(growth, &mut resizer) {}
+        while self.step(growth, &mut resizer, Patience::Sleeps) {}
     }
 
     /// Brings the table to `level`, whoever waits.
@@ -271,12 +290,12 @@ impl<K> Buckets<K> {
         let growth = self.rest().growth.as_ref().expect("a table that grows");
         let mut resizer = growth.resizer.lock();
         growth.target.store(level, Ordering::Relaxed);
-        while self.step(growth, &mut resizer) {}
+        while self.step(growth, &mut resizer, Patience::Sleeps) {}
     }
 
-    /// Divides or unites one bucket, if the table has another size than it should have: says
-    /// whether.
-    fn step(&self, growth: &Growth, resizer: &mut Resizer) -> bool {
+    /// Divides or unites one bucket, if the table has another size than it should have, and nobody
+    /// holds a lock for which there is no patience: says whether.
+    fn step(&self, growth: &Growth, resizer: &mut Resizer, patience: Patience) -> bool {
         let target = growth.target.load(Ordering::Relaxed);
         let (wanted, buckets) = (1 << target, resizer.buckets());
         if wanted == buckets {
@@ -285,19 +304,31 @@ impl<K> Buckets<K> {
         }
         growth.settled.store(UNSETTLED, Ordering::Relaxed);
         if wanted < buckets {
-            self.step_down(growth, resizer);
-        } else if self.step_up(resizer).is_err() {
-            self.rest().refused.fetch_add(1, Ordering::Relaxed);
-            growth.keep_to(resizer.level);
+            return self.step_down(resizer, patience).is_some();
         }
-        true
+        match self.step_up(resizer, patience) {
+            Ok(done) => done.is_some(),
+            Err(Refused) => {
+                self.rest().refused.fetch_add(1, Ordering::Relaxed);
+                growth.keep_to(resizer.level);
+                true
+            }
+        }
     }
 
-    /// Divides one bucket. If memory is refused, nothing has changed.
-    fn step_up(&self, resizer: &mut Resizer) -> Result<(), Refused> {
+    /// The lock of a bucket whose level is the resizer's affair.
+    fn lock_to_move(&self, index: usize, patience: Patience) -> Option<BucketGuard<'_, K>> {
+        match patience {
+            Patience::Sleeps => Some(self.lock(hash_of_index(index))),
+            Patience::None => self.try_lock_at(index),
+        }
+    }
+
+    /// Divides one bucket. If memory is refused, or somebody holds the lock, nothing has changed.
+    fn step_up(&self, resizer: &mut Resizer, patience: Patience) -> Result<Option<()>, Refused> {
         let storage = &self.rest().storage;
         let layout = storage.layout();
-        let (level, parent, distance) = resizer.next(layout);
+        let (level, parent, distance) = resizer.pair(layout);
         let child = parent + distance;
         if layout.is_first(parent) {
             storage.commit(child, child + distance)?;
@@ -306,7 +337,7 @@ impl<K> Buckets<K> {
         if parent.is_multiple_of(run) {
             storage.populate(child, child + run)?;
         }
-        let guard = self.lock(hash_of_index(parent));
+        let Some(guard) = self.lock_to_move(parent, patience) else { return Ok(None) };
         // SAFETY: the resizer's mutex is held; the child is absent, and was committed.
         unsafe { guard.divide_into(self.at(child)) };
         resizer.divided += 1;
@@ -314,33 +345,35 @@ impl<K> Buckets<K> {
             *resizer = Resizer { level: level + 1, divided: 0 };
             self.shape.store(layout.shape(level + 1));
         }
-        Ok(())
+        Ok(Some(()))
     }
 
-    /// Unites one pair.
-    fn step_down(&self, growth: &Growth, resizer: &mut Resizer) {
+    /// Unites one pair. If somebody holds one of the locks, nothing has changed.
+    fn step_down(&self, resizer: &mut Resizer, patience: Patience) -> Option<()> {
         let layout = self.rest().storage.layout();
+        let next = match *resizer {
+            Resizer { level, divided: 0 } => {
+                Resizer { level: level - 1, divided: (1 << (level - 1)) - 1 }
+            }
+            Resizer { level, divided } => Resizer { level, divided: divided - 1 },
+        };
+        let (level, parent, distance) = next.pair(layout);
+        let child = parent + distance;
+        // In the order of their places, as all who lock two.
+        let guard = self.lock_to_move(parent, patience)?;
+        let guard_of_child = self.lock_to_move(child, patience)?;
         if resizer.divided == 0 {
-            let level = resizer.level - 1;
-            *resizer = Resizer { level, divided: 1 << level };
             // Before the first pair is united: so that quick looks find the one that stays.
             self.shape.store(layout.shape(level));
         }
-        resizer.divided -= 1;
-        let (level, parent, distance) = resizer.next(layout);
-        let child = parent + distance;
-        // In the order of their places, as all who lock two.
-        let guard = self.lock(hash_of_index(parent));
-        let guard_of_child = self.lock(hash_of_index(child));
         // SAFETY: the resizer's mutex is held; by its state they are parent and child.
         unsafe { guard.unite_with(guard_of_child) };
+        *resizer = next;
         let run = GIVE_BACK.min(distance);
         if parent.is_multiple_of(run) {
             self.rest().storage.give_back(child, child + run);
         }
-        if level < growth.ceiling.load(Ordering::Relaxed) {
-            growth.ceiling.store(growth.ceiling_built, Ordering::Relaxed);
-        }
+        Some(())
     }
 }
 

@@ -203,6 +203,14 @@ impl<K> Buckets<K> {
         }
     }
 
+    /// The bucket at `index`, locked, unless somebody else holds its lock. For the resizer, who
+    /// knows that it is present.
+    pub(super) fn try_lock_at(&self, index: usize) -> Option<BucketGuard<'_, K>> {
+        let bucket = self.at(index);
+        let word = bucket.word();
+        if word & LOCKED == 0 { bucket.try_lock(word, self.coarse) } else { None }
+    }
+
     fn lock_at(
         &self,
         place: &Place,

@@ -49,7 +49,7 @@ unsafe impl Sync for Node {}
 impl Node {
     /// One that is queued already. It stays until the scene's table is gone, or its owner has left.
     fn queue(table: &Table, key: u32, shared: bool) -> Arc<Self> {
-        let hash = table.hasher.hash_one(key);
+        let hash = table.hash_of(&key);
         let wait = Wait::new(Reason::OTHER);
         let wait = if shared { wait.shared() } else { wait };
         let node = Arc::new(Self(Waiter::new(key, hash, wait)));

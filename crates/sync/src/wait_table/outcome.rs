@@ -107,8 +107,8 @@ impl Woken {
 pub struct Requeued {
     /// Those that were woken.
     pub woken: Woken,
-    /// Those that wait for another key now.
-    pub moved: Woken,
+    /// Those that wait for another key now; all are exclusive.
+    pub moved: usize,
 }
 
 impl PartialEq<usize> for Woken {

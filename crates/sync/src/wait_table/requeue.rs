@@ -40,17 +40,19 @@
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::hash::Hash;
+use std::ptr;
 
 use unherd_sys::primitives::fence_after_rmw;
 
 use super::claimed::{Claimed, Closer};
-use super::{Requeued, Token, WaitTable, Woken};
+use super::{Requeued, Token, WaitTable};
 use crate::Ledger;
 use crate::ledger::Field;
 
 impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes all shared waiters of `from` and up to `wake_n` exclusive ones, as [`WaitTable::wake`]
-    /// does, and has the next `move_n`, of both kinds, wait for `to`, behind all that do already.
+    /// does, and has the next `move_n` exclusive ones wait for `to`, behind all that do already.
+    /// Shared waiters are never moved.
     ///
     /// They keep their order, deadlines and tags. From a key to itself nobody moves, and in a table
     /// that does not filter all of the bucket are woken, and nobody moves. Promises nothing about
@@ -81,7 +83,6 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         }
         // All of a bucket are one key's, if nobody tells them apart.
         let wake_n = if self.filtered { wake_n } else { usize::MAX };
-        let move_n = if from == to { 0 } else { move_n };
         let hashes = hashes.map(|hash| self.hash_in_queue(hash));
         let closer = Closer::new(Some(Token(0)), wake_n != usize::MAX);
         // Dropped after the locks, as in a wake.
@@ -101,10 +102,14 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         [wake_n, move_n]: [usize; 2],
         validate: impl FnOnce() -> bool,
         chosen: &mut Claimed<'_, K>,
-    ) -> Option<Woken> {
-        // Before the locks, as in a wake.
-        Ledger::add(self.reason, Field::Locks, 2);
+    ) -> Option<usize> {
+        // Nothing is counted yet, but the thread is registered: not under the locks.
+        Ledger::add(self.reason, Field::Locks, 0);
         let (mut home, mut other) = self.buckets.lock_two(hashes);
+        for guard in [Some(&home), other.as_ref()].into_iter().flatten() {
+            Ledger::add(self.reason, Field::Locks, 1);
+            self.count_contended(guard);
+        }
         // ORDER[EMPTY]: SeqCst fence, (A) of the module's second race; pairs with (B) in
         // `has_nobody` (loom: `requeue_meets_wake_of_target`).
         #[cfg(not(mutant = "EMPTY-requeue"))]
@@ -119,19 +124,27 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         // SAFETY: the lock is held.
         let mut target = unsafe { queue.open_list(hashes[1], |key| self.is_key(to, key)) };
         // SAFETY: null or in the queue, under the lock.
-        let Some(node) = (unsafe { first.as_ref() }) else { return Some(Woken::NOBODY) };
+        let Some(node) = (unsafe { first.as_ref() }) else { return Some(0) };
+        // From a key to itself. Not asked of the keys: their `Eq` may say one thing now and another
+        // in the queue, and a list that is moved behind itself has no end.
+        let move_n = if ptr::eq(first, target) { 0 } else { move_n };
         // SAFETY: the lock is held.
         let number = unsafe { node.links() }.list;
         // SAFETY: the list is open, and in the queue of `home`.
         unsafe { chosen.choose(&mut home, first, wake_n) };
         // SAFETY: the lock is held.
         let mut next = unsafe { home.queue().open_list_of(hashes[0], number) };
-        let mut moved = Woken::NOBODY;
+        let mut moved = 0;
         while moved < move_n {
             // SAFETY: null or in the queue, under the lock.
             let Some(node) = (unsafe { next.as_ref() }) else { break };
             // SAFETY: the lock is held.
             let links = unsafe { node.links() };
+            next = links.next;
+            if links.has_sleeper && node.is_lost() {
+                // It waits for this key no more, and takes itself out.
+                continue;
+            }
             // SAFETY: the lock is held; it is in this queue.
             unsafe { home.queue().unlink(node) };
             // SAFETY: both locks are held.
@@ -143,8 +156,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             if target.is_null() {
                 target = node;
             }
-            moved.add(links.shared);
-            next = links.next;
+            moved += 1;
         }
         Some(moved)
     }

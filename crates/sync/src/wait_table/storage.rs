@@ -106,7 +106,7 @@ impl<K> Storage<K> {
 
 #[cfg(not(any(loom, shuttle)))]
 impl<K> Storage<K> {
-    /// Whole pages around the buckets from `from` to `to`.
+    /// Whole pages around the buckets from `from` to `to`. Other buckets may be on the first.
     fn pages(reserve: &Reserve, from: usize, to: usize) -> std::ops::Range<usize> {
         let page = reserve.page_bytes();
         let start = from * BUCKET_BYTES / page * page;
@@ -130,7 +130,15 @@ impl<K> Storage<K> {
         match &self.owner {
             Owner::Heap => Ok(()),
             Owner::Reserved(reserve) => {
-                reserve.populate(Self::pages(reserve, from, to)).map_err(|_| Refused)
+                let mut pages = Self::pages(reserve, from, to);
+                if pages.start < from * BUCKET_BYTES {
+                    // Not a page on which buckets are in use: it is there, and not to be written.
+                    pages.start += reserve.page_bytes();
+                }
+                if pages.is_empty() {
+                    return Ok(());
+                }
+                reserve.populate(pages).map_err(|_| Refused)
             }
         }
     }

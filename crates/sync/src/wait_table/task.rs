@@ -19,8 +19,8 @@
 //!   the lock finds it queued, chosen or notified; polls and drops never wait for a waker.
 //! - **T4** Who polls with another waker replaces it under the lock, unless the task was claimed:
 //!   then it is ready. Who polls with the same touches no shared line but that of the node. Whether
-//!   it is the same is seen by its two pointers, kept beside: equal ones wake the same task, as
-//!   [`Waker::will_wake`] has it.
+//!   it is the same is seen by the two pointers of the one in the cell, kept beside: while that
+//!   lives, equal ones wake the same task, as [`Waker::will_wake`] has it.
 //!
 //! ```text
 //!  owner drops the future                   waker
@@ -113,22 +113,24 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// poll that comes for nothing takes none.
     ///
     /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
-    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token;
-    /// not if the wait was [`Wait::shared`], or the wake one of all waiters: these left nobody
-    /// behind. What [`WaitTable::wake_where`] has chosen is passed on without a look at the filter.
-    /// In the ledger a wait that was dropped counts as timed out, unless it was chosen.
+    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token,
+    /// and to no other; not if the wait was [`Wait::shared`], or the wake one of all waiters: these
+    /// left nobody behind. What [`WaitTable::wake_where`] has chosen is passed on without a look at
+    /// the filter. In the ledger a wait that was dropped counts as timed out, unless it was chosen.
     ///
     /// The deadline of `how` is not looked at, for there is no clock without a runtime: drop the
     /// future when its timer says so.
     ///
     /// # Forgetting it
     /// A pinned future that is never dropped, as by [`std::mem::forget`] of its box, stays in the
-    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and
-    /// the table may go before it.
+    /// queue: it can be chosen once, and that wake reaches nobody. It also stays counted as live
+    /// ([`WaitTable::size`]), chosen or not, so a table that grows keeps room for it. Nothing else
+    /// comes of it, and the table may go before it.
     ///
     /// # Panics
     /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was
-    /// ready. A task's waker that panics does so in the wake, when everybody has been woken.
+    /// ready. A task's waker that panics does so in the wake, or in the drop that passes it on,
+    /// when everybody has been woken; while the thread unwinds already, it is forgotten.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -186,14 +188,12 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
             }
             Stage::Queued { asleep_since, waker } => {
                 let this = self.as_ref().get_ref();
-                if this.is_woken(waker, context.waker()) {
-                    this.end(asleep_since, true);
-                    // SAFETY: it was woken.
-                    return Poll::Ready(Outcome::Woken(unsafe { this.waiter.token() }));
+                if !this.is_woken(asleep_since, waker, context.waker()) {
+                    return Poll::Pending;
                 }
-                let waker = name_of(context.waker());
-                this.stage.set(Stage::Queued { asleep_since, waker });
-                Poll::Pending
+                this.end(asleep_since, true);
+                // SAFETY: it was woken.
+                Poll::Ready(Outcome::Woken(unsafe { this.waiter.token() }))
             }
             Stage::Done => panic!("a wait was polled after it had ended"),
         }
@@ -205,8 +205,10 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
     fn begin(&self, waker: &Waker) -> Poll<Outcome> {
         // Until it is queued, for whoever panics.
         self.stage.set(Stage::Done);
+        let waker = waker.clone();
+        let name = name_of(&waker);
         // SAFETY: the node is fresh; T1.
-        unsafe { self.task().replace(Some(waker.clone())) };
+        unsafe { self.task().replace(Some(waker)) };
         let validate = || self.validate.take().is_none_or(|validate| validate());
         let key = self.key();
         // SAFETY: B4: it is pinned, and its drop takes it out.
@@ -215,14 +217,15 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
             drop(unsafe { self.task().replace(None) });
             return Poll::Ready(Outcome::Invalid);
         }
+        // Nothing unwinds between the push and this: a future that is done would not leave.
         let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
-        self.stage.set(Stage::Queued { asleep_since, waker: name_of(waker) });
+        self.stage.set(Stage::Queued { asleep_since, waker: name });
         self.table.buckets.arrive(self.node());
         Poll::Pending
     }
 
     /// A later poll: whether it was woken. If not, it is `waker` that will be.
-    fn is_woken(&self, before: Name, waker: &Waker) -> bool {
+    fn is_woken(&self, asleep_since: Timestamp, before: Name, waker: &Waker) -> bool {
         if self.waiter.is_notified() {
             return true;
         }
@@ -231,12 +234,17 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
         }
         // T1: before the lock, and the other is dropped after it.
         let waker = waker.clone();
+        let name = name_of(&waker);
         let guard = self.table.lock_of(&self.waiter);
         // SAFETY: the lock of the home is held.
         let queued = unsafe { self.waiter.links() }.queued;
         // SAFETY: it is still queued, or chosen.
         let replaced = if queued { unsafe { self.task().replace(Some(waker)) } } else { None };
         drop(guard);
+        if queued {
+            // Before the drop, which may panic: the name is that of the waker in the cell.
+            self.stage.set(Stage::Queued { asleep_since, waker: name });
+        }
         drop(replaced);
         // T3.
         !queued
@@ -278,7 +286,8 @@ impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
         if passes_on && !self.how.shared && !cfg!(mutant = "ASYNC-pass") {
             // SAFETY: the node is its owner's.
             let token = unsafe { self.waiter.token() };
-            self.table.wake_with(&self.key(), 1, token);
+            // SAFETY: as above; it was woken.
+            unsafe { self.table.pass_on(&self.waiter, token) };
         }
     }
 }

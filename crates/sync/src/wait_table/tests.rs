@@ -207,10 +207,8 @@ fn a_requeue_wakes_moves_and_keeps_the_order() {
         waiters.add_as(u64::from(kind == 'b'), wait);
     }
     let table = Arc::clone(&waiters.table);
-    let requeued = |shared, exclusive, moved| Requeued {
-        woken: Woken { shared, exclusive },
-        moved: Woken { shared: 0, exclusive: moved },
-    };
+    let requeued =
+        |shared, exclusive, moved| Requeued { woken: Woken { shared, exclusive }, moved };
     assert_eq!(table.requeue_if(&0, &1, 1, 1, || false), None);
     assert_eq!(table.requeue(&7, &1, 1, 1), Requeued::default());
     assert_eq!(table.requeue(&1, &1, 0, usize::MAX), Requeued::default());

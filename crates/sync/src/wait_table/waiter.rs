@@ -344,14 +344,18 @@ pub(super) enum Wakeup {
 }
 
 impl Wakeup {
-    /// Wakes it. If a task's waker panics, that is the error.
-    pub(super) fn send(self) -> Result<(), Box<dyn Panic + Send>> {
+    /// Wakes it, if it is a thread.
+    pub(super) fn send_to_thread(&self) {
+        if let Self::Thread(parker) = *self {
+            // SAFETY: it was notified.
+            unsafe { Parker::wake(parker) };
+        }
+    }
+
+    /// Wakes it, if it is a task. If its waker panics, that is the error.
+    pub(super) fn send_to_task(self) -> Result<(), Box<dyn Panic + Send>> {
         match self {
-            Self::Thread(parker) => {
-                // SAFETY: it was notified.
-                unsafe { Parker::wake(parker) };
-                Ok(())
-            }
+            Self::Thread(_) => Ok(()),
             Self::Task(waker) => catch_unwind(AssertUnwindSafe(|| waker.wake())),
         }
     }

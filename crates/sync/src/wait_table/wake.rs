@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::hash::{BuildHasher, Hash};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::{Ordering, fence};
 
 use super::bucket::BucketGuard;
-use super::claimed::{Claimed, Closer};
+use super::claimed::{Claimed, Closer, resume_unless_unwinding};
 use super::waiter::Waiter;
 use super::{Tag, Token, Verdict, WaitTable, Woken};
 use crate::Ledger;
@@ -17,12 +18,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// and says how many.
     ///
     /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. All are chosen at
-    /// once: who comes later is not woken, and of those that are chosen none times out. Never
-    /// sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of 16 in
-    /// a bucket, it costs the hash, a fence and one load. The wakes are sent after the bucket is
-    /// unlocked, 32 at a time, so that a wake of all takes a bounded number of steps for each time
-    /// it holds the lock; one of `n` from among more takes about as many steps at once as it
-    /// passes by.
+    /// once: who comes later is not woken, and of those that are chosen none times out, but for
+    /// waits for any of several keys beyond the first 32, which are taken when their turn comes.
+    ///
+    /// Never sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of
+    /// 16 in a bucket (since others of its tree came, of 7), it costs the hash, a fence and two
+    /// loads. The wakes are sent after the bucket is unlocked, 32 at a time, so that a wake of all
+    /// takes a bounded number of steps for each time it holds the lock; one of `n` from among more
+    /// takes about as many searches at once as it wakes, and a step for each that it passes by. Of
+    /// each 32 the threads are woken before the tasks; a task's waker that blocks holds up the
+    /// tasks behind it, and all of the next 32.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
@@ -65,8 +70,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[cold]
     fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
         // Those whom a wake of all has chosen have nobody to pass it on to.
-        let (key, closer) = (*key, self.closer(token, n != usize::MAX));
-        self.wake_slow(key, hash, &closer, move |chosen, guard, first| {
+        let (key, passes_on) = (*key, n != usize::MAX);
+        self.wake_slow(key, hash, token, passes_on, move |chosen, guard, first| {
             if self.filtered {
                 // SAFETY: the contract of `wake_slow`.
                 return unsafe { chosen.choose(guard, first, n) };
@@ -89,17 +94,44 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        let (key, closer) = (*key, self.closer(token, true));
-        self.wake_slow(key, hash, &closer, move |chosen, guard, first| {
+        let key = *key;
+        self.wake_slow(key, hash, token, true, move |chosen, guard, first| {
             // SAFETY: the contract of `wake_slow`.
             unsafe { chosen.choose_where(guard, first, self.verdict(&key, token, filter)) };
         })
     }
 
-    /// What a wake says to those that it chooses. Without a filter all are woken, and each gets its
-    /// token when it is chosen.
-    fn closer(&self, token: Token, passes_on: bool) -> Closer {
-        Closer::new(self.filtered.then_some(token), self.filtered && passes_on)
+    /// Passes the wake that has chosen `node` on, with its token, to the exclusive waiter of its
+    /// key that has waited longest, and to nobody else: the shared ones were woken with it, or came
+    /// later. For owners that end their wait without a look at it, in a `drop`: the node has its
+    /// hash, so none of the key's code runs but `Eq`. If that panics, nobody gets the wake; the
+    /// panic, as a waker's, goes on as C4 says.
+    ///
+    /// # Safety
+    /// The node is its owner's, who was woken.
+    #[cold]
+    pub(super) unsafe fn pass_on(&self, node: &Waiter<K>, token: Token) {
+        // SAFETY: the contract.
+        let key = unsafe { node.with_key(|key| *key) };
+        // SAFETY: the contract.
+        let hash = unsafe { node.hash() };
+        if self.has_nobody(hash) {
+            return;
+        }
+        let wake = || {
+            self.wake_slow(key, hash, token, true, |chosen, guard, first| {
+                let choose = |node: &Waiter<K>, _| {
+                    // SAFETY: in the queue, under the lock.
+                    let shared = unsafe { node.links() }.shared;
+                    if shared { Verdict::Skip } else { Verdict::WakeAndStop }
+                };
+                // SAFETY: the contract of `wake_slow`.
+                unsafe { chosen.choose_where(guard, first, choose) };
+            });
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(wake)) {
+            resume_unless_unwinding(panic);
+        }
     }
 
     /// What to do with each of a list in which somebody waits for `key`, as `filter` says. If the
@@ -135,7 +167,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
     pub(super) fn has_nobody(&self, hash: u64) -> bool {
-        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `wait` (loom:
+        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `queue` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]
         fence(Ordering::SeqCst);
@@ -153,12 +185,15 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         &self,
         key: K,
         hash: u64,
-        closer: &Closer,
+        token: Token,
+        passes_on: bool,
         choose: impl FnOnce(&mut Claimed<'_, K>, &mut BucketGuard<'_, K>, *const Waiter<K>),
     ) -> Woken {
         let hash = self.hash_in_queue(hash);
+        // Without a filter all are woken, and each gets its token when it is chosen.
+        let closer = Closer::new(self.filtered.then_some(token), self.filtered && passes_on);
         // Dropped in reverse order, also by a panic: first the lock, then the wakes are sent.
-        let mut chosen = Claimed::new(self, hash, closer);
+        let mut chosen = Claimed::new(self, hash, &closer);
         // Nothing is counted yet, but the thread is registered: not under the lock.
         Ledger::add(self.reason, Field::Locks, 0);
         if let Some(mut guard) = self.buckets.lock_unless_quiet(hash) {

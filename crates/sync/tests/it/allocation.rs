@@ -3,8 +3,12 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 
-use unherd_sync::{Deadline, Ledger, Outcome, Reason, Timestamp, Token, Verdict, WaitTable};
+use unherd_sync::{
+    AnyOutcome, Deadline, Ledger, Outcome, Reason, Timestamp, Token, Verdict, WaitTable,
+};
 use unherd_sys::primitives::Arc;
 
 use crate::sleeping::Sleeper;
@@ -59,4 +63,29 @@ fn waits_and_wakes_allocate_nothing() {
     }
     drop(std::hint::black_box(Box::new(1)));
     assert!(ALLOCATIONS.get() > before, "the counter counts");
+}
+
+#[test]
+fn tasks_and_waits_for_any_key_allocate_nothing() {
+    let table = WaitTable::<u64>::builder().buckets(1).build();
+    let past = Deadline::at(Timestamp::from_ns(1));
+    let mut context = Context::from_waker(Waker::noop());
+    table.wake_all(&0);
+
+    let before = ALLOCATIONS.get();
+    assert_eq!(table.wait_any(&[1, 2], |_| true, past), Ok(AnyOutcome::TimedOut));
+    {
+        let mut tasks = [0; 100].map(|_| table.wait_async(&1, || true, Reason::OTHER));
+        for task in &mut tasks {
+            // SAFETY: they stay where they are, until they are dropped.
+            assert!(unsafe { Pin::new_unchecked(task) }.poll(&mut context).is_pending());
+        }
+        assert_eq!(table.wake(&1, 50), 50);
+        for task in &mut tasks[..25] {
+            // SAFETY: as above.
+            assert!(unsafe { Pin::new_unchecked(task) }.poll(&mut context).is_ready());
+        }
+        // Half of those that were chosen pass their wakes on, to the others.
+    }
+    assert_eq!(ALLOCATIONS.get(), before);
 }

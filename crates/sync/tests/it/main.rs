@@ -5,5 +5,7 @@ mod allocation;
 mod any;
 mod model;
 mod process;
+mod requeue;
 mod sleeping;
+mod soak;
 mod task;

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable};
+use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable, Woken};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
 
 use crate::sleeping::Sleeper;
@@ -175,6 +175,23 @@ fn a_chosen_task_that_is_dropped_passes_its_wake_on() {
     assert_eq!(table.wake_all(&1), 0);
 }
 
+/// Those who share and came after the wake have reason to wait still.
+#[test]
+fn a_wake_is_passed_on_to_one_exclusive_waiter_alone() {
+    let table = table();
+    for next in [false, true] {
+        let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
+        assert_eq!(table.wake_with(&1, 1, Token(5)), 1);
+        let shared = || queued(&table, 1, Wait::new(Reason::OTHER).shared(), Waker::noop());
+        let mut shared = [(); 3].map(|()| shared());
+        let mut next = next.then(|| queued(&table, 1, Reason::OTHER, Waker::noop()));
+        drop(chosen);
+        assert!(shared.iter_mut().all(|task| poll(task).is_pending()));
+        assert!(next.iter_mut().all(|task| poll(task) == woken(5)));
+        assert_eq!(table.wake_all(&1), Woken { shared: 3, exclusive: 0 });
+    }
+}
+
 #[test]
 fn a_wake_of_all_is_not_passed_on_nor_one_that_was_seen() {
     let table = table();
@@ -234,6 +251,70 @@ fn wakers_that_panic_strand_nobody() {
     assert_eq!(table.wake_all(&1), 0);
 }
 
+/// A waker that runs a task at once, which waits for threads that the same wake has chosen.
+#[test]
+fn a_waker_may_wait_for_threads_of_its_batch() {
+    let table = table();
+    let (tell, told) = std::sync::mpsc::channel();
+    let told = Mutex::new(told);
+    let heard = Arc::new(AtomicUsize::new(0));
+    let waker = {
+        let heard = Arc::clone(&heard);
+        run(move || {
+            for _ in 0..2 {
+                // Not for ever, so that the test can fail.
+                let one = told.lock().recv_timeout(Duration::from_secs(10));
+                heard.fetch_add(usize::from(one.is_ok()), Ordering::Relaxed);
+            }
+        })
+    };
+    let mut task = queued(&table, 1, Reason::OTHER, &waker);
+    let threads = [(); 2].map(|()| Sleeper::start(&table, 1));
+    let threads = threads.map(|sleeper| {
+        let tell = tell.clone();
+        thread::spawn(move || {
+            assert_eq!(sleeper.join(), Outcome::Woken(Token(9)));
+            tell.send(()).expect("the waker listens");
+        })
+    });
+    assert_eq!(table.wake_with(&1, usize::MAX, Token(9)), 3);
+    assert_eq!(heard.load(Ordering::Relaxed), 2);
+    assert_eq!(poll(&mut task), woken(9));
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
+
+/// The waker that takes the place of one whose drop panics may be replaced in turn by the first.
+#[test]
+#[expect(unsafe_code, reason = "a waker whose drop panics although its like is still there")]
+fn a_replaced_waker_that_panics_is_the_tasks_no_more() {
+    static WAKES: AtomicU64 = AtomicU64::new(0);
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    fn another(_: *const ()) -> RawWaker {
+        RawWaker::new(std::ptr::null(), &VTABLE)
+    }
+    fn wake(_: *const ()) {
+        WAKES.fetch_add(1, Ordering::Relaxed);
+    }
+    fn let_go(_: *const ()) {
+        if PANICS.swap(0, Ordering::Relaxed) > 0 {
+            std::panic::resume_unwind(Box::new("drop"));
+        }
+    }
+    static VTABLE: RawWakerVTable = RawWakerVTable::new(another, wake, wake, let_go);
+    // SAFETY: it owns nothing, and its functions may be called by any thread.
+    let first = unsafe { Waker::from_raw(another(std::ptr::null())) };
+    let table = table();
+    let mut task = queued(&table, 1, Reason::OTHER, &first);
+    PANICS.store(1, Ordering::Relaxed);
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut task))).is_err());
+    assert_eq!(task.as_mut().poll(&mut Context::from_waker(&first)), Poll::Pending);
+    assert_eq!(table.wake_with(&1, 1, Token(2)), 1);
+    assert_eq!(WAKES.load(Ordering::Relaxed), 1);
+    assert_eq!(poll(&mut task), woken(2));
+}
+
 /// A panic of a filter's and one of a waker's: the first goes on.
 #[test]
 fn a_waker_that_panics_while_another_panic_goes_on_is_let_be() {
@@ -252,6 +333,27 @@ fn a_waker_that_panics_while_another_panic_goes_on_is_let_be() {
     let panic = catch_unwind(AssertUnwindSafe(|| table.wake_where(&1, filter, Token(9))));
     assert_eq!(panic.expect_err("it goes on").downcast_ref(), Some(&"filter"));
     assert_eq!((poll(&mut first), poll(&mut second)), (woken(9), Poll::Pending));
+}
+
+/// A second panic would abort. Without a first one, the waker's goes on.
+#[test]
+fn a_waker_that_panics_when_a_wake_is_passed_on_does_not_abort() {
+    let table = table();
+    for unwinds in [false, true] {
+        let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
+        let waker = run(|| std::panic::resume_unwind(Box::new("waker")));
+        let mut next = queued(&table, 1, Reason::OTHER, &waker);
+        assert_eq!(table.wake_with(&1, 1, Token(5)), 1);
+        let end = AssertUnwindSafe(|| {
+            let _chosen = chosen;
+            if unwinds {
+                std::panic::resume_unwind(Box::new("task"));
+            }
+        });
+        let panic = catch_unwind(end).expect_err("it goes on");
+        assert_eq!(panic.downcast_ref(), Some(&if unwinds { "task" } else { "waker" }));
+        assert_eq!(poll(&mut next), woken(5));
+    }
 }
 
 /// The futures of other tasks, for a waker to poll and drop.

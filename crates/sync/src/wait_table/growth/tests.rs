@@ -150,6 +150,21 @@ fn memory_refused_midway_takes_the_table_back_until_it_has_shrunk() {
     assert_eq!(buckets(&table), 1 << 12);
 }
 
+/// There is nothing to shrink from then.
+#[test]
+fn memory_refused_at_the_floor_is_asked_for_again() {
+    let table = table(64, 1 << 12);
+    arrive(&table, 0..16);
+    table.buckets.rest().growth.as_ref().expect("it grows").keep_to(6);
+    arrive(&table, 16..100);
+    table.settle();
+    assert_eq!(buckets(&table), 64);
+    leave(&table, 0..100);
+    arrive(&table, 0..100);
+    table.settle();
+    assert_eq!(buckets(&table), 512);
+}
+
 /// Waiters that move from bucket to bucket are found, and the oldest of their key first.
 #[test]
 fn waiters_move_with_their_buckets() {

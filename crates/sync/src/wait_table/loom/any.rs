@@ -45,7 +45,7 @@ fn any_two_wakers() {
 /// A wake of the first key, and a second that is not worth waiting for.
 #[test]
 fn any_invalid_meets_wake() {
-    check(FEW_PREEMPTIONS, || {
+    check(FOUR_PREEMPTIONS, || {
         let table = table();
         let waker = spawn_wake(&table, 1, 1);
         let outcome = any(&table, &[1, 2], |index| index == 0, Reason::OTHER.into());
@@ -57,7 +57,7 @@ fn any_invalid_meets_wake() {
 
 #[test]
 fn any_timeout_meets_wake() {
-    check(FEW_PREEMPTIONS, || {
+    check(FOUR_PREEMPTIONS, || {
         let table = table();
         let waker = spawn_wake(&table, 2, 1);
         let outcome = any(&table, &[1, 2], |_| true, past().into());
@@ -77,14 +77,14 @@ fn any_of_one_key_twice_meets_wake_of_all() {
         let woken = waker.join().unwrap();
         let is_woken = matches!(outcome, AnyOutcome::Woken { token: Token(1), .. });
         assert_eq!(usize::from(is_woken), woken, "{outcome:?}");
-        assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+        assert!(table.buckets.is_quiet(table.hash_of(&1)));
     });
 }
 
 /// The wake that loses its claim goes on to the next waiter of its key.
 #[test]
 fn any_that_is_lost_leaves_the_wake_to_others() {
-    check(growth::TWO_PREEMPTIONS, || {
+    check(FEW_PREEMPTIONS, || {
         let table = table();
         let conditions = Arc::new(AtomicU32::new(0));
         let waiter = {

@@ -16,7 +16,7 @@ pub(super) fn growing(level: u32) -> Arc<Table> {
 
 /// A key whose hash moves to bucket 1 when there are two, or stays.
 fn key(table: &Table, moves: bool) -> u32 {
-    let index = |key: &u32| word::index_at(1, table.hasher.hash_one(key));
+    let index = |key: &u32| word::index_at(1, table.hash_of(key));
     (0..).find(|key| index(key) == usize::from(moves)).unwrap()
 }
 

@@ -5,7 +5,7 @@ use super::*;
 
 /// Keys whose homes are bucket 0 and bucket 1 of two, and one more for bucket 0.
 fn keys(table: &Table) -> [u32; 3] {
-    let index = |key: &u32| word::index_at(1, table.hasher.hash_one(key));
+    let index = |key: &u32| word::index_at(1, table.hash_of(key));
     let stays: Vec<_> = (0..).filter(|key| index(key) == 0).take(2).collect();
     [stays[0], (0..).find(|key| index(key) == 1).unwrap(), stays[1]]
 }
@@ -31,7 +31,7 @@ fn gives_up(table: &Arc<Table>, [from, to]: [u32; 2], resize: Option<u32>) {
         resizer.join().unwrap();
     }
     for key in [from, to] {
-        assert!(table.buckets.is_quiet(table.hasher.hash_one(key)));
+        assert!(table.buckets.is_quiet(table.hash_of(&key)));
     }
 }
 
@@ -64,17 +64,16 @@ fn requeue_in_one_bucket_meets_timeout() {
 
 #[test]
 fn requeue_meets_timeout_and_growth() {
-    check(Some(1), || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = growth::growing(0);
         let [from, to, _] = keys(&table);
         gives_up(&table, [from, to], Some(1));
     });
 }
 
-#[ignore = "a quarter of a million runs"]
 #[test]
 fn requeue_meets_timeout_and_shrinking() {
-    check(Some(1), || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = growth::growing(1);
         let [from, to, _] = keys(&table);
         gives_up(&table, [from, to], Some(0));
@@ -97,7 +96,7 @@ fn requeue_meets_wake_of_target() {
         };
         met.store(1, Ordering::Relaxed);
         let woken = table.wake(&to, 1).total();
-        let moved = requeuer.join().unwrap().map_or(0, |requeued| requeued.moved.total());
+        let moved = requeuer.join().unwrap().map_or(0, |requeued| requeued.moved);
         assert_eq!(woken, moved);
         assert_eq!(node.give_up(&table).is_some(), woken == 1);
     });

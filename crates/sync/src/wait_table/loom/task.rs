@@ -97,14 +97,14 @@ fn drop_meets_wake() {
         assert_eq!(waker.join().unwrap(), 1);
         assert_eq!(counting.0.load(Ordering::Relaxed), 1);
         assert_eq!(poll(second, Waker::noop()), WOKEN);
-        assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+        assert!(table.buckets.is_quiet(table.hash_of(&1)));
     });
 }
 
 /// The same in a bucket that moves.
 #[test]
 fn drop_meets_wake_and_growth() {
-    check(Some(1), || {
+    check(growth::TWO_PREEMPTIONS, || {
         let table = growth::growing(0);
         let mut first = Box::pin(table.wait_async(&1, || true, Reason::OTHER));
         let mut second = pin!(table.wait_async(&1, || true, Reason::OTHER));
@@ -126,7 +126,7 @@ fn drop_meets_wake_and_growth() {
 #[test]
 fn drop_meets_wake_of_all() {
     for dropped in 0..3 {
-        check(ALL, move || {
+        check(FOUR_PREEMPTIONS, move || {
             let table = table();
             let wait = || Box::pin(table.wait_async(&1, || true, Reason::OTHER));
             let mut futures: Vec<_> = (0..3).map(|_| wait()).collect();
@@ -142,7 +142,7 @@ fn drop_meets_wake_of_all() {
             for future in &mut futures {
                 assert_eq!(poll(future.as_mut(), Waker::noop()), WOKEN);
             }
-            assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+            assert!(table.buckets.is_quiet(table.hash_of(&1)));
         });
     }
 }
