@@ -88,8 +88,7 @@ use crate::ledger::Field;
 use crate::{Ledger, Reason};
 use bucket::BucketGuard;
 use home::Buckets;
-#[cfg(not(any(loom, shuttle)))]
-use placement::{Homes, Placement};
+use placement::Placement;
 use waiter::Waiter;
 use word::LEVEL_MAX;
 
@@ -107,7 +106,6 @@ pub struct WaitTableBuilder<K> {
     seed: Option<u64>,
     filtered: bool,
     signature: bool,
-    #[cfg(not(any(loom, shuttle)))]
     placement: Placement<K>,
     keys: PhantomData<fn(K)>,
 }
@@ -208,14 +206,9 @@ impl<K> WaitTableBuilder<K> {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
-        #[cfg(not(any(loom, shuttle)))]
-        let nodes = self.placement.nodes();
-        #[cfg(any(loom, shuttle))]
-        let nodes = None;
-        let buckets = Buckets::new(floor, ceiling, coarse, nodes.as_ref());
+        let buckets = Buckets::new([floor, ceiling], coarse, &self.placement);
         WaitTable {
-            #[cfg(not(any(loom, shuttle)))]
-            homes: self.placement.homes(nodes.as_ref(), buckets.rest().storage.layout()),
+            is_plain: self.filtered && buckets.rest().homes.is_none(),
             buckets,
             hasher,
             reason: self.reason,
@@ -268,12 +261,11 @@ fn random_seed() -> u64 {
 #[repr(align(64))]
 pub struct WaitTable<K> {
     buckets: Buckets<K>,
-    /// `None` on one node, and where keys have none.
-    #[cfg(not(any(loom, shuttle)))]
-    homes: Option<Box<Homes<K>>>,
     hasher: SeedableRandomState,
     reason: Reason,
     filtered: bool,
+    /// Whether waiters have the hash of their key: keys have no homes, and the table filters.
+    is_plain: bool,
 }
 
 // A panic in the key's code, in `validate` or in a filter leaves the table whole.
@@ -304,7 +296,6 @@ impl<K> WaitTable<K> {
             seed,
             filtered,
             signature,
-            #[cfg(not(any(loom, shuttle)))]
             placement: Placement::NOTHING_TOLD,
             keys: PhantomData,
         }
@@ -342,26 +333,39 @@ impl<K> WaitTable<K> {
 }
 
 impl<K> WaitTable<K> {
-    #[inline]
-    fn has_homes(&self) -> bool {
-        #[cfg(any(loom, shuttle))]
-        return false;
-        #[cfg(not(any(loom, shuttle)))]
-        self.homes.is_some()
-    }
-
-    /// The hash of `key`, by which its home is found.
+    /// The hash of `key`, by which its bucket is found.
     #[inline]
     fn hash_of(&self, key: &K) -> u64
     where
         K: Hash,
     {
+        self.place(self.hasher.hash_one(key), key)
+    }
+
+    /// The `hash` of `key` as its hasher says, turned to where it belongs if keys have homes.
+    #[inline]
+    fn place(&self, hash: u64, key: &K) -> u64 {
+        if self.is_plain { hash } else { self.place_slow(hash, key) }
+    }
+
+    #[cold]
+    fn place_slow(&self, hash: u64, key: &K) -> u64 {
+        self.buckets.rest().homes.as_ref().map_or(hash, |homes| homes.place(hash, key))
+    }
+
+    /// The hash of `key` for a waiter's node.
+    #[inline]
+    fn hash_of_waiter(&self, key: &K) -> u64
+    where
+        K: Hash,
+    {
         let hash = self.hasher.hash_one(key);
-        #[cfg(not(any(loom, shuttle)))]
-        if let Some(homes) = &self.homes {
-            return homes.place(hash, key);
-        }
-        hash
+        if self.is_plain { hash } else { self.hash_of_waiter_slow(hash, key) }
+    }
+
+    #[cold]
+    fn hash_of_waiter_slow(&self, hash: u64, key: &K) -> u64 {
+        self.hash_in_queue(self.place(hash, key))
     }
 
     #[inline]

@@ -170,7 +170,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let Kind::Any(any) = &sleeper.kind else { unreachable!("as it was made") };
         let mut slots = [const { MaybeUninit::<Waiter<K>>::uninit() }; WAIT_ANY_MAX];
         for (slot, key) in slots.iter_mut().zip(keys) {
-            let hash = self.hash_in_queue(self.hash_of(key));
+            let hash = self.hash_of_waiter(key);
             // SAFETY: the sleeper outlives the nodes' time in their queues.
             unsafe {
                 slot.write(Waiter::new(*key, hash, how)).set_sleeper(NonNull::from(&sleeper))

@@ -343,7 +343,7 @@ impl<K> Buckets<K> {
         resizer.divided += 1;
         if resizer.divided == 1 << level {
             *resizer = Resizer { level: level + 1, divided: 0 };
-            self.shape.store(layout.shape(level + 1));
+            self.reshape(level + 1);
         }
         Ok(Some(()))
     }
@@ -364,7 +364,7 @@ impl<K> Buckets<K> {
         let guard_of_child = self.lock_to_move(child, patience)?;
         if resizer.divided == 0 {
             // Before the first pair is united: so that quick looks find the one that stays.
-            self.shape.store(layout.shape(level));
+            self.reshape(level);
         }
         // SAFETY: the resizer's mutex is held; by its state they are parent and child.
         unsafe { guard.unite_with(guard_of_child) };

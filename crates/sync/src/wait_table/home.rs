@@ -18,7 +18,7 @@ use unherd_sys::primitives::{AtomicU64, Ordering, fence, spin_loop};
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
 use super::growth::Growth;
-use super::placement::Nodes;
+use super::placement::{Homes, Placement};
 use super::storage::Storage;
 use super::word::{
     AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, level_of, turned_to,
@@ -28,6 +28,8 @@ use super::word::{
 pub(super) struct Buckets<K> {
     first: NonNull<Bucket<K>>,
     pub(super) shape: AtomicShape,
+    /// The shape for wakes that do not know yet whether their key has a home (P3).
+    glance: AtomicShape,
     /// Whether signatures tell nobody apart.
     coarse: bool,
     rest: Box<Rest<K>>,
@@ -36,6 +38,8 @@ pub(super) struct Buckets<K> {
 /// What the way of a wake that finds nobody does not touch.
 pub(super) struct Rest<K> {
     pub(super) storage: Storage<K>,
+    /// `None` on one node, and where keys have none.
+    pub(super) homes: Option<Homes<K>>,
     /// `None` in a table that keeps its size.
     pub(super) growth: Option<Growth>,
     /// How often memory was refused, or addresses. Relaxed: a count.
@@ -56,14 +60,32 @@ struct Place {
 impl<K> Buckets<K> {
     /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows. On several
     /// nodes there may be more from the first.
-    pub(super) fn new(floor: u32, ceiling: u32, coarse: bool, nodes: Option<&Nodes>) -> Self {
-        let storage = Storage::new(floor, ceiling, nodes);
+    pub(super) fn new([floor, ceiling]: [u32; 2], coarse: bool, placement: &Placement<K>) -> Self {
+        let nodes = placement.nodes();
+        let storage = Storage::new(floor, ceiling, nodes.as_ref());
         let (layout, level_max) = (storage.layout(), storage.level_max());
         let floor = floor.max(layout.level_min());
         let growth = (level_max > floor).then(|| Growth::new(floor, level_max));
-        let (first, shape) = (storage.first(), AtomicShape::of(layout.shape(floor)));
-        let refused = AtomicU64::new(u64::from(level_max < ceiling));
-        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth, refused }) }
+        let (first, shape) = (storage.first(), layout.shape(floor));
+        let glance = if layout.has_parts() { Shape::NONE } else { shape };
+        let rest = Rest {
+            homes: placement.homes(nodes.as_ref(), layout),
+            growth,
+            refused: AtomicU64::new(u64::from(level_max < ceiling)),
+            storage,
+        };
+        let [shape, glance] = [shape, glance].map(AtomicShape::of);
+        Self { first, shape, glance, coarse, rest: Box::new(rest) }
+    }
+
+    /// All buckets have `level` now, or will.
+    pub(super) fn reshape(&self, level: u32) {
+        let layout = self.rest.storage.layout();
+        let shape = layout.shape(level);
+        self.shape.store(shape);
+        if !layout.has_parts() {
+            self.glance.store(shape);
+        }
     }
 
     /// How many there are, near enough while that changes.
@@ -128,7 +150,17 @@ impl<K> Buckets<K> {
     /// One look; if it says no, [`Buckets::lock_unless_quiet`] may still say yes.
     #[inline]
     pub(super) fn is_quiet(&self, hash: u64) -> bool {
-        let shape = self.shape.load();
+        self.is_quiet_by(self.shape.load(), hash)
+    }
+
+    /// The same, by a hash that was not placed. Where keys have homes it says no.
+    #[inline]
+    pub(super) fn is_quiet_at_a_glance(&self, hash: u64) -> bool {
+        self.is_quiet_by(self.glance.load(), hash)
+    }
+
+    #[inline]
+    fn is_quiet_by(&self, shape: Shape, hash: u64) -> bool {
         shape.is_quiet(self.near(shape, hash).word(), hash)
     }
 

@@ -172,7 +172,10 @@ fn bucket_lock_sleeps_and_wakes() {
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
     check(FEW_PREEMPTIONS, || {
-        let bucket = Arc::new((Buckets::<u32>::new(0, 0, false, None), Shared(UnsafeCell::new(0))));
+        let bucket = Arc::new((
+            Buckets::<u32>::new([0, 0], false, &Placement::NOTHING_TOLD),
+            Shared(UnsafeCell::new(0)),
+        ));
         let add = |bucket: &(Buckets<u32>, Shared)| {
             let _guard = bucket.0.lock(0);
             // SAFETY: the lock is held.

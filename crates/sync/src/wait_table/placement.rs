@@ -20,17 +20,15 @@
 //!   the levels in their words count the bits below.
 //! - **P2** The home of a key never changes, or its waiters and wakers would not meet: it is a
 //!   function without state.
+//! - **P3** Who looks at a bucket or locks it has placed the hash before; but the first look of a
+//!   wake is a glance, by a shape of its own, which in a table with parts is none: no word is quiet
+//!   by it, and the wake goes on to place the hash. So a table without parts pays nothing.
 //!
 //! There are as many parts as nodes, rounded up to a power of two; those beyond the nodes begin
 //! with the first node again, and serve keys without a home.
 
 use super::word::{Shape, parent};
-#[cfg(not(any(loom, shuttle)))]
 pub(super) use nodes::{Homes, Nodes, Placement};
-
-/// Under the checkers there are none.
-#[cfg(any(loom, shuttle))]
-pub(super) enum Nodes {}
 
 /// How the places of an array of buckets are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +43,10 @@ impl Layout {
     /// Of one part with 2^`level_max` places.
     pub(super) const fn whole(level_max: u32) -> Self {
         Self { part_bits: 0, place_bits: level_max }
+    }
+
+    pub(super) fn has_parts(self) -> bool {
+        self.part_bits > 0
     }
 
     /// How many places there are: at most as many as indices (1024 nodes with one page each).
@@ -86,7 +88,39 @@ impl Layout {
     }
 }
 
-/// What asks the kernel, of which the checkers have no model.
+/// Under the checkers, which have no model of the kernel's memory: no nodes.
+#[cfg(any(loom, shuttle))]
+mod nodes {
+    use std::convert::Infallible;
+    use std::marker::PhantomData;
+
+    use super::Layout;
+
+    #[derive(Debug, Clone)]
+    pub(in super::super) struct Placement<K>(PhantomData<fn(K)>);
+    pub(in super::super) type Nodes = Infallible;
+    pub(in super::super) struct Homes<K>(Infallible, PhantomData<fn(K)>);
+
+    impl<K> Placement<K> {
+        pub(in super::super) const NOTHING_TOLD: Self = Self(PhantomData);
+
+        pub(in super::super) fn nodes(&self) -> Option<Nodes> {
+            None
+        }
+
+        pub(in super::super) fn homes(&self, _: Option<&Nodes>, _: Layout) -> Option<Homes<K>> {
+            None
+        }
+    }
+
+    impl<K> Homes<K> {
+        pub(in super::super) fn place(&self, _: u64, _: &K) -> u64 {
+            match self.0 {}
+        }
+    }
+}
+
+/// What asks the kernel.
 #[cfg(not(any(loom, shuttle)))]
 mod nodes {
     use std::fmt;
@@ -123,8 +157,8 @@ mod nodes {
             &self,
             nodes: Option<&Nodes>,
             layout: Layout,
-        ) -> Option<Box<Homes<K>>> {
-            Some(Box::new(Homes::new(self.home?, nodes?, layout)?))
+        ) -> Option<Homes<K>> {
+            Homes::new(self.home?, nodes?, layout)
         }
 
         /// The nodes, if there are several.
@@ -203,7 +237,7 @@ mod nodes {
             nodes: &Nodes,
             layout: Layout,
         ) -> Option<Self> {
-            if layout.part_bits == 0 {
+            if !layout.has_parts() {
                 return None;
             }
             let bits = |part: usize| hash_of_index(part << layout.place_bits);
@@ -216,8 +250,6 @@ mod nodes {
         }
 
         /// The hash of `key`, where it belongs; a node that is not there is none.
-        #[cold]
-        #[inline(never)]
         pub(in super::super) fn place(&self, hash: u64, key: &K) -> u64 {
             let part = |node: NodeId| self.part_of.get(node.number() as usize).copied().flatten();
             match (self.home)(key).and_then(part) {

@@ -25,9 +25,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
     /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
     /// bucket lock once more.
+    #[inline]
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
-        let waiter = Waiter::new(*key, self.hash_in_queue(self.hash_of(key)), how);
+        let waiter = Waiter::new(*key, self.hash_of_waiter(key), how);
         // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
         // node was unlinked by this thread or handed back by its waker.
         if !unsafe { self.queue(&waiter, key, validate) } {

@@ -149,6 +149,9 @@ impl AtomicShape {
 pub(super) struct Shape(u64);
 
 impl Shape {
+    /// That of none: it points to bucket 0 for every hash, and by it no word is quiet.
+    pub(super) const NONE: Self = Self(u32::MAX as u64);
+
     /// Of a table whose buckets all have `level`, with the one at `last` as the last of them.
     pub(super) const fn of(level: u32, last: usize) -> Self {
         Self((last as u64) << INDEX_SHIFT << 32 | present(level) as u64)
@@ -231,5 +234,7 @@ mod tests {
             assert!(!shape.is_quiet(word, hash));
         }
         assert_eq!(Shape::of(LEVEL_MAX, (1 << LEVEL_MAX) - 1).index(!0), (1 << LEVEL_MAX) - 1);
+        let mut words = [0, !0].into_iter().chain((0..=LEVEL_MAX).map(present));
+        assert!(Shape::NONE.index(!0) == 0 && !words.any(|word| Shape::NONE.is_quiet(word, hash)));
     }
 }

@@ -94,9 +94,10 @@ fn a_key_lies_in_the_part_of_its_home() {
 #[test]
 fn one_node_has_no_parts() {
     let table = builder(1).buckets(4).build();
-    assert!(table.homes.is_none());
+    assert!(table.buckets.rest().homes.is_none());
     assert_eq!(table.size().bytes_reserved, 4 * BUCKET_BYTES);
     assert_eq!(size_of_val(&table), 64);
+    assert!(table.buckets.is_quiet_at_a_glance(table.hash_of(&(1, Some(0)))));
 }
 
 /// Each part has a bucket at least, and room for as many as the others.
@@ -105,6 +106,8 @@ fn each_part_has_as_many_buckets() {
     for (nodes, floor, buckets) in [(2, 1, 2), (3, 1, 4), (4, 64, 64)] {
         let table = builder(nodes).buckets(floor).build();
         assert_eq!(settled_buckets(&table), buckets);
+        let hash = table.hash_of(&(7, Some(1)));
+        assert!(table.buckets.is_quiet(hash) && !table.buckets.is_quiet_at_a_glance(hash));
         assert_eq!(table.size().live, None, "it keeps its size");
         let past = Deadline::at(Timestamp::from_ns(1));
         assert_eq!(table.wait(&(7, Some(1)), || true, past), Outcome::TimedOut);
@@ -260,6 +263,6 @@ fn nodes_that_are_not_there_are_counted() {
     let mut interleaved = WaitTable::<Key>::builder().grow(1, 1 << 12);
     interleaved.placement.topology = Some(Topology::of(2));
     let table = interleaved.build();
-    assert!(table.homes.is_none() && table.size().unplaced <= 1);
+    assert!(table.buckets.rest().homes.is_none() && table.size().unplaced <= 1);
     assert_eq!(settled_buckets(&table), 1);
 }
