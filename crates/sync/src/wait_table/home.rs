@@ -67,7 +67,8 @@ impl<K> Buckets<K> {
         let floor = floor.max(layout.level_min());
         let growth = (level_max > floor).then(|| Growth::new(floor, level_max));
         let (first, shape) = (storage.first(), layout.shape(floor));
-        let glance = if layout.has_parts() { Shape::NONE } else { shape };
+        let is_opaque = layout.has_parts() && !cfg!(mutant = "NUMA-glance");
+        let glance = if is_opaque { Shape::NONE } else { shape };
         let rest = Rest {
             homes: placement.homes(nodes.as_ref(), layout),
             growth,

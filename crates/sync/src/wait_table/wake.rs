@@ -55,7 +55,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes up to `n` exclusive waiters, if anybody waits. The hash was not placed yet.
     #[cold]
     fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
-        let hash = self.place(hash, key);
+        let hash = if cfg!(mutant = "NUMA-place") { hash } else { self.place(hash, key) };
         if !self.is_plain && self.has_nobody(hash) {
             return Woken::NOBODY;
         }

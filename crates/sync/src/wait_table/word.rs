@@ -74,6 +74,9 @@ pub(super) fn hash_of_index(index: usize) -> u64 {
 /// The index of the bucket of `level` that covers `hash`, in the part of the one at `index`.
 #[inline]
 pub(super) fn turned_to(level: u32, index: usize, hash: u64) -> usize {
+    if cfg!(mutant = "NUMA-turn") {
+        return index_at(level, hash);
+    }
     index ^ index_at(level, hash ^ hash_of_index(index))
 }
 

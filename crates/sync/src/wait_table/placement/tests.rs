@@ -6,7 +6,7 @@ use unherd_sys::{Deadline, NodeId, Timestamp, Topology};
 
 use super::*;
 use crate::Reason;
-use crate::wait_table::word::{BUCKET_BYTES, hash_of_index, index_at, level_of};
+use crate::wait_table::word::{BUCKET_BYTES, hash_of_index, index_at, level_of, turned_to};
 use crate::wait_table::{Outcome, Token, WaitTable, WaitTableBuilder};
 
 /// A key says where it belongs: a page and a node, or no node.
@@ -61,6 +61,10 @@ fn indices_are_part_by_part() {
     assert_eq!([0, 1, 2, 3].map(|nth| layout.index(2, nth)), [0, 1, 1 << 11, 1 << 11 | 1]);
     assert_eq!([5, 1 << 11, 1 << 11 | 5].map(|index| layout.parent(index)), [1, 1 << 11, 2049]);
     assert!([0, 1 << 11].into_iter().all(|index| layout.is_first(index)));
+    // A search stays in its part, here by a hash of the same.
+    let hash = hash_of_index(1 << 11 | 0b101);
+    assert_eq!(turned_to(2, 1 << 11, hash), 1 << 11 | 0b01);
+    assert_eq!(turned_to(3, 1 << 11 | 0b01, hash), 1 << 11 | 0b101);
     assert_eq!(layout.shape(12).index(!0), (1 << 12) - 1);
     assert_eq!(layout.shape(3), Shape::of(2, 1 << 11 | 3));
     // Parts are whole pages, and nodes are rounded up.
@@ -246,6 +250,22 @@ fn memory_comes_from_the_nodes() {
     assert!(line.contains("interleave:"), "{line}");
     for node in machine.nodes() {
         assert!(line.contains(&format!(" N{}=", node.number())), "{line}");
+    }
+}
+
+/// Three nodes have four parts, of which the last is the first node's. This machine has that one at
+/// least.
+#[test]
+fn parts_beyond_the_nodes_begin_again() {
+    let table = builder(3).build();
+    if table.size().unplaced == 4 {
+        println!("skipped: the kernel places no memory here");
+        return;
+    }
+    let layout = table.buckets.rest().storage.layout();
+    for part in [0, 3] {
+        let line = placement(&table, part << layout.place_bits);
+        assert!(line.contains("prefer:0"), "part {part}: {line}");
     }
 }
 
