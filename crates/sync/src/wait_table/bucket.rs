@@ -248,28 +248,28 @@ impl<K> BucketGuard<'_, K> {
     /// Takes `node` out, if it is still in the queue, for its owner that is about to leave.
     pub(super) fn remove(&mut self, node: &Waiter<K>) -> Removed {
         // SAFETY: the lock of its home is held.
-        let links = unsafe { node.links() };
-        if !links.queued {
+        let (queued, shared) = unsafe { node.look(|links| (links.queued, links.shared)) };
+        if !queued {
             return Removed::Claimed;
         }
         // SAFETY: B1; it is in this queue, the one of its home.
         let first = unsafe { self.queue().first_of(node) };
         // SAFETY: B1.
-        let first = unsafe { first.links() };
+        let (closed, end) = unsafe { first.look(|links| (links.closed, links.end)) };
         // SAFETY: B1; as above.
         unsafe { self.queue().unlink(node) };
-        if !first.closed || cfg!(mutant = "CLAIM-chosen") {
+        if !closed || cfg!(mutant = "CLAIM-chosen") {
             return Removed::Waiting;
         }
         // SAFETY: Q4: the list is closed.
-        let closer = unsafe { first.end.closer };
+        let closer = unsafe { end.closer };
         // SAFETY: Q4: the closer leaves only after it has seen its list empty under this lock.
         let closer = unsafe { &*closer };
         if !node.try_claim() {
             return Removed::Waiting;
         }
         // SAFETY: B1, for both: the list was the closer's.
-        unsafe { closer.count(links.shared) };
+        unsafe { closer.count(shared) };
         // SAFETY: B1.
         unsafe { node.tell(closer) };
         // SAFETY: it is out of the queue, and nobody has claimed it.

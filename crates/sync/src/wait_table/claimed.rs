@@ -158,7 +158,7 @@ impl<'a, K> Claimed<'a, K> {
         // SAFETY: null or in the queue, under the lock.
         let Some(node) = (unsafe { first.as_ref() }) else { return };
         // SAFETY: the lock is held.
-        let counts = unsafe { node.links() }.counts;
+        let counts = unsafe { node.look(|links| links.counts) };
         let exclusive = n.min(counts.exclusive as usize);
         let all = exclusive == counts.exclusive as usize;
         let wanted = exclusive + counts.shared as usize;
@@ -176,7 +176,7 @@ impl<'a, K> Claimed<'a, K> {
             let wanted = Woken { shared: counts.shared as usize, exclusive };
             let choose = |node: &Waiter<K>, chosen: Woken| {
                 // SAFETY: the lock is held.
-                let shared = unsafe { node.links() }.shared;
+                let shared = unsafe { node.look(|links| links.shared) };
                 if chosen == wanted {
                     Verdict::Stop
                 } else if shared || chosen.exclusive < exclusive {
@@ -204,18 +204,19 @@ impl<'a, K> Claimed<'a, K> {
         let (mut next, mut tail, mut chosen) = (first, std::ptr::null(), Woken::NOBODY);
         // SAFETY: null or in the queue, under the lock.
         while let Some(node) = unsafe { next.as_ref() } {
+            let (shared, has_sleeper);
             // SAFETY: the lock is held.
-            let links = unsafe { node.links() };
-            next = links.next;
-            if links.has_sleeper && node.is_lost() {
+            (next, shared, has_sleeper) =
+                unsafe { node.look(|links| (links.next, links.shared, links.has_sleeper)) };
+            if has_sleeper && node.is_lost() {
                 continue;
             }
             let verdict = choose(node, chosen);
             if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
-                if links.has_sleeper && !node.try_claim() {
+                if has_sleeper && !node.try_claim() {
                     continue;
                 }
-                chosen.add(links.shared);
+                chosen.add(shared);
                 if self.batch.len < BATCH {
                     // SAFETY: the lock is held.
                     unsafe { guard.queue().unlink(node) };
@@ -237,14 +238,14 @@ impl<'a, K> Claimed<'a, K> {
     /// Takes charge of `node`, which was unlinked just now, unless another has it: says whether.
     fn claim(&mut self, node: &Waiter<K>) -> bool {
         // SAFETY: the lock is held.
-        let links = unsafe { node.links() };
-        if links.has_sleeper {
+        let (shared, has_sleeper) = unsafe { node.look(|links| (links.shared, links.has_sleeper)) };
+        if has_sleeper {
             if !node.try_claim() && !cfg!(mutant = "ANY-count") {
                 return false;
             }
             self.tasks = true;
         }
-        self.woken.add(links.shared);
+        self.woken.add(shared);
         self.batch.push(NonNull::from(node));
         true
     }

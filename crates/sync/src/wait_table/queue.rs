@@ -135,7 +135,7 @@ impl<K> Queue<K> {
             return unsafe { self.begin(node, End { last: node }, false) };
         };
         // SAFETY: the lock is held.
-        let end = unsafe { first.links() }.end;
+        let end = unsafe { first.look(|links| links.end) };
         // SAFETY: Q4: the list is open.
         let last = unsafe { end.last };
         // SAFETY: Q4: the last of the list, perhaps the first itself.
@@ -143,7 +143,7 @@ impl<K> Queue<K> {
         // SAFETY: the lock is held.
         unsafe { Self::append(last, node) };
         // SAFETY: the lock is held.
-        let shared = unsafe { node.links() }.shared;
+        let shared = unsafe { node.look(|links| links.shared) };
         let count = |links: &mut Links<K>| {
             *links.counts.of(shared) += 1;
             links.end = End { last: node };
@@ -200,19 +200,20 @@ impl<K> Queue<K> {
         // SAFETY: the lock is held.
         let place = unsafe { self.find(hash, |at, _| ptr::eq(at, first)) }.0;
         // SAFETY: the lock is held.
-        let mut head = unsafe { first.links() };
+        let mut head = unsafe { first.look(|links| *links) };
         let (mut next, mut left): (*const _, _) = (first, max);
         while left > 0 {
             // SAFETY: null or in the list.
             let Some(node) = (unsafe { next.as_ref() }) else { break };
             // SAFETY: the lock is held.
-            let links = unsafe { node.links() };
+            let shared = unsafe { node.look(|links| links.shared) };
             if !head.closed {
-                *head.counts.of(links.shared) -= 1;
+                *head.counts.of(shared) -= 1;
             }
             // SAFETY: the lock is held.
             unsafe { node.change(|links| links.queued = false) };
-            next = links.next;
+            // SAFETY: the lock is held.
+            next = unsafe { node.look(|links| links.next) };
             left -= usize::from(take(node));
         }
         // SAFETY: null or in the list.
@@ -242,9 +243,10 @@ impl<K> Queue<K> {
     /// The bucket lock is held; the node is in this queue.
     pub(super) unsafe fn unlink(&mut self, node: &Waiter<K>) {
         // SAFETY: the lock is held.
-        let links = unsafe { node.links() };
+        let (prev, next, shared) =
+            unsafe { node.look(|links| (links.prev, links.next, links.shared)) };
         // SAFETY: null or in the list.
-        let Some(prev) = (unsafe { links.prev.as_ref() }) else {
+        let Some(prev) = (unsafe { prev.as_ref() }) else {
             // SAFETY: the lock is held; it is the first.
             unsafe { self.pop(node, 1, |_| true) };
             return;
@@ -252,9 +254,9 @@ impl<K> Queue<K> {
         // SAFETY: the lock is held.
         unsafe { node.change(|links| links.queued = false) };
         // SAFETY: the lock is held.
-        unsafe { prev.change(|prev| prev.next = links.next) };
+        unsafe { prev.change(|prev| prev.next = next) };
         // SAFETY: null or in the list.
-        if let Some(next) = unsafe { links.next.as_ref() } {
+        if let Some(next) = unsafe { next.as_ref() } {
             // SAFETY: the lock is held.
             unsafe { next.change(|next| next.prev = prev) };
         }
@@ -262,8 +264,8 @@ impl<K> Queue<K> {
         let first = unsafe { self.first_of(node) };
         let count = |first: &mut Links<K>| {
             if !first.closed {
-                *first.counts.of(links.shared) -= 1;
-                if links.next.is_null() {
+                *first.counts.of(shared) -= 1;
+                if next.is_null() {
                     first.end = End { last: prev };
                 }
             }
@@ -278,7 +280,7 @@ impl<K> Queue<K> {
     /// The bucket lock is held; the node is in this queue, or was until just now.
     pub(super) unsafe fn first_of<'a>(&self, node: &Waiter<K>) -> &'a Waiter<K> {
         // SAFETY: the lock is held.
-        let list = unsafe { node.links() }.list;
+        let list = unsafe { node.look(|links| links.list) };
         // SAFETY: the lock is held.
         let hash = unsafe { node.hash() };
         // SAFETY: the lock is held.
@@ -290,7 +292,7 @@ impl<K> Queue<K> {
     /// Puts `node` behind `last`, of its list by now.
     unsafe fn append(last: &Waiter<K>, node: &Waiter<K>) {
         // SAFETY: the contract.
-        let list = unsafe { last.links() }.list;
+        let list = unsafe { last.look(|links| links.list) };
         let join = |links: &mut Links<K>| {
             (links.prev, links.next) = (last, ptr::null());
             (links.queued, links.list) = (true, list);
@@ -333,7 +335,7 @@ impl<K> Queue<K> {
             // SAFETY: in the tree, so alive under the lock.
             let at = unsafe { &*leaf };
             // SAFETY: the contract.
-            let children = unsafe { at.links() }.children;
+            let children = unsafe { at.look(|links| links.children) };
             let Some(side) = children.iter().position(|child| !child.is_null()) else { break };
             (leaf_slot, leaf) = (Some(Slot::Child(at, side)), children[side]);
         }
@@ -345,7 +347,7 @@ impl<K> Queue<K> {
         unsafe { self.set(&leaf_slot, ptr::null()) };
         // Read now: the leaf may have been one of them.
         // SAFETY: the contract.
-        let children = unsafe { node.links() }.children;
+        let children = unsafe { node.look(|links| links.children) };
         // SAFETY: in the tree.
         let stand_in = unsafe { &*leaf };
         // SAFETY: the contract.
@@ -366,14 +368,14 @@ impl<K> Queue<K> {
         // SAFETY: null or in the tree, and so alive while the lock is held.
         while let Some(node) = unsafe { at.as_ref() } {
             // SAFETY: the contract.
-            let links = unsafe { node.links() };
-            // SAFETY: the contract.
-            if unsafe { node.hash() } == hash && is_it(node, &links) {
+            if unsafe { node.hash() } == hash && unsafe { node.look(|links| is_it(node, links)) } {
                 break;
             }
             // Beyond the last bit always the same way.
             let side = (path >> (64 - WAY_BITS)) as usize;
-            (slot, at) = (Slot::Child(node, side), links.children[side]);
+            // SAFETY: the contract.
+            (slot, at) =
+                (Slot::Child(node, side), unsafe { node.look(|links| links.children[side]) });
             path <<= WAY_BITS;
         }
         (slot, at)

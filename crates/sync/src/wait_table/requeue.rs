@@ -129,7 +129,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         // in the queue, and a list that is moved behind itself has no end.
         let move_n = if ptr::eq(first, target) { 0 } else { move_n };
         // SAFETY: the lock is held.
-        let number = unsafe { node.links() }.list;
+        let number = unsafe { node.look(|links| links.list) };
         // SAFETY: the list is open, and in the queue of `home`.
         unsafe { chosen.choose(&mut home, first, wake_n) };
         // SAFETY: the lock is held.
@@ -138,10 +138,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         while moved < move_n {
             // SAFETY: null or in the queue, under the lock.
             let Some(node) = (unsafe { next.as_ref() }) else { break };
+            let has_sleeper;
             // SAFETY: the lock is held.
-            let links = unsafe { node.links() };
-            next = links.next;
-            if links.has_sleeper && node.is_lost() {
+            (next, has_sleeper) = unsafe { node.look(|links| (links.next, links.has_sleeper)) };
+            if has_sleeper && node.is_lost() {
                 // It waits for this key no more, and takes itself out.
                 continue;
             }

@@ -237,7 +237,7 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
         let name = name_of(&waker);
         let guard = self.table.lock_of(&self.waiter);
         // SAFETY: the lock of the home is held.
-        let queued = unsafe { self.waiter.links() }.queued;
+        let queued = unsafe { self.waiter.look(|links| links.queued) };
         // SAFETY: it is still queued, or chosen.
         let replaced = if queued { unsafe { self.task().replace(Some(waker)) } } else { None };
         drop(guard);

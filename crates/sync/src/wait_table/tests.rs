@@ -36,7 +36,7 @@ fn size_below<K>(at: *const Waiter<K>, path: u64, depth: u32) -> usize {
     let differs = queue::path_of(hash_of(first)) ^ path;
     assert!(differs.leading_zeros() >= depth.min(64), "Q3");
     // SAFETY: the lock is held.
-    let links = unsafe { first.links() };
+    let links = unsafe { first.look(|links| *links) };
     assert!(links.queued && links.prev.is_null(), "Q2");
     let (mut list, mut last, mut next) = (1, at, links.next);
     let (mut counts, number) = (waiter::Counts::NONE, links.list);
@@ -44,7 +44,7 @@ fn size_below<K>(at: *const Waiter<K>, path: u64, depth: u32) -> usize {
     // SAFETY: null or queued, under the lock.
     while let Some(equal) = unsafe { next.as_ref() } {
         // SAFETY: the lock is held.
-        let links = unsafe { equal.links() };
+        let links = unsafe { equal.look(|links| *links) };
         assert!(links.queued && links.prev == last, "Q2");
         assert_eq!((hash_of(equal), links.list), (hash_of(first), number), "Q3");
         *counts.of(links.shared) += 1;
@@ -241,7 +241,7 @@ fn depth_below(at: *const Waiter<u64>) -> usize {
     // SAFETY: null or queued, and nobody else uses the queue.
     let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
     // SAFETY: as above.
-    let children = unsafe { first.links() }.children;
+    let children = unsafe { first.look(|links| links.children) };
     1 + children.into_iter().map(depth_below).max().unwrap_or(0)
 }
 
@@ -530,7 +530,7 @@ fn assert_holds(
         while let Some(waiter) = unsafe { next.as_ref() } {
             listed.push(tag_of(waiter));
             // SAFETY: as above.
-            next = unsafe { waiter.links() }.next;
+            next = unsafe { waiter.look(|links| links.next) };
         }
         assert_eq!(&listed, expected);
         total += expected.len();

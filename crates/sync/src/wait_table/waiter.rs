@@ -317,13 +317,14 @@ impl<K> Waiter<K> {
         self.hash.store(hash, Ordering::Relaxed);
     }
 
-    /// A copy of the links.
+    /// Gives `look` the links. No copy: a search that passes by stays on the first cache line.
     ///
     /// # Safety
-    /// The caller may touch the node: see the module's table.
-    pub(super) unsafe fn links(&self) -> Links<K> {
+    /// The caller may touch the node: see the module's table; `look` changes no node.
+    #[inline]
+    pub(super) unsafe fn look<R>(&self, look: impl FnOnce(&Links<K>) -> R) -> R {
         // SAFETY: the contract.
-        self.links.with(|links| unsafe { *links })
+        self.links.with(|links| look(unsafe { &*links }))
     }
 
     /// Changes the links.

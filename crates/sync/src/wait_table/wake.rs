@@ -112,7 +112,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             self.wake_slow(key, hash, token, true, |chosen, guard, first| {
                 let choose = |node: &Waiter<K>, _| {
                     // SAFETY: in the queue, under the lock.
-                    let shared = unsafe { node.links() }.shared;
+                    let shared = unsafe { node.look(|links| links.shared) };
                     if shared { Verdict::Skip } else { Verdict::WakeAndStop }
                 };
                 // SAFETY: the contract of `wake_slow`.

@@ -68,9 +68,9 @@ impl<K> Queue<K> {
             // SAFETY: null or the first of a list, and so alive while the lock is held.
             while let Some(first) = unsafe { stack.as_ref() } {
                 // SAFETY: the contract.
-                let links = unsafe { first.links() };
-                stack = links.prev;
-                for child in links.children {
+                let (prev, children) = unsafe { first.look(|links| (links.prev, links.children)) };
+                stack = prev;
+                for child in children {
                     // SAFETY: null or in the tree.
                     let Some(node) = (unsafe { child.as_ref() }) else { continue };
                     // SAFETY: the contract.
