@@ -75,7 +75,6 @@ mod tests;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
-use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use foldhash::SharedSeed;
@@ -107,7 +106,6 @@ pub struct WaitTableBuilder<K> {
     filtered: bool,
     signature: bool,
     placement: Placement<K>,
-    keys: PhantomData<fn(K)>,
 }
 
 impl<K> WaitTableBuilder<K> {
@@ -290,15 +288,8 @@ impl<K> WaitTable<K> {
     pub fn builder() -> WaitTableBuilder<K> {
         let (levels, reason, seed) = (None, Reason::OTHER, None);
         let (filtered, signature) = (true, true);
-        WaitTableBuilder {
-            levels,
-            reason,
-            seed,
-            filtered,
-            signature,
-            placement: Placement::NOTHING_TOLD,
-            keys: PhantomData,
-        }
+        let placement = Placement::NOTHING_TOLD;
+        WaitTableBuilder { levels, reason, seed, filtered, signature, placement }
     }
 
     /// Bytes of the table itself that are in memory.
