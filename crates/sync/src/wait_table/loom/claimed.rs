@@ -25,7 +25,7 @@ fn one_of_three_gives_up(table: &Arc<Table>, hurries: usize, n: usize, resize: O
     let others = (0..3).filter(|other| *other != hurries);
     let tokens = others.filter_map(|other| nodes[other].give_up(table)).chain(hurried);
     assert_eq!(tokens.map(|token| assert_eq!(token, Token(7))).count(), woken.total());
-    assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+    assert!(table.buckets.is_quiet(table.hash_of(&1)));
 }
 
 #[test]
