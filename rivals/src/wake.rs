@@ -10,7 +10,7 @@ pub(crate) struct Wake;
 
 const IMPLS: &[Impl] = &[Impl {
     name: "parking_lot_core",
-    about: "parking_lot_core 0.10: park and unpark_one by address, in its own growing table",
+    about: "parking_lot_core 0.10: parking by address, in its own growing table",
 }];
 
 impl Workload for Wake {

@@ -19,7 +19,10 @@ pub(crate) struct Mutant {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expected {
+    /// By a checker, in one of its runs.
     Caught,
+    /// By an ordinary test, which no checker runs.
+    CaughtByTest,
     NotVisible(String),
 }
 
@@ -73,6 +76,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
         };
         let expected = match (*expected, expected.strip_prefix("not visible:")) {
             ("caught", _) => Expected::Caught,
+            ("caught by a test", _) => Expected::CaughtByTest,
             (_, Some(reason)) if !reason.trim().is_empty() => {
                 Expected::NotVisible(reason.trim().to_owned())
             }
@@ -87,12 +91,20 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
     Ok(mutants)
 }
 
-/// Whether one of loom's runs of the package fails. That the mutant builds, and that its test
-/// exists, is checked first: neither a compiler error nor an empty run is a catch.
+/// The ordinary tests, as if they were a model.
+const TESTS: Model = Model { name: "tests", package: "", cfgs: &[], target: "", filter: "" };
+
+/// Whether one of loom's runs of the package fails, or that of its ordinary tests. That the mutant
+/// builds, and that its test exists, is checked first: neither a compiler error nor an empty run is
+/// a catch.
 fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
     let cfg = format!("mutant=\"{}\"", mutant.id);
-    let of_package = |model: &&Model| model.package == mutant.package;
-    for model in MODELS.iter().filter(of_package).filter(|model| model.cfgs.contains(&"loom")) {
+    let is_loom = |model: &&Model| model.package == mutant.package && model.cfgs.contains(&"loom");
+    let models = match mutant.expected {
+        Expected::CaughtByTest => vec![&TESTS],
+        Expected::Caught | Expected::NotVisible(_) => MODELS.iter().filter(is_loom).collect(),
+    };
+    for model in models {
         let step = model.step(&mutant.package, "mutants", std::slice::from_ref(&cfg));
         let (builds, output) = step.clone().arguments(&["--no-run"]).run_quietly(root)?;
         if !builds {
@@ -114,8 +126,10 @@ fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
 /// What to say of a mutant; an error where the list is wrong about it.
 fn verdict(expected: &Expected, caught: bool) -> Result<String, String> {
     match (expected, caught) {
-        (Expected::Caught, true) => Ok("caught".to_owned()),
-        (Expected::Caught, false) => Err("SURVIVED: no check fails without it".to_owned()),
+        (Expected::Caught | Expected::CaughtByTest, true) => Ok("caught".to_owned()),
+        (Expected::Caught | Expected::CaughtByTest, false) => {
+            Err("SURVIVED: no check fails without it".to_owned())
+        }
         (Expected::NotVisible(reason), false) => Ok(format!("not visible: {reason}")),
         (Expected::NotVisible(_), true) => Err("CAUGHT, though listed as not visible".to_owned()),
     }
@@ -127,11 +141,13 @@ mod tests {
 
     #[test]
     fn the_list_is_read_and_its_faults_are_named() {
-        let good = "# head\n\nA1 | p | loom::wake | caught\nB2|p|t|not visible: the lock orders\n";
+        let good = "# head\n\nA1 | p | loom::wake | caught\nB2|p|t|not visible: the lock orders\n\
+                    C3|p|t|caught by a test\n";
         let mutants = parse(good).unwrap();
-        assert_eq!(mutants.len(), 2);
+        assert_eq!(mutants.len(), 3);
         assert_eq!(mutants[0].expected, Expected::Caught);
         assert_eq!(mutants[1].expected, Expected::NotVisible("the lock orders".to_owned()));
+        assert_eq!(mutants[2].expected, Expected::CaughtByTest);
         assert!(parse("A1 | p | t").unwrap_err().contains(":1: 3 fields"));
         assert!(parse("A1 | p | t | not visible: ").unwrap_err().contains("no expectation"));
         assert!(parse("A|p|t|caught\nA|p|t|caught").unwrap_err().contains("twice"));

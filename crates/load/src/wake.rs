@@ -1,10 +1,12 @@
-//! `wake`: the price of waking nobody, and of waking one thread among many that wait for others.
+//! `wake`: the price of waking nobody, of waking one thread among many that wait for others, and of
+//! waking many at once.
 //!
 //! One thread, the *driver*, wakes keys one after the other and times batches of it; what counts is
 //! the median batch. Scene `nobody`: nobody waits for these keys, which is what most wakes find.
 //! `--foreign N` wait in the same table meanwhile, for other keys: tasks where it has tasks, for so
 //! many threads that sleep make each futex call slower by themselves. Scene `one`: a thread sleeps
-//! for the key each time, and each wake is timed by itself, with its system call.
+//! for the key each time, and each wake is timed by itself, with its system call. Scene `all`:
+//! `--sleepers` threads sleep for one key, and a wake of all of them is timed.
 
 mod table;
 
@@ -13,7 +15,7 @@ use std::ops::Range;
 
 use unherd_sync::{Ledger, Timestamp};
 use unherd_sys::Futex;
-use unherd_sys::primitives::{AtomicU64, AtomicUsize, Ordering, fence, thread};
+use unherd_sys::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence, thread};
 
 use crate::random::mix_all;
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
@@ -27,6 +29,9 @@ pub struct Wake;
 pub trait Wakes: Sync {
     /// Wakes one waiter of `key`, if there is one.
     fn wake(&self, key: usize);
+
+    /// Wakes all waiters of `key`.
+    fn wake_all(&self, key: usize);
 
     /// Sleeps until it is woken by `key`, and calls `is_queued` when a wake that begins later will
     /// find it.
@@ -58,7 +63,7 @@ const IMPLS: &[Impl] = &[
 const PARAMS: &[Param] = &[
     Param {
         name: "scene",
-        about: "nobody (waits for the keys), one (thread does)",
+        about: "nobody (waits for the keys), one (thread does), all (of --sleepers threads do)",
         default: "nobody",
         kind: Kind::Text,
     },
@@ -70,6 +75,12 @@ const PARAMS: &[Param] = &[
         kind: Kind::Count,
     },
     Param {
+        name: "sleepers",
+        about: "scene all: how many threads sleep for the key",
+        default: "1024",
+        kind: Kind::Count,
+    },
+    Param {
         name: "buckets",
         about: "buckets of the wait table, which keeps this size",
         default: "256",
@@ -77,7 +88,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "wakes",
-        about: "how many; auto: 20000000 of nobody, 4000 of one",
+        about: "how many; auto: 20000000 of nobody, 4000 of one, 40 of all",
         default: "auto",
         kind: Kind::Count,
     },
@@ -101,8 +112,8 @@ impl Workload for Wake {
         let keys = job.params.at_least_one("keys")?;
         let table = |signature| TableWakes::new(buckets, signature, job.seed);
         match job.with.as_str() {
-            "floor" if job.params.text("scene") == "one" => {
-                Err(LoadError::usage("the floor wakes nobody: leave --scene one to others"))
+            "floor" if job.params.text("scene") != "nobody" => {
+                Err(LoadError::usage("the floor wakes nobody: leave other scenes to others"))
             }
             "floor" => run_with(job, &Floor(words(keys)), 0),
             "futex" => run_with(job, &Futexes(words(keys + foreign)), foreign),
@@ -118,13 +129,17 @@ impl Workload for Wake {
 pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Description {
     Description {
         name: "wake",
-        about: "waking nobody, and one among many",
+        about: "waking nobody, one among many, and many at once",
         primary: vec!["wake_ns".to_owned()],
         impls,
         default_impls,
         params: PARAMS.to_vec(),
         metrics: vec![
-            Metric::new("wake_ns", Better::Lower, "one wake, in the median batch"),
+            Metric::new(
+                "wake_ns",
+                Better::Lower,
+                "one wake in the median batch; scene all: for each thread",
+            ),
             Metric::new("wake_ns_p99", Better::Lower, "one wake, in the batch at 99 %"),
         ],
         uses_dir: false,
@@ -154,6 +169,10 @@ impl Wakes for Floor {
         black_box(self.0[key].0.word().load(Ordering::Relaxed));
     }
 
+    fn wake_all(&self, key: usize) {
+        self.wake(key);
+    }
+
     fn wait(&self, _key: usize, is_queued: impl Fn()) {
         is_queued();
     }
@@ -169,6 +188,12 @@ impl Wakes for Futexes {
         black_box(word.wake(1));
     }
 
+    fn wake_all(&self, key: usize) {
+        let word = &self.0[key].0;
+        word.word().fetch_add(1, Ordering::Relaxed);
+        black_box(word.wake(u32::MAX));
+    }
+
     fn wait(&self, key: usize, is_queued: impl Fn()) {
         let word = &self.0[key].0;
         let seen = word.word().load(Ordering::Relaxed);
@@ -179,15 +204,37 @@ impl Wakes for Futexes {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scene {
+    Nobody,
+    One,
+    All { sleepers: usize },
+}
+
+impl Scene {
+    fn of(job: &Job) -> Result<Self, LoadError> {
+        match job.params.text("scene") {
+            "nobody" => Ok(Self::Nobody),
+            "one" => Ok(Self::One),
+            "all" => Ok(Self::All { sleepers: job.params.at_least_one("sleepers")? }),
+            other => Err(LoadError::usage(format!("scene={other}: there are nobody, one and all"))),
+        }
+    }
+
+    fn default_wakes(self) -> u64 {
+        match self {
+            Self::Nobody => 20_000_000,
+            Self::One => 4_000,
+            Self::All { .. } => 40,
+        }
+    }
+}
+
 /// Runs a round; `foreign` wait for the keys after the driver's.
 pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round, LoadError> {
-    let one = match job.params.text("scene") {
-        "nobody" => false,
-        "one" => true,
-        other => return Err(LoadError::usage(format!("scene={other}: there are nobody and one"))),
-    };
+    let scene = Scene::of(job)?;
     let keys = job.params.at_least_one("keys")?;
-    let count = job.params.number("wakes")?.unwrap_or(if one { 4_000 } else { 20_000_000 });
+    let count = job.params.number("wakes")?.unwrap_or(scene.default_wakes());
     let waits_before = Ledger::snapshot();
     let queued = AtomicUsize::new(0);
     let crowd = wakes.crowd(keys..keys + foreign);
@@ -202,24 +249,24 @@ pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round,
                 });
             });
             if let Err(source) = sleeper {
-                wake_all(wakes, keys..keys + index, queued);
+                wake_each(wakes, keys..keys + index, queued);
                 return Err(LoadError::Thread { thread: index, threads: foreign, source });
             }
         }
         until(queued, foreign);
-        let times_ns = if one {
-            wake_one(wakes, keys, count as usize, job.plant)
-        } else {
-            wake_nobody(wakes, keys, count as usize, job.plant)
+        let times_ns = match scene {
+            Scene::Nobody => Ok(wake_nobody(wakes, keys, count as usize, job.plant)),
+            Scene::One => Ok(wake_one(wakes, keys, count as usize, job.plant)),
+            Scene::All { sleepers } => wake_many(wakes, sleepers, count as usize, job.plant),
         };
-        wake_all(wakes, keys..keys + foreign, queued);
-        Ok(times_ns)
+        wake_each(wakes, keys..keys + foreign, queued);
+        times_ns
     })?;
     let at = |share: f64| times_ns[((times_ns.len() - 1) as f64 * share) as usize];
     let metrics = [("wake_ns", at(0.5)), ("wake_ns_p99", at(0.99))];
     let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let waits = Ledger::snapshot().since(&waits_before);
-    Ok(Round { check: mix_all(&[job.seed, count, u64::from(one)]), metrics, waits })
+    Ok(Round { check: mix_all(&[job.seed, count, scene.default_wakes()]), metrics, waits })
 }
 
 /// Waits until so many threads have queued. A wake that comes after finds them: it takes the lock
@@ -230,7 +277,7 @@ fn until(queued: &AtomicUsize, wanted: usize) {
     }
 }
 
-fn wake_all(wakes: &impl Wakes, keys: Range<usize>, queued: &AtomicUsize) {
+fn wake_each(wakes: &impl Wakes, keys: Range<usize>, queued: &AtomicUsize) {
     until(queued, keys.len());
     keys.for_each(|key| wakes.wake(key));
 }
@@ -281,6 +328,48 @@ fn wake_one(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec<f6
     });
     times_ns.sort_unstable_by(f64::total_cmp);
     times_ns
+}
+
+/// Sorted times of a wake of all of so many threads that sleep for one key, for each thread.
+fn wake_many(
+    wakes: &impl Wakes,
+    sleepers: usize,
+    count: usize,
+    plant: f64,
+) -> Result<Vec<f64>, LoadError> {
+    let (queued, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let mut times_ns = thread::scope(|scope| {
+        let (queued, stopped) = (&queued, &stopped);
+        for index in 0..sleepers {
+            let builder = thread::Builder::new().stack_size(STACK_BYTES);
+            let sleeper = builder.spawn_scoped(scope, move || {
+                for _ in 0..count {
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    wakes.wait(0, || {
+                        queued.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            });
+            if let Err(source) = sleeper {
+                until(queued, index);
+                stopped.store(true, Ordering::Relaxed);
+                wakes.wake_all(0);
+                return Err(LoadError::Thread { thread: index, threads: sleepers, source });
+            }
+        }
+        let mut times_ns = Vec::with_capacity(count);
+        for round in 1..=count {
+            until(queued, round * sleepers);
+            let seen = Timestamp::now();
+            while ns_since(seen) < ASLEEP_NS {}
+            times_ns.push(timed(plant, || wakes.wake_all(0)) / sleepers as f64);
+        }
+        Ok(times_ns)
+    })?;
+    times_ns.sort_unstable_by(f64::total_cmp);
+    Ok(times_ns)
 }
 
 /// What `work` takes, with the share that is wasted on purpose.

@@ -56,6 +56,7 @@ mod growth;
 mod home;
 mod key;
 mod outcome;
+mod placement;
 mod queue;
 mod requeue;
 mod storage;
@@ -73,19 +74,22 @@ mod shuttle;
 mod tests;
 
 use std::fmt;
-use std::hash::BuildHasher;
-use std::marker::PhantomData;
+use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
+#[cfg(not(any(loom, shuttle)))]
+use unherd_sys::{NodeId, Topology};
+
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
 use bucket::BucketGuard;
 use home::Buckets;
+use placement::Placement;
 use waiter::Waiter;
-use word::{LEVEL_MAX, hash_of_index, index_at};
+use word::LEVEL_MAX;
 
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
@@ -101,7 +105,7 @@ pub struct WaitTableBuilder<K> {
     seed: Option<u64>,
     filtered: bool,
     signature: bool,
-    keys: PhantomData<fn(K)>,
+    placement: Placement<K>,
 }
 
 impl<K> WaitTableBuilder<K> {
@@ -120,11 +124,10 @@ impl<K> WaitTableBuilder<K> {
     /// beyond them. Threads move the buckets on their way to sleep and back, some at a time;
     /// nobody waits for all of it, nor for another's bucket, and wakes never take part. Below four
     /// buckets for each processor, each arrival adds up the counts of all processors. 64 bytes of
-    /// *addresses* are reserved
-    /// for each bucket up to the ceiling; where they are refused, the table stays at its floor,
-    /// and where memory is refused later, at the last size that it could have, until its waiters
-    /// become fewer. [`WaitTable::size`] counts both. A table that does not filter keeps to its
-    /// floor.
+    /// *addresses* are reserved for each bucket up to the ceiling; where they are refused, the
+    /// table stays at its floor, and where memory is refused later, at the last size that it could
+    /// have, until its waiters become fewer. [`WaitTable::size`] counts both. A table that does not
+    /// filter keeps to its floor.
     #[must_use]
     pub fn grow(self, floor: usize, ceiling: usize) -> Self {
         let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
@@ -159,7 +162,37 @@ impl<K> WaitTableBuilder<K> {
         Self { signature, ..self }
     }
 
-    /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows.
+    /// Gives keys a home: the NUMA node from whose memory the buckets of those come for which
+    /// `home` names one of `topology`. The others spread over all nodes, as they do without this.
+    ///
+    /// Who waits for a key and who wakes it call `home`, which must say the same each time: it is
+    /// for keys that tell where their threads run, such as a page whose number says which node's
+    /// memory it is in. On one node it is not called, and nothing is different; on several, each
+    /// has as many buckets as the others, one at least, and whole pages. Where the kernel refuses
+    /// to place memory it comes from anywhere: [`TableSize::unplaced`].
+    ///
+    /// ```
+    /// use unherd_sync::WaitTable;
+    /// use unherd_sys::{NodeId, Topology};
+    ///
+    /// # fn main() -> Result<(), unherd_sys::TopologyError> {
+    /// // Pages are dealt to four nodes, or to those that there are of them.
+    /// let home = |page: &u64| NodeId::new((page % 4) as u32);
+    /// let topology = Topology::of_this_machine()?;
+    /// let table = WaitTable::<u64>::builder().homes(topology, home).build();
+    /// assert_eq!(table.wake(&7, 1), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(not(any(loom, shuttle)))]
+    #[must_use]
+    pub fn homes(self, topology: Topology, home: fn(&K) -> Option<NodeId>) -> Self {
+        let placement = Placement { topology: Some(topology), home: Some(home) };
+        Self { placement, ..self }
+    }
+
+    /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows, or if the
+    /// machine has several NUMA nodes: their memory is used in turn.
     pub fn build(self) -> WaitTable<K> {
         let levels = self.levels.unwrap_or_else(|| [growth::default_floor().ilog2(), LEVEL_MAX]);
         let [floor, ceiling] = levels;
@@ -171,8 +204,10 @@ impl<K> WaitTableBuilder<K> {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
+        let buckets = Buckets::new([floor, ceiling], coarse, &self.placement);
         WaitTable {
-            buckets: Buckets::new(floor, ceiling, coarse),
+            is_plain: self.filtered && buckets.rest().homes.is_none(),
+            buckets,
             hasher,
             reason: self.reason,
             filtered: self.filtered,
@@ -227,6 +262,8 @@ pub struct WaitTable<K> {
     hasher: SeedableRandomState,
     reason: Reason,
     filtered: bool,
+    /// Whether waiters have the hash of their key: keys have no homes, and the table filters.
+    is_plain: bool,
 }
 
 // A panic in the key's code, in `validate` or in a filter leaves the table whole.
@@ -251,7 +288,8 @@ impl<K> WaitTable<K> {
     pub fn builder() -> WaitTableBuilder<K> {
         let (levels, reason, seed) = (None, Reason::OTHER, None);
         let (filtered, signature) = (true, true);
-        WaitTableBuilder { levels, reason, seed, filtered, signature, keys: PhantomData }
+        let placement = Placement::NOTHING_TOLD;
+        WaitTableBuilder { levels, reason, seed, filtered, signature, placement }
     }
 
     /// Bytes of the table itself that are in memory.
@@ -267,6 +305,7 @@ impl<K> WaitTable<K> {
             bytes_resident: self.memory_bytes(),
             bytes_reserved: self.buckets.bytes_reserved(),
             refused: self.buckets.refused(),
+            unplaced: self.buckets.rest().storage.unplaced(),
         }
     }
 
@@ -285,6 +324,41 @@ impl<K> WaitTable<K> {
 }
 
 impl<K> WaitTable<K> {
+    /// The hash of `key`, by which its bucket is found.
+    #[inline]
+    fn hash_of(&self, key: &K) -> u64
+    where
+        K: Hash,
+    {
+        self.place(self.hasher.hash_one(key), key)
+    }
+
+    /// The `hash` of `key` as its hasher says, turned to where it belongs if keys have homes.
+    #[inline]
+    fn place(&self, hash: u64, key: &K) -> u64 {
+        if self.is_plain { hash } else { self.place_slow(hash, key) }
+    }
+
+    #[cold]
+    fn place_slow(&self, hash: u64, key: &K) -> u64 {
+        self.buckets.rest().homes.as_ref().map_or(hash, |homes| homes.place(hash, key))
+    }
+
+    /// The hash of `key` for a waiter's node.
+    #[inline]
+    fn hash_of_waiter(&self, key: &K) -> u64
+    where
+        K: Hash,
+    {
+        let hash = self.hasher.hash_one(key);
+        if self.is_plain { hash } else { self.hash_of_waiter_slow(hash, key) }
+    }
+
+    #[cold]
+    fn hash_of_waiter_slow(&self, hash: u64, key: &K) -> u64 {
+        self.hash_in_queue(self.place(hash, key))
+    }
+
     #[inline]
     fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
         // Before the lock: a thread's first count registers it.
@@ -309,7 +383,7 @@ impl<K> WaitTable<K> {
             return hash;
         }
         // Such a table keeps its size.
-        hash_of_index(index_at(self.buckets.len().ilog2(), hash))
+        self.buckets.index_bits(hash)
     }
 
     /// Whether a waiter for `other` belongs to the list of `key`, if their hashes are equal.

@@ -30,8 +30,6 @@ mod machine;
 #[cfg(not(any(loom, shuttle)))]
 mod map;
 #[cfg(not(any(loom, shuttle)))]
-mod membarrier;
-#[cfg(not(any(loom, shuttle)))]
 mod process_mark;
 #[cfg(not(any(loom, shuttle)))]
 mod readiness;
@@ -68,8 +66,6 @@ pub use futex::{Futex, FutexWait, PARK_MARK};
 pub use machine::{Directory, Machine};
 #[cfg(not(any(loom, shuttle)))]
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
-#[cfg(not(any(loom, shuttle)))]
-pub use membarrier::AsymmetricFence;
 #[cfg(not(any(loom, shuttle)))]
 pub use process_mark::{NotAProcessMark, ProcessMark};
 #[cfg(not(any(loom, shuttle)))]

@@ -42,10 +42,6 @@ pub fn fence_after_rmw() {
     fence(Ordering::SeqCst);
 }
 
-/// The checkers do not model what pairs with it, [`crate::AsymmetricFence::heavy`].
-#[cfg(not(any(loom, shuttle)))]
-pub use std::sync::atomic::compiler_fence;
-
 #[cfg(not(loom))]
 pub use std::hint::spin_loop;
 

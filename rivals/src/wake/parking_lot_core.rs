@@ -27,6 +27,11 @@ impl Wakes for ParkedByAddress {
         unsafe { parking_lot_core::unpark_one(self.address(key), |_| DEFAULT_UNPARK_TOKEN) };
     }
 
+    fn wake_all(&self, key: usize) {
+        // SAFETY: the address is this implementation's own while it lives.
+        unsafe { parking_lot_core::unpark_all(self.address(key), DEFAULT_UNPARK_TOKEN) };
+    }
+
     fn wait(&self, key: usize, is_queued: impl Fn()) {
         let validate = || {
             is_queued();

@@ -6,32 +6,20 @@ use crate::trace::{is_refused, ran, trace};
 
 const THREADS: u64 = 32;
 
-/// What the runner says of a round of `pagewait` in one bucket, and what the trace says.
-fn pagewait(with: &str) -> Option<(Value, Value)> {
+/// What the runner says of a round of `pagewait`, and what the trace says.
+fn pagewait(with: &str, buckets: &str) -> Option<(Value, Value)> {
+    let (threads, buckets) = (THREADS.to_string(), format!("buckets={buckets}"));
+    let params = ["--param", &buckets, "--param", "events=500"];
+    load(&[&["pagewait", "--with", with, "--threads", &threads], &params[..]].concat())
+}
+
+/// What the runner says of a round, and what the trace says.
+fn load(args: &[&str]) -> Option<(Value, Value)> {
     let directory = tempfile::tempdir().unwrap();
     let report = directory.path().join("report");
     let report = report.to_str().unwrap();
-    let threads = THREADS.to_string();
-    let ran = ran(trace(&[
-        "--format",
-        "json",
-        "-o",
-        report,
-        "--",
-        env!("CARGO_BIN_EXE_unherd"),
-        "load",
-        "pagewait",
-        "--with",
-        with,
-        "--threads",
-        &threads,
-        "--seed",
-        "1",
-        "--param",
-        "buckets=1",
-        "--param",
-        "events=500",
-    ]));
+    let runner = ["--format", "json", "-o", report, "--", env!("CARGO_BIN_EXE_unherd"), "load"];
+    let ran = ran(trace(&[&runner[..], args, &["--seed", "1"]].concat()));
     if is_refused(&ran) {
         return None;
     }
@@ -47,7 +35,7 @@ fn number(value: &Value) -> u64 {
 
 #[test]
 fn root_the_herd_of_one_bucket_is_seen_in_its_true_size() {
-    let Some((said, seen)) = pagewait("before") else { return };
+    let Some((said, seen)) = pagewait("before", "1") else { return };
     let needless = &seen["summary"]["needless_wakeups"];
     // What the runner counts is of its timed events, and the trace saw a few more: each thread's
     // first and last. It saw a few less where a thread was claimed before it slept.
@@ -66,17 +54,32 @@ fn root_the_herd_of_one_bucket_is_seen_in_its_true_size() {
 
 #[test]
 fn root_the_wait_table_has_no_herd_and_its_ledger_agrees_to_the_count() {
-    let Some((said, seen)) = pagewait("unherd") else { return };
-    assert_eq!(number(&said["metrics"]["needless_wakeups"]), 0);
-    assert_eq!(seen["summary"]["needless_wakeups"]["proven"], 0);
-    assert_eq!(seen["summary"]["herds"], 0, "{:#}", seen["herds"]);
+    for buckets in ["1", "16", "1024", "auto"] {
+        let Some((said, seen)) = pagewait("unherd", buckets) else { return };
+        assert_eq!(number(&said["metrics"]["needless_wakeups"]), 0);
+        assert_eq!(seen["summary"]["needless_wakeups"]["proven"], 0);
+        assert_eq!(seen["summary"]["herds"], 0, "{:#}", seen["herds"]);
+        let ledger = &seen["ledgers"][0];
+        let says = &ledger["says_in_all"];
+        assert_eq!(ledger["at_end"], true);
+        assert_eq!(says["needless_wakeups"], 0);
+        // One wake call for each wakeup, and no sleep more than that: here the two accounts meet.
+        assert_eq!(says["wakeups"], ledger["saw_wake_calls"], "{ledger:#}");
+        // A thread that is on its way when its last completion comes needs no wakeup for it.
+        assert!((500..=500 + THREADS).contains(&number(&says["wakeups"])), "{ledger:#}");
+        assert!(number(&ledger["saw"]["wakeups"]) <= number(&says["wakeups"]), "{ledger:#}");
+    }
+}
+
+/// However many it wakes, a wake of all makes one system call for each thread.
+#[test]
+fn root_a_wake_of_all_makes_one_call_a_thread() {
+    let (sleepers, wakes) = (1024, 3);
+    let scene = ["wake", "--with", "unherd", "--threads", "1", "--param", "scene=all"];
+    let counts = ["--param", "sleepers=1024", "--param", "wakes=3"];
+    let Some((_, seen)) = load(&[&scene[..], &counts].concat()) else { return };
     let ledger = &seen["ledgers"][0];
-    let says = &ledger["says_in_all"];
-    assert_eq!(ledger["at_end"], true);
-    assert_eq!(says["needless_wakeups"], 0);
-    // One wake call for each wakeup, and no sleep more than that: here the two accounts meet.
-    assert_eq!(says["wakeups"], ledger["saw_wake_calls"], "{ledger:#}");
-    // A thread that is on its way when its last completion comes needs no wakeup for it.
-    assert!((500..=500 + THREADS).contains(&number(&says["wakeups"])), "{ledger:#}");
-    assert!(number(&ledger["saw"]["wakeups"]) <= number(&says["wakeups"]), "{ledger:#}");
+    assert_eq!(number(&ledger["says_in_all"]["wakes"]), wakes, "{ledger:#}");
+    assert_eq!(number(&ledger["says_in_all"]["wakeups"]), wakes * sleepers, "{ledger:#}");
+    assert_eq!(number(&ledger["saw_wake_calls"]), wakes * sleepers, "{ledger:#}");
 }

@@ -23,6 +23,10 @@ impl Wakes for TableWakes {
         std::hint::black_box(self.0.wake(&WaitKey::Address(key), 1));
     }
 
+    fn wake_all(&self, key: usize) {
+        std::hint::black_box(self.0.wake_all(&WaitKey::Address(key)));
+    }
+
     fn wait(&self, key: usize, is_queued: impl Fn()) {
         let validate = || {
             is_queued();

@@ -31,7 +31,7 @@
 //! Excluded: that both succeed, or neither.
 #![expect(unsafe_code, reason = "nodes on the stack, as many as there are keys")]
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -170,7 +170,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let Kind::Any(any) = &sleeper.kind else { unreachable!("as it was made") };
         let mut slots = [const { MaybeUninit::<Waiter<K>>::uninit() }; WAIT_ANY_MAX];
         for (slot, key) in slots.iter_mut().zip(keys) {
-            let hash = self.hash_in_queue(self.hasher.hash_one(key));
+            let hash = self.hash_of_waiter(key);
             // SAFETY: the sleeper outlives the nodes' time in their queues.
             unsafe {
                 slot.write(Waiter::new(*key, hash, how)).set_sleeper(NonNull::from(&sleeper))
@@ -279,7 +279,7 @@ mod tests {
     fn table() -> (WaitTable<u64>, [u64; 2]) {
         let table = WaitTable::<u64>::builder().buckets(2).seed(1).build();
         let keys = [0, 1].map(|index| {
-            let its = |key: &u64| index_at(1, table.hasher.hash_one(key)) == index;
+            let its = |key: &u64| index_at(1, table.hash_of(key)) == index;
             (0..).find(its).expect("half of the keys")
         });
         (table, keys)
@@ -308,8 +308,7 @@ mod tests {
     #[test]
     fn a_requeue_passes_by_whom_another_key_has_woken() {
         let (table, [one, other]) = table();
-        let mut rest =
-            (0..).filter(|key| index_at(1, table.hasher.hash_one(key)) == 0 && *key != one);
+        let mut rest = (0..).filter(|key| index_at(1, table.hash_of(key)) == 0 && *key != one);
         let [second, target] = [(); 2].map(|()| rest.next().expect("half of the keys"));
         let mut context = Context::from_waker(Waker::noop());
         let mut behind = pin!(table.wait_async(&one, || true, Reason::OTHER));

@@ -65,8 +65,9 @@ use unherd_sys::primitives::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
 use super::bucket::BucketGuard;
 use super::home::Buckets;
+use super::placement::Layout;
 use super::storage::Refused;
-use super::word::{Shape, hash_of_index};
+use super::word::hash_of_index;
 
 /// What a thread moves, at most, on its way to sleep: a page of buckets.
 const STEPS_ARRIVING: usize = 64;
@@ -119,7 +120,8 @@ enum Patience {
     Sleeps,
 }
 
-/// The buckets below `divided`, and their children, have `level` + 1; the others have `level`.
+/// The first `divided` buckets, as [`Layout::index`] counts them, and their children have `level` +
+/// 1; the others have `level`.
 struct Resizer {
     level: u32,
     divided: usize,
@@ -128,6 +130,12 @@ struct Resizer {
 impl Resizer {
     fn buckets(&self) -> usize {
         (1 << self.level) + self.divided
+    }
+
+    /// The level, the bucket that is the next to be divided, and how far from it its child is.
+    fn pair(&self, layout: Layout) -> (u32, usize, usize) {
+        let distance = 1 << layout.level_in_part(self.level);
+        (self.level, layout.index(self.level, self.divided), distance)
     }
 }
 
@@ -318,14 +326,16 @@ impl<K> Buckets<K> {
 
     /// Divides one bucket. If memory is refused, or somebody holds the lock, nothing has changed.
     fn step_up(&self, resizer: &mut Resizer, patience: Patience) -> Result<Option<()>, Refused> {
-        let (level, parent) = (resizer.level, resizer.divided);
         let storage = &self.rest().storage;
-        let child = parent + (1 << level);
-        if parent == 0 {
-            storage.commit(1 << level, 2 << level)?;
+        let layout = storage.layout();
+        let (level, parent, distance) = resizer.pair(layout);
+        let child = parent + distance;
+        if layout.is_first(parent) {
+            storage.commit(child, child + distance)?;
         }
-        if parent.is_multiple_of(STEPS_ARRIVING) {
-            storage.populate(child, (child + STEPS_ARRIVING).min(2 << level))?;
+        let run = STEPS_ARRIVING.min(distance);
+        if parent.is_multiple_of(run) {
+            storage.populate(child, child + run)?;
         }
         let Some(guard) = self.lock_to_move(parent, patience) else { return Ok(None) };
         // SAFETY: the resizer's mutex is held; the child is absent, and was committed.
@@ -333,29 +343,33 @@ impl<K> Buckets<K> {
         resizer.divided += 1;
         if resizer.divided == 1 << level {
             *resizer = Resizer { level: level + 1, divided: 0 };
-            self.shape.store(Shape::of(level + 1));
+            self.reshape(level + 1);
         }
         Ok(Some(()))
     }
 
     /// Unites one pair. If somebody holds one of the locks, nothing has changed.
     fn step_down(&self, resizer: &mut Resizer, patience: Patience) -> Option<()> {
-        let (level, divided) = match *resizer {
-            Resizer { level, divided: 0 } => (level - 1, 1 << (level - 1)),
-            Resizer { level, divided } => (level, divided),
+        let layout = self.rest().storage.layout();
+        let next = match *resizer {
+            Resizer { level, divided: 0 } => {
+                Resizer { level: level - 1, divided: (1 << (level - 1)) - 1 }
+            }
+            Resizer { level, divided } => Resizer { level, divided: divided - 1 },
         };
-        let (parent, child) = (divided - 1, divided - 1 + (1 << level));
+        let (level, parent, distance) = next.pair(layout);
+        let child = parent + distance;
         // In the order of their places, as all who lock two.
         let guard = self.lock_to_move(parent, patience)?;
         let guard_of_child = self.lock_to_move(child, patience)?;
         if resizer.divided == 0 {
             // Before the first pair is united: so that quick looks find the one that stays.
-            self.shape.store(Shape::of(level));
+            self.reshape(level);
         }
         // SAFETY: the resizer's mutex is held; by its state they are parent and child.
         unsafe { guard.unite_with(guard_of_child) };
-        *resizer = Resizer { level, divided: parent };
-        let run = GIVE_BACK.min(1 << level);
+        *resizer = next;
+        let run = GIVE_BACK.min(distance);
         if parent.is_multiple_of(run) {
             self.rest().storage.give_back(child, child + run);
         }

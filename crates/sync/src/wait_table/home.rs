@@ -18,15 +18,18 @@ use unherd_sys::primitives::{AtomicU64, Ordering, fence, spin_loop};
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
 use super::growth::Growth;
+use super::placement::{Homes, Placement};
 use super::storage::Storage;
 use super::word::{
-    AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, index_at, level_of, parent,
+    AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, level_of, turned_to,
 };
 
 /// The buckets of a table.
 pub(super) struct Buckets<K> {
     first: NonNull<Bucket<K>>,
     pub(super) shape: AtomicShape,
+    /// The shape for wakes that do not know yet whether their key has a home (P3).
+    glance: AtomicShape,
     /// Whether signatures tell nobody apart.
     coarse: bool,
     rest: Box<Rest<K>>,
@@ -35,6 +38,8 @@ pub(super) struct Buckets<K> {
 /// What the way of a wake that finds nobody does not touch.
 pub(super) struct Rest<K> {
     pub(super) storage: Storage<K>,
+    /// `None` on one node, and where keys have none.
+    pub(super) homes: Option<Homes<K>>,
     /// `None` in a table that keeps its size.
     pub(super) growth: Option<Growth>,
     /// How often memory was refused, or addresses. Relaxed: a count.
@@ -53,19 +58,45 @@ struct Place {
 }
 
 impl<K> Buckets<K> {
-    /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows.
-    pub(super) fn new(floor: u32, ceiling: u32, coarse: bool) -> Self {
-        let storage = Storage::new(floor, ceiling);
-        let room = storage.room().ilog2();
-        let growth = (room > floor).then(|| Growth::new(floor, room));
-        let (first, shape) = (storage.first(), AtomicShape::of(floor));
-        let refused = AtomicU64::new(u64::from(room < ceiling));
-        Self { first, shape, coarse, rest: Box::new(Rest { storage, growth, refused }) }
+    /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows. On several
+    /// nodes there may be more from the first.
+    pub(super) fn new([floor, ceiling]: [u32; 2], coarse: bool, placement: &Placement<K>) -> Self {
+        let nodes = placement.nodes();
+        let storage = Storage::new(floor, ceiling, nodes.as_ref());
+        let (layout, level_max) = (storage.layout(), storage.level_max());
+        let floor = floor.max(layout.level_min());
+        let growth = (level_max > floor).then(|| Growth::new(floor, level_max));
+        let (first, shape) = (storage.first(), layout.shape(floor));
+        let is_opaque = layout.has_parts() && !cfg!(mutant = "NUMA-glance");
+        let glance = if is_opaque { Shape::NONE } else { shape };
+        let rest = Rest {
+            homes: placement.homes(nodes.as_ref(), layout),
+            growth,
+            refused: AtomicU64::new(u64::from(level_max < ceiling)),
+            storage,
+        };
+        let [shape, glance] = [shape, glance].map(AtomicShape::of);
+        Self { first, shape, glance, coarse, rest: Box::new(rest) }
+    }
+
+    /// All buckets have `level` now, or will.
+    pub(super) fn reshape(&self, level: u32) {
+        let layout = self.rest.storage.layout();
+        let shape = layout.shape(level);
+        self.shape.store(shape);
+        if !layout.has_parts() {
+            self.glance.store(shape);
+        }
     }
 
     /// How many there are, near enough while that changes.
     pub(super) fn len(&self) -> usize {
-        self.shape.load().index(!0) + 1
+        self.shape.load().buckets()
+    }
+
+    /// Which bits of a hash choose among so many.
+    pub(super) fn index_bits(&self, hash: u64) -> u64 {
+        self.shape.load().offset(hash) as u64
     }
 
     /// Bytes beside the table that are in memory.
@@ -120,7 +151,17 @@ impl<K> Buckets<K> {
     /// One look; if it says no, [`Buckets::lock_unless_quiet`] may still say yes.
     #[inline]
     pub(super) fn is_quiet(&self, hash: u64) -> bool {
-        let shape = self.shape.load();
+        self.is_quiet_by(self.shape.load(), hash)
+    }
+
+    /// The same, by a hash that was not placed. Where keys have homes it says no.
+    #[inline]
+    pub(super) fn is_quiet_at_a_glance(&self, hash: u64) -> bool {
+        self.is_quiet_by(self.glance.load(), hash)
+    }
+
+    #[inline]
+    fn is_quiet_by(&self, shape: Shape, hash: u64) -> bool {
         shape.is_quiet(self.near(shape, hash).word(), hash)
     }
 
@@ -229,8 +270,10 @@ impl<K> Buckets<K> {
         let mut hops = 0;
         loop {
             let word = self.at(index).word();
-            let next = level_of(word).map_or_else(|| parent(index), |level| index_at(level, hash));
-            let is_absent = level_of(word).is_none();
+            let level = level_of(word);
+            let up = || self.rest.storage.layout().parent(index);
+            let next = level.map_or_else(up, |level| turned_to(level, index, hash));
+            let is_absent = level.is_none();
             if next == index || is_absent && cfg!(mutant = "GROW-absent") {
                 return Place { index, word };
             }

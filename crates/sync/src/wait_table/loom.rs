@@ -57,7 +57,7 @@ unsafe impl Sync for Node {}
 impl Node {
     /// One that is queued already. It stays until the scene's table is gone, or its owner has left.
     fn queue(table: &Table, key: u32, shared: bool) -> Arc<Self> {
-        let hash = table.hasher.hash_one(key);
+        let hash = table.hash_of(&key);
         let wait = Wait::new(Reason::OTHER);
         let wait = if shared { wait.shared() } else { wait };
         let node = Arc::new(Self(Waiter::new(key, hash, wait)));
@@ -79,7 +79,7 @@ impl Node {
 
 /// Whether nobody waits for `key`, as a wake sees it.
 fn quiet(table: &Table, key: u32) -> bool {
-    table.buckets.is_quiet(table.hasher.hash_one(key))
+    table.buckets.is_quiet(table.hash_of(&key))
 }
 
 fn past() -> Deadline {
@@ -185,7 +185,10 @@ fn bucket_lock_sleeps_and_wakes() {
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
     check(FEW_PREEMPTIONS, || {
-        let bucket = Arc::new((Buckets::<u32>::new(0, 0, false), Shared(UnsafeCell::new(0))));
+        let bucket = Arc::new((
+            Buckets::<u32>::new([0, 0], false, &Placement::NOTHING_TOLD),
+            Shared(UnsafeCell::new(0)),
+        ));
         let add = |bucket: &(Buckets<u32>, Shared)| {
             let _guard = bucket.0.lock(0);
             // SAFETY: the lock is held.

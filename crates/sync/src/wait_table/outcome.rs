@@ -155,4 +155,6 @@ pub struct TableSize {
     pub bytes_reserved: usize,
     /// How often memory to grow was refused.
     pub refused: u64,
+    /// How often memory of a NUMA node was: it came from anywhere then.
+    pub unplaced: u64,
 }

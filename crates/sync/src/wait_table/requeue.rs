@@ -39,7 +39,7 @@
 //! Excluded: nodes are moved, and the waker that made that pointless does not find them.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::ptr;
 
 use unherd_sys::primitives::fence_after_rmw;
@@ -77,7 +77,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         move_n: usize,
         validate: impl FnOnce() -> bool,
     ) -> Option<Requeued> {
-        let hashes = [from, to].map(|key| self.hasher.hash_one(key));
+        let hashes = [from, to].map(|key| self.hash_of(key));
         if self.has_nobody(hashes[0]) {
             return Some(Requeued::default());
         }

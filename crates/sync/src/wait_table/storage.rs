@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use unherd_sys::{Reserve, ReserveError};
 
 use super::bucket::Bucket;
+use super::placement::{Layout, Nodes};
 #[cfg(not(any(loom, shuttle)))]
 use super::word::BUCKET_BYTES;
 
@@ -29,40 +30,53 @@ enum Owner {
 
 pub(super) struct Storage<K> {
     first: NonNull<Bucket<K>>,
-    room: usize,
+    layout: Layout,
+    level_max: u32,
     owner: Owner,
+    /// How many wishes for nodes' memory were refused.
+    unplaced: u64,
 }
 
 impl<K> Storage<K> {
-    /// 2^`level` present buckets, and room for absent ones up to 2^`level_max`. If addresses are
-    /// refused, there is no more room than for those that are present.
-    pub(super) fn new(level: u32, level_max: u32) -> Self {
+    /// 2^`level` present buckets, or one for each part if those are more, and room for absent ones
+    /// up to 2^`level_max`; in memory of `nodes`, if there are several. If addresses are refused,
+    /// there is one part, with no more room than for those that are present.
+    pub(super) fn new(level: u32, level_max: u32, nodes: Option<&Nodes>) -> Self {
         #[cfg(not(any(loom, shuttle)))]
-        if level_max > level
-            && let Ok(reserved) = Self::reserved(level, level_max)
+        if (level_max > level || nodes.is_some())
+            && let Ok(reserved) = Self::reserved(level, level_max, nodes)
         {
             return reserved;
         }
-        let room = if cfg!(any(loom, shuttle)) { 1 << level_max } else { 1 << level };
+        let level_max = if cfg!(any(loom, shuttle)) { level_max } else { level };
         let bucket = |index| {
             if index < 1 << level { Bucket::new(level) } else { Bucket::absent() }
         };
-        let buckets: Box<[Bucket<K>]> = (0..room).map(bucket).collect();
-        Self { first: NonNull::from(Box::leak(buckets)).cast(), room, owner: Owner::Heap }
+        let buckets: Box<[Bucket<K>]> = (0..1 << level_max).map(bucket).collect();
+        let first = NonNull::from(Box::leak(buckets)).cast();
+        let unplaced = u64::from(nodes.is_some());
+        Self { first, layout: Layout::whole(level_max), level_max, owner: Owner::Heap, unplaced }
     }
 
     #[cfg(not(any(loom, shuttle)))]
-    fn reserved(level: u32, level_max: u32) -> Result<Self, ReserveError> {
-        let room = 1 << level_max;
-        let reserve = Reserve::new(room * BUCKET_BYTES)?;
+    fn reserved(level: u32, level_max: u32, nodes: Option<&Nodes>) -> Result<Self, ReserveError> {
+        let layout = nodes.map_or(Layout::whole(level_max), |nodes| nodes.layout(level_max));
+        let (level, level_max) = (level.max(layout.level_min()), level_max.max(layout.level_min()));
+        let reserve = Reserve::new(layout.places() * BUCKET_BYTES)?;
+        // Before the first page is taken.
+        let unplaced = nodes.map_or(0, |nodes| nodes.place(&reserve, layout));
         let first = reserve.start().cast();
-        let storage = Self { first, room, owner: Owner::Reserved(reserve) };
-        storage.reserve_commit(0, 1 << level)?;
-        for index in 0..1 << level {
+        let storage = Self { first, layout, level_max, owner: Owner::Reserved(reserve), unplaced };
+        let level_in_part = layout.level_in_part(level);
+        for nth in 0..1 << level {
+            let index = layout.index(level, nth);
+            if layout.is_first(index) {
+                storage.reserve_commit(index, index + (1 << level_in_part))?;
+            }
             // SAFETY: within the reserve, which is aligned to pages.
             let place = unsafe { first.add(index) };
             // SAFETY: committed, and nobody else knows of it.
-            unsafe { place.write(Bucket::new(level)) };
+            unsafe { place.write(Bucket::new(level_in_part)) };
         }
         Ok(storage)
     }
@@ -71,9 +85,22 @@ impl<K> Storage<K> {
         self.first
     }
 
-    /// How many buckets there may ever be.
+    /// How many buckets have an address.
     pub(super) fn room(&self) -> usize {
-        self.room
+        self.layout.places()
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The level that such a table may have.
+    pub(super) fn level_max(&self) -> u32 {
+        self.level_max
+    }
+
+    pub(super) fn unplaced(&self) -> u64 {
+        self.unplaced
     }
 }
 
@@ -129,7 +156,7 @@ impl<K> Storage<K> {
     /// Bytes of buckets that are in memory.
     pub(super) fn resident_bytes(&self) -> usize {
         match &self.owner {
-            Owner::Heap => self.room * size_of::<Bucket<K>>(),
+            Owner::Heap => self.room() * size_of::<Bucket<K>>(),
             Owner::Reserved(reserve) => reserve.resident_bytes().unwrap_or(0),
         }
     }
@@ -156,7 +183,7 @@ impl<K> Storage<K> {
     }
 
     pub(super) fn resident_bytes(&self) -> usize {
-        self.room * size_of::<Bucket<K>>()
+        self.room() * size_of::<Bucket<K>>()
     }
 }
 
@@ -164,7 +191,7 @@ impl<K> Drop for Storage<K> {
     fn drop(&mut self) {
         // What is reserved holds nothing that wants to be dropped, and goes with its owner.
         if matches!(self.owner, Owner::Heap) {
-            let buckets = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room);
+            let buckets = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.room());
             // SAFETY: what `new` leaked; nobody borrows the table any more.
             drop(unsafe { Box::from_raw(buckets) });
         }

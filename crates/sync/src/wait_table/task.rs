@@ -42,7 +42,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::marker::PhantomPinned;
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -167,7 +167,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             validate: Cell::new(Some(validate)),
             how,
             stage: Cell::new(Stage::Fresh),
-            waiter: Waiter::new(*key, self.hash_in_queue(self.hasher.hash_one(key)), how),
+            waiter: Waiter::new(*key, self.hash_of_waiter(key), how),
             sleeper: Sleeper::new(Kind::Task(Task { waker: UnsafeCell::new(None) })),
             _pinned: PhantomPinned,
         }

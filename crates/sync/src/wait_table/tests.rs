@@ -466,7 +466,7 @@ fn a_wake_of_another_class_takes_no_lock() {
 /// that are not empty.
 #[test]
 fn the_signature_follows_the_queue() {
-    let buckets = Buckets::<u64>::new(0, 0, false);
+    let buckets = Buckets::<u64>::new([0, 0], false, &Placement::NOTHING_TOLD);
     let nodes: Vec<_> = (0..16_u64).map(|n| node(n, n << 28, n)).collect();
     for node in &nodes {
         // SAFETY: the nodes outlive the queue, and this one is in none.

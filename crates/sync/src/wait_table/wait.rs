@@ -1,7 +1,7 @@
 //! Waiting: to queue under the bucket lock, to sleep, and to leave.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
 use unherd_sys::primitives::fence_after_rmw;
 use unherd_sys::{Deadline, Timestamp};
@@ -25,9 +25,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
     /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
     /// bucket lock once more.
+    #[inline]
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
-        let waiter = Waiter::new(*key, self.hash_in_queue(self.hasher.hash_one(key)), how);
+        let waiter = Waiter::new(*key, self.hash_of_waiter(key), how);
         // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
         // node was unlinked by this thread or handed back by its waker.
         if !unsafe { self.queue(&waiter, key, validate) } {
@@ -65,7 +66,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         valid
     }
 
-    /// The second half of a wait: the node is queued.
+    /// The second half of a wait: the node is queued. In its caller's frame, always: a thread that
+    /// wakes finds its stack cold, and pays for each line of it.
+    #[inline(always)]
     fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
         let reason = self.reason_of(how);
         let asleep_since = Ledger::asleep(reason);

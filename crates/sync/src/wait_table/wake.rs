@@ -46,7 +46,17 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[inline]
     pub fn wake_with(&self, key: &K, n: usize, token: Token) -> Woken {
         let hash = self.hasher.hash_one(key);
-        if self.has_nobody(hash) {
+        if self.has_nobody_if(|| self.buckets.is_quiet_at_a_glance(hash)) {
+            return Woken::NOBODY;
+        }
+        self.wake_up_to(key, hash, n, token)
+    }
+
+    /// Wakes up to `n` exclusive waiters, if anybody waits. The hash was not placed yet.
+    #[cold]
+    fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
+        let hash = if cfg!(mutant = "NUMA-place") { hash } else { self.place(hash, key) };
+        if !self.is_plain && self.has_nobody(hash) {
             return Woken::NOBODY;
         }
         // Those whom a wake of all has chosen have nobody to pass it on to.
@@ -70,7 +80,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
     /// those that it chooses with `token`, and says how many.
     pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> Woken {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash_of(key);
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
@@ -147,11 +157,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
     pub(super) fn has_nobody(&self, hash: u64) -> bool {
+        self.has_nobody_if(|| self.buckets.is_quiet(hash))
+    }
+
+    #[inline]
+    fn has_nobody_if(&self, is_quiet: impl FnOnce() -> bool) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `queue` (loom:
         // `wake_races_with_wait`).
         #[cfg(not(mutant = "EMPTY-wake"))]
         fence(Ordering::SeqCst);
-        let nobody = self.buckets.is_quiet(hash);
+        let nobody = is_quiet();
         if nobody {
             Ledger::add(self.reason, Field::EmptyWakes, 1);
         }

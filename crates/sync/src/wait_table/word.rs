@@ -10,7 +10,7 @@
 //! - **level**: a bucket of level `l` with index `i` *covers* the hashes whose `l` lowest bits of
 //!   the index are `i`. The field holds `l + 1`; 0 says that the bucket is *absent*, and that its
 //!   *parent*, whose index is `i` without its highest bit, knows more. Only the all-zero word is
-//!   absent.
+//!   absent. In a table with parts ([`super::placement`]) all this is so within each part.
 //! - **signature**: a bit for each class of hashes that may wait here. It is zero if and only if
 //!   nobody does. It stands lowest, so that the class of a hash needs no shift to be looked up.
 //!
@@ -71,10 +71,19 @@ pub(super) fn hash_of_index(index: usize) -> u64 {
     (index as u64) << INDEX_SHIFT
 }
 
-/// Whether the bucket at `index` with this `word` covers `hash`.
+/// The index of the bucket of `level` that covers `hash`, in the part of the one at `index`.
+#[inline]
+pub(super) fn turned_to(level: u32, index: usize, hash: u64) -> usize {
+    if cfg!(mutant = "NUMA-turn") {
+        return index_at(level, hash);
+    }
+    index ^ index_at(level, hash ^ hash_of_index(index))
+}
+
+/// Whether the bucket at `index` with this `word` covers `hash`, which belongs to its part.
 #[inline]
 pub(super) fn covers(index: usize, word: u32, hash: u64) -> bool {
-    level_of(word).is_some_and(|level| index_at(level, hash) == index)
+    level_of(word).is_some_and(|level| turned_to(level, index, hash) == index)
 }
 
 /// The bucket to ask in place of an absent one: that out of which it is made. Bucket 0 is always
@@ -119,8 +128,8 @@ pub(super) const CLASSES_OF: [u32; ROOTS] = {
 pub(super) struct AtomicShape(AtomicU64);
 
 impl AtomicShape {
-    pub(super) fn of(level: u32) -> Self {
-        Self(AtomicU64::new(Shape::of(level).0))
+    pub(super) fn of(shape: Shape) -> Self {
+        Self(AtomicU64::new(shape.0))
     }
 
     #[inline]
@@ -143,9 +152,17 @@ impl AtomicShape {
 pub(super) struct Shape(u64);
 
 impl Shape {
-    /// Of a table whose buckets all have `level`.
-    pub(super) const fn of(level: u32) -> Self {
-        Self((((1 << level) - 1) << INDEX_SHIFT) << 32 | present(level) as u64)
+    /// That of none: it points to bucket 0 for every hash, and by it no word is quiet.
+    pub(super) const NONE: Self = Self(u32::MAX as u64);
+
+    /// Of a table whose buckets all have `level`, with the one at `last` as the last of them.
+    pub(super) const fn of(level: u32, last: usize) -> Self {
+        Self((last as u64) << INDEX_SHIFT << 32 | present(level) as u64)
+    }
+
+    /// How many buckets there are.
+    pub(super) fn buckets(self) -> usize {
+        1 << (self.0 >> 32).count_ones()
     }
 
     /// Where to look for `hash`, in units of 1/64 bucket.
@@ -211,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_shape_knows_where_to_look_and_what_quiet_is() {
-        let shape = Shape::of(4);
+        let shape = Shape::of(4, 0xf);
         let hash = 0xabcd_ef01_2345_6789;
         assert_eq!((shape.index(hash), shape.offset(hash)), (0xe, 0x380));
         assert!(shape.is_quiet(present(4), hash));
@@ -219,6 +236,8 @@ mod tests {
         for word in [0, present(3), present(5), present(4) | LOCKED, present(4) | class_bit(hash)] {
             assert!(!shape.is_quiet(word, hash));
         }
-        assert_eq!(Shape::of(LEVEL_MAX).index(!0), (1 << LEVEL_MAX) - 1);
+        assert_eq!(Shape::of(LEVEL_MAX, (1 << LEVEL_MAX) - 1).index(!0), (1 << LEVEL_MAX) - 1);
+        let mut words = [0, !0].into_iter().chain((0..=LEVEL_MAX).map(present));
+        assert!(Shape::NONE.index(!0) == 0 && !words.any(|word| Shape::NONE.is_quiet(word, hash)));
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn growing(level: u32) -> Arc<Table> {
 
 /// A key whose hash moves to bucket 1 when there are two, or stays.
 pub(super) fn key(table: &Table, moves: bool) -> u32 {
-    let index = |key: &u32| word::index_at(1, table.hasher.hash_one(key));
+    let index = |key: &u32| word::index_at(1, table.hash_of(key));
     (0..).find(|key| index(key) == usize::from(moves)).unwrap()
 }
 
@@ -81,7 +81,7 @@ fn shrink_timeout_wake() {
 #[test]
 fn shrink_then_grow_under_a_locker() {
     check(TWO_PREEMPTIONS, || {
-        let buckets = Arc::new(Buckets::<u32>::new(0, 1, false));
+        let buckets = Arc::new(Buckets::<u32>::new([0, 1], false, &Placement::NOTHING_TOLD));
         buckets.drive_to(1);
         let resizer = {
             let buckets = Arc::clone(&buckets);
@@ -100,7 +100,7 @@ fn shrink_then_grow_under_a_locker() {
 #[test]
 fn sleepers_for_a_retired_bucket() {
     check(ONE_PREEMPTION, || {
-        let buckets = Arc::new(Buckets::<u32>::new(1, 1, false));
+        let buckets = Arc::new(Buckets::<u32>::new([1, 1], false, &Placement::NOTHING_TOLD));
         let hash = word::hash_of_index(1);
         let guard = buckets.lock(hash);
         let lockers: Vec<_> = (0..2)

@@ -5,7 +5,7 @@ use super::*;
 
 /// Keys whose homes are bucket 0 and bucket 1 of two, and one more for bucket 0.
 pub(super) fn keys(table: &Table) -> [u32; 3] {
-    let index = |key: &u32| word::index_at(1, table.hasher.hash_one(key));
+    let index = |key: &u32| word::index_at(1, table.hash_of(key));
     let stays: Vec<_> = (0..).filter(|key| index(key) == 0).take(2).collect();
     [stays[0], (0..).find(|key| index(key) == 1).unwrap(), stays[1]]
 }
@@ -31,7 +31,7 @@ fn gives_up(table: &Arc<Table>, [from, to]: [u32; 2], resize: Option<u32>) {
         resizer.join().unwrap();
     }
     for key in [from, to] {
-        assert!(table.buckets.is_quiet(table.hasher.hash_one(key)));
+        assert!(table.buckets.is_quiet(table.hash_of(&key)));
     }
 }
 

@@ -97,7 +97,7 @@ fn drop_meets_wake() {
         assert_eq!(waker.join().unwrap(), 1);
         assert_eq!(counting.0.load(Ordering::Relaxed), 1);
         assert_eq!(poll(second, Waker::noop()), WOKEN);
-        assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+        assert!(table.buckets.is_quiet(table.hash_of(&1)));
     });
 }
 
@@ -142,7 +142,7 @@ fn drop_meets_wake_of_all() {
             for future in &mut futures {
                 assert_eq!(poll(future.as_mut(), Waker::noop()), WOKEN);
             }
-            assert!(table.buckets.is_quiet(table.hasher.hash_one(1_u32)));
+            assert!(table.buckets.is_quiet(table.hash_of(&1)));
         });
     }
 }
