@@ -26,6 +26,14 @@ enum Expected {
     NotVisible(String),
 }
 
+impl Mutant {
+    /// Whether the code can be built with it. Otherwise its line gives the reason why it has no
+    /// switch, and is there for readers.
+    pub(crate) fn has_switch(&self) -> bool {
+        self.package != "-"
+    }
+}
+
 /// Builds and checks every mutant of the list, or the one named.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let text = std::fs::read_to_string(root.join(LIST))

@@ -4,7 +4,7 @@
 //! `Ordering` needs none where it is defined; who uses it does. Each ID stands on two sites
 //! at least, or its comment names the kernel, whose side is not in this repository.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::Finding;
@@ -39,6 +39,12 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The IDs that stand in the crates.
+pub(crate) fn ids(sources: &[Source]) -> BTreeSet<String> {
+    let sources = sources.iter().filter(|source| source.path.starts_with("crates/"));
+    sources.flat_map(marks).map(|(id, _)| id).collect()
 }
 
 fn operations_without_mark(source: &Source, constants: &[String]) -> Vec<Finding> {

@@ -164,10 +164,12 @@ impl<K> Bucket<K> {
             }
             if seen & LOCKED == 0 {
                 // Not after a sleep: B6.
-                if goal.unless_quiet && !slept && seen & class_bit(goal.hash) == 0 {
+                let may_leave = goal.unless_quiet && (!slept || cfg!(mutant = "LOCK-quiet"));
+                if may_leave && seen & class_bit(goal.hash) == 0 {
                     return Err(NotLocked::Quiet);
                 }
-                let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
+                let sleepers = slept && !cfg!(mutant = "LOCK-sleepers");
+                let locked = seen | LOCKED | if sleepers { SLEEPERS } else { 0 };
                 // ORDER[LOCK]: Acquire; pairs as in `try_lock`.
                 match word.compare_exchange(seen, locked, LOCK_AGAIN, Ordering::Relaxed) {
                     Ok(_) => return Ok(self.guard(goal.coarse, seen, contended)),
@@ -268,8 +270,10 @@ impl<K> BucketGuard<'_, K> {
         if !node.try_claim() {
             return Removed::Waiting;
         }
-        // SAFETY: B1, for both: the list was the closer's.
-        unsafe { closer.count(shared) };
+        if !cfg!(mutant = "CLAIM-count") {
+            // SAFETY: B1, for both: the list was the closer's.
+            unsafe { closer.count(shared) };
+        }
         // SAFETY: B1.
         unsafe { node.tell(closer) };
         // SAFETY: it is out of the queue, and nobody has claimed it.
@@ -295,11 +299,15 @@ impl<K> BucketGuard<'_, K> {
         child.queue.with_mut(|queue| unsafe { *queue = divided.go.queue });
         let signature = |classes| if self.coarse && classes != 0 { SIGNATURE } else { classes };
         let word = present(level) | signature(divided.go.classes);
+        (self.level, self.signature) = (present(level), signature(divided.stay.classes));
+        #[cfg(mutant = "GROW-order")]
+        drop(self);
         // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the child's queue, as
         // an unlock does (loom: `grow_wait_wake_moved`).
         child.word.word().store(word, LOCK_MOVE);
         // Then the parent: whoever comes from it finds the child.
-        (self.level, self.signature) = (present(level), signature(divided.stay.classes));
+        #[cfg(not(mutant = "GROW-order"))]
+        drop(self);
     }
 
     /// Unites the bucket with its child: moves all waiters of `child` here, and leaves this one at
@@ -324,7 +332,8 @@ impl<K> BucketGuard<'_, K> {
         std::mem::forget(child);
         // Relaxed: nobody takes anything over from an absent word, and the next to use the child's
         // queue is a resizer, which the mutex orders.
-        if word.word().swap(0, Ordering::Relaxed) & SLEEPERS != 0 {
+        let before = word.word().swap(0, Ordering::Relaxed);
+        if before & SLEEPERS != 0 && !cfg!(mutant = "GROW-wake") {
             word.wake(u32::MAX);
         }
     }

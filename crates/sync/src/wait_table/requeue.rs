@@ -141,7 +141,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             let has_sleeper;
             // SAFETY: the lock is held.
             (next, has_sleeper) = unsafe { node.look(|links| (links.next, links.has_sleeper)) };
-            if has_sleeper && node.is_lost() {
+            if has_sleeper && node.is_lost() && !cfg!(mutant = "REQUEUE-lost") {
                 // It waits for this key no more, and takes itself out.
                 continue;
             }

@@ -3,10 +3,11 @@
 
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use unherd_sys::Deadline;
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
 
 use super::*;
 
@@ -252,6 +253,53 @@ fn without_a_filter_a_wake_takes_the_whole_bucket() {
     assert_eq!(waiters.table.wake_with(&2, 1, Token(9)), 4);
     let tokens = [0, 0, 9, 0].map(|token| Outcome::Woken(Token(token)));
     assert_eq!(waiters.join(), tokens);
+}
+
+/// More than a wake can carry, and two of those that it has left behind give up meanwhile.
+#[test]
+fn without_a_filter_whoever_gives_up_meanwhile_was_woken() {
+    struct Late {
+        table: Arc<WaitTable<u64>>,
+        nodes: [Waiter<u64>; 2],
+        removed: Mutex<Vec<bucket::Removed>>,
+    }
+    // SAFETY: the bucket lock guards the nodes.
+    unsafe impl Send for Late {}
+    // SAFETY: as above.
+    unsafe impl Sync for Late {}
+    impl Wake for Late {
+        fn wake(self: Arc<Self>) {
+            let removed = self.nodes.iter().map(|node| self.table.leave_queue(node));
+            self.removed.lock().extend(removed);
+        }
+    }
+    let table = Arc::new(WaitTable::<u64>::builder().buckets(1).filtered(false).build());
+    let late = Arc::new(Late {
+        table: Arc::clone(&table),
+        nodes: [1, 2].map(|key| node(key, 0, 0)),
+        removed: Mutex::new(Vec::new()),
+    });
+    let waker = Waker::from(Arc::clone(&late));
+    let wait = |key| Box::pin(table.wait_async(&key, || true, Reason::OTHER));
+    let mut tasks: Vec<_> = (0..40).map(|n| wait(1 + n % 2)).collect();
+    for (n, task) in tasks.iter_mut().enumerate() {
+        if n == 36 {
+            for node in &late.nodes {
+                // SAFETY: they leave before this test does.
+                unsafe { table.buckets.lock(0).push(node, |_| true) };
+            }
+        }
+        let waker = if n == 0 { &waker } else { Waker::noop() };
+        assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    assert_eq!(table.wake_with(&1, usize::MAX, Token(9)), 42);
+    assert_eq!(queued(&table), 0);
+    let chosen = [9, 0].map(|token| bucket::Removed::Chosen(Token(token)));
+    assert_eq!(*late.removed.lock(), chosen);
+    for (task, token) in tasks.iter_mut().zip([9, 0].into_iter().cycle()) {
+        let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready(Outcome::Woken(Token(token))));
+    }
 }
 
 #[test]

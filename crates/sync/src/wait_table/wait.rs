@@ -56,7 +56,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let mut guard = self.lock(waiter.hash_hint());
         // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in `has_nobody`
         // (loom: `wake_races_with_wait`).
-        #[cfg(not(mutant = "EMPTY-wait"))]
+        #[cfg(not(any(mutant = "EMPTY-wait", mutant = "EMPTY-any")))]
         fence_after_rmw();
         let valid = validate();
         if valid {

@@ -55,6 +55,26 @@ fn any_invalid_meets_wake() {
     });
 }
 
+/// (A) for the second key, in another bucket.
+#[test]
+fn any_second_key_meets_wake() {
+    check(ALL, || {
+        let (table, condition) = (requeue::two_buckets(), Arc::new(AtomicU32::new(0)));
+        let [first, second, _] = requeue::keys(&table);
+        let waker = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                condition.store(1, Ordering::Relaxed);
+                table.wake_with(&second, 1, Token(2)).total()
+            })
+        };
+        let unmet = |index| index == 0 || condition.load(Ordering::Relaxed) == 0;
+        let outcome = any(&table, &[first, second], unmet, Reason::OTHER.into());
+        let woken = waker.join().unwrap();
+        assert!(agrees(outcome, [0, woken]), "{outcome:?} {woken}");
+    });
+}
+
 #[test]
 fn any_timeout_meets_wake() {
     check(FOUR_PREEMPTIONS, || {
@@ -117,5 +137,45 @@ fn any_timeout_meets_wake_and_growth() {
         let woken = waker.join().unwrap();
         resizer.join().unwrap();
         assert!(agrees(outcome, [0, woken]), "{outcome:?} {woken}");
+    });
+}
+
+/// One of the nodes is moved while its owner gives up, and is found where it went.
+#[test]
+fn any_timeout_meets_requeue() {
+    check(FOUR_PREEMPTIONS, || {
+        let table = requeue::two_buckets();
+        let [one, to, two] = requeue::keys(&table);
+        let owner = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || any(&table, &[one, two], |_| true, past().into()))
+        };
+        let moved = table.requeue(&one, &to, 0, 1).moved;
+        let woken = table.wake_with(&to, 1, Token(1)).total();
+        let outcome = owner.join().unwrap();
+        assert!(woken <= moved && agrees(outcome, [woken, 0]), "{outcome:?} {woken} {moved}");
+        assert!([one, to, two].iter().all(|key| quiet(&table, *key)));
+    });
+}
+
+/// One that another key has woken is not moved, and not counted; who waits beside it is.
+#[test]
+fn any_that_is_lost_meets_requeue() {
+    check(FOUR_PREEMPTIONS, || {
+        let table = requeue::two_buckets();
+        let [one, to, two] = requeue::keys(&table);
+        let beside = Node::queue(&table, one, false);
+        let owner = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || any(&table, &[one, two], |_| true, past().into()))
+        };
+        let by_two = table.wake_with(&two, 1, Token(2)).total();
+        let moved = table.requeue(&one, &to, 0, 2).moved;
+        let by_one = table.wake_with(&to, 2, Token(1)).total() - 1;
+        let outcome = owner.join().unwrap();
+        assert!(agrees(outcome, [by_one, by_two]), "{outcome:?} {by_one} {by_two}");
+        assert!(moved > by_one && moved <= 2 - by_two, "{moved} {by_one} {by_two}");
+        assert_eq!(beside.give_up(&table), Some(Token(1)));
+        assert!([one, to, two].iter().all(|key| quiet(&table, *key)));
     });
 }

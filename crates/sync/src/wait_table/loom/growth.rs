@@ -1,10 +1,12 @@
 //! A table of one bucket and two, that grows and shrinks under waits and wakes. The resizer is
 //! driven by the scene; nobody counts.
 
+use unherd_sys::primitives::fence;
+
 use super::*;
 
 /// Scenes with three threads and a resize have more to try than most.
-const ONE_PREEMPTION: Option<usize> = Some(1);
+pub(super) const ONE_PREEMPTION: Option<usize> = Some(1);
 pub(super) const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
 
 /// A table of 2^`level` buckets, with room for two.
@@ -15,7 +17,7 @@ pub(super) fn growing(level: u32) -> Arc<Table> {
 }
 
 /// A key whose hash moves to bucket 1 when there are two, or stays.
-fn key(table: &Table, moves: bool) -> u32 {
+pub(super) fn key(table: &Table, moves: bool) -> u32 {
     let index = |key: &u32| word::index_at(1, table.hash_of(key));
     (0..).find(|key| index(key) == usize::from(moves)).unwrap()
 }
@@ -115,5 +117,23 @@ fn sleepers_for_a_retired_bucket() {
         unsafe { parent.unite_with(child) };
         lockers.into_iter().for_each(|locker| locker.join().unwrap());
         assert_eq!(buckets.at(1).word(), 0);
+    });
+}
+
+/// Whoever sees that a bucket was divided finds the other half.
+#[test]
+fn a_child_is_there_before_its_parent_says_so() {
+    check(ALL, || {
+        let table = growing(0);
+        let resizer = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.buckets.drive_to(1))
+        };
+        let parent = table.buckets.at(0).word();
+        fence(Ordering::Acquire);
+        let child = table.buckets.at(1).word();
+        let is_divided = word::level_of(parent) == Some(1);
+        assert!(!is_divided || word::level_of(child) == Some(1), "{parent:x} {child:x}");
+        resizer.join().unwrap();
     });
 }

@@ -4,13 +4,13 @@
 use super::*;
 
 /// Keys whose homes are bucket 0 and bucket 1 of two, and one more for bucket 0.
-fn keys(table: &Table) -> [u32; 3] {
+pub(super) fn keys(table: &Table) -> [u32; 3] {
     let index = |key: &u32| word::index_at(1, table.hash_of(key));
     let stays: Vec<_> = (0..).filter(|key| index(key) == 0).take(2).collect();
     [stays[0], (0..).find(|key| index(key) == 1).unwrap(), stays[1]]
 }
 
-fn two_buckets() -> Arc<Table> {
+pub(super) fn two_buckets() -> Arc<Table> {
     Arc::new(WaitTable::<u32>::builder().buckets(2).seed(1).build())
 }
 
@@ -103,19 +103,60 @@ fn requeue_meets_wake_of_target() {
 }
 
 /// Two requeues in opposite directions lock in one order, and nobody is lost on the way.
+fn cross(table: &Arc<Table>, resize: Option<u32>) {
+    let [from, to, _] = keys(table);
+    let nodes = [from, to].map(|key| Node::queue(table, key, false));
+    let requeuer = {
+        let table = Arc::clone(table);
+        thread::spawn(move || table.requeue(&from, &to, 0, 1).moved)
+    };
+    let resizer = resize.map(|level| {
+        let table = Arc::clone(table);
+        thread::spawn(move || table.buckets.drive_to(level))
+    });
+    assert_eq!(table.requeue(&to, &from, 0, 1).moved, 1);
+    assert_eq!(requeuer.join().unwrap(), 1);
+    if let Some(resizer) = resizer {
+        resizer.join().unwrap();
+    }
+    assert_eq!(table.wake_all(&from).total() + table.wake_all(&to).total(), 2);
+    assert!(nodes.iter().all(|node| node.give_up(table).is_some()));
+}
+
 #[test]
 fn requeues_cross() {
-    check(ALL, || {
+    check(ALL, || cross(&two_buckets(), None));
+}
+
+#[test]
+fn requeues_cross_and_meet_growth() {
+    check(growth::ONE_PREEMPTION, || cross(&growth::growing(0), Some(1)));
+}
+
+#[test]
+fn requeues_cross_and_meet_shrinking() {
+    check(growth::ONE_PREEMPTION, || cross(&growth::growing(1), Some(0)));
+}
+
+/// Whom a wake of all has chosen and not yet taken is not moved; who came later is.
+#[test]
+fn requeue_meets_wake_of_all() {
+    check(FOUR_PREEMPTIONS, || {
         let table = two_buckets();
         let [from, to, _] = keys(&table);
-        let nodes = [from, to].map(|key| Node::queue(&table, key, false));
-        let requeuer = {
+        let nodes = [(); 2].map(|()| Node::queue(&table, from, false));
+        let waker = {
             let table = Arc::clone(&table);
-            thread::spawn(move || table.requeue(&from, &to, 0, 1).moved)
+            thread::spawn(move || table.wake_with(&from, usize::MAX, Token(7)).total())
         };
-        assert_eq!(table.requeue(&to, &from, 0, 1).moved, 1);
-        assert_eq!(requeuer.join().unwrap(), 1);
-        assert_eq!(table.wake_all(&from).total() + table.wake_all(&to).total(), 2);
-        assert!(nodes.iter().all(|node| node.give_up(&table).is_some()));
+        let late = Node::queue(&table, from, false);
+        let moved = table.requeue(&from, &to, 0, usize::MAX).moved;
+        let woken = waker.join().unwrap();
+        assert!([[0, 3], [2, 1], [3, 0]].contains(&[woken, moved]), "{woken} {moved}");
+        assert_eq!(table.wake_with(&to, usize::MAX, Token(8)), moved);
+        let token = |by_first| Some(Token(if by_first { 7 } else { 8 }));
+        assert!(nodes.iter().all(|node| node.give_up(&table) == token(woken > 0)));
+        assert_eq!(late.give_up(&table), token(woken == 3));
+        assert!(quiet(&table, from) && quiet(&table, to));
     });
 }

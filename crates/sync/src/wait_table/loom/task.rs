@@ -169,3 +169,82 @@ fn poll_with_new_waker_meets_wake() {
         }
     });
 }
+
+/// A task that is dropped while it is moved, and perhaps woken where it went: the one behind it
+/// gets the wake.
+#[test]
+fn drop_meets_requeue() {
+    check(FOUR_PREEMPTIONS, || {
+        let table = requeue::two_buckets();
+        let [from, to, _] = requeue::keys(&table);
+        let mut first = Box::pin(table.wait_async(&from, || true, Reason::OTHER));
+        let mut second = pin!(table.wait_async(&from, || true, Reason::OTHER));
+        assert!(poll(first.as_mut(), Waker::noop()).is_pending());
+        assert!(poll(second.as_mut(), Waker::noop()).is_pending());
+        let requeuer = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || {
+                let moved = table.requeue(&from, &to, 0, 2).moved;
+                (moved, table.wake_with(&to, 1, Token(7)).total())
+            })
+        };
+        drop(first);
+        assert!([(1, 1), (2, 1)].contains(&requeuer.join().unwrap()));
+        assert_eq!(poll(second, Waker::noop()), WOKEN);
+        assert!(quiet(&table, from) && quiet(&table, to));
+    });
+}
+
+/// A requeue wakes one that is dropped, and moves the next: the wake goes to the one after that,
+/// who waits for the old key still.
+#[test]
+fn drop_meets_requeue_that_wakes() {
+    check(FOUR_PREEMPTIONS, || {
+        let table = requeue::two_buckets();
+        let [from, to, _] = requeue::keys(&table);
+        let wait = || Box::pin(table.wait_async(&from, || true, Reason::OTHER));
+        let mut futures = [wait(), wait(), wait()];
+        for future in &mut futures {
+            assert!(poll(future.as_mut(), Waker::noop()).is_pending());
+        }
+        let requeuer = {
+            let table = Arc::clone(&table);
+            thread::spawn(move || table.requeue(&from, &to, 1, 1))
+        };
+        let [first, mut second, mut third] = futures;
+        drop(first);
+        let requeued = requeuer.join().unwrap();
+        assert_eq!((requeued.woken.total(), requeued.moved), (1, 1));
+        let polled = [&mut second, &mut third].map(|task| poll(task.as_mut(), Waker::noop()));
+        assert_eq!(polled.iter().filter(|polled| polled.is_ready()).count(), 1);
+        assert!(quiet(&table, from));
+        assert_eq!(table.wake_with(&to, 2, Token(7)), 1);
+        let moved = if polled[0].is_ready() { third } else { second };
+        assert_eq!(poll(pin!(moved).as_mut(), Waker::noop()), WOKEN);
+    });
+}
+
+/// A first poll is to a requeue what it is to a wake: either it sees the condition, or it is moved.
+#[test]
+fn requeue_meets_first_poll() {
+    check(ALL, || {
+        let (table, condition) = (requeue::two_buckets(), Arc::new(AtomicU32::new(0)));
+        let [from, to, _] = requeue::keys(&table);
+        let requeuer = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                condition.store(1, Ordering::Relaxed);
+                table.requeue(&from, &to, 0, 1).moved
+            })
+        };
+        let unmet = || condition.load(Ordering::Relaxed) == 0;
+        let mut future = pin!(table.wait_async(&from, unmet, Reason::OTHER));
+        let first = poll(future.as_mut(), Waker::noop());
+        let moved = requeuer.join().unwrap();
+        assert_eq!(table.wake_with(&to, 1, Token(7)), moved);
+        match first {
+            Poll::Pending => assert_eq!((moved, poll(future, Waker::noop())), (1, WOKEN)),
+            Poll::Ready(outcome) => assert_eq!((moved, outcome), (0, Outcome::Invalid)),
+        }
+    });
+}
