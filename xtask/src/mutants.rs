@@ -1,9 +1,11 @@
 //! Each ordering removed in turn: its check must fail, or the list says why it cannot.
 
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::suite::{MODELS, Model};
+use crate::suite::{MODELS, Model, target_directory};
 
 /// The list of mutants, from the root of the repository.
 pub(crate) const LIST: &str = "xtask/mutants.txt";
@@ -36,7 +38,7 @@ impl Mutant {
 
 /// Builds and checks every mutant of the list, or the one named.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(root.join(LIST))
+    let text = fs::read_to_string(root.join(LIST))
         .map_err(|error| Failure::Usage(format!("cannot read {LIST}: {error}")))?;
     let all = parse(&text).map_err(Failure::Failed)?;
     let chosen: Vec<Mutant> = match arguments {
@@ -49,7 +51,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     }
     let mut wrong = Vec::new();
     for mutant in &chosen {
-        let verdict = verdict(&mutant.expected, is_caught(root, mutant)?);
+        let verdict = verdict(mutant, catcher(root, mutant)?);
         println!("{:<16} {}", mutant.id, verdict.as_ref().unwrap_or_else(|text| text));
         if verdict.is_err() {
             wrong.push(mutant.id.as_str());
@@ -92,20 +94,24 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
 }
 
 /// The ordinary tests, as if they were a model.
-const TESTS: Model = Model { name: "tests", package: "", cfgs: &[], target: "", filter: "" };
+const TESTS: Model = Model { name: "tests", package: "", cfgs: &[], target: "tests", filter: "" };
 
-/// Whether one of loom's runs of the package fails, or that of its ordinary tests. That the mutant
-/// builds, and that its test exists, is checked first: neither a compiler error nor an empty run is
+/// Which of loom's runs of the package fails, or that of its ordinary tests. That the mutant builds,
+/// and that its test exists, is checked first: neither a compiler error nor an empty run is
 /// a catch.
-fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
-    let cfg = format!("mutant=\"{}\"", mutant.id);
+fn catcher(root: &Path, mutant: &Mutant) -> Result<Option<&'static str>, Failure> {
+    let wrapper = compiler_of(root, mutant).map_err(|error| {
+        Failure::Failed(format!("cannot write a script below {}: {error}", target_directory()))
+    })?;
     let is_loom = |model: &&Model| model.package == mutant.package && model.cfgs.contains(&"loom");
     let models = match mutant.expected {
         Expected::CaughtByTest => vec![&TESTS],
         Expected::Caught | Expected::NotVisible(_) => MODELS.iter().filter(is_loom).collect(),
     };
     for model in models {
-        let step = model.step(&mutant.package, "mutants", std::slice::from_ref(&cfg));
+        let step = model
+            .step(&mutant.package, &format!("mutants/{}", model.target))
+            .environment("RUSTC_WORKSPACE_WRAPPER", wrapper.to_string_lossy());
         let (builds, output) = step.clone().arguments(&["--no-run"]).run_quietly(root)?;
         if !builds {
             let what = format!("mutant `{}` does not build:\n{output}", mutant.id);
@@ -117,21 +123,32 @@ fn is_caught(root: &Path, mutant: &Mutant) -> Result<bool, Failure> {
             return Err(Failure::Failed(what));
         }
         if !passes {
-            return Ok(true);
+            return Ok(Some(model.name));
         }
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// A compiler that builds the mutant: for the workspace's crates alone, so that their dependencies
+/// need not be built again for each.
+fn compiler_of(root: &Path, mutant: &Mutant) -> std::io::Result<PathBuf> {
+    let directory = root.join(target_directory()).join("mutants");
+    fs::create_dir_all(&directory)?;
+    let script = directory.join(format!("rustc-{}", mutant.id));
+    fs::write(&script, format!("#!/bin/sh\nexec \"$@\" --cfg 'mutant=\"{}\"'\n", mutant.id))?;
+    fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+    Ok(script)
 }
 
 /// What to say of a mutant; an error where the list is wrong about it.
-fn verdict(expected: &Expected, caught: bool) -> Result<String, String> {
-    match (expected, caught) {
-        (Expected::Caught | Expected::CaughtByTest, true) => Ok("caught".to_owned()),
-        (Expected::Caught | Expected::CaughtByTest, false) => {
-            Err("SURVIVED: no check fails without it".to_owned())
+fn verdict(mutant: &Mutant, catcher: Option<&str>) -> Result<String, String> {
+    match (&mutant.expected, catcher) {
+        (Expected::NotVisible(reason), None) => Ok(format!("not visible: {reason}")),
+        (Expected::NotVisible(_), Some(_)) => {
+            Err("CAUGHT, though listed as not visible".to_owned())
         }
-        (Expected::NotVisible(reason), false) => Ok(format!("not visible: {reason}")),
-        (Expected::NotVisible(_), true) => Err("CAUGHT, though listed as not visible".to_owned()),
+        (_, Some(catcher)) => Ok(format!("caught by {} ({catcher})", mutant.test)),
+        (_, None) => Err("SURVIVED: no check fails without it".to_owned()),
     }
 }
 
@@ -155,10 +172,12 @@ mod tests {
 
     #[test]
     fn a_survivor_and_a_surprise_are_both_wrong() {
-        let not_visible = Expected::NotVisible("why".to_owned());
-        assert!(verdict(&Expected::Caught, true).is_ok());
-        assert!(verdict(&Expected::Caught, false).is_err());
-        assert!(verdict(&not_visible, false).is_ok());
-        assert!(verdict(&not_visible, true).is_err());
+        let list = parse("A|p|t|caught\nB|p|t|not visible: why\nC|p|t|caught by a test").unwrap();
+        assert_eq!(verdict(&list[0], Some("loom")), Ok("caught by t (loom)".to_owned()));
+        assert_eq!(verdict(&list[1], None), Ok("not visible: why".to_owned()));
+        assert_eq!(verdict(&list[2], Some("tests")), Ok("caught by t (tests)".to_owned()));
+        for (mutant, catcher) in [(0, None), (1, Some("loom")), (2, None)] {
+            assert!(verdict(&list[mutant], catcher).is_err());
+        }
     }
 }

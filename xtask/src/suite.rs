@@ -51,22 +51,20 @@ pub(crate) const MODELS: [Model; 4] = [
 ];
 
 impl Model {
-    /// The step that builds and runs tests of `package` under the flags of this model and
-    /// `more_cfgs`, below `target`.
-    pub(crate) fn step(&self, package: &str, target: &str, more_cfgs: &[String]) -> Step {
-        let base = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-        let flags: Vec<String> = self
-            .cfgs
-            .iter()
-            .map(|&cfg| cfg.to_owned())
-            .chain(more_cfgs.iter().cloned())
-            .map(|cfg| format!("--cfg {cfg}"))
-            .collect();
+    /// The step that builds and runs tests of `package` under the flags of this model, below
+    /// `target`.
+    pub(crate) fn step(&self, package: &str, target: &str) -> Step {
+        let flags: Vec<String> = self.cfgs.iter().map(|cfg| format!("--cfg {cfg}")).collect();
         Step::cargo(self.name, &["test", "--release", "--no-fail-fast", "--lib"])
             .arguments(&["-p", package])
             .environment("RUSTFLAGS", flags.join(" "))
-            .environment("CARGO_TARGET_DIR", format!("{base}/{target}"))
+            .environment("CARGO_TARGET_DIR", format!("{}/{target}", target_directory()))
     }
+}
+
+/// Where cargo builds.
+pub(crate) fn target_directory() -> String {
+    std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned())
 }
 
 /// Runs every test, whatever fails before, and sums up.
@@ -124,8 +122,7 @@ fn run_models(root: &Path) -> Result<Vec<Outcome>, Failure> {
     MODELS
         .iter()
         .map(|model| {
-            let step =
-                model.step(model.package, model.target, &[]).arguments(&["--", model.filter]);
+            let step = model.step(model.package, model.target).arguments(&["--", model.filter]);
             let mut outcome = step.run_tests(root)?;
             if outcome.succeeded && outcome.tests.passed == 0 {
                 println!("no test of {} is called `{}`", model.package, model.filter);
