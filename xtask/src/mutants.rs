@@ -96,8 +96,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Mutant>, String> {
 /// The ordinary tests, as if they were a model.
 const TESTS: Model = Model { name: "tests", package: "", cfgs: &[], target: "tests", filter: "" };
 
-/// Which of loom's runs of the package fails, or that of its ordinary tests. That the mutant builds,
-/// and that its test exists, is checked first: neither a compiler error nor an empty run is
+/// Which of loom's runs of the package fails, or that of its ordinary tests. That the mutant
+/// builds, and that its test exists, is checked first: neither a compiler error nor an empty run is
 /// a catch.
 fn catcher(root: &Path, mutant: &Mutant) -> Result<Option<&'static str>, Failure> {
     let wrapper = compiler_of(root, mutant).map_err(|error| {
