@@ -10,6 +10,9 @@
 //!  | level+1  |    level     |    level+1    |          absent                 |
 //! ```
 //!
+//! (In a table with parts, [`super::placement`], that is the picture of one part. They take their
+//! turns: those that had theirs have `level` + 1 throughout, and the others `level`.)
+//!
 //! Growing divides bucket `s` into `s` and `s + 2^level`; shrinking unites the last such pair. So
 //! both directions have the same states, and turning round midway is nothing special.
 //!

@@ -18,7 +18,7 @@ use unherd_sys::primitives::{AtomicU64, Ordering, fence, spin_loop};
 
 use super::bucket::{Bucket, BucketGuard, Goal, NotLocked};
 use super::growth::Growth;
-use super::placement::{Homes, Placement};
+use super::placement::{Homes, Nodes, NodesUnknown, Placement};
 use super::storage::Storage;
 use super::word::{
     AtomicShape, BUCKET_BYTES, LEVEL, LOCKED, Shape, class_bit, level_of, turned_to,
@@ -44,6 +44,8 @@ pub(super) struct Rest<K> {
     pub(super) growth: Option<Growth>,
     /// How often memory was refused, or addresses. Relaxed: a count.
     pub(super) refused: AtomicU64,
+    /// How often memory of a node was.
+    unplaced: u64,
 }
 
 // SAFETY: as a bucket.
@@ -60,8 +62,19 @@ struct Place {
 impl<K> Buckets<K> {
     /// 2^`floor` of them, and room for 2^`ceiling`: if there is more, the table grows. On several
     /// nodes there may be more from the first.
-    pub(super) fn new([floor, ceiling]: [u32; 2], coarse: bool, placement: &Placement<K>) -> Self {
-        let nodes = placement.nodes();
+    pub(super) fn new(levels: [u32; 2], coarse: bool, placement: &Placement<K>) -> Self {
+        Self::among(placement.nodes(), levels, coarse, placement)
+    }
+
+    /// The same, on these nodes.
+    pub(super) fn among(
+        nodes: Result<Option<Nodes>, NodesUnknown>,
+        [floor, ceiling]: [u32; 2],
+        coarse: bool,
+        placement: &Placement<K>,
+    ) -> Self {
+        let are_unknown = nodes.is_err();
+        let nodes = nodes.ok().flatten();
         let storage = Storage::new(floor, ceiling, nodes.as_ref());
         let (layout, level_max) = (storage.layout(), storage.level_max());
         let floor = floor.max(layout.level_min());
@@ -73,6 +86,7 @@ impl<K> Buckets<K> {
             homes: placement.homes(nodes.as_ref(), layout),
             growth,
             refused: AtomicU64::new(u64::from(level_max < ceiling)),
+            unplaced: storage.unplaced() + u64::from(are_unknown),
             storage,
         };
         let [shape, glance] = [shape, glance].map(AtomicShape::of);
@@ -102,7 +116,8 @@ impl<K> Buckets<K> {
     /// Bytes beside the table that are in memory.
     pub(super) fn bytes_resident(&self) -> usize {
         let growth = self.rest.growth.as_ref().map_or(0, Growth::bytes);
-        size_of::<Rest<K>>() + growth + self.rest.storage.resident_bytes()
+        let homes = self.rest.homes.as_ref().map_or(0, Homes::bytes);
+        size_of::<Rest<K>>() + growth + homes + self.rest.storage.resident_bytes()
     }
 
     /// Bytes of addresses for buckets.
@@ -118,6 +133,11 @@ impl<K> Buckets<K> {
     /// How often memory was refused.
     pub(super) fn refused(&self) -> u64 {
         self.rest.refused.load(Ordering::Relaxed)
+    }
+
+    /// How often memory of a node was.
+    pub(super) fn unplaced(&self) -> u64 {
+        self.rest.unplaced
     }
 
     pub(super) fn rest(&self) -> &Rest<K> {

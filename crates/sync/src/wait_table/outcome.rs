@@ -155,6 +155,7 @@ pub struct TableSize {
     pub bytes_reserved: usize,
     /// How often memory to grow was refused.
     pub refused: u64,
-    /// How often memory of a NUMA node was: it came from anywhere then.
+    /// How often memory of a NUMA node was: it came from anywhere then. One more if the machine
+    /// does not tell its nodes.
     pub unplaced: u64,
 }

@@ -28,7 +28,12 @@
 //! with the first node again, and serve keys without a home.
 
 use super::word::{Shape, parent};
+
 pub(super) use nodes::{Homes, Nodes, Placement};
+
+/// The machine does not tell its nodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NodesUnknown;
 
 /// How the places of an array of buckets are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +102,7 @@ mod nodes {
     use std::convert::Infallible;
     use std::marker::PhantomData;
 
-    use super::Layout;
+    use super::{Layout, NodesUnknown};
 
     #[derive(Debug, Clone)]
     pub(in super::super) struct Placement<K>(PhantomData<fn(K)>);
@@ -107,8 +112,8 @@ mod nodes {
     impl<K> Placement<K> {
         pub(in super::super) const NOTHING_TOLD: Self = Self(PhantomData);
 
-        pub(in super::super) fn nodes(&self) -> Option<Nodes> {
-            None
+        pub(in super::super) fn nodes(&self) -> Result<Option<Nodes>, NodesUnknown> {
+            Ok(None)
         }
 
         pub(in super::super) fn homes(&self, _: Option<&Nodes>, _: Layout) -> Option<Homes<K>> {
@@ -120,6 +125,10 @@ mod nodes {
         pub(in super::super) fn place(&self, _: u64, _: &K) -> u64 {
             match self.0 {}
         }
+
+        pub(in super::super) fn bytes(&self) -> usize {
+            match self.0 {}
+        }
     }
 }
 
@@ -127,14 +136,27 @@ mod nodes {
 #[cfg(not(any(loom, shuttle)))]
 mod nodes {
     use std::fmt;
+    use std::sync::OnceLock;
 
     use unherd_sys::{NodeId, Reserve, Topology};
 
     use super::super::word::{BUCKET_BYTES, hash_of_index};
-    use super::Layout;
+    use super::{Layout, NodesUnknown};
 
     /// A page of buckets: the largest that Linux has, 64 KiB.
     const PAGE_BITS_MAX: u32 = ((64 << 10) / BUCKET_BYTES).ilog2();
+    /// The smallest page: what fits in it has nothing to spread.
+    pub(super) const PAGE_BYTES_MIN: usize = 4 << 10;
+
+    /// This machine's nodes: read from `/sys` once, since a table is built faster than that.
+    fn nodes_of_this_machine() -> Result<&'static [NodeId], NodesUnknown> {
+        static NODES: OnceLock<Result<Box<[NodeId]>, NodesUnknown>> = OnceLock::new();
+        let read = || Topology::of_this_machine().map(|machine| machine.nodes().into());
+        NODES
+            .get_or_init(|| read().map_err(|_| NodesUnknown))
+            .as_deref()
+            .map_err(|unknown| *unknown)
+    }
 
     impl Layout {
         /// Of parts for so many nodes, with 2^`level_max` places together, or more: each consists
@@ -165,13 +187,13 @@ mod nodes {
         }
 
         /// The nodes, if there are several.
-        pub(in super::super) fn nodes(&self) -> Option<Nodes> {
-            let topology = match &self.topology {
-                Some(topology) => topology.clone(),
-                None => Topology::of_this_machine().ok()?,
+        pub(in super::super) fn nodes(&self) -> Result<Option<Nodes>, NodesUnknown> {
+            let nodes = match &self.topology {
+                Some(topology) => topology.nodes(),
+                None => nodes_of_this_machine()?,
             };
-            let nodes: Box<[NodeId]> = topology.nodes().into();
-            (nodes.len() > 1).then_some(Nodes { nodes, apart: self.home.is_some() })
+            let apart = self.home.is_some();
+            Ok((nodes.len() > 1).then(|| Nodes { nodes: nodes.into(), apart }))
         }
     }
 
@@ -199,6 +221,11 @@ mod nodes {
     }
 
     impl Nodes {
+        /// Whether so many bytes of buckets, which never become more, are to come from several.
+        pub(in super::super) fn divide(&self, bytes: usize) -> bool {
+            self.apart || bytes > PAGE_BYTES_MIN
+        }
+
         /// The layout of a table that may grow to 2^`level_max` buckets.
         pub(in super::super) fn layout(&self, level_max: u32) -> Layout {
             if self.apart {
@@ -251,6 +278,11 @@ mod nodes {
                 part_of[node.number() as usize] = Some(bits(part));
             }
             Some(Self { home, part: bits((1 << layout.part_bits) - 1), part_of })
+        }
+
+        /// Bytes beside the struct.
+        pub(in super::super) fn bytes(&self) -> usize {
+            size_of_val(&*self.part_of)
         }
 
         /// The hash of `key`, where it belongs; a node that is not there is none.

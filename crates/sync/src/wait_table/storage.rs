@@ -39,9 +39,12 @@ pub(super) struct Storage<K> {
 
 impl<K> Storage<K> {
     /// 2^`level` present buckets, or one for each part if those are more, and room for absent ones
-    /// up to 2^`level_max`; in memory of `nodes`, if there are several. If addresses are refused,
-    /// there is one part, with no more room than for those that are present.
+    /// up to 2^`level_max`; in memory of `nodes`, if there are several, and more than a page to
+    /// divide among them. If addresses are refused, there is one part, with no more room than for
+    /// those that are present.
     pub(super) fn new(level: u32, level_max: u32, nodes: Option<&Nodes>) -> Self {
+        #[cfg(not(any(loom, shuttle)))]
+        let nodes = nodes.filter(|it| level_max > level || it.divide(BUCKET_BYTES << level));
         #[cfg(not(any(loom, shuttle)))]
         if (level_max > level || nodes.is_some())
             && let Ok(reserved) = Self::reserved(level, level_max, nodes)

@@ -2,10 +2,12 @@
 //! waits and wakes meet there, and that they grow part by part.
 
 use unherd_sys::primitives::{Arc, thread};
-use unherd_sys::{Deadline, NodeId, Timestamp, Topology};
+use unherd_sys::{Deadline, NodeId, Reserve, Timestamp, Topology};
 
+use super::nodes::PAGE_BYTES_MIN;
 use super::*;
 use crate::Reason;
+use crate::wait_table::home::{Buckets, Rest};
 use crate::wait_table::word::{BUCKET_BYTES, hash_of_index, index_at, level_of, turned_to};
 use crate::wait_table::{Outcome, Token, WaitTable, WaitTableBuilder};
 
@@ -219,23 +221,57 @@ fn placement(table: &WaitTable<Key>, index: usize) -> String {
     line.unwrap_or_default().to_owned()
 }
 
+/// The numbers in a list of the kernel's, such as `0-3,8`.
+fn numbers(list: &str) -> Vec<u32> {
+    let number = |text: &str| text.parse::<u32>().expect("the kernel's own");
+    let ranges = list.trim().split(',').filter(|range| !range.is_empty());
+    let bounds = ranges.map(|range| range.split_once('-').unwrap_or((range, range)));
+    bounds.flat_map(|(first, last)| number(first)..=number(last)).collect()
+}
+
+/// The nodes from which this process may have memory: not those without any, nor those that its
+/// cpuset leaves out. `None`, with a line that says so, where they are not known, or where the
+/// kernel refuses to place memory, as containers have it do.
+fn nodes_with_memory() -> Option<Vec<u32>> {
+    let with_memory = std::fs::read_to_string("/sys/devices/system/node/has_memory");
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
+    let (Ok(with_memory), Some(allowed)) = (with_memory, allowed) else {
+        println!("skipped: this machine does not say which nodes have memory");
+        return None;
+    };
+    let allowed = numbers(allowed);
+    let nodes: Vec<_> =
+        numbers(&with_memory).into_iter().filter(|it| allowed.contains(it)).collect();
+    let any = NodeId::new(*nodes.first()?)?;
+    let reserve = Reserve::new(1).expect("a page of addresses");
+    if let Err(refused) = reserve.bind(0..reserve.len(), any) {
+        println!("skipped: {refused}");
+        return None;
+    }
+    Some(nodes)
+}
+
 /// On this machine's own nodes, of which it may have one: then there is nothing to place.
 #[test]
 fn memory_comes_from_the_nodes() {
     let machine = Topology::of_this_machine().expect("sysfs");
-    let nodes = machine.nodes().len();
-    if nodes == 1 {
+    if machine.nodes().len() == 1 {
         println!("skipped: this machine has one NUMA node");
         return;
     }
+    let Some(usable) = nodes_with_memory() else { return };
+    let is_usable = |node: &&NodeId| usable.contains(&node.number());
     let home = |key: &Key| key.1.and_then(NodeId::new);
     let table = WaitTable::<Key>::builder().homes(machine.clone(), home).build();
-    assert_eq!(table.size().unplaced, 0);
+    let parts = machine.nodes().len().next_power_of_two();
+    let refused = machine.nodes().iter().cycle().take(parts).filter(|it| !is_usable(it)).count();
+    assert_eq!(table.size().unplaced, refused as u64, "of memory {usable:?}");
     let layout = table.buckets.rest().storage.layout();
     for waiters in [0, 1 << 12] {
         (0..waiters).for_each(|at| table.buckets.arrive(node(at)));
         settled_buckets(&table);
-        for (part, node) in machine.nodes().iter().enumerate() {
+        for (part, node) in machine.nodes().iter().enumerate().filter(|(_, it)| is_usable(it)) {
             let line = placement(&table, part << layout.place_bits);
             println!("{line}");
             let number = node.number();
@@ -244,24 +280,28 @@ fn memory_comes_from_the_nodes() {
             assert!(pages.len() == 1 && pages[0].starts_with(&format!("{number}=")), "{line}");
         }
     }
-    let table = WaitTable::<Key>::builder().grow(1 << 10, 1 << 12).build();
-    let line = placement(&table, 0);
-    println!("{line}");
-    assert!(line.contains("interleave:"), "{line}");
-    for node in machine.nodes() {
-        assert!(line.contains(&format!(" N{}=", node.number())), "{line}");
+    // So large that each node has pages of it.
+    let size = 1 << 16;
+    let builder = WaitTable::<Key>::builder;
+    for builder in [builder().grow(size, 2 * size), builder().buckets(size)] {
+        let line = placement(&builder.build(), 0);
+        println!("{line}");
+        assert!(line.contains("interleave"), "{line}");
+        for node in machine.nodes().iter().filter(is_usable) {
+            assert!(line.contains(&format!(" N{}=", node.number())), "{line}");
+        }
     }
 }
 
-/// Three nodes have four parts, of which the last is the first node's. This machine has that one at
-/// least.
+/// Three nodes have four parts, of which the last is the first node's.
 #[test]
 fn parts_beyond_the_nodes_begin_again() {
-    let table = builder(3).build();
-    if table.size().unplaced == 4 {
-        println!("skipped: the kernel places no memory here");
+    let Some(usable) = nodes_with_memory() else { return };
+    if !usable.contains(&0) {
+        println!("skipped: node 0 has no memory for this process");
         return;
     }
+    let table = builder(3).build();
     let layout = table.buckets.rest().storage.layout();
     for part in [0, 3] {
         let line = placement(&table, part << layout.place_bits);
@@ -273,16 +313,59 @@ fn parts_beyond_the_nodes_begin_again() {
 /// one it refuses, and the memory comes from anywhere.
 #[test]
 fn nodes_that_are_not_there_are_counted() {
-    let nodes = Topology::of_this_machine().expect("sysfs").nodes().len() as u64;
-    assert!(nodes < 1024);
     let table = builder(1024).build();
-    if table.size().unplaced != 1024 {
-        assert_eq!(table.size().unplaced, 1024 - nodes);
-    }
     assert_eq!(settled_buckets(&table), 1024);
     let mut interleaved = WaitTable::<Key>::builder().grow(1, 1 << 12);
     interleaved.placement.topology = Some(Topology::of(2));
-    let table = interleaved.build();
-    assert!(table.buckets.rest().homes.is_none() && table.size().unplaced <= 1);
-    assert_eq!(settled_buckets(&table), 1);
+    let interleaved = interleaved.build();
+    assert!(interleaved.buckets.rest().homes.is_none() && interleaved.size().unplaced <= 1);
+    assert_eq!(settled_buckets(&interleaved), 1);
+    let Some(usable) = nodes_with_memory() else { return };
+    assert_eq!(table.size().unplaced, 1024 - usable.len() as u64, "of memory {usable:?}");
+}
+
+/// A machine that does not tell its nodes is one node's, and that is counted.
+#[test]
+fn nodes_that_are_not_known_are_counted() {
+    for (nodes, unplaced) in [(Err(NodesUnknown), 1), (Ok(None), 0)] {
+        let buckets = Buckets::<Key>::among(nodes, [4, 12], false, &Placement::NOTHING_TOLD);
+        assert_eq!((buckets.unplaced(), buckets.refused(), buckets.len()), (unplaced, 0, 16));
+        assert!(!buckets.rest().storage.layout().has_parts());
+    }
+}
+
+/// A page has nothing to divide among nodes, unless it is to have parts, or to grow.
+#[test]
+fn a_small_table_that_keeps_its_size_stays_on_the_heap() {
+    let on_two_nodes = |builder: WaitTableBuilder<Key>| {
+        let mut builder = builder;
+        builder.placement.topology = Some(Topology::of(2));
+        builder.build().size()
+    };
+    let page = PAGE_BYTES_MIN / BUCKET_BYTES;
+    let beside = 64 + size_of::<Rest<Key>>();
+    for buckets in [1, page] {
+        let size = on_two_nodes(WaitTable::builder().buckets(buckets));
+        assert_eq!(size.bytes_resident, beside + buckets * BUCKET_BYTES);
+        assert_eq!((size.bytes_reserved, size.unplaced), (buckets * BUCKET_BYTES, 0));
+    }
+    let growing = WaitTable::builder().grow(1, 2);
+    assert!(on_two_nodes(growing).bytes_resident >= beside + PAGE_BYTES_MIN);
+    let mut larger = WaitTable::<Key>::builder().buckets(2 * page);
+    larger.placement.topology = Some(Topology::of(2));
+    let larger = larger.build();
+    let address = std::ptr::from_ref(larger.buckets.at(0)).addr();
+    assert!(address.is_multiple_of(PAGE_BYTES_MIN), "of pages, not of the allocator");
+}
+
+/// What the homes of keys are looked up in is counted as memory of the table.
+#[test]
+fn memory_has_the_homes_in_it() {
+    for nodes in [2, 1024] {
+        let table = builder(nodes).buckets(1).build();
+        let rest = table.buckets.rest();
+        let homes = nodes as usize * size_of::<Option<u64>>();
+        let beside = 64 + size_of_val(rest) + homes;
+        assert_eq!(table.memory_bytes(), beside + rest.storage.resident_bytes());
+    }
 }
