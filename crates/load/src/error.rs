@@ -113,6 +113,18 @@ pub enum LoadError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The same of one that is only to wait.
+    #[error("thread {thread} of {threads} could not be started: {source}: give fewer --{param}")]
+    WaitingThread {
+        /// The thread's number.
+        thread: usize,
+        /// How many were asked for.
+        threads: usize,
+        /// What the system said.
+        source: std::io::Error,
+        /// What says how many there are to be.
+        param: &'static str,
+    },
     /// The implementation could not be set up.
     #[error("{name} could not be set up: {message}")]
     Setup {
@@ -148,6 +160,7 @@ impl LoadError {
             | Self::Open { .. }
             | Self::Setup { .. }
             | Self::Thread { .. }
+            | Self::WaitingThread { .. }
             | Self::OwnProgram(_)
             | Self::BusyTime(_)
             | Self::Switches(_) => 2,

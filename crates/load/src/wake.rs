@@ -190,7 +190,9 @@ impl Wakes for Futexes {
 
     fn wake_all(&self, key: usize) {
         let word = &self.0[key].0;
-        word.word().fetch_add(1, Ordering::Relaxed);
+        // ORDER[WAKE1]: Release; pairs with the Acquire in `wait`. Whoever leaves it because of
+        // this sees what was stored before: that there are no more waits, say.
+        word.word().fetch_add(1, Ordering::Release);
         black_box(word.wake(u32::MAX));
     }
 
@@ -198,7 +200,8 @@ impl Wakes for Futexes {
         let word = &self.0[key].0;
         let seen = word.word().load(Ordering::Relaxed);
         is_queued();
-        while word.word().load(Ordering::Relaxed) == seen {
+        // ORDER[WAKE1]: Acquire; pairs with the Release in `wake_all`.
+        while word.word().load(Ordering::Acquire) == seen {
             word.wait(seen);
         }
     }
@@ -234,7 +237,10 @@ impl Scene {
 pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round, LoadError> {
     let scene = Scene::of(job)?;
     let keys = job.params.at_least_one("keys")?;
-    let count = job.params.number("wakes")?.unwrap_or(scene.default_wakes());
+    let count = match job.params.text("wakes") {
+        "auto" => scene.default_wakes(),
+        _ => job.params.at_least_one("wakes")? as u64,
+    };
     let waits_before = Ledger::snapshot();
     let queued = AtomicUsize::new(0);
     let crowd = wakes.crowd(keys..keys + foreign);
@@ -244,19 +250,22 @@ pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round,
         for index in 0..foreign {
             let builder = thread::Builder::new().stack_size(STACK_BYTES);
             let sleeper = builder.spawn_scoped(scope, move || {
-                wakes.wait(keys + index, || {
-                    queued.fetch_add(1, Ordering::Relaxed);
-                });
+                wakes.wait(keys + index, || has_queued(queued));
             });
             if let Err(source) = sleeper {
                 wake_each(wakes, keys..keys + index, queued);
-                return Err(LoadError::Thread { thread: index, threads: foreign, source });
+                return Err(LoadError::WaitingThread {
+                    thread: index,
+                    threads: foreign,
+                    source,
+                    param: "foreign",
+                });
             }
         }
         until(queued, foreign);
         let times_ns = match scene {
             Scene::Nobody => Ok(wake_nobody(wakes, keys, count as usize, job.plant)),
-            Scene::One => Ok(wake_one(wakes, keys, count as usize, job.plant)),
+            Scene::One => wake_one(wakes, keys, count as usize, job.plant),
             Scene::All { sleepers } => wake_many(wakes, sleepers, count as usize, job.plant),
         };
         wake_each(wakes, keys..keys + foreign, queued);
@@ -269,10 +278,17 @@ pub fn run_with<W: Wakes>(job: &Job, wakes: &W, foreign: usize) -> Result<Round,
     Ok(Round { check: mix_all(&[job.seed, count, scene.default_wakes()]), metrics, waits })
 }
 
+fn has_queued(queued: &AtomicUsize) {
+    // ORDER[WAKE2]: Release; pairs with the Acquire in `until`. Of a word it has been loaded by
+    // then, so that the wake changes what is waited on.
+    queued.fetch_add(1, Ordering::Release);
+}
+
 /// Waits until so many threads have queued. A wake that comes after finds them: it takes the lock
-/// that they hold while they say so.
+/// that they hold while they say so, or changes the word that they have loaded.
 fn until(queued: &AtomicUsize, wanted: usize) {
-    while queued.load(Ordering::Relaxed) < wanted {
+    // ORDER[WAKE2]: Acquire; pairs with the Release in `has_queued`.
+    while queued.load(Ordering::Acquire) < wanted {
         thread::yield_now();
     }
 }
@@ -300,18 +316,24 @@ fn wake_nobody(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec
 }
 
 /// Sorted times of each wake of a thread that waits for the keys in turn.
-fn wake_one(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec<f64> {
+fn wake_one(
+    wakes: &impl Wakes,
+    keys: usize,
+    count: usize,
+    plant: f64,
+) -> Result<Vec<f64>, LoadError> {
     let (queued, woken) = (AtomicUsize::new(0), AtomicU64::new(0));
     let mut times_ns = thread::scope(|scope| {
         let (queued, woken) = (&queued, &woken);
-        scope.spawn(move || {
+        let sleeper = thread::Builder::new().spawn_scoped(scope, move || {
             for index in 0..count {
-                wakes.wait(index % keys, || {
-                    queued.fetch_add(1, Ordering::Relaxed);
-                });
+                wakes.wait(index % keys, || has_queued(queued));
                 woken.fetch_add(1, Ordering::Relaxed);
             }
         });
+        if let Err(source) = sleeper {
+            return Err(LoadError::Thread { thread: 0, threads: 1, source });
+        }
         let mut times_ns = Vec::with_capacity(count);
         for index in 0..count {
             until(queued, index + 1);
@@ -324,10 +346,10 @@ fn wake_one(wakes: &impl Wakes, keys: usize, count: usize, plant: f64) -> Vec<f6
                 thread::yield_now();
             }
         }
-        times_ns
-    });
+        Ok(times_ns)
+    })?;
     times_ns.sort_unstable_by(f64::total_cmp);
-    times_ns
+    Ok(times_ns)
 }
 
 /// Sorted times of a wake of all of so many threads that sleep for one key, for each thread.
@@ -347,16 +369,19 @@ fn wake_many(
                     if stopped.load(Ordering::Relaxed) {
                         return;
                     }
-                    wakes.wait(0, || {
-                        queued.fetch_add(1, Ordering::Relaxed);
-                    });
+                    wakes.wait(0, || has_queued(queued));
                 }
             });
             if let Err(source) = sleeper {
                 until(queued, index);
                 stopped.store(true, Ordering::Relaxed);
                 wakes.wake_all(0);
-                return Err(LoadError::Thread { thread: index, threads: sleepers, source });
+                return Err(LoadError::WaitingThread {
+                    thread: index,
+                    threads: sleepers,
+                    source,
+                    param: "sleepers",
+                });
             }
         }
         let mut times_ns = Vec::with_capacity(count);
