@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
 use crate::frame::{Frames, Pin, State, Unpinned, Word};
-use crate::index::{Entry, Index};
+use crate::index::{Entry, Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
@@ -157,6 +157,11 @@ impl Core {
         PageKey { file: file.id, page }
     }
 
+    /// Locks the index's shard of a page.
+    pub(crate) fn shard(&self, key: PageKey) -> ShardGuard<'_> {
+        self.index.lock(key, |frame| self.frames.key(frame))
+    }
+
     /// Where a page begins in its file, in bytes.
     pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
         page.0 * self.frames.page_bytes() as u64
@@ -172,7 +177,7 @@ impl Core {
 
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, key: PageKey) -> Option<Busy> {
-        let shard = self.index.lock(key);
+        let shard = self.shard(key);
         match shard.get()? {
             Entry::Announced(spell) => Some(Busy { work: Work::Reading, spell }),
             Entry::Frame(frame) => {
@@ -304,9 +309,9 @@ mod tests {
             let busy = Busy { work: Work::Reading, spell: announced.spell };
             core.wait_for_page(&file, key, busy, Want::Read)
         };
-        let late = core.index.lock(key).announce();
-        core.index.lock(key).remove();
-        let next = core.index.lock(key).announce();
+        let late = core.shard(key).announce();
+        core.shard(key).remove();
+        let next = core.shard(key).announce();
         // Who saw the earlier one has no need to wait.
         wait(late).unwrap();
         for (told, fails) in [(late, false), (next, true)] {

@@ -61,7 +61,7 @@ impl Core {
     }
 
     fn look_up(&self, key: PageKey) -> Lookup {
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         match shard.get() {
             Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
             Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
@@ -78,7 +78,7 @@ impl Core {
     pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
         self.take_frame().inspect_err(|_| {
-            self.index.lock(announced.key).remove();
+            self.shard(announced.key).remove();
             self.wake_failed(announced.key, News::NoFrames(announced.spell));
         })
     }
@@ -86,9 +86,9 @@ impl Core {
     /// Puts a claimed frame in the place of its page's announcement.
     pub(crate) fn install(&self, announced: Announced, claim: &Claim, state: State) {
         let Announced { key, spell } = announced;
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         self.frames.install(claim, key, state, spell);
-        shard.set(Entry::Frame(claim.id()));
+        shard.set_frame(claim.id());
     }
 
     /// Brings an announced page into the frame, and wakes those who wait for it.
@@ -154,7 +154,7 @@ impl Core {
             }
             Err(errno) => {
                 self.counters.add(Count::IoErrors, 1);
-                self.index.lock(key).remove();
+                self.shard(key).remove();
                 self.frames.clear(&claim);
                 self.free_frame(claim);
                 Err(errno)

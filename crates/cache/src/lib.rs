@@ -50,11 +50,11 @@ mod flush;
 mod frame;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod frame_waiters;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod index;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod latch;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod page;
 #[cfg(not(any(loom, shuttle)))]
 mod policy;
