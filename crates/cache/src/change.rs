@@ -91,7 +91,7 @@ impl Core {
         let key = self.key(file, page);
         let mut copy = copy;
         let old = loop {
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             let Some(frame) = shard.frame() else {
                 drop(shard);
                 return self.free_frame(copy);
@@ -156,7 +156,7 @@ impl Core {
     }
 
     fn take_turn(&self, key: PageKey, spare: &mut Option<Claim>) -> Turn {
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
             Some(Entry::Announced(spell)) => {
@@ -193,14 +193,14 @@ impl Core {
     ) -> Result<Pin, Word> {
         let old = self.frames.detach_pinned(frame)?;
         self.frames.install(copy, key, State::Changing, shard.begin_spell());
-        shard.set(Entry::Frame(copy.id()));
+        shard.set_frame(copy.id());
         Ok(old)
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
     /// who have them. The caller keeps writers out.
     pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo) {
-        for page in self.index.pages_from(file.id, from) {
+        for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
             self.drop_page(file, self.key(file, page));
         }
         file.unclean.lock().split_off(&from);
@@ -209,7 +209,7 @@ impl Core {
     fn drop_page(&self, file: &FileState, key: PageKey) {
         loop {
             let busy = {
-                let mut shard = self.index.lock(key);
+                let mut shard = self.shard(key);
                 match shard.get() {
                     None => return,
                     Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },

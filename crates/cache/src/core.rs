@@ -11,9 +11,9 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
-use crate::frame::{Frames, Pin, State, Word};
+use crate::frame::{Frames, State, Word};
 use crate::frame_memory::FrameMemory;
-use crate::index::{Entry, Index};
+use crate::index::{Entry, Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
@@ -79,7 +79,7 @@ impl fmt::Debug for Core {
             .field("frames", &self.frames.len())
             .field("page_bytes", &self.memory.page_bytes())
             .field("queued", &self.engine.is_some())
-            .field("stats", &self.counters.read())
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -159,37 +159,19 @@ impl Core {
         PageKey { file: file.id, page }
     }
 
+    /// Locks the index's shard of a page.
+    pub(crate) fn shard(&self, key: PageKey) -> ShardGuard<'_> {
+        self.index.lock(key, |frame| self.frames.key(frame))
+    }
+
     /// Where a page begins in its file, in bytes.
     pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
         page.0 * self.memory.page_bytes() as u64
     }
 
-    #[inline]
-    pub(crate) fn unpin(&self, pin: Pin) {
-        let frame = pin.id();
-        let before = self.frames.unpin(pin);
-        if before.pins() == 1
-            && (self.reclaim.is_waited_for_after_rmw() || before.state() == State::Detached)
-        {
-            self.unpinned(frame, before.state());
-        }
-    }
-
-    /// The last pin was given back, when the frame was in `state`.
-    #[cold]
-    fn unpinned(&self, frame: FrameId, state: State) {
-        if state == State::Detached {
-            if let Some(claim) = self.frames.free_detached(frame) {
-                self.free_frame(claim);
-            }
-        } else if state.is_at_rest() {
-            self.notify_idle(1);
-        }
-    }
-
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, key: PageKey) -> Option<Busy> {
-        let shard = self.index.lock(key);
+        let shard = self.shard(key);
         match shard.get()? {
             Entry::Announced(spell) => Some(Busy { work: Work::Reading, spell }),
             Entry::Frame(frame) => {
@@ -321,9 +303,9 @@ mod tests {
             let busy = Busy { work: Work::Reading, spell: announced.spell };
             core.wait_for_page(&file, key, busy, Want::Read)
         };
-        let late = core.index.lock(key).announce();
-        core.index.lock(key).remove();
-        let next = core.index.lock(key).announce();
+        let late = core.shard(key).announce();
+        core.shard(key).remove();
+        let next = core.shard(key).announce();
         // Who saw the earlier one has no need to wait.
         wait(late).unwrap();
         for (told, fails) in [(late, false), (next, true)] {

@@ -82,7 +82,7 @@ impl Core {
     fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
         for &page in &pages {
-            let shard = self.index.lock(self.key(file, page));
+            let shard = self.shard(self.key(file, page));
             let Some(frame) = shard.frame() else { continue };
             if self.frames.word(frame).state() == State::Unstable
                 && let Some(state) = outcome(self.frames.period(frame))
@@ -107,7 +107,7 @@ impl Core {
         page: PageNo,
         unclean: &mut BTreeSet<PageNo>,
     ) {
-        let shard = self.index.lock(self.key(file, page));
+        let shard = self.shard(self.key(file, page));
         // A page that is being changed enters the set before the change ends, so it is kept.
         if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {
             unclean.remove(&page);

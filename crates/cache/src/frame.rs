@@ -472,5 +472,6 @@ impl Frames {
 
 #[cfg(all(test, loom))]
 mod loom;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -55,6 +55,8 @@ mod frame_memory;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod frame_waiters;
 #[cfg(not(any(loom, shuttle)))]
+mod hit;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod index;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod latch;

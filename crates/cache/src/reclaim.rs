@@ -255,7 +255,7 @@ impl Core {
             // What the file promises and whether the page is there must change together.
             let file = self.files.get(key.file)?;
             let mut durability = file.durability.lock();
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             if shard.frame() != Some(frame) {
                 return None;
             }
@@ -272,7 +272,7 @@ impl Core {
             self.forget_if_clean(&file, key.page);
             claim
         } else {
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             if shard.frame() != Some(frame) || self.frames.word(frame).state() != State::Clean {
                 return None;
             }

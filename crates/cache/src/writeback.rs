@@ -125,7 +125,7 @@ impl Core {
     /// Begins the write-back of a page, if it is dirty and part of the file.
     fn lend(&self, file: &FileState, page: PageNo) -> Option<Lent> {
         let key = self.key(file, page);
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         let frame = shard.frame()?;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         (self.offset(page) < file.len()).then_some(())?;
@@ -276,7 +276,7 @@ impl Core {
     }
 
     fn state_of(&self, file: &FileState, page: PageNo) -> Option<State> {
-        let shard = self.index.lock(self.key(file, page));
+        let shard = self.shard(self.key(file, page));
         shard.frame().map(|frame| self.frames.word(frame).state())
     }
 }
