@@ -111,8 +111,8 @@ impl Cache {
         self.owner.core.frames.len()
     }
 
-    /// What was counted since the cache was built. Looks at what is kept about each frame, where hits
-    /// are counted: about 1 ms for 1 GiB of pages.
+    /// What was counted since the cache was built. Looks at what is kept about each frame, where
+    /// hits are counted: about 1 ms for 1 GiB of pages.
     pub fn stats(&self) -> Stats {
         self.owner.core.stats()
     }
@@ -241,7 +241,7 @@ impl CacheBuilder {
                 .reason(reasons.frame)
                 .build(),
             reasons,
-            counters: Counters::default(),
+            counters: Counters::new(),
             engine,
             frame_wait: self.frame_wait,
         });

@@ -22,9 +22,9 @@
 //! | failed | as dirty; the last attempt to write it failed | yes | as dirty | as dirty |
 //! | detached | is a page that was dropped or replaced, for those who have it pinned | no more | `free_detached`, unpinned | empty |
 //!
-//! `detach` leads from clean, dirty, unstable and failed to detached. Whoever finds a detached frame
-//! without pins then tries to free it: the one who detached it, and each who unpins it. One of them
-//! succeeds.
+//! `detach` leads from clean, dirty, unstable and failed to detached. Whoever finds a detached
+//! frame without pins then tries to free it: the one who detached it, and each who unpins it. One
+//! of them succeeds.
 //!
 //! # Invariants
 //!
@@ -75,9 +75,9 @@
 //!  same version in the word now?   Relaxed
 //! ```
 //!
-//! Excluded: the one who peeks has read a byte that was written after `look`, *and* believes it. The
-//! fences pair through that byte, so the second load sees the claim. A byte that was written before
-//! `look` is there, by the Acquire.
+//! Excluded: the one who peeks has read a byte that was written after `look`, *and* believes it.
+//! The fences pair through that byte, so the second load sees the claim. A byte that was written
+//! before `look` is there, by the Acquire.
 
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 

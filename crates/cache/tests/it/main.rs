@@ -9,5 +9,6 @@ mod interrupted;
 mod length;
 mod locks;
 mod model;
+mod peek;
 mod scene;
 mod threads;
