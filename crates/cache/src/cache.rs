@@ -14,6 +14,7 @@ use crate::error::{BuildError, Error};
 use crate::file::{File, OpenOptions};
 use crate::files::Files;
 use crate::frame::Frames;
+use crate::frame_memory::FrameMemory;
 use crate::index::Index;
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
@@ -102,7 +103,7 @@ impl Cache {
 
     /// The size of a page in bytes.
     pub fn page_bytes(&self) -> usize {
-        self.owner.core.frames.page_bytes()
+        self.owner.core.memory.page_bytes()
     }
 
     /// The number of pages that there is room for.
@@ -218,7 +219,8 @@ impl CacheBuilder {
             Io::Ring => Some(Engine::new(device.clone())?),
         };
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
-        let (frames, free) = Frames::new(count, page_bytes).map_err(no_memory)?;
+        let memory = FrameMemory::new(count, page_bytes).map_err(no_memory)?;
+        let (frames, free) = Frames::new(count);
         let reasons = Reasons::register();
         let core = Arc::new(Core {
             device,
@@ -226,6 +228,7 @@ impl CacheBuilder {
             reclaim: Reclaim::new(free),
             runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,
+            memory,
             files: Files::default(),
             pages: WaitTable::<unherd_sync::WaitKey>::builder()
                 .buckets(self.queues)

@@ -62,12 +62,12 @@ impl Core {
     ) -> Result<(), Error> {
         let key = self.key(file, page);
         // What all of is written need not be read.
-        let covers_page = bytes.len() == self.frames.page_bytes();
+        let covers_page = bytes.len() == self.memory.page_bytes();
         let mut claim = self.claim_page(file, key, covers_page).inspect_err(|_| {
             // This thread may have been woken to change the page, and does not.
             self.wake_next_changer(key);
         })?;
-        self.frames.bytes_mut(&mut claim)[at..at + bytes.len()].copy_from_slice(bytes);
+        self.memory.write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
         self.notify_idle(1);
@@ -104,9 +104,8 @@ impl Core {
             // A read that fails leaves no page.
             let _ = self.wait_for_page(file, key, busy, Want::Read);
         };
-        let content = self.frames.bytes_mut(&mut copy);
-        content[..tail].copy_from_slice(&self.frames.bytes(&old)[..tail]);
-        content[tail..].fill(0);
+        self.memory.copy(&mut copy, &old, tail);
+        self.memory.zero_from(&mut copy, tail);
         self.unpin(old);
         self.end_change(file, key, copy);
     }
@@ -124,8 +123,7 @@ impl Core {
                 Turn::Ready(claim) => return Ok(claim),
                 Turn::Copy(mut claim, old) => {
                     self.counters.add(Count::Copies, 1);
-                    let content = self.frames.bytes_mut(&mut claim);
-                    content.copy_from_slice(self.frames.bytes(&old));
+                    self.memory.copy(&mut claim, &old, self.memory.page_bytes());
                     self.unpin(old);
                     return Ok(claim);
                 }
@@ -146,7 +144,7 @@ impl Core {
                     if covers_page || self.offset(key.page) >= file.len() {
                         self.install(announced, &claim, State::Changing);
                         if !covers_page {
-                            self.frames.bytes_mut(&mut claim).fill(0);
+                            self.memory.zero_from(&mut claim, 0);
                         }
                         return Ok(claim);
                     }

@@ -11,7 +11,8 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
-use crate::frame::{Frames, Pin, State, Unpinned, Word};
+use crate::frame::{Frames, Pin, State, Word};
+use crate::frame_memory::FrameMemory;
 use crate::index::{Entry, Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
@@ -55,6 +56,7 @@ impl Reasons {
 pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) frames: Frames,
+    pub(crate) memory: FrameMemory,
     pub(crate) index: Index,
     pub(crate) reclaim: Reclaim,
     pub(crate) runs: RunBuffers,
@@ -75,7 +77,7 @@ impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
             .field("frames", &self.frames.len())
-            .field("page_bytes", &self.frames.page_bytes())
+            .field("page_bytes", &self.memory.page_bytes())
             .field("queued", &self.engine.is_some())
             .field("stats", &self.counters.read())
             .finish_non_exhaustive()
@@ -164,14 +166,29 @@ impl Core {
 
     /// Where a page begins in its file, in bytes.
     pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
-        page.0 * self.frames.page_bytes() as u64
+        page.0 * self.memory.page_bytes() as u64
     }
 
+    #[inline]
     pub(crate) fn unpin(&self, pin: Pin) {
-        match self.frames.unpin(pin) {
-            Unpinned::Held => {}
-            Unpinned::Idle => self.notify_idle(1),
-            Unpinned::Freed(claim) => self.free_frame(claim),
+        let frame = pin.id();
+        let before = self.frames.unpin(pin);
+        if before.pins() == 1
+            && (self.reclaim.is_waited_for_after_rmw() || before.state() == State::Detached)
+        {
+            self.unpinned(frame, before.state());
+        }
+    }
+
+    /// The last pin was given back, when the frame was in `state`.
+    #[cold]
+    fn unpinned(&self, frame: FrameId, state: State) {
+        if state == State::Detached {
+            if let Some(claim) = self.frames.free_detached(frame) {
+                self.free_frame(claim);
+            }
+        } else if state.is_at_rest() {
+            self.notify_idle(1);
         }
     }
 

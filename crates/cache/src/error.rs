@@ -81,7 +81,7 @@ pub enum Error {
         /// How long the call has waited.
         waited: Duration,
     },
-    /// A page has as many pins as can be counted (2^27 - 2).
+    /// A page has as many pins as can be counted (2^17 - 1).
     #[error("page {page} of {} has too many pins", file.display())]
     TooManyPins {
         /// The file.

@@ -187,7 +187,7 @@ impl File {
         let mut done = 0;
         while done < bytes.len() {
             let (page, at) = self.locate(offset + done as u64);
-            let part = (bytes.len() - done).min(core.frames.page_bytes() - at);
+            let part = (bytes.len() - done).min(core.memory.page_bytes() - at);
             match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
                 Ok(()) => done += part,
                 Err(_) if done > 0 => break,
@@ -243,7 +243,7 @@ impl File {
     ///
     /// A guard keeps a frame. Blocks and fails as [`File::read_at`].
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        let page_bytes = self.core().frames.page_bytes();
+        let page_bytes = self.core().memory.page_bytes();
         let offset = page.0.checked_mul(page_bytes as u64);
         let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
         self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
@@ -270,7 +270,7 @@ impl File {
 
     /// The page that holds the byte at `offset`, and where in the page.
     fn locate(&self, offset: u64) -> (PageNo, usize) {
-        let page_bytes = self.core().frames.page_bytes() as u64;
+        let page_bytes = self.core().memory.page_bytes() as u64;
         (PageNo(offset / page_bytes), (offset % page_bytes) as usize)
     }
 
@@ -306,7 +306,7 @@ impl Deref for PageGuard<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.pin.as_ref().map_or(&[], |pin| self.core.frames.bytes(pin))
+        self.pin.as_ref().map_or(&[], |pin| self.core.memory.bytes(pin))
     }
 }
 

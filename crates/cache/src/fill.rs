@@ -125,12 +125,12 @@ impl Core {
         key: PageKey,
         claim: &mut Claim,
     ) -> Result<usize, Errno> {
-        let page_bytes = self.frames.page_bytes();
+        let page_bytes = self.memory.page_bytes();
         let mut progress = Progress::new(Direction::Read, page_bytes, file.alignment);
         loop {
             let range = progress.request();
             let offset = self.offset(key.page) + range.start as u64;
-            let buf = self.frames.buf_to_fill(claim, range);
+            let buf = self.memory.buf_to_fill(claim, range);
             // SAFETY: the claim gives the memory to this thread alone until the call returns.
             let moved = unsafe { self.device.read(file.device_file, offset, buf) }?;
             if progress.advance(moved) != Step::More {
@@ -149,7 +149,7 @@ impl Core {
         match read {
             Ok(bytes) => {
                 // What the file has beyond its length, up to the end of a block, is zeros too.
-                self.frames.bytes_mut(&mut claim)[bytes..].fill(0);
+                self.memory.zero_from(&mut claim, bytes);
                 Ok(self.frames.publish_pinned(claim, State::Clean))
             }
             Err(errno) => {

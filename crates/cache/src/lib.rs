@@ -25,6 +25,8 @@
 //! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them,
 //! `core.rs` the order of the locks.
 
+#![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
+
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
 #[cfg(not(any(loom, shuttle)))]
 mod cache;
@@ -46,8 +48,10 @@ mod files;
 mod fill;
 #[cfg(not(any(loom, shuttle)))]
 mod flush;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod frame;
+#[cfg(not(any(loom, shuttle)))]
+mod frame_memory;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod frame_waiters;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
@@ -66,6 +70,8 @@ mod run;
 mod stats;
 #[cfg(not(any(loom, shuttle)))]
 mod transfer;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+mod word;
 #[cfg(not(any(loom, shuttle)))]
 mod writeback;
 
