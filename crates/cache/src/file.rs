@@ -11,8 +11,8 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::files::{Access, FileState};
 use crate::frame::Pin;
-use crate::latch::InsideGuard;
 use crate::page::PageNo;
+use crate::page_mut::PageMut;
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,7 +151,8 @@ impl File {
     /// of an index shard and a copy.
     ///
     /// # Errors
-    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`].
+    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
+    /// [`Error::HeldByThisThread`].
     /// What `buf` holds then is not told.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let core = self.core();
@@ -178,12 +179,12 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::Io`] if a part of
-    /// a page is written, and the rest could not be read.
+    /// a page is written, and the rest could not be read; [`Error::HeldByThisThread`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
         core.check_range(offset, bytes.len())?;
-        let _inside = InsideGuard::new(&self.file.writers, &core.waits, core.reasons.file);
+        let _inside = core.enter_writers(&self.file);
         let mut done = 0;
         while done < bytes.len() {
             let (page, at) = self.locate(offset + done as u64);
@@ -203,11 +204,12 @@ impl File {
     /// Waits for writers under `file`, and for pages in write-back.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`]: the
-    /// length is as it was.
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`],
+    /// [`Error::HeldByThisThread`]: the length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;
+        self.core().check_none_held(&self.file)?;
         self.core().resize(&self.file, len_bytes)
     }
 
@@ -219,8 +221,10 @@ impl File {
     /// in between: each handle reports each error once, but every call that fails says so. What
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
-    /// [`Error::LostDurability`] is reported for ever.
+    /// [`Error::LostDurability`] is reported for ever. [`Error::HeldByThisThread`]: nothing was
+    /// done.
     pub fn sync_all(&self) -> Result<(), Error> {
+        self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
         if self.file.writable
             && let Err((error, errors)) = self.core().sync_file(&self.file)
@@ -243,11 +247,53 @@ impl File {
     ///
     /// A guard keeps a frame. Blocks and fails as [`File::read_at`].
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
+        self.check_page(page)?;
+        self.pin(page)
+    }
+
+    /// The page, for this thread alone: until the guard is dropped, others who want the page wait
+    /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
+    /// Guards of the page that exist keep what they had. The changes are seen by others together,
+    /// when the guard is dropped, also while the thread unwinds.
+    ///
+    /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
+    /// holds several pages at a time takes them in the same order everywhere, as locks; what would
+    /// have the thread wait for itself is refused. A guard that is forgotten keeps the page, and
+    /// the file from being closed.
+    ///
+    /// ```no_run
+    /// # let cache = unherd_cache::Cache::builder().build()?;
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true))?;
+    /// let mut page = file.page_mut(unherd_cache::PageNo(0))?;
+    /// let count = page[0];
+    /// page.write(0, &[count + 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A file is not closed under a guard:
+    ///
+    /// ```compile_fail,E0505
+    /// # let cache = unherd_cache::Cache::builder().build().unwrap();
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true)).unwrap();
+    /// let page = file.page_mut(unherd_cache::PageNo(0)).unwrap();
+    /// file.close().unwrap();
+    /// drop(page);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`];
+    /// [`Error::HeldByThisThread`] if the thread holds the page already.
+    pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
+        self.check_write()?;
+        self.check_page(page)?;
+        self.core().hold_page(&self.file, page)
+    }
+
+    fn check_page(&self, page: PageNo) -> Result<(), Error> {
         let page_bytes = self.core().memory.page_bytes();
         let offset = page.0.checked_mul(page_bytes as u64);
         let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
-        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
-        self.pin(page)
+        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes).map(|_| ())
     }
 
     /// Closes the handle; with the last one of the file, writes back what is dirty (but does not

@@ -21,9 +21,9 @@
 //! killed before a sync, the file may be longer than it was, by zeros, up to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `fill.rs` the read path,
-//! `change.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
-//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them,
-//! `core.rs` the order of the locks.
+//! `change.rs` and `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty
+//! pages, `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the
+//! order of the locks.
 
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
@@ -61,6 +61,8 @@ mod latch;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod page;
 #[cfg(not(any(loom, shuttle)))]
+mod page_mut;
+#[cfg(not(any(loom, shuttle)))]
 mod policy;
 #[cfg(not(any(loom, shuttle)))]
 mod reclaim;
@@ -83,5 +85,7 @@ pub use error::{BuildError, Error, Operation};
 pub use file::{Direct, File, OpenOptions, PageGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub use page::PageNo;
+#[cfg(not(any(loom, shuttle)))]
+pub use page_mut::PageMut;
 #[cfg(not(any(loom, shuttle)))]
 pub use stats::Stats;

@@ -9,5 +9,6 @@ mod interrupted;
 mod length;
 mod locks;
 mod model;
+mod page_mut;
 mod scene;
 mod threads;
