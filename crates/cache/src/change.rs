@@ -63,10 +63,7 @@ impl Core {
         let key = self.key(file, page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory.page_bytes();
-        let mut claim = self.claim_page(file, key, covers_page).inspect_err(|_| {
-            // This thread may have been woken to change the page, and does not.
-            self.wake_next_changer(key);
-        })?;
+        let mut claim = self.claim_page(file, key, covers_page)?;
         self.memory.write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
@@ -75,10 +72,18 @@ impl Core {
     }
 
     /// The page was changed: publishes it, and wakes those who wait for it.
-    fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+    pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
         file.unclean.lock().insert(key.page);
         self.frames.publish(claim, State::Dirty);
         self.wake_page(key);
+    }
+
+    /// The page was not changed, and lies beyond the end of the file: drops it.
+    pub(crate) fn give_up_change(&self, key: PageKey, claim: Claim) {
+        self.shard(key).remove();
+        self.frames.clear(&claim);
+        self.wake_page(key);
+        self.free_frame(claim);
     }
 
     /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
@@ -111,7 +116,19 @@ impl Core {
     }
 
     /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
-    fn claim_page(
+    pub(crate) fn claim_page(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        covers_page: bool,
+    ) -> Result<Claim, Error> {
+        self.try_claim_page(file, key, covers_page).inspect_err(|_| {
+            // This thread may have been woken to change the page, and does not.
+            self.wake_next_changer(key);
+        })
+    }
+
+    fn try_claim_page(
         &self,
         file: &Arc<FileState>,
         key: PageKey,

@@ -199,7 +199,8 @@ impl Core {
     /// it.
     ///
     /// # Errors
-    /// If it was being brought in, and that failed: each that waited for it gets the error.
+    /// If it was being brought in, and that failed: each that waited for it gets the error. If the
+    /// caller itself holds the page.
     pub(crate) fn wait_for_page(
         &self,
         file: &FileState,
@@ -207,6 +208,7 @@ impl Core {
         busy: Busy,
         want: Want,
     ) -> Result<(), Error> {
+        self.check_not_held(file, key)?;
         let reason = match busy.work {
             Work::Reading => self.reasons.page_read,
             Work::Changing => self.reasons.page_change,

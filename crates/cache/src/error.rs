@@ -89,6 +89,18 @@ pub enum Error {
         /// The page.
         page: u64,
     },
+    /// The calling thread holds a [`crate::PageMut`] of this page, and the call would wait for it.
+    #[error(
+        "this thread holds page {page} of {} for changing, and would wait for itself; drop the \
+         `PageMut` first",
+        file.display()
+    )]
+    HeldByThisThread {
+        /// The file.
+        file: Arc<Path>,
+        /// A page that the call would wait for.
+        page: u64,
+    },
     /// Beyond the last offset that a file can have (2^63 - 1).
     #[error("{len} bytes at offset {offset} are beyond the largest offset, {}", i64::MAX)]
     OutOfRange {

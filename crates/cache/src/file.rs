@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::files::{Access, FileState};
 use crate::frame::Pin;
 use crate::frame_memory::RacyPage;
-use crate::latch::InsideGuard;
 use crate::page::{FrameId, PageNo};
+use crate::page_mut::PageMut;
 use crate::peek::{Peek, Torn};
 
 /// What to do where the file system refuses direct I/O.
@@ -155,7 +155,8 @@ impl File {
     /// copy of the page, pinned.
     ///
     /// # Errors
-    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`].
+    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
+    /// [`Error::HeldByThisThread`].
     /// What `buf` holds then is not told.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let core = self.core();
@@ -184,12 +185,12 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::Io`] if a part of
-    /// a page is written, and the rest could not be read.
+    /// a page is written, and the rest could not be read; [`Error::HeldByThisThread`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
         core.check_range(offset, bytes.len())?;
-        let _inside = InsideGuard::new(&self.file.writers, &core.waits, core.reasons.file);
+        let _inside = core.enter_writers(&self.file);
         let mut done = 0;
         while done < bytes.len() {
             let (page, at) = self.locate(offset + done as u64);
@@ -209,11 +210,12 @@ impl File {
     /// Waits for writers under `file`, and for pages in write-back.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`]: the
-    /// length is as it was.
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`],
+    /// [`Error::HeldByThisThread`]: the length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;
+        self.core().check_none_held(&self.file)?;
         self.core().resize(&self.file, len_bytes)
     }
 
@@ -225,8 +227,10 @@ impl File {
     /// in between: each handle reports each error once, but every call that fails says so. What
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
-    /// [`Error::LostDurability`] is reported for ever.
+    /// [`Error::LostDurability`] is reported for ever. [`Error::HeldByThisThread`]: nothing was
+    /// done.
     pub fn sync_all(&self) -> Result<(), Error> {
+        self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
         if self.file.writable
             && let Err((error, errors)) = self.core().sync_file(&self.file)
@@ -257,6 +261,44 @@ impl File {
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         self.check_page(page)?;
         self.pin(page)
+    }
+
+    /// The page, for this thread alone: until the guard is dropped, others who want the page wait
+    /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
+    /// Guards of the page that exist keep what they had. The changes are seen by others together,
+    /// when the guard is dropped, also while the thread unwinds.
+    ///
+    /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
+    /// holds several pages at a time takes them in the same order everywhere, as locks; what would
+    /// have the thread wait for itself is refused. A guard that is forgotten keeps the page, and
+    /// the file from being closed.
+    ///
+    /// ```no_run
+    /// # let cache = unherd_cache::Cache::builder().build()?;
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true))?;
+    /// let mut page = file.page_mut(unherd_cache::PageNo(0))?;
+    /// let count = page[0];
+    /// page.write(0, &[count + 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A file is not closed under a guard:
+    ///
+    /// ```compile_fail,E0505
+    /// # let cache = unherd_cache::Cache::builder().build().unwrap();
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true)).unwrap();
+    /// let page = file.page_mut(unherd_cache::PageNo(0)).unwrap();
+    /// file.close().unwrap();
+    /// drop(page);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`];
+    /// [`Error::HeldByThisThread`] if the thread holds the page already.
+    pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
+        self.check_write()?;
+        self.check_page(page)?;
+        self.core().hold_page(&self.file, page)
     }
 
     /// Looks at the page without a pin, and gives what `look` makes of it: nothing is written that

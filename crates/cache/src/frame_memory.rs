@@ -74,6 +74,12 @@ impl FrameMemory {
         unsafe { std::slice::from_raw_parts(self.start(pin.id()).as_ptr(), self.page_bytes()) }
     }
 
+    /// What the holder of the claim has written. Nobody else writes.
+    pub(crate) fn claimed_bytes<'a>(&'a self, claim: &'a Claim) -> &'a [u8] {
+        // SAFETY: invariant 1: only its holder writes the memory, and `claim` is borrowed here.
+        unsafe { std::slice::from_raw_parts(self.start(claim.id()).as_ptr(), self.page_bytes()) }
+    }
+
     pub(crate) fn lent_bytes<'a>(&'a self, lent: &'a Lent) -> &'a [u8] {
         // SAFETY: invariant 4: nobody writes the memory while `lent` exists.
         unsafe { std::slice::from_raw_parts(self.start(lent.id()).as_ptr(), self.page_bytes()) }

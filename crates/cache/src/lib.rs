@@ -23,9 +23,9 @@
 //! to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
-//! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` the write path,
-//! `writeback.rs` and `flush.rs` what becomes of dirty pages, `reclaim.rs` where frames come from,
-//! `frame_waiters.rs` who waits for them, `core.rs` the order of the locks.
+//! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` and `page_mut.rs`
+//! the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages, `reclaim.rs` where
+//! frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order of the locks.
 
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
@@ -65,6 +65,8 @@ mod latch;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod page;
 #[cfg(not(any(loom, shuttle)))]
+mod page_mut;
+#[cfg(not(any(loom, shuttle)))]
 mod peek;
 #[cfg(not(any(loom, shuttle)))]
 mod policy;
@@ -89,6 +91,8 @@ pub use error::{BuildError, Error, Operation};
 pub use file::{Direct, File, OpenOptions, PageGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub use page::PageNo;
+#[cfg(not(any(loom, shuttle)))]
+pub use page_mut::PageMut;
 #[cfg(not(any(loom, shuttle)))]
 pub use peek::{Peek, Torn};
 #[cfg(not(any(loom, shuttle)))]
