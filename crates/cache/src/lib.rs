@@ -23,9 +23,10 @@
 //! to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
-//! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` and `page_mut.rs`
-//! the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages, `reclaim.rs` where
-//! frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order of the locks.
+//! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` and
+//! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
+//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
+//! of the locks.
 
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
