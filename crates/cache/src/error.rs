@@ -101,6 +101,18 @@ pub enum Error {
         /// A page that the call would wait for.
         page: u64,
     },
+    /// What looked at this page, by `File::peek`, has returned the [`crate::Torn`] of another page.
+    #[error(
+        "the look at page {page} of {} ended with another page's `Torn`, which belongs to the look \
+         at that one",
+        file.display()
+    )]
+    TornElsewhere {
+        /// The file.
+        file: Arc<Path>,
+        /// The page, which was not torn.
+        page: u64,
+    },
     /// Beyond the last offset that a file can have (2^63 - 1).
     #[error("{len} bytes at offset {offset} are beyond the largest offset, {}", i64::MAX)]
     OutOfRange {

@@ -70,13 +70,14 @@
 //!  ---------                                 -----------------------
 //!  look = word                     Acquire   change the word: a claim, version + 1
 //!  may be read, and the key fits?  Relaxed   fence                     Release
-//!  read the memory, racily         Relaxed   write the memory, racily  Relaxed
-//!  fence                           Acquire   publish the word          AcqRel
-//!  same version in the word now?   Relaxed
+//!  read the memory, racily         Relaxed   write the key             Relaxed
+//!  fence                           Acquire   fence                     Release
+//!  same version in the word now?   Relaxed   write the memory, racily  Relaxed
+//!                                            publish the word          AcqRel
 //! ```
 //!
-//! Excluded: the one who peeks has read a byte that was written after `look`, *and* believes it.
-//! The fences pair through that byte, so the second load sees the claim. A byte that was written
+//! Excluded: the one who peeks has read a key or byte that was written after `look`, *and* believes
+//! it. The fences pair through that, so the second load sees the claim. A byte that was written
 //! before `look` is there, by the Acquire.
 
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
@@ -171,6 +172,11 @@ impl Claim {
     /// To be called by the thread that writes the memory, before it begins.
     pub(crate) fn begin_write(&mut self) {
         #[cfg(not(mutant = "PEEK-write"))]
+        self.begin_stores();
+    }
+
+    /// Keeps what is stored under the claim behind the word that began it.
+    fn begin_stores(&self) {
         // ORDER[PEEK1]: Release fence; pairs with the Acquire fence of the one who peeks: if that
         // sees any of what is written from here on, it also sees the word of this claim.
         fence(Ordering::Release);
@@ -252,19 +258,22 @@ impl Frames {
         self.frame(id).spell.store(spell.0, Ordering::Relaxed);
     }
 
-    /// Pages pinned by [`Frames::try_hit`] so far. Hits that are just being moved out of a word may
-    /// be missing.
+    /// Pages pinned by [`Frames::try_hit`] so far. Under traffic those that are just being moved
+    /// out of a word may be missing, or be there twice.
     pub(crate) fn hits(&self) -> u64 {
         let mut elsewhere = self.hits_elsewhere.load(Ordering::Relaxed);
-        for _ in 0..8 {
+        let mut tries = 8;
+        loop {
             let words = self.frames.iter().map(|frame| frame.load().hits()).sum::<u64>();
             let now = self.hits_elsewhere.load(Ordering::Relaxed);
-            if now == elsewhere {
-                return now.wrapping_add(words);
+            tries -= 1;
+            if now == elsewhere || tries == 0 {
+                // Hits that were taken back between the loads may be missing from the words.
+                let hits = now.wrapping_add(words);
+                return if hits.cast_signed() < 0 { 0 } else { hits };
             }
             elsewhere = now;
         }
-        elsewhere
     }
 
     // Transitions of a frame's claim.
@@ -278,6 +287,8 @@ impl Frames {
     pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State, spell: Spell) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
         let frame = self.frame(claim.0);
+        #[cfg(not(mutant = "PEEK-key"))]
+        claim.begin_stores();
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
         self.begin_spell(claim.0, spell);
@@ -378,6 +389,10 @@ impl Frames {
 
     #[cold]
     fn try_hit_slow(&self, id: FrameId, key: PageKey, word: Word) -> Result<Pin, Word> {
+        // Hits that are none count here as well, or they would overflow.
+        if word.has_many_hits() && self.frame(id).update(Word::without_hits).is_ok() {
+            self.hits_elsewhere.fetch_add(HITS_FOLDED, Ordering::Relaxed);
+        }
         if !word.may_be_hit() || self.key(id) != key {
             if cfg!(mutant = "HIT-undo") {
                 let _ = self.frame(id).word.fetch_sub(HIT, Ordering::Relaxed);
@@ -387,9 +402,6 @@ impl Frames {
                 self.hits_elsewhere.fetch_sub(1, Ordering::Relaxed);
             }
             return Err(self.unpin(Pin(id)));
-        }
-        if word.has_many_hits() && self.frame(id).update(Word::without_hits).is_ok() {
-            self.hits_elsewhere.fetch_add(HITS_FOLDED, Ordering::Relaxed);
         }
         let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
         Ok(Pin(id))

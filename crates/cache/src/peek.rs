@@ -132,6 +132,13 @@ impl Peek<'_> {
     }
 }
 
+/// The page itself is as it was: a version never comes back, so neither does what was torn. To look
+/// again would not mend the other page, perhaps for ever.
+#[cold]
+fn torn_elsewhere(file: &FileState, page: PageNo) -> Error {
+    Error::TornElsewhere { file: file.path.clone(), page: page.0 }
+}
+
 impl Core {
     /// As [`File::peek`](crate::File::peek).
     pub(crate) fn peek<R>(
@@ -157,7 +164,7 @@ impl Core {
                         self.counters.tick(Tick::Peeks);
                         return Ok(value);
                     }
-                    Ok(Err(Torn(()))) => {}
+                    Ok(Err(Torn(()))) => return Err(torn_elsewhere(file, page)),
                     Err(panic) => resume_unwind(panic),
                 }
             }
@@ -181,12 +188,7 @@ impl Core {
     ) -> Result<R, Error> {
         let pinned = PageGuard::new(self, file, page)?;
         let peek = Peek { page: pinned.racy(), unpinned: None, fuel: Cell::new(FUEL) };
-        loop {
-            // Nothing of this page is torn; a closure that says so is about another.
-            if let Ok(value) = look(&peek) {
-                return Ok(value);
-            }
-        }
+        look(&peek).map_err(|Torn(())| torn_elsewhere(file, page))
     }
 
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just

@@ -101,8 +101,8 @@ impl Scene {
 
     fn evict_and_reuse(&self) {
         if let Ok(mut claim) = self.frames.evict(FRAME) {
-            self.write(&mut claim, 2);
             self.frames.install(&claim, key(2), State::Reading, SPELL);
+            self.write(&mut claim, 2);
             self.frames.publish(claim, State::Clean);
         }
     }

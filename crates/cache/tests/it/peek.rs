@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use unherd_cache::{Cache, File, Io, PageNo};
+use unherd_cache::{Cache, Error, File, Io, PageNo};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::FaultPlan;
 
@@ -85,6 +85,50 @@ fn a_wrong_look_panics_once_and_the_cache_lives_on() {
     let nested = file.peek(PageNo(0), |_| Ok(file.read_at(&mut buf, PAGE as u64))).unwrap();
     assert_eq!(nested, Ok(PAGE));
     assert!(is_whole(&buf, 1));
+}
+
+/// The look at a page, within that at another, says that the other was torn: to look again would not
+/// help.
+#[test]
+fn a_look_inside_another_ends_when_the_outer_is_torn() {
+    let cache = cache_of(8, Io::Own);
+    let file = cache.open("f", writable()).unwrap();
+    filled(&file, 2);
+    for inner in [0, 1, 5] {
+        let mut calls = 0;
+        let (seen, told) = file
+            .peek(PageNo(0), |outer| {
+                calls += 1;
+                if calls == 1 {
+                    file.write_at(&page_of(0, 1), 0).unwrap();
+                }
+                let told = file.peek(PageNo(inner), |_| outer.check());
+                if calls == 1 {
+                    let page = inner;
+                    assert!(
+                        matches!(told, Err(Error::TornElsewhere { page: at, .. }) if at == page)
+                    );
+                }
+                Ok((outer.get_u64(8)?, told))
+            })
+            .unwrap();
+        assert_eq!((seen, told, calls), (1, Ok(()), 2));
+    }
+}
+
+/// Hits that were none overflow neither into the version nor into the counts.
+#[test]
+fn hits_that_are_taken_back_are_not_counted() {
+    let cache = cache_of(8, Io::Own);
+    let file = cache.open("f", writable()).unwrap();
+    filled(&file, 1);
+    let before = cache.stats().hits;
+    let held = file.page_mut(PageNo(0)).unwrap();
+    for _ in 0..5000 {
+        assert!(file.page(PageNo(0)).is_err());
+    }
+    drop(held);
+    assert_eq!(cache.stats().hits, before);
 }
 
 #[test]
