@@ -323,8 +323,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::page`]; [`Error::TornElsewhere`], if `look` is inside the look at another page, and
-    /// returns what that said.
+    /// As [`File::page`]; [`Error::TornElsewhere`], if `look` is inside the look at another page,
+    /// and returns what that said.
     ///
     /// # Panics
     /// If `look` does, over bytes that belong together.

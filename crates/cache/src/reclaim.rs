@@ -95,14 +95,17 @@ impl Reclaim {
     }
 }
 
-/// What the hand of the clock sees in a frame's word.
-fn look(word: Word) -> Look {
+/// What the hand of the clock sees in a frame's word. Marks of use count only if it `spares`.
+fn look(word: Word, spares: bool) -> Look {
     if word.pins() > 0 {
         return Look::Pass;
     }
     match word.state() {
-        State::Clean | State::Unstable if word.is_referenced() => Look::Recent,
-        State::Dirty | State::Failed if word.is_referenced() => Look::Recent,
+        State::Clean | State::Unstable | State::Dirty | State::Failed
+            if spares && word.is_referenced() =>
+        {
+            Look::Recent
+        }
         State::Clean | State::Unstable => Look::Clean,
         State::Dirty => Look::Dirty,
         State::Failed => Look::Failed,
@@ -220,10 +223,11 @@ impl Core {
         }
         let mut sweep = Sweep::new(self.frames.len(), WINDOW);
         let mut claim = None;
+        let mut spares = true;
         while claim.is_none() {
             let next = pool.clock.next_clean(self.frames.len(), &mut sweep, |at| {
                 let frame = FrameId(at as u32);
-                let seen = look(self.frames.word(frame));
+                let seen = look(self.frames.word(frame), spares);
                 if seen == Look::Recent {
                     self.frames.forget_use(frame);
                 }
@@ -231,6 +235,12 @@ impl Core {
             });
             match next {
                 Some(at) => claim = self.try_evict(FrameId(at as u32)),
+                // Those who peek may mark a page again before the hand comes back. They tell nobody,
+                // so a thread that waited for a page without mark might wait for ever.
+                None if spares && sweep.candidate().is_none() => {
+                    spares = false;
+                    sweep = Sweep::new(self.frames.len(), WINDOW);
+                }
                 None => break,
             }
         }
