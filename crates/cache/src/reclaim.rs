@@ -97,7 +97,8 @@ impl Reclaim {
 
 /// What the hand of the clock sees in a frame's word.
 fn look(word: Word) -> Look {
-    if word.pins() > 0 {
+    // What is behind an older version cannot be written yet.
+    if word.pins() > 0 || word.is_behind() {
         return Look::Pass;
     }
     match word.state() {
@@ -111,6 +112,7 @@ fn look(word: Word) -> Look {
         | State::Reading
         | State::Changing
         | State::Detached
+        | State::Superseded
         | State::WriteBack => Look::Pass,
     }
 }
@@ -137,6 +139,14 @@ impl Core {
         }
         self.reclaim.pool.lock().free.push(claim);
         self.notify_idle(1);
+    }
+
+    /// An empty frame, if there is one or one can be had without a write-back.
+    pub(crate) fn try_take_frame(&self) -> Option<Claim> {
+        match self.search() {
+            Found::Frame(claim) => Some(claim),
+            Found::ToWrite(_) | Found::Nothing => None,
+        }
     }
 
     /// An empty frame. Blocks under `frame` while there is none, and under the device while it

@@ -11,4 +11,5 @@ mod locks;
 mod model;
 mod page_mut;
 mod scene;
+mod superseded;
 mod threads;
