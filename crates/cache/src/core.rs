@@ -11,7 +11,7 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
-use crate::frame::{Frames, Pin, State, Word};
+use crate::frame::{Frames, State, Word};
 use crate::frame_memory::FrameMemory;
 use crate::index::{Entry, Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
@@ -79,7 +79,7 @@ impl fmt::Debug for Core {
             .field("frames", &self.frames.len())
             .field("page_bytes", &self.memory.page_bytes())
             .field("queued", &self.engine.is_some())
-            .field("stats", &self.counters.read())
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -169,29 +169,6 @@ impl Core {
     /// Where a page begins in its file, in bytes.
     pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
         page.0 * self.memory.page_bytes() as u64
-    }
-
-    #[inline]
-    pub(crate) fn unpin(&self, pin: Pin) {
-        let frame = pin.id();
-        let before = self.frames.unpin(pin);
-        if before.pins() == 1
-            && (self.reclaim.is_waited_for_after_rmw() || before.state() == State::Detached)
-        {
-            self.unpinned(frame, before.state());
-        }
-    }
-
-    /// The last pin was given back, when the frame was in `state`.
-    #[cold]
-    fn unpinned(&self, frame: FrameId, state: State) {
-        if state == State::Detached {
-            if let Some(claim) = self.frames.free_detached(frame) {
-                self.free_frame(claim);
-            }
-        } else if state.is_at_rest() {
-            self.notify_idle(1);
-        }
     }
 
     /// Why the page cannot be had now.

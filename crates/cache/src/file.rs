@@ -11,8 +11,10 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::files::{Access, FileState};
 use crate::frame::Pin;
-use crate::page::PageNo;
+use crate::frame_memory::RacyPage;
+use crate::page::{FrameId, PageNo};
 use crate::page_mut::PageMut;
+use crate::peek::{Peek, Torn};
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,6 +126,7 @@ impl File {
         Ok(handle)
     }
 
+    #[inline]
     fn core(&self) -> &Core {
         &self.owner.core
     }
@@ -147,8 +150,9 @@ impl File {
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
     /// than asked for only at the end of the file.
     ///
-    /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs one lock
-    /// of an index shard and a copy.
+    /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs a copy,
+    /// and writes nothing that others read, unless the page is changed meanwhile: then a second
+    /// copy of the page, pinned.
     ///
     /// # Errors
     /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
@@ -162,9 +166,11 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at) = self.locate(offset + done as u64);
-            let guard = self.pin(page)?;
-            let bytes = (wanted - done).min(guard.len() - at);
-            buf[done..done + bytes].copy_from_slice(&guard[at..at + bytes]);
+            let bytes = (wanted - done).min(core.memory.page_bytes() - at);
+            let to = &mut buf[done..done + bytes];
+            if !core.copy_out(core.key(&self.file, page), at, to) {
+                to.copy_from_slice(&self.pin(page)?[at..at + bytes]);
+            }
             done += bytes;
         }
         Ok(done)
@@ -245,7 +251,13 @@ impl File {
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
     /// file meanwhile. Bytes beyond the end of the file are zero.
     ///
-    /// A guard keeps a frame. Blocks and fails as [`File::read_at`].
+    /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock; it and
+    /// the drop of the guard write one word each, which all that pin the page share: threads that
+    /// read one page at the same time are better served by [`File::peek`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; [`Error::TooManyPins`].
+    #[inline]
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         self.check_page(page)?;
         self.pin(page)
@@ -289,11 +301,40 @@ impl File {
         self.core().hold_page(&self.file, page)
     }
 
-    fn check_page(&self, page: PageNo) -> Result<(), Error> {
-        let page_bytes = self.core().memory.page_bytes();
-        let offset = page.0.checked_mul(page_bytes as u64);
-        let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
-        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes).map(|_| ())
+    /// Looks at the page without a pin, and gives what `look` makes of it: nothing is written that
+    /// others read, and nobody is kept from changing the page.
+    ///
+    /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
+    /// it should do nothing but read. What it reads may not belong together before the end;
+    /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
+    /// too (the panic hook has seen it). A page that is not there, or changes all the time, is
+    /// pinned for it. It may call the cache.
+    ///
+    /// Blocks and fails as [`File::page`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), unherd_cache::Error> {
+    /// # use unherd_cache::{Cache, OpenOptions, PageNo};
+    /// # let cache = Cache::builder().build().expect("memory for a cache");
+    /// # let file = cache.open("data", OpenOptions::new())?;
+    /// let count = file.peek(PageNo(3), |page| page.get_u16(8))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::page`].
+    ///
+    /// # Panics
+    /// If `look` does, over bytes that belong together.
+    #[inline]
+    pub fn peek<R>(
+        &self,
+        page: PageNo,
+        look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+    ) -> Result<R, Error> {
+        self.check_page(page)?;
+        self.core().peek(&self.file, page, look)
     }
 
     /// Closes the handle; with the last one of the file, writes back what is dirty (but does not
@@ -315,14 +356,24 @@ impl File {
     }
 
     /// The page that holds the byte at `offset`, and where in the page.
+    #[inline]
     fn locate(&self, offset: u64) -> (PageNo, usize) {
         let page_bytes = self.core().memory.page_bytes() as u64;
         (PageNo(offset / page_bytes), (offset % page_bytes) as usize)
     }
 
+    #[inline]
+    fn check_page(&self, page: PageNo) -> Result<(), Error> {
+        let page_bytes = self.core().memory.page_bytes();
+        let offset = page.0.checked_mul(page_bytes as u64);
+        let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
+        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
+        Ok(())
+    }
+
+    #[inline]
     fn pin(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        let core = self.core();
-        Ok(PageGuard { core, pin: Some(core.pin(&self.file, page)?) })
+        PageGuard::new(self.core(), &self.file, page)
     }
 }
 
@@ -338,8 +389,22 @@ impl Drop for File {
 /// A pinned page: its bytes do not change while the guard lives.
 pub struct PageGuard<'a> {
     core: &'a Core,
+    frame: FrameId,
     /// There until the guard is dropped.
     pin: Option<Pin>,
+}
+
+impl<'a> PageGuard<'a> {
+    #[inline]
+    pub(crate) fn new(core: &'a Core, file: &Arc<FileState>, page: PageNo) -> Result<Self, Error> {
+        let pin = core.pin(file, page)?;
+        Ok(Self { core, frame: pin.id(), pin: Some(pin) })
+    }
+
+    /// The page as those see it who peek: nobody changes it now.
+    pub(crate) fn racy(&self) -> RacyPage<'_> {
+        self.core.memory.racy(self.frame)
+    }
 }
 
 impl fmt::Debug for PageGuard<'_> {
@@ -351,12 +416,14 @@ impl fmt::Debug for PageGuard<'_> {
 impl Deref for PageGuard<'_> {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         self.pin.as_ref().map_or(&[], |pin| self.core.memory.bytes(pin))
     }
 }
 
 impl Drop for PageGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(pin) = self.pin.take() {
             self.core.unpin(pin);

@@ -1,4 +1,4 @@
-//! The read path: pages found, and pages brought in.
+//! The read path: pages brought in. Those that are there are found by `hit.rs`.
 //!
 //! One thread brings a missing page in; it announces this in the index before it even has a frame.
 //! All others that want the page wait for it alone. If the read fails, each of them gets the error,
@@ -31,8 +31,17 @@ enum Lookup {
 impl Core {
     /// The page, pinned; it is read if it is not there. Blocks under `page-read`, `page-change` and
     /// `frame`, or on the device.
+    #[inline]
     pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
         let key = self.key(file, page);
+        match self.try_hit(key) {
+            Some(pin) => Ok(pin),
+            None => self.pin_slow(file, key),
+        }
+    }
+
+    #[cold]
+    fn pin_slow(&self, file: &Arc<FileState>, key: PageKey) -> Result<Pin, Error> {
         let mut waited = false;
         loop {
             match self.look_up(key) {
@@ -54,12 +63,14 @@ impl Core {
                     return self.fill(file, announced, claim);
                 }
                 Lookup::TooManyPins => {
-                    return Err(Error::TooManyPins { file: file.path.clone(), page: page.0 });
+                    return Err(Error::TooManyPins { file: file.path.clone(), page: key.page.0 });
                 }
             }
         }
     }
 
+    /// Decides what is there and what is missing. A hit gets here only if its page was being moved
+    /// in the index, or changed, when it looked without the lock.
     fn look_up(&self, key: PageKey) -> Lookup {
         let mut shard = self.shard(key);
         match shard.get() {

@@ -94,9 +94,9 @@
 //!  same version in the word now?   Relaxed
 //! ```
 //!
-//! Excluded: the one who peeks has read a byte that was written after `look`, *and* believes it. The
-//! fences pair through that byte, so the second load sees the claim. A byte that was written before
-//! `look` is there, by the Acquire.
+//! Excluded: the one who peeks has read a byte that was written after `look`, *and* believes it.
+//! The fences pair through that byte, so the second load sees the claim. A byte that was written
+//! before `look` is there, by the Acquire.
 
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -513,5 +513,6 @@ impl Frames {
 
 #[cfg(all(test, loom))]
 mod loom;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -5,6 +5,7 @@
 //! behaviour that no test shows.
 #![expect(unsafe_code, reason = "the frames' memory is shared under the invariants of frame.rs")]
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -20,6 +21,15 @@ pub(crate) struct FrameMemory {
     frames: usize,
     /// The binary logarithm of the size of a page in bytes.
     page_shift: u32,
+    is_racy_copy_fast: bool,
+}
+
+/// A page that may be written meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RacyPage<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    memory: PhantomData<&'a FrameMemory>,
 }
 
 impl FrameMemory {
@@ -28,7 +38,12 @@ impl FrameMemory {
         let bytes = frames.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
         let map = Map::new(bytes, HugePages::Advised)?;
         map.populate()?;
-        Ok(Self { map, frames, page_shift: page_bytes.trailing_zeros() })
+        Ok(Self {
+            map,
+            frames,
+            page_shift: page_bytes.trailing_zeros(),
+            is_racy_copy_fast: racy::is_fast(),
+        })
     }
 
     pub(crate) fn page_bytes(&self) -> usize {
@@ -68,6 +83,18 @@ impl FrameMemory {
     pub(crate) fn lent_bytes<'a>(&'a self, lent: &'a Lent) -> &'a [u8] {
         // SAFETY: invariant 4: nobody writes the memory while `lent` exists.
         unsafe { std::slice::from_raw_parts(self.start(lent.id()).as_ptr(), self.page_bytes()) }
+    }
+
+    /// What the frame holds, be it a page or not.
+    #[inline]
+    pub(crate) fn racy(&self, id: FrameId) -> RacyPage<'_> {
+        RacyPage { start: self.start(id), len: self.page_bytes(), memory: PhantomData }
+    }
+
+    /// Whether [`RacyPage::copy_to`] is about as fast as a copy of a pinned page.
+    #[inline]
+    pub(crate) fn is_racy_copy_fast(&self) -> bool {
+        self.is_racy_copy_fast
     }
 
     // Writes.
@@ -112,6 +139,48 @@ impl FrameMemory {
         // SAFETY: in the page, as `part` checks.
         let start = unsafe { NonNull::new_unchecked(self.part(id, range).0) };
         IoBuf { start, len }
+    }
+}
+
+macro_rules! racy_loads {
+    ($($name:ident, $load:path, $type:ty;)*) => {$(
+        /// A little-endian number; `None` beyond the page.
+        #[inline]
+        pub(crate) fn $name(self, at: usize) -> Option<$type> {
+            let from = self.part(at, size_of::<$type>())?;
+            // SAFETY: in the page, which is written by racy stores alone.
+            Some(<$type>::from_le(unsafe { $load(from) }))
+        }
+    )*};
+}
+
+impl RacyPage<'_> {
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn part(self, at: usize, bytes: usize) -> Option<*const u8> {
+        let fits = bytes <= self.len && at <= self.len - bytes;
+        // SAFETY: in the page, as just checked.
+        fits.then(|| unsafe { self.start.as_ptr().add(at) }.cast_const())
+    }
+
+    racy_loads! {
+        get_u8, racy::load_u8, u8;
+        get_u16, racy::load_u16, u16;
+        get_u32, racy::load_u32, u32;
+        get_u64, racy::load_u64, u64;
+    }
+
+    /// Fills `to` with the bytes from `at` on; false if there are not so many.
+    #[inline]
+    pub(crate) fn copy_to(self, at: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.part(at, to.len()) else { return false };
+        // SAFETY: in the page, which is written by racy stores alone; `to` is the caller's own.
+        unsafe { racy::copy(from, to.as_mut_ptr(), to.len()) };
+        true
     }
 }
 

@@ -15,8 +15,8 @@
 //! that has seen `idled` change must find the frame too, or it would wait for the next: (B) orders
 //! the frame's word before the change, and the load of `idled` is an Acquire.
 //!
-//! An unpin changes the word by a read-modify-write, which on x86-64 is fence (B) already: a hit ends
-//! with one load of `waiting`, which is on a cache line of its own.
+//! An unpin changes the word by a read-modify-write, which on x86-64 is fence (B) already: a hit
+//! ends with one load of `waiting`, which is on a cache line of its own.
 
 use unherd_sync::{Outcome, Token, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};

@@ -15,9 +15,10 @@
 //! Use is unary so that it can be raised by setting a bit, which cannot overflow.
 //!
 //! The version rises with each beginning of a claim, so two words with one version and a state that
-//! may be read say that nobody has written the memory between them. It wraps around: to be deceived,
-//! one that peeks must sleep for a multiple of 2^28 changes of that one frame, no more and no fewer.
-//! An overflow of the hits raises it too, which makes somebody peek again, and nothing else.
+//! may be read say that nobody has written the memory between them. It wraps around: to be
+//! deceived, one that peeks must sleep for a multiple of 2^28 changes of that one frame, no more
+//! and no fewer. An overflow of the hits raises it too, which makes somebody peek again, and
+//! nothing else.
 
 /// See the table at the top of `frame.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

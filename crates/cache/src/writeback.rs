@@ -179,9 +179,11 @@ impl Core {
 
     /// The write-back of a page has ended that another frame has by now: that one may be written.
     fn end_superseded(&self, key: PageKey, frame: FrameId) {
-        if let Some(newer) = self.shard(key).frame() {
+        let shard = self.shard(key);
+        if let Some(newer) = shard.frame() {
             self.frames.end_behind(newer);
         }
+        drop(shard);
         if let Some(claim) = self.frames.free_detached(frame) {
             self.free_frame(claim);
         }

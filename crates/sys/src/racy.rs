@@ -1,10 +1,10 @@
 //! Bytes that one thread reads while another writes them.
 //!
-//! Rust has no such reads but atomic ones: a plain copy of memory that somebody writes is undefined,
-//! whatever is done with the bytes. What this module does to racy memory is what relaxed atomic
-//! accesses, byte by byte, would do: each byte is one that was written at some time, and nothing is
-//! ordered; a reader must find out by itself whether the bytes belong together. *All* accesses that
-//! may meet, reads and writes, must be these (or a device's).
+//! Rust has no such reads but atomic ones: a plain copy of memory that somebody writes is
+//! undefined, whatever is done with the bytes. What this module does to racy memory is what relaxed
+//! atomic accesses, byte by byte, would do: each byte is one that was written at some time, and
+//! nothing is ordered; a reader must find out by itself whether the bytes belong together. *All*
+//! accesses that may meet, reads and writes, must be these (or a device's).
 //!
 //! On x86-64 they are instructions that the compiler does not look into, so that a copy is as fast
 //! as any: `rep movsb`, which is a copy of bytes by definition, and plain loads and stores of up to
@@ -30,8 +30,9 @@ pub fn is_fast() -> bool {
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, which do not overlap. Others access
-/// them meanwhile only through this module, or do not write what is read nor touch what is written.
+/// `from` is valid for reads and `to` for writes of `len` bytes, which do not overlap. Others
+/// access them meanwhile only through this module, or do not write what is read nor touch what is
+/// written.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -18,6 +18,10 @@ struct Scene {
     frames: Frames,
     memory: UnsafeCell<u32>,
     racy: [AtomicU32; 2],
+    /// Stored after all else by one thread, and loaded before all else by the other, both Relaxed:
+    /// it orders nothing. But it makes loom try the case that the one comes first as a whole, which
+    /// it forgets where that one loads a word just before it changes it.
+    late: AtomicU32,
 }
 
 // SAFETY: `memory` is written under a claim and read under a pin or a loan; loom checks that this
@@ -28,7 +32,8 @@ impl Scene {
     fn new() -> (Self, Claim) {
         let (frames, mut claims) = Frames::new(1);
         let racy = [AtomicU32::new(1), AtomicU32::new(1)];
-        let scene = Self { frames, memory: UnsafeCell::new(1), racy };
+        let late = AtomicU32::new(0);
+        let scene = Self { frames, memory: UnsafeCell::new(1), racy, late };
         scene.frames.install(&claims[0], key(1), State::Reading, SPELL);
         (scene, claims.pop().unwrap())
     }
@@ -128,8 +133,12 @@ fn check_beside(other: fn(&Scene), scene: fn(&Scene)) {
         let shared = Arc::new(Scene::clean());
         let beside = {
             let shared = shared.clone();
-            thread::spawn(move || other(&shared))
+            thread::spawn(move || {
+                other(&shared);
+                shared.late.store(1, Ordering::Relaxed);
+            })
         };
+        let _ = shared.late.load(Ordering::Relaxed);
         scene(&shared);
         beside.join().unwrap();
         assert_eq!(shared.frames.word(FRAME).pins(), 0);

@@ -130,7 +130,6 @@ impl Index {
     /// The caller pins the frame, and compares its key. If that differs, or if there is none, the
     /// page may be there all the same: only [`Index::lock`] tells.
     #[inline]
-    #[cfg_attr(not(test), expect(dead_code, reason = "the hit without a lock comes next"))]
     pub(crate) fn lookup(&self, key: PageKey) -> Option<FrameId> {
         let Place { shard, tag } = self.place(key);
         self.segment(shard).lookup(tag)

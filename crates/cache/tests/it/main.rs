@@ -10,6 +10,7 @@ mod length;
 mod locks;
 mod model;
 mod page_mut;
+mod peek;
 mod scene;
 mod superseded;
 mod threads;

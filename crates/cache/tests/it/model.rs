@@ -103,6 +103,13 @@ impl<'a> Scene<'a> {
                     assert_eq!(read, self.model.read_at(offset, &mut expected));
                     assert!(got == expected, "{len} bytes at {offset}");
                 }
+                let page = offset / self.page_bytes as u64;
+                let mut peeked = vec![0; self.page_bytes];
+                let look = self.files[handle].peek(PageNo(page), |it| it.copy_to(0, &mut peeked));
+                if self.allowed(look).is_some() {
+                    let expected = model_page(&self.model, page, self.page_bytes);
+                    assert!(peeked == expected, "peek of page {page}");
+                }
             }
             Op::Write { handle, offset, len, fill } => {
                 let bytes = content(len, fill);
