@@ -4,7 +4,9 @@
 //! |---|---|
 //! | at rest and unpinned | it is changed in place |
 //! | at rest and pinned | a copy takes its place; the pins keep the old page |
-//! | being read, changed or written back | the writer waits, then looks again |
+//! | in write-back | the same; the device gets the old page as a whole, and then the new one |
+//! | in write-back, and there is no frame for a copy | the writer waits for the end of that |
+//! | being read or changed | the writer waits, then looks again |
 //! | missing; all of it is written, or it lies beyond the end | it is made without a read |
 //! | missing otherwise | it is read first |
 //!
@@ -28,6 +30,8 @@ enum Turn {
     Copy(Claim, Pin),
     /// Pinned: a frame is needed for a copy.
     NeedsSpare,
+    /// In write-back: a frame for a copy would do, or to wait.
+    InWriteBack(Busy),
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
     Mine(Announced),
@@ -107,7 +111,7 @@ impl Core {
             };
             drop(shard);
             // A read that fails leaves no page.
-            let _ = self.wait_for_page(file, key, busy, Want::Read);
+            let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
         };
         self.memory.copy(&mut copy, &old, tail);
         self.memory.zero_from(&mut copy, tail);
@@ -145,6 +149,13 @@ impl Core {
                     return Ok(claim);
                 }
                 Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
+                Turn::InWriteBack(busy) => {
+                    // To wait for a frame would be no better: it may take as many write-backs.
+                    spare.claim = self.try_take_frame();
+                    if spare.claim.is_none() {
+                        self.wait_for_page(file, key, busy, Want::Change)?;
+                    }
+                }
                 Turn::Busy(busy) => {
                     // Whoever works on the page may be waiting for a frame.
                     if let Some(claim) = spare.claim.take() {
@@ -186,13 +197,18 @@ impl Core {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
-        if !word.state().is_at_rest() {
+        let in_write_back = word.state() == State::WriteBack;
+        if !word.state().is_at_rest() && !in_write_back {
             return Turn::Busy(self.busy_frame(frame, word));
         }
         let Some(copy) = spare.take() else {
-            return Turn::NeedsSpare;
+            return if in_write_back {
+                Turn::InWriteBack(self.busy_frame(frame, word))
+            } else {
+                Turn::NeedsSpare
+            };
         };
-        // It is at rest, and under the shard lock it stays so.
+        // A write-back may end without the shard lock; then it is at rest, and stays so.
         match self.replace(&mut shard, key, frame, &copy) {
             Ok(old) => Turn::Copy(copy, old),
             Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
@@ -200,7 +216,8 @@ impl Core {
     }
 
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
-    /// content is still to be copied from the pin. Gives the word if the page is not at rest.
+    /// content is still to be copied from the pin. Gives the word if the page is neither at rest nor
+    /// in write-back.
     fn replace(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -208,8 +225,8 @@ impl Core {
         frame: FrameId,
         copy: &Claim,
     ) -> Result<Pin, Word> {
-        let old = self.frames.detach_pinned(frame)?;
-        self.frames.install(copy, key, State::Changing, shard.begin_spell());
+        let spell = shard.begin_spell();
+        let old = self.frames.replace(frame, copy, key, spell)?;
         shard.set_frame(copy.id());
         Ok(old)
     }
@@ -230,6 +247,7 @@ impl Core {
                 match shard.get() {
                     None => return,
                     Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },
+                    // It is not behind: see `frame.rs`.
                     Some(Entry::Frame(frame)) => match self.frames.detach(frame) {
                         Ok(claim) => {
                             shard.remove();
@@ -244,7 +262,7 @@ impl Core {
                 }
             };
             // A read that fails leaves no page either.
-            let _ = self.wait_for_page(file, key, busy, Want::Read);
+            let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
         }
     }
 }

@@ -105,6 +105,8 @@ pub(crate) enum Work {
     Reading,
     Changing,
     WriteBack,
+    /// An older version is in write-back. This keeps nobody from the page but who writes it back.
+    OlderWriteBack,
 }
 
 /// Why a page cannot be had at the moment.
@@ -195,6 +197,22 @@ impl Core {
         Busy { work, spell: self.frames.spell(frame) }
     }
 
+    /// What one waits for that would write the page back, if it is behind an older version.
+    pub(crate) fn busy_behind(&self, key: PageKey) -> Option<Busy> {
+        let shard = self.shard(key);
+        let frame = shard.frame()?;
+        let busy = Busy { work: Work::OlderWriteBack, spell: self.frames.spell(frame) };
+        self.frames.word(frame).is_behind().then_some(busy)
+    }
+
+    fn is_still(&self, key: PageKey, busy: Busy) -> bool {
+        let now = match busy.work {
+            Work::OlderWriteBack => self.busy_behind(key),
+            Work::Reading | Work::Changing | Work::WriteBack => self.busy(key),
+        };
+        now == Some(busy)
+    }
+
     /// Waits until the page is no longer `busy`, or is so anew. Afterwards anything may be true of
     /// it.
     ///
@@ -209,13 +227,25 @@ impl Core {
         want: Want,
     ) -> Result<(), Error> {
         self.check_not_held(file, key)?;
+        self.wait_for_page_of_others(file, key, busy, want)
+    }
+
+    /// As [`Core::wait_for_page`], where it is known that the caller holds no page of the file; if
+    /// it has forgotten a guard, it waits for ever.
+    pub(crate) fn wait_for_page_of_others(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        busy: Busy,
+        want: Want,
+    ) -> Result<(), Error> {
         let reason = match busy.work {
             Work::Reading => self.reasons.page_read,
             Work::Changing => self.reasons.page_change,
-            Work::WriteBack => self.reasons.write_back,
+            Work::WriteBack | Work::OlderWriteBack => self.reasons.write_back,
         };
         let began = Timestamp::now();
-        let still = || self.busy(key) == Some(busy);
+        let still = || self.is_still(key, busy);
         let outcome = self.pages.wait(&key.into(), still, Wait::new(reason).tag(want.tag()));
         let Outcome::Woken(token) = outcome else {
             return Ok(());
@@ -228,7 +258,7 @@ impl Core {
                 Err(self.read_error(file, key, errno))
             }
             _ => {
-                if self.busy(key) == Some(busy) {
+                if self.is_still(key, busy) {
                     self.pages.note_needless(reason);
                 }
                 Ok(())

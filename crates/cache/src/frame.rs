@@ -14,17 +14,36 @@
 //! | clean | is what stable storage has | yes | `try_change`, unpinned | changing |
 //! | | | | `evict`, unpinned | empty |
 //! | dirty | is newer than the file | yes | `try_change`, unpinned | changing |
-//! | | | | `lend` | write-back |
+//! | | | | `lend`, unless it is *behind* (see below) | write-back |
 //! | write-back | is being read by the device, or waits for that | yes | `give_back` | unstable, failed |
+//! | | | | `replace` | superseded |
 //! | unstable | was written, but no flush has succeeded since | yes | `try_change`, unpinned | changing |
 //! | | | | `settle` after a flush | clean, or dirty if it failed |
 //! | | | | `evict`, unpinned | empty |
 //! | failed | as dirty; the last attempt to write it failed | yes | as dirty | as dirty |
 //! | detached | is a page that was dropped or replaced, for those who have it pinned | no more | `free_detached`, unpinned | empty |
+//! | superseded | as in write-back, of a page that another frame has by now | no more | `give_back` | detached |
 //!
-//! `detach` leads from clean, dirty, unstable and failed to detached. Whoever finds a detached
-//! frame without pins then tries to free it: the one who detached it, and each who unpins it. One
-//! of them succeeds.
+//! `detach` and `replace` lead from clean, dirty, unstable and failed to detached. Whoever finds a
+//! detached frame without pins then tries to free it: the one who detached it or gave it back, and
+//! each who unpins it. One of them succeeds.
+//!
+//! # A newer version of a page in write-back
+//!
+//! Who changes a page in write-back puts a copy in its place, which is *behind* until the write-back
+//! has ended. While it is, it is not lent: of one page at most one transfer is under way, so that
+//! the newer cannot be overtaken by the older. The mark is changed under the shard lock alone:
+//!
+//! ```text
+//!  replaces the page (lock)                  ends the write-back
+//!  ------------------------                  -------------------
+//!  old: write-back -> superseded             old: superseded -> detached       (no lock)
+//!  copy: installed, behind; in the index     in the index: no longer behind    (lock)
+//! ```
+//!
+//! If the loan ends before the first step, the old page is at rest, and nothing is behind; if after
+//! it, whoever ends it sees *superseded*, and its last step comes after the copy is in the index. A
+//! page that is behind is not dropped: who drops pages has waited for the file's write-backs.
 //!
 //! # Invariants
 //!
@@ -35,7 +54,7 @@
 //!    another page, touches nothing and takes its pin back. So no change of state writes the pins,
 //!    and a change that needs there to be none may be refused where nobody has a [`Pin`]: then the
 //!    hand passes on, and a writer makes a copy.
-//! 3. A [`Lent`] exists for a frame exactly while it is in write-back.
+//! 3. A [`Lent`] exists for a frame exactly while it is in write-back or superseded.
 //! 4. So memory is written only under a claim, and while a pin or a loan exists there is none:
 //!    a pinned page never changes in place. Who peeks has neither: it may see memory that is being
 //!    written, and looks at the version afterwards.
@@ -347,10 +366,31 @@ impl Frames {
         Ok(self.free_detached(id))
     }
 
-    /// As [`Frames::detach`], with a pin for the caller, who copies the page.
-    pub(crate) fn detach_pinned(&self, id: FrameId) -> Result<Pin, Word> {
-        self.frame(id).update(|word| Some(Word(word.detached()?.0 + PIN)))?;
+    /// Gives up a page at rest or in write-back, in whose place the caller puts the claimed frame
+    /// `copy`. Gives a pin of the old page, to copy it; or the word, if it is not in such a state.
+    pub(crate) fn replace(
+        &self,
+        id: FrameId,
+        copy: &Claim,
+        key: PageKey,
+        spell: Spell,
+    ) -> Result<Pin, Word> {
+        let old = self.frame(id).update(|word| Some(Word(word.replaced()?.0 + PIN)))?;
+        self.install(copy, key, State::Changing, spell);
+        if old.state() == State::WriteBack || old.is_behind() {
+            self.set_behind(copy.0, true);
+        }
         Ok(Pin(id))
+    }
+
+    /// Whether an older version of the page is in write-back.
+    fn set_behind(&self, id: FrameId, behind: bool) {
+        let _ = self.frame(id).update(|word| Some(word.with_behind(behind)));
+    }
+
+    /// The older version of the page is in write-back no more.
+    pub(crate) fn end_behind(&self, id: FrameId) {
+        self.set_behind(id, false);
     }
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
@@ -437,7 +477,8 @@ impl Frames {
         }
     }
 
-    /// Ends a write-back: unstable, with the flush period of its file, or failed. Gives the word.
+    /// Ends a write-back: unstable, with the flush period of its file, or failed; if the page was
+    /// superseded, detached. Gives the word.
     pub(crate) fn give_back(&self, lent: Lent, written: Option<u64>) -> Word {
         let frame = self.frame(lent.0);
         let state = match written {
@@ -447,8 +488,8 @@ impl Frames {
             }
             None => State::Failed,
         };
-        match frame.update(|word| Some(word.with_state(state))) {
-            Ok(before) | Err(before) => before.with_state(state),
+        match frame.update(|word| Some(word.given_back(state))) {
+            Ok(before) | Err(before) => before.given_back(state),
         }
     }
 

@@ -97,7 +97,8 @@ impl Reclaim {
 
 /// What the hand of the clock sees in a frame's word. Marks of use count only if it `spares`.
 fn look(word: Word, spares: bool) -> Look {
-    if word.pins() > 0 {
+    // What is behind an older version cannot be written yet.
+    if word.pins() > 0 || word.is_behind() {
         return Look::Pass;
     }
     match word.state() {
@@ -114,6 +115,7 @@ fn look(word: Word, spares: bool) -> Look {
         | State::Reading
         | State::Changing
         | State::Detached
+        | State::Superseded
         | State::WriteBack => Look::Pass,
     }
 }
@@ -140,6 +142,14 @@ impl Core {
         }
         self.reclaim.pool.lock().free.push(claim);
         self.notify_idle(1);
+    }
+
+    /// An empty frame, if there is one or one can be had without a write-back.
+    pub(crate) fn try_take_frame(&self) -> Option<Claim> {
+        match self.search() {
+            Found::Frame(claim) => Some(claim),
+            Found::ToWrite(_) | Found::Nothing => None,
+        }
     }
 
     /// An empty frame. Blocks under `frame` while there is none, and under the device while it
@@ -235,8 +245,8 @@ impl Core {
             });
             match next {
                 Some(at) => claim = self.try_evict(FrameId(at as u32)),
-                // Those who peek may mark a page again before the hand comes back. They tell nobody,
-                // so a thread that waited for a page without mark might wait for ever.
+                // Those who peek may mark a page again before the hand comes back. They tell
+                // nobody, so who waited for a page without a mark might wait for ever.
                 None if spares && sweep.candidate().is_none() => {
                     spares = false;
                     sweep = Sweep::new(self.frames.len(), WINDOW);

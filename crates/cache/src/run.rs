@@ -12,7 +12,7 @@ use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
 use crate::files::FileState;
-use crate::frame::Lent;
+use crate::frame::{Lent, State, Word};
 use crate::frame_memory::FrameMemory;
 use crate::page::{FrameId, PageNo};
 
@@ -24,6 +24,8 @@ pub(crate) struct RunBuffer {
     frames: Vec<Lent>,
     /// Frames of the run that could be evicted when it ended.
     evictable: Vec<FrameId>,
+    /// Pages of the run that other frames had when it ended, and the frames that were written.
+    superseded: Vec<(PageNo, FrameId)>,
 }
 
 #[derive(Debug)]
@@ -55,6 +57,7 @@ impl RunBuffers {
             number,
             frames: Vec::with_capacity(pages_max),
             evictable: Vec::with_capacity(pages_max),
+            superseded: Vec::with_capacity(pages_max),
         };
         let free = (0..count).map(buffer).collect();
         let handed = (0..count).map(|_| None).collect();
@@ -179,14 +182,17 @@ impl Run {
         }
     }
 
-    /// Takes the run apart, when no device uses its memory any more. `give_back` says which frames
-    /// could be evicted now.
-    pub(crate) fn take_apart(&mut self, mut give_back: impl FnMut(Lent) -> bool) {
-        let RunBuffer { frames, evictable, .. } = &mut self.buffer;
+    /// Takes the run apart, when no device uses its memory any more. `give_back` gives the words.
+    pub(crate) fn take_apart(&mut self, mut give_back: impl FnMut(Lent) -> Word) {
+        let RunBuffer { frames, evictable, superseded, .. } = &mut self.buffer;
         evictable.clear();
-        for lent in frames.drain(..) {
+        superseded.clear();
+        for (at, lent) in frames.drain(..).enumerate() {
             let frame = lent.id();
-            if give_back(lent) {
+            let word = give_back(lent);
+            if word.state() == State::Detached {
+                superseded.push((PageNo(self.first.0 + at as u64), frame));
+            } else if word.is_evictable() && !word.is_referenced() {
                 evictable.push(frame);
             }
         }
@@ -195,6 +201,11 @@ impl Run {
     /// After [`Run::take_apart`].
     pub(crate) fn evictable(&self) -> &[FrameId] {
         &self.buffer.evictable
+    }
+
+    /// After [`Run::take_apart`].
+    pub(crate) fn superseded(&self) -> &[(PageNo, FrameId)] {
+        &self.buffer.superseded
     }
 
     pub(crate) fn into_buffer(self) -> (Arc<FileState>, RunBuffer) {

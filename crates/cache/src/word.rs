@@ -6,7 +6,8 @@
 //! |---|---|
 //! | 0..4 | state; bit 3 is set in those whose page may be read |
 //! | 4..6 | use: how often the page was used since the hand last came by, as 00, 01, 11 |
-//! | 6..8 | free |
+//! | 6 | behind: an older version of the page is in write-back, in a superseded frame |
+//! | 7 | free |
 //! | 8..26 | pins; from bit 25 on, too many |
 //! | 26..36 | hits: pins taken without a lock, since they were last counted elsewhere |
 //! | 36..64 | version |
@@ -28,6 +29,7 @@ pub(crate) enum State {
     Reading = 2,
     Changing = 3,
     Detached = 4,
+    Superseded = 5,
     Clean = 8,
     Dirty = 9,
     WriteBack = 10,
@@ -51,6 +53,7 @@ const STATE: u64 = 0xf;
 const READABLE: u64 = 1 << 3;
 const USE: u64 = 0b11 << 4;
 const USED_ONCE: u64 = 0b01 << 4;
+const BEHIND: u64 = 1 << 6;
 
 /// One pin.
 pub(crate) const PIN: u64 = 1 << 8;
@@ -81,6 +84,7 @@ impl Word {
             2 => State::Reading,
             3 => State::Changing,
             4 => State::Detached,
+            5 => State::Superseded,
             8 => State::Clean,
             9 => State::Dirty,
             10 => State::WriteBack,
@@ -135,6 +139,15 @@ impl Word {
         (self.0 ^ earlier.0) & (VERSION | READABLE) == 0 && self.0 & READABLE != 0
     }
 
+    /// Whether an older version of the page is still in write-back.
+    pub(crate) fn is_behind(self) -> bool {
+        self.0 & BEHIND != 0
+    }
+
+    pub(crate) fn with_behind(self, behind: bool) -> Self {
+        Self(if behind { self.0 | BEHIND } else { self.0 & !BEHIND })
+    }
+
     /// Another state; pins, hits, use and version stay. No change of state may write the pins, as
     /// they come and go without a lock.
     pub(crate) fn with_state(self, state: State) -> Self {
@@ -179,9 +192,18 @@ impl Word {
         idle.then(|| self.claimed(State::Empty).unused())
     }
 
-    /// The page is dropped, or another frame takes its place.
+    /// The page is dropped.
     pub(crate) fn detached(self) -> Option<Self> {
-        self.state().is_at_rest().then_some(self.with_state(State::Detached))
+        self.state().is_at_rest().then_some(self.with_state(State::Detached).with_behind(false))
+    }
+
+    /// Another frame takes its place. What was behind an older version leaves that to the other.
+    pub(crate) fn replaced(self) -> Option<Self> {
+        if self.state() == State::WriteBack {
+            Some(self.with_state(State::Superseded))
+        } else {
+            self.detached()
+        }
     }
 
     /// Nobody reads a detached page any more.
@@ -190,10 +212,17 @@ impl Word {
         idle.then(|| self.claimed(State::Empty).unused())
     }
 
-    /// For a write-back.
+    /// For a write-back. Not of a page of which one is under way, which it could overtake.
     pub(crate) fn lent(self) -> Option<Self> {
-        matches!(self.state(), State::Dirty | State::Failed)
+        let overtakes = self.is_behind() && !cfg!(mutant = "COW-behind");
+        (matches!(self.state(), State::Dirty | State::Failed) && !overtakes)
             .then_some(self.with_state(State::WriteBack))
+    }
+
+    /// After a write-back that leaves the page in `state`, if it is still the page.
+    pub(crate) fn given_back(self, state: State) -> Self {
+        let superseded = self.state() == State::Superseded && !cfg!(mutant = "COW-end");
+        self.with_state(if superseded { State::Detached } else { state })
     }
 
     /// After a flush.
@@ -206,12 +235,13 @@ impl Word {
 mod tests {
     use super::*;
 
-    const STATES: [State; 10] = [
+    const STATES: [State; 11] = [
         State::Empty,
         State::Handed,
         State::Reading,
         State::Changing,
         State::Detached,
+        State::Superseded,
         State::Clean,
         State::Dirty,
         State::WriteBack,
@@ -238,7 +268,8 @@ mod tests {
 
     #[test]
     fn no_change_but_a_pin_writes_the_pins_or_the_hits() {
-        let changes = [Word::changed, Word::evicted, Word::detached, Word::freed, Word::lent];
+        let changes =
+            [Word::changed, Word::evicted, Word::detached, Word::freed, Word::lent, Word::replaced];
         for state in STATES {
             for pins in [0, 1, PINS_MAX + 1] {
                 let word = Word(pins * PIN + HIT + VERSION).with_state(state);
@@ -261,6 +292,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_behind_is_not_lent_and_what_is_lent_is_not_behind() {
+        for state in STATES {
+            let behind = Word(0).with_state(state).with_behind(true);
+            assert!(behind.is_behind() && behind.state() == state);
+            assert_eq!(behind.lent(), None, "{state:?}");
+            assert!(
+                behind
+                    .replaced()
+                    .is_none_or(|after| !after.is_behind() || state == State::WriteBack)
+            );
+        }
+        let lent = Word(0).with_state(State::Failed).lent().unwrap();
+        assert_eq!(lent.given_back(State::Unstable).state(), State::Unstable);
+        let superseded = lent.replaced().unwrap();
+        assert_eq!(superseded.given_back(State::Unstable).state(), State::Detached);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! accesses loom checks, and two atomics for what is read while it may be written.
 #![expect(unsafe_code, reason = "a cell that the word guards")]
 
-use unherd_sys::primitives::{Arc, UnsafeCell, thread};
+use unherd_sys::primitives::{Arc, Mutex, UnsafeCell, thread};
 
 use super::*;
 
@@ -215,20 +215,82 @@ fn two_hits_meet_detach() {
     });
 }
 
+/// Two frames, the second for a copy of the page in the first.
+fn with_copy(scene: &mut Scene, state: State) -> Claim {
+    let (frames, mut claims) = Frames::new(2);
+    let claim = claims.pop().unwrap();
+    assert_eq!(claim.id(), FRAME);
+    frames.install(&claim, key(1), State::Reading, SPELL);
+    frames.publish(claim, state);
+    scene.frames = frames;
+    claims.pop().unwrap()
+}
+
 #[test]
 fn hit_meets_copy_on_write() {
-    check_beside(
-        |scene| {
-            // The one who copies the page may be the last to have it.
-            let copied = scene.frames.detach_pinned(FRAME).unwrap();
-            assert_eq!(scene.read(&copied), 1);
-            scene.unpin(copied);
-        },
-        |scene| {
-            let (seen, _) = scene.hit(1);
-            assert!(seen.is_none_or(|seen| seen == 1));
-        },
-    );
+    check(|| {
+        let mut scene = Scene::clean();
+        let copy = with_copy(&mut scene, State::Clean);
+        let scene = Arc::new(scene);
+        let reader = {
+            let scene = scene.clone();
+            thread::spawn(move || scene.hit(1))
+        };
+        let copied = scene.frames.replace(FRAME, &copy, key(1), SPELL).unwrap();
+        // The one who copies the page may be the last to have it.
+        assert_eq!(scene.read(&copied), 1);
+        let mut freed = u32::from(scene.unpin(copied));
+        let (seen, freed_by_reader) = reader.join().unwrap();
+        assert!(seen.is_none_or(|seen| seen == 1));
+        freed += u32::from(freed_by_reader);
+        assert_eq!(freed, 1, "a replaced frame is freed once");
+        assert!(!scene.frames.word(copy.id()).is_behind());
+    });
+}
+
+/// A copy takes the page's place while its write-back ends: the old frame is freed once, and the
+/// copy is behind no longer than that lasts.
+#[test]
+fn copy_on_write_meets_the_end_of_a_write_back() {
+    check(|| {
+        let mut scene = Scene::clean();
+        let copy = with_copy(&mut scene, State::Dirty);
+        let lent = scene.frames.lend(FRAME, SPELL).unwrap();
+        // Stands for the shard lock, and for what the index has in it.
+        let index = Mutex::new(FRAME);
+        let shared = Arc::new((scene, index));
+        let device = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (scene, index) = &*shared;
+                assert_eq!(scene.device_reads(&lent), 1);
+                let word = scene.frames.give_back(lent, Some(4));
+                if word.state() != State::Detached {
+                    return 0;
+                }
+                let now = index.lock();
+                scene.frames.end_behind(*now);
+                drop(now);
+                let freed = scene.frames.free_detached(FRAME);
+                freed.map_or(0, |mut claim| {
+                    scene.write(&mut claim, 3);
+                    1
+                })
+            })
+        };
+        let (scene, index) = &*shared;
+        let mut now = index.lock();
+        let copied = scene.frames.replace(FRAME, &copy, key(1), SPELL).unwrap();
+        *now = copy.id();
+        drop(now);
+        let copy_id = copy.id();
+        assert_eq!(scene.read(&copied), 1);
+        scene.frames.publish(copy, State::Dirty);
+        let mut freed = u32::from(scene.unpin(copied));
+        freed += device.join().unwrap();
+        assert_eq!(freed, 1, "a superseded frame is freed once");
+        assert!(scene.frames.lend(copy_id, SPELL).is_ok(), "behind for ever");
+    });
 }
 
 #[test]

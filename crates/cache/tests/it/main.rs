@@ -12,4 +12,5 @@ mod model;
 mod page_mut;
 mod peek;
 mod scene;
+mod superseded;
 mod threads;
