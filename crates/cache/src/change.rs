@@ -216,8 +216,8 @@ impl Core {
     }
 
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
-    /// content is still to be copied from the pin. Gives the word if the page is neither at rest nor
-    /// in write-back.
+    /// content is still to be copied from the pin. Gives the word if the page is neither at rest
+    /// nor in write-back.
     fn replace(
         &self,
         shard: &mut ShardGuard<'_>,

@@ -30,9 +30,10 @@
 //!
 //! # A newer version of a page in write-back
 //!
-//! Who changes a page in write-back puts a copy in its place, which is *behind* until the write-back
-//! has ended. While it is, it is not lent: of one page at most one transfer is under way, so that
-//! the newer cannot be overtaken by the older. The mark is changed under the shard lock alone:
+//! Who changes a page in write-back puts a copy in its place, which is *behind* until the
+//! write-back has ended. While it is, it is not lent: of one page at most one transfer is under
+//! way, so that the newer cannot be overtaken by the older. The mark is changed under the shard
+//! lock alone:
 //!
 //! ```text
 //!  replaces the page (lock)                  ends the write-back
