@@ -57,7 +57,7 @@ mod latch;
 #[cfg(not(any(loom, shuttle)))]
 mod page;
 #[cfg(not(any(loom, shuttle)))]
-mod policy;
+pub mod policy;
 #[cfg(not(any(loom, shuttle)))]
 mod reclaim;
 #[cfg(not(any(loom, shuttle)))]

@@ -18,10 +18,10 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::core::Core;
 use crate::durability::Eviction;
-use crate::frame::{Claim, State, Word};
+use crate::frame::{Claim, Frames, State, Word};
 use crate::frame_waiters::{FrameWaiters, LOOK};
 use crate::page::FrameId;
-use crate::policy::{Clock, Look, Sweep};
+use crate::policy::{self, Clock, Idle, Look, Policy, Search, Uses};
 use crate::stats::Count;
 
 /// Idle frames that the hand looks at for a clean one, once it has met a dirty one.
@@ -59,8 +59,9 @@ enum Found {
 impl Reclaim {
     pub(crate) fn new(free: Vec<Claim>) -> Self {
         let written = Vec::with_capacity(free.len());
+        let clock = Clock::new(free.len() as u32);
         Self {
-            pool: Mutex::new(Pool { free, written, clock: Clock::default() }),
+            pool: Mutex::new(Pool { free, written, clock }),
             waiters: FrameWaiters::new(),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
@@ -88,23 +89,33 @@ impl Reclaim {
     }
 }
 
-/// What the hand of the clock sees in a frame's word.
+/// What the policy sees in a frame's word.
 fn look(word: Word) -> Look {
-    if word.pins() > 0 {
-        return Look::Pass;
-    }
-    match word.state() {
-        State::Clean | State::Unstable if word.is_referenced() => Look::Recent,
-        State::Dirty | State::Failed if word.is_referenced() => Look::Recent,
-        State::Clean | State::Unstable => Look::Clean,
-        State::Dirty => Look::Dirty,
-        State::Failed => Look::Failed,
+    let page = match word.state() {
+        _ if word.pins() > 0 => return Look::Busy,
+        State::Clean | State::Unstable => Idle::Clean,
+        State::Dirty => Idle::Dirty,
+        State::Failed => Idle::Failed,
         State::Empty
         | State::Handed
         | State::Reading
         | State::Changing
         | State::WriteBack
-        | State::Detached => Look::Pass,
+        | State::Detached => return Look::Busy,
+    };
+    Look::Idle { uses: u32::from(word.is_referenced()), page }
+}
+
+/// The frames, as the policy may see them.
+struct Seen<'a>(&'a Frames);
+
+impl policy::Frames for Seen<'_> {
+    fn look(&mut self, frame: u32) -> Look {
+        look(self.0.word(FrameId(frame)))
+    }
+
+    fn forget(&mut self, frame: u32, _uses: Uses) {
+        self.0.forget_use(FrameId(frame));
     }
 }
 
@@ -211,31 +222,22 @@ impl Core {
                 return Found::Frame(claim);
             }
         }
-        let mut sweep = Sweep::new(self.frames.len(), WINDOW);
+        let mut search = Search::new(self.frames.len(), WINDOW);
         let mut claim = None;
-        while claim.is_none() {
-            let next = pool.clock.next_clean(self.frames.len(), &mut sweep, |at| {
-                let frame = FrameId(at as u32);
-                let seen = look(self.frames.word(frame));
-                if seen == Look::Recent {
-                    self.frames.forget_use(frame);
-                }
-                seen
-            });
-            match next {
-                Some(at) => claim = self.try_evict(FrameId(at as u32)),
-                None => break,
-            }
+        while claim.is_none()
+            && let Some(frame) = pool.clock.propose(&mut search, &mut Seen(&self.frames))
+        {
+            claim = self.try_evict(FrameId(frame));
         }
         drop(pool);
-        match (claim, sweep.candidate()) {
+        match (claim, search.candidate()) {
             (Some(claim), _) => {
-                if let Some(ahead) = sweep.dirty() {
-                    self.write_ahead(FrameId(ahead as u32));
+                if let Some(ahead) = search.dirty() {
+                    self.write_ahead(FrameId(ahead));
                 }
                 Found::Frame(claim)
             }
-            (None, Some(at)) => Found::ToWrite(FrameId(at as u32)),
+            (None, Some(frame)) => Found::ToWrite(FrameId(frame)),
             (None, None) => Found::Nothing,
         }
     }

@@ -4,6 +4,7 @@
 mod command;
 mod growth;
 mod pagewait;
+mod policy;
 mod tiotest;
 mod traced;
 mod wake;
