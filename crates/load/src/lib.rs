@@ -17,6 +17,7 @@ mod meter;
 mod random;
 
 pub mod growth;
+pub mod hit;
 pub mod pagewait;
 pub mod policy;
 pub mod tiotest;
@@ -53,6 +54,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &traced::Traced,
             &wake::Wake,
             &policy::Policy,
+            &hit::Hit,
         ],
         args,
     )

@@ -3,6 +3,7 @@
 
 mod command;
 mod growth;
+mod hit;
 mod pagewait;
 mod policy;
 mod tiotest;
