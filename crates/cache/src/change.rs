@@ -62,12 +62,9 @@ impl Core {
     ) -> Result<(), Error> {
         let key = self.key(file, page);
         // What all of is written need not be read.
-        let covers_page = bytes.len() == self.frames.page_bytes();
-        let mut claim = self.claim_page(file, key, covers_page).inspect_err(|_| {
-            // This thread may have been woken to change the page, and does not.
-            self.wake_next_changer(key);
-        })?;
-        self.frames.bytes_mut(&mut claim)[at..at + bytes.len()].copy_from_slice(bytes);
+        let covers_page = bytes.len() == self.memory.page_bytes();
+        let mut claim = self.claim_page(file, key, covers_page)?;
+        self.memory.write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
         self.notify_idle(1);
@@ -75,10 +72,18 @@ impl Core {
     }
 
     /// The page was changed: publishes it, and wakes those who wait for it.
-    fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+    pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
         file.unclean.lock().insert(key.page);
         self.frames.publish(claim, State::Dirty);
         self.wake_page(key);
+    }
+
+    /// The page was not changed, and lies beyond the end of the file: drops it.
+    pub(crate) fn give_up_change(&self, key: PageKey, claim: Claim) {
+        self.shard(key).remove();
+        self.frames.clear(&claim);
+        self.wake_page(key);
+        self.free_frame(claim);
     }
 
     /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
@@ -91,7 +96,7 @@ impl Core {
         let key = self.key(file, page);
         let mut copy = copy;
         let old = loop {
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             let Some(frame) = shard.frame() else {
                 drop(shard);
                 return self.free_frame(copy);
@@ -104,15 +109,26 @@ impl Core {
             // A read that fails leaves no page.
             let _ = self.wait_for_page(file, key, busy, Want::Read);
         };
-        let content = self.frames.bytes_mut(&mut copy);
-        content[..tail].copy_from_slice(&self.frames.bytes(&old)[..tail]);
-        content[tail..].fill(0);
+        self.memory.copy(&mut copy, &old, tail);
+        self.memory.zero_from(&mut copy, tail);
         self.unpin(old);
         self.end_change(file, key, copy);
     }
 
     /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
-    fn claim_page(
+    pub(crate) fn claim_page(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        covers_page: bool,
+    ) -> Result<Claim, Error> {
+        self.try_claim_page(file, key, covers_page).inspect_err(|_| {
+            // This thread may have been woken to change the page, and does not.
+            self.wake_next_changer(key);
+        })
+    }
+
+    fn try_claim_page(
         &self,
         file: &Arc<FileState>,
         key: PageKey,
@@ -124,8 +140,7 @@ impl Core {
                 Turn::Ready(claim) => return Ok(claim),
                 Turn::Copy(mut claim, old) => {
                     self.counters.add(Count::Copies, 1);
-                    let content = self.frames.bytes_mut(&mut claim);
-                    content.copy_from_slice(self.frames.bytes(&old));
+                    self.memory.copy(&mut claim, &old, self.memory.page_bytes());
                     self.unpin(old);
                     return Ok(claim);
                 }
@@ -146,7 +161,7 @@ impl Core {
                     if covers_page || self.offset(key.page) >= file.len() {
                         self.install(announced, &claim, State::Changing);
                         if !covers_page {
-                            self.frames.bytes_mut(&mut claim).fill(0);
+                            self.memory.zero_from(&mut claim, 0);
                         }
                         return Ok(claim);
                     }
@@ -158,7 +173,7 @@ impl Core {
     }
 
     fn take_turn(&self, key: PageKey, spare: &mut Option<Claim>) -> Turn {
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
             Some(Entry::Announced(spell)) => {
@@ -195,14 +210,14 @@ impl Core {
     ) -> Result<Pin, Word> {
         let old = self.frames.detach_pinned(frame)?;
         self.frames.install(copy, key, State::Changing, shard.begin_spell());
-        shard.set(Entry::Frame(copy.id()));
+        shard.set_frame(copy.id());
         Ok(old)
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
     /// who have them. The caller keeps writers out.
     pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo) {
-        for page in self.index.pages_from(file.id, from) {
+        for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
             self.drop_page(file, self.key(file, page));
         }
         file.unclean.lock().split_off(&from);
@@ -211,7 +226,7 @@ impl Core {
     fn drop_page(&self, file: &FileState, key: PageKey) {
         loop {
             let busy = {
-                let mut shard = self.index.lock(key);
+                let mut shard = self.shard(key);
                 match shard.get() {
                     None => return,
                     Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },

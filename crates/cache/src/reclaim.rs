@@ -83,6 +83,13 @@ impl Reclaim {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a
+    /// read-modify-write.
+    #[inline]
+    pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
+        !self.waiters.is_empty_after_rmw()
+    }
+
     /// How many write-backs have failed and succeeded so far; wraps around.
     fn outcomes(&self) -> (u32, u32) {
         (self.failures.load(Ordering::Relaxed), self.successes.load(Ordering::Relaxed))
@@ -250,26 +257,24 @@ impl Core {
             // What the file promises and whether the page is there must change together.
             let file = self.files.get(key.file)?;
             let mut durability = file.durability.lock();
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             if shard.frame() != Some(frame) {
                 return None;
             }
-            let word = self.frames.word(frame);
-            if word.state() == State::Unstable
-                && word.pins() == 0
-                && durability.evict(self.frames.period(frame)) == Eviction::Redirty
-            {
-                self.frames.settle(frame, State::Dirty);
+            let still_unstable = self.frames.word(frame).state() == State::Unstable;
+            // The frame first: a pin may come before that, and then the file lost nothing.
+            let claim = self.frames.evict(frame).ok()?;
+            if still_unstable && durability.evict(self.frames.period(frame)) == Eviction::Redirty {
+                self.frames.publish(claim, State::Dirty);
                 return None;
             }
-            let claim = self.frames.evict(frame).ok()?;
             shard.remove();
             drop(shard);
             drop(durability);
             self.forget_if_clean(&file, key.page);
             claim
         } else {
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             if shard.frame() != Some(frame) || self.frames.word(frame).state() != State::Clean {
                 return None;
             }

@@ -12,7 +12,8 @@ use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
 use crate::files::FileState;
-use crate::frame::{Frames, Lent};
+use crate::frame::Lent;
+use crate::frame_memory::FrameMemory;
 use crate::page::{FrameId, PageNo};
 
 /// The right to write one run back, with the place for its pages' loans.
@@ -153,12 +154,12 @@ impl Run {
     }
 
     /// Gathers the pages for the device. To be called once, when the run is complete.
-    pub(crate) fn gather(&mut self, frames: &Frames, buffers: &RunBuffers) {
+    pub(crate) fn gather(&mut self, memory: &FrameMemory, buffers: &RunBuffers) {
         if self.len() == 1 {
             return;
         }
         for (i, lent) in self.buffer.frames.iter().enumerate() {
-            let page = frames.lent_bytes(lent);
+            let page = memory.lent_bytes(lent);
             let to = buffers.buf(&self.buffer, i * page.len()..(i + 1) * page.len());
             // SAFETY: `buf` is in bounds; the buffer is this run's alone, and no device has it yet.
             unsafe { to.start.as_ptr().copy_from_nonoverlapping(page.as_ptr(), page.len()) };
@@ -166,9 +167,14 @@ impl Run {
     }
 
     /// The bytes `range` of the run, for the device to read until the run is taken apart.
-    pub(crate) fn buf(&self, range: Range<usize>, frames: &Frames, buffers: &RunBuffers) -> IoBuf {
+    pub(crate) fn buf(
+        &self,
+        range: Range<usize>,
+        memory: &FrameMemory,
+        buffers: &RunBuffers,
+    ) -> IoBuf {
         match self.buffer.frames.as_slice() {
-            [one] => frames.buf_to_write(one, range),
+            [one] => memory.buf_to_write(one, range),
             _ => buffers.buf(&self.buffer, range),
         }
     }

@@ -91,8 +91,8 @@ impl Core {
         let mut run = Run::new(file.clone(), page, lent, buffer);
         run.period = period;
         self.extend(&mut run);
-        run.gather(&self.frames, &self.runs);
-        let bytes = run.len() * self.frames.page_bytes();
+        run.gather(&self.memory, &self.runs);
+        let bytes = run.len() * self.memory.page_bytes();
         let progress = Progress::new(Direction::Write, bytes, file.alignment);
         match &self.engine {
             Some(engine) => {
@@ -125,7 +125,7 @@ impl Core {
     /// Begins the write-back of a page, if it is dirty and part of the file.
     fn lend(&self, file: &FileState, page: PageNo) -> Option<Lent> {
         let key = self.key(file, page);
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         let frame = shard.frame()?;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         (self.offset(page) < file.len()).then_some(())?;
@@ -137,7 +137,7 @@ impl Core {
         loop {
             let range = progress.request();
             let offset = self.offset(run.first) + range.start as u64;
-            let buf = run.buf(range, &self.frames, &self.runs);
+            let buf = run.buf(range, &self.memory, &self.runs);
             // SAFETY: the run keeps its memory unchanged until it is taken apart.
             let moved = unsafe { self.device.write(run.file.device_file, offset, buf) };
             match progress.advance(moved.map_err(WriteFailure::Refused)?) {
@@ -199,7 +199,7 @@ impl Core {
             WriteFailure::Stuck(moved) => Error::ShortTransfer {
                 file: file.path.clone(),
                 offset,
-                wanted: pages * self.frames.page_bytes(),
+                wanted: pages * self.memory.page_bytes(),
                 moved,
             },
         }
@@ -276,7 +276,7 @@ impl Core {
     }
 
     fn state_of(&self, file: &FileState, page: PageNo) -> Option<State> {
-        let shard = self.index.lock(self.key(file, page));
+        let shard = self.shard(self.key(file, page));
         shard.frame().map(|frame| self.frames.word(frame).state())
     }
 }

@@ -34,6 +34,7 @@ const IMPLS: &[Impl] = &[
     Impl { name: "before", about: "one mutex around a hash map and an LRU list: the tree lock" },
     Impl { name: "unherd-copy", about: "read_at of the page, then the loads" },
     Impl { name: "unherd-pin", about: "a pinned page, which the words are loaded from" },
+    Impl { name: "unherd-peek", about: "a look without a pin, repeated if the page was written" },
 ];
 
 const PARAMS: &[Param] = &[
@@ -95,6 +96,7 @@ impl Workload for Hit {
             "before" => run_with(job, &before::TreeLock::new(job)?),
             "unherd-copy" => cached::run(job, Way::Copy),
             "unherd-pin" => cached::run(job, Way::Pin),
+            "unherd-peek" => cached::run(job, Way::Peek),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }
@@ -108,6 +110,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         ("hits_per_s", Higher, "operations of all threads in a second"),
         ("cpu_us_per_hit", Lower, "CPU time of the process for an operation"),
         ("copies", Neither, "pages copied because they were pinned when they were written"),
+        ("peek_retries", Neither, "looks in vain, as the page was written meanwhile"),
         ("hits", Neither, "operations that were timed"),
     ];
     Description {

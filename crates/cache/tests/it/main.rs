@@ -9,5 +9,7 @@ mod interrupted;
 mod length;
 mod locks;
 mod model;
+mod page_mut;
+mod peek;
 mod scene;
 mod threads;

@@ -1,6 +1,6 @@
-//! `unherd-copy`, `unherd-pin`: the page cache of unherd.
+//! `unherd-copy`, `unherd-pin`, `unherd-peek`: the page cache of unherd.
 
-use unherd_cache::{Cache, File, OpenOptions, PageNo};
+use unherd_cache::{Cache, File, OpenOptions, PageNo, Peek, Torn};
 
 use super::kernel::{file_error, from_copy, make_file};
 use super::page::{self, PAGE_BYTES, Page, Places, WRITTEN_AT, WRITTEN_BYTES};
@@ -16,6 +16,7 @@ const SPARE_FRAMES: usize = 64;
 pub(super) enum Way {
     Copy,
     Pin,
+    Peek,
 }
 
 pub(super) fn run(job: &Job, way: Way) -> Result<Round, LoadError> {
@@ -30,6 +31,7 @@ pub(super) fn run(job: &Job, way: Way) -> Result<Round, LoadError> {
     match way {
         Way::Copy => run_with(job, &Copied { cache, file }),
         Way::Pin => run_with(job, &Pinned { cache, file }),
+        Way::Peek => run_with(job, &Peeked { cache, file }),
     }
 }
 
@@ -41,7 +43,11 @@ fn write(file: &File, page: u32, bytes: &[u8; WRITTEN_BYTES]) -> Result<(), Load
 
 fn counts(cache: &Cache) -> Counts {
     let stats = cache.stats();
-    Counts { misses: stats.misses + stats.deduplicated_misses, copies: stats.copies }
+    Counts {
+        misses: stats.misses + stats.deduplicated_misses,
+        copies: stats.copies,
+        peek_retries: stats.peek_retries,
+    }
 }
 
 struct Copied {
@@ -92,6 +98,39 @@ impl Pages for Pinned {
         let bytes: &[u8; PAGE_BYTES] =
             guard[..].try_into().map_err(|error| file_error("pinning", error))?;
         Ok(page::read(bytes, places, block))
+    }
+
+    fn write(&self, page: u32, bytes: &[u8; WRITTEN_BYTES]) -> Result<(), LoadError> {
+        write(&self.file, page, bytes)
+    }
+
+    fn counts(&self) -> Counts {
+        counts(&self.cache)
+    }
+}
+
+struct Peeked {
+    cache: Cache,
+    file: File,
+}
+
+impl Pages for Peeked {
+    #[inline]
+    fn load<const N: usize>(
+        &self,
+        page: u32,
+        places: Places<N>,
+        block: &mut Page,
+    ) -> Result<u64, LoadError> {
+        let look = |page: &Peek<'_>| -> Result<u64, Torn> {
+            if N == 0 {
+                page.copy_to(0, &mut block.0)?;
+                return Ok(from_copy(block, places));
+            }
+            places.try_fold(|index| page.get_u64(index * size_of::<u64>()))
+        };
+        let seen = self.file.peek(PageNo(u64::from(page)), look);
+        seen.map_err(|error| file_error("looking", error))
     }
 
     fn write(&self, page: u32, bytes: &[u8; WRITTEN_BYTES]) -> Result<(), LoadError> {

@@ -60,15 +60,25 @@ impl<const N: usize> Places<N> {
     /// The exclusive or of what `load` gives for each place, in words from the page's begin.
     #[inline]
     pub fn fold(self, mut load: impl FnMut(usize) -> u64) -> u64 {
+        let Ok(sum) = self.try_fold(|index| Ok::<_, std::convert::Infallible>(load(index)));
+        sum
+    }
+
+    /// As [`Places::fold`], of loads that may fail.
+    #[inline]
+    pub(super) fn try_fold<E>(
+        self,
+        mut load: impl FnMut(usize) -> Result<u64, E>,
+    ) -> Result<u64, E> {
         let mut state = self.0;
         let mut sum = 0;
         for _ in 0..N.max(1) {
             state = state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
             let index = (((state >> 32) * LOADED) >> 32) as usize;
             // It is below already; the mask says so to the compiler.
-            sum ^= load(index % WORDS);
+            sum ^= load(index % WORDS)?;
         }
-        sum
+        Ok(sum)
     }
 
     pub(super) fn expected(self, seed: u64, page: u32) -> u64 {

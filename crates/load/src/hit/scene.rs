@@ -45,6 +45,8 @@ pub struct Counts {
     pub misses: u64,
     /// Pages that were copied because they were pinned.
     pub copies: u64,
+    /// Looks at a page that was written meanwhile.
+    pub peek_retries: u64,
 }
 
 struct Plan {
@@ -117,6 +119,7 @@ fn run<P: Pages, const N: usize>(job: &Job, pages: &P) -> Result<Round, LoadErro
             ("hits_per_s", hits as f64 / span.elapsed_s),
             ("cpu_us_per_hit", per_hit(span.cpu_s * 1e6)),
             ("copies", (counts.copies - counts_before.copies) as f64),
+            ("peek_retries", (counts.peek_retries - counts_before.peek_retries) as f64),
             ("hits", hits as f64),
         ];
         let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).to_vec();

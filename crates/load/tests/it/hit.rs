@@ -3,8 +3,8 @@
 use unherd_load::hit::{Hit, Page, Pages, Places, run_with, value};
 use unherd_load::{Job, LoadError, Round, Workload};
 
-const IMPLS: [&str; 7] =
-    ["floor", "floor-copy", "kernel", "mmap", "before", "unherd-copy", "unherd-pin"];
+const IMPLS: [&str; 8] =
+    ["floor", "floor-copy", "kernel", "mmap", "before", "unherd-copy", "unherd-pin", "unherd-peek"];
 
 fn job(with: &str, threads: usize, params: &[(&str, &str)]) -> (Job, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ fn all_see_the_same_words() {
 #[test]
 fn writes_change_nothing_that_is_loaded() {
     let check = run("unherd-pin", 2, &[]).unwrap().check;
-    for with in ["kernel", "before", "unherd-copy", "unherd-pin"] {
+    for with in ["kernel", "before", "unherd-copy", "unherd-pin", "unherd-peek"] {
         for pattern in ["uniform", "one"] {
             let round = run(with, 2, &[("writes", "10"), ("pattern", pattern)]).unwrap();
             assert!(pattern == "one" || round.check == check, "{with}");
