@@ -222,6 +222,8 @@ pub(crate) struct Frames {
     /// Hits that the words no longer count, less those that they count and that were none; wraps
     /// around. Relaxed: it publishes nothing.
     hits_elsewhere: AtomicU64,
+    /// The most that were ever told.
+    hits_told: AtomicU64,
 }
 
 /// What one that peeks at a page has found before.
@@ -234,7 +236,7 @@ impl Frames {
         let frames = (0..count).map(|_| Frame::new()).collect();
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim(FrameId(id))).collect();
-        (Self { frames, hits_elsewhere: AtomicU64::new(0) }, claims)
+        (Self { frames, hits_elsewhere: AtomicU64::new(0), hits_told: AtomicU64::new(0) }, claims)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -278,22 +280,15 @@ impl Frames {
         self.frame(id).spell.store(spell.0, Ordering::Relaxed);
     }
 
-    /// Pages pinned by [`Frames::try_hit`] so far. Under traffic those that are just being moved
-    /// out of a word may be missing, or be there twice.
+    /// Pages pinned by [`Frames::try_hit`] so far. Those that are being moved out of the words
+    /// meanwhile may be missing; what was told once stays.
     pub(crate) fn hits(&self) -> u64 {
-        let mut elsewhere = self.hits_elsewhere.load(Ordering::Relaxed);
-        let mut tries = 8;
-        loop {
-            let words = self.frames.iter().map(|frame| frame.load().hits()).sum::<u64>();
-            let now = self.hits_elsewhere.load(Ordering::Relaxed);
-            tries -= 1;
-            if now == elsewhere || tries == 0 {
-                // Hits that were taken back between the loads may be missing from the words.
-                let hits = now.wrapping_add(words);
-                return if hits.cast_signed() < 0 { 0 } else { hits };
-            }
-            elsewhere = now;
-        }
+        // In this order no hit is counted twice: who moves some takes them from the word first.
+        let elsewhere = self.hits_elsewhere.load(Ordering::Relaxed);
+        let words = self.frames.iter().map(|frame| frame.load().hits()).sum::<u64>();
+        // Below zero if some were taken back that the words do not have yet.
+        let hits = elsewhere.wrapping_add(words).cast_signed().max(0).cast_unsigned();
+        self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
     // Transitions of a frame's claim.

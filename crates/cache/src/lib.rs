@@ -70,7 +70,7 @@ mod page_mut;
 #[cfg(not(any(loom, shuttle)))]
 mod peek;
 #[cfg(not(any(loom, shuttle)))]
-mod policy;
+pub mod policy;
 #[cfg(not(any(loom, shuttle)))]
 mod reclaim;
 #[cfg(not(any(loom, shuttle)))]

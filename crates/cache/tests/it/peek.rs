@@ -204,32 +204,3 @@ fn storm(io: Io) {
     let stats = cache.stats();
     assert!(stats.peeks > 0 && stats.evictions > 0, "{stats:?}");
 }
-
-/// Those who look mark all pages as used, again and again: a thread that needs a frame takes one of
-/// them all the same, and at once.
-#[test]
-fn looks_keep_no_frame_from_those_who_need_one() {
-    let _turn = turn();
-    let device = sim(3, FaultPlan::default());
-    device.put("f", &[1; PAGE * 40]);
-    let builder = small(4, PAGE).device(device).frame_wait(std::time::Duration::from_secs(20));
-    let cache = builder.build().unwrap();
-    let file = cache.open("f", writable()).unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    for page in 0..4 {
-                        let _ = file.peek(PageNo(page), |look| look.get_u8(0));
-                    }
-                }
-            });
-        }
-        let missed = (0..2000).try_for_each(|round| {
-            file.read_at(&mut [0; 1], (4 + round % 36) * PAGE as u64).map(drop)
-        });
-        stop.store(true, Ordering::Relaxed);
-        missed.unwrap();
-    });
-}
