@@ -294,24 +294,30 @@ fn no_version_overtakes_another() {
         let (device, cache) = gated(34, 24, io, plan);
         let file = cache.open("f", writable()).unwrap();
         file.write_at(&[0; 4096], 0).unwrap();
-        thread::scope(|scope| {
-            for number in 0..6_u64 {
-                let file = &file;
-                scope.spawn(move || {
-                    let mut seed = Seed::new(number);
-                    for _ in 0..300 {
-                        let at = seed.below(8) * 512;
-                        match number {
-                            0..2 => file.sync_all().unwrap(),
-                            _ => {
-                                let bytes = seed.next_u64().to_le_bytes().repeat(64);
-                                assert_eq!(file.write_at(&bytes, at).unwrap(), 512);
+        // Until a writer has met a write-back, which one storm may miss.
+        for _ in 0..50 {
+            thread::scope(|scope| {
+                for number in 0..6_u64 {
+                    let file = &file;
+                    scope.spawn(move || {
+                        let mut seed = Seed::new(number);
+                        for _ in 0..300 {
+                            let at = seed.below(8) * 512;
+                            match number {
+                                0..2 => file.sync_all().unwrap(),
+                                _ => {
+                                    let bytes = seed.next_u64().to_le_bytes().repeat(64);
+                                    assert_eq!(file.write_at(&bytes, at).unwrap(), 512);
+                                }
                             }
                         }
-                    }
-                });
+                    });
+                }
+            });
+            if cache.stats().copies > 0 {
+                break;
             }
-        });
+        }
         file.sync_all().unwrap();
         let mut bytes = [0; 4096];
         file.read_at(&mut bytes, 0).unwrap();
