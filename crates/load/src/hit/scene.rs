@@ -5,12 +5,12 @@
 //! operations go on from there in the same way. The clock is read every [`BATCH`] operations.
 
 use std::hint::black_box;
-use std::sync::Barrier;
 use std::time::Duration;
 
 use unherd_sync::{Ledger, Timestamp};
 use unherd_sys::primitives::thread;
 
+use super::barrier::Barrier;
 use super::page::{self, Page, Places, WRITTEN_BYTES};
 use super::pattern;
 use crate::random::{mix, mix_all};
