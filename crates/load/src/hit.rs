@@ -6,6 +6,7 @@
 //! program that must read a page to know which it wants next; without, the processor works on
 //! several look-ups at a time.
 
+mod barrier;
 mod before;
 mod cached;
 mod floor;

@@ -42,9 +42,6 @@ pub fn fence_after_rmw() {
     fence(Ordering::SeqCst);
 }
 
-#[cfg(not(any(loom, shuttle)))]
-pub use std::sync::Barrier;
-
 #[cfg(not(loom))]
 pub use std::hint::spin_loop;
 

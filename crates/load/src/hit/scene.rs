@@ -8,9 +8,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use unherd_sync::{Ledger, Timestamp};
-use unherd_sys::primitives::Barrier;
 use unherd_sys::primitives::thread;
 
+use super::barrier::Barrier;
 use super::page::{self, Page, Places, WRITTEN_BYTES};
 use super::pattern;
 use crate::random::{mix, mix_all};
