@@ -4,6 +4,7 @@
 //! implementations of this crate only. They stand behind the same trait, are driven by the same
 //! code and are compiled by the same profile as unherd's own.
 
+mod hit;
 mod pagewait;
 mod wake;
 
@@ -12,5 +13,5 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     args.next_if(|first| first == "load");
-    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake], args)
+    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake, &hit::Hit], args)
 }

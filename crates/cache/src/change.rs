@@ -4,7 +4,9 @@
 //! |---|---|
 //! | at rest and unpinned | it is changed in place |
 //! | at rest and pinned | a copy takes its place; the pins keep the old page |
-//! | being read, changed or written back | the writer waits, then looks again |
+//! | in write-back | the same; the device gets the old page as a whole, and then the new one |
+//! | in write-back, and there is no frame for a copy | the writer waits for the end of that |
+//! | being read or changed | the writer waits, then looks again |
 //! | missing; all of it is written, or it lies beyond the end | it is made without a read |
 //! | missing otherwise | it is read first |
 //!
@@ -28,6 +30,8 @@ enum Turn {
     Copy(Claim, Pin),
     /// Pinned: a frame is needed for a copy.
     NeedsSpare,
+    /// In write-back: a frame for a copy would do, or to wait.
+    InWriteBack(Busy),
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
     Mine(Announced),
@@ -62,12 +66,9 @@ impl Core {
     ) -> Result<(), Error> {
         let key = self.key(file, page);
         // What all of is written need not be read.
-        let covers_page = bytes.len() == self.frames.page_bytes();
-        let mut claim = self.claim_page(file, key, covers_page).inspect_err(|_| {
-            // This thread may have been woken to change the page, and does not.
-            self.wake_next_changer(key);
-        })?;
-        self.frames.bytes_mut(&mut claim)[at..at + bytes.len()].copy_from_slice(bytes);
+        let covers_page = bytes.len() == self.memory.page_bytes();
+        let mut claim = self.claim_page(file, key, covers_page)?;
+        self.memory.write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
         self.notify_idle(1);
@@ -75,10 +76,18 @@ impl Core {
     }
 
     /// The page was changed: publishes it, and wakes those who wait for it.
-    fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+    pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
         file.unclean.lock().insert(key.page);
         self.frames.publish(claim, State::Dirty);
         self.wake_page(key);
+    }
+
+    /// The page was not changed, and lies beyond the end of the file: drops it.
+    pub(crate) fn give_up_change(&self, key: PageKey, claim: Claim) {
+        self.shard(key).remove();
+        self.frames.clear(&claim);
+        self.wake_page(key);
+        self.free_frame(claim);
     }
 
     /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
@@ -91,7 +100,7 @@ impl Core {
         let key = self.key(file, page);
         let mut copy = copy;
         let old = loop {
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             let Some(frame) = shard.frame() else {
                 drop(shard);
                 return self.free_frame(copy);
@@ -102,17 +111,28 @@ impl Core {
             };
             drop(shard);
             // A read that fails leaves no page.
-            let _ = self.wait_for_page(file, key, busy, Want::Read);
+            let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
         };
-        let content = self.frames.bytes_mut(&mut copy);
-        content[..tail].copy_from_slice(&self.frames.bytes(&old)[..tail]);
-        content[tail..].fill(0);
+        self.memory.copy(&mut copy, &old, tail);
+        self.memory.zero_from(&mut copy, tail);
         self.unpin(old);
         self.end_change(file, key, copy);
     }
 
     /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
-    fn claim_page(
+    pub(crate) fn claim_page(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        covers_page: bool,
+    ) -> Result<Claim, Error> {
+        self.try_claim_page(file, key, covers_page).inspect_err(|_| {
+            // This thread may have been woken to change the page, and does not.
+            self.wake_next_changer(key);
+        })
+    }
+
+    fn try_claim_page(
         &self,
         file: &Arc<FileState>,
         key: PageKey,
@@ -124,12 +144,18 @@ impl Core {
                 Turn::Ready(claim) => return Ok(claim),
                 Turn::Copy(mut claim, old) => {
                     self.counters.add(Count::Copies, 1);
-                    let content = self.frames.bytes_mut(&mut claim);
-                    content.copy_from_slice(self.frames.bytes(&old));
+                    self.memory.copy(&mut claim, &old, self.memory.page_bytes());
                     self.unpin(old);
                     return Ok(claim);
                 }
                 Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
+                Turn::InWriteBack(busy) => {
+                    // To wait for a frame would be no better: it may take as many write-backs.
+                    spare.claim = self.try_take_frame();
+                    if spare.claim.is_none() {
+                        self.wait_for_page(file, key, busy, Want::Change)?;
+                    }
+                }
                 Turn::Busy(busy) => {
                     // Whoever works on the page may be waiting for a frame.
                     if let Some(claim) = spare.claim.take() {
@@ -146,7 +172,7 @@ impl Core {
                     if covers_page || self.offset(key.page) >= file.len() {
                         self.install(announced, &claim, State::Changing);
                         if !covers_page {
-                            self.frames.bytes_mut(&mut claim).fill(0);
+                            self.memory.zero_from(&mut claim, 0);
                         }
                         return Ok(claim);
                     }
@@ -158,7 +184,7 @@ impl Core {
     }
 
     fn take_turn(&self, key: PageKey, spare: &mut Option<Claim>) -> Turn {
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
             Some(Entry::Announced(spell)) => {
@@ -171,13 +197,18 @@ impl Core {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
-        if !word.state().is_at_rest() {
+        let in_write_back = word.state() == State::WriteBack;
+        if !word.state().is_at_rest() && !in_write_back {
             return Turn::Busy(self.busy_frame(frame, word));
         }
         let Some(copy) = spare.take() else {
-            return Turn::NeedsSpare;
+            return if in_write_back {
+                Turn::InWriteBack(self.busy_frame(frame, word))
+            } else {
+                Turn::NeedsSpare
+            };
         };
-        // It is at rest, and under the shard lock it stays so.
+        // A write-back may end without the shard lock; then it is at rest, and stays so.
         match self.replace(&mut shard, key, frame, &copy) {
             Ok(old) => Turn::Copy(copy, old),
             Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
@@ -185,7 +216,8 @@ impl Core {
     }
 
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
-    /// content is still to be copied from the pin. Gives the word if the page is not at rest.
+    /// content is still to be copied from the pin. Gives the word if the page is neither at rest
+    /// nor in write-back.
     fn replace(
         &self,
         shard: &mut ShardGuard<'_>,
@@ -193,16 +225,16 @@ impl Core {
         frame: FrameId,
         copy: &Claim,
     ) -> Result<Pin, Word> {
-        let old = self.frames.detach_pinned(frame)?;
-        self.frames.install(copy, key, State::Changing, shard.begin_spell());
-        shard.set(Entry::Frame(copy.id()));
+        let spell = shard.begin_spell();
+        let old = self.frames.replace(frame, copy, key, spell)?;
+        shard.set_frame(copy.id());
         Ok(old)
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
     /// who have them. The caller keeps writers out.
     pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo) {
-        for page in self.index.pages_from(file.id, from) {
+        for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
             self.drop_page(file, self.key(file, page));
         }
         file.unclean.lock().split_off(&from);
@@ -211,10 +243,11 @@ impl Core {
     fn drop_page(&self, file: &FileState, key: PageKey) {
         loop {
             let busy = {
-                let mut shard = self.index.lock(key);
+                let mut shard = self.shard(key);
                 match shard.get() {
                     None => return,
                     Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },
+                    // It is not behind: see `frame.rs`.
                     Some(Entry::Frame(frame)) => match self.frames.detach(frame) {
                         Ok(claim) => {
                             shard.remove();
@@ -229,7 +262,7 @@ impl Core {
                 }
             };
             // A read that fails leaves no page either.
-            let _ = self.wait_for_page(file, key, busy, Want::Read);
+            let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
         }
     }
 }

@@ -11,8 +11,9 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
-use crate::frame::{Frames, Pin, State, Unpinned, Word};
-use crate::index::{Entry, Index};
+use crate::frame::{Frames, State, Word};
+use crate::frame_memory::FrameMemory;
+use crate::index::{Entry, Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
@@ -55,6 +56,7 @@ impl Reasons {
 pub(crate) struct Core {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) frames: Frames,
+    pub(crate) memory: FrameMemory,
     pub(crate) index: Index,
     pub(crate) reclaim: Reclaim,
     pub(crate) runs: RunBuffers,
@@ -75,9 +77,9 @@ impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
             .field("frames", &self.frames.len())
-            .field("page_bytes", &self.frames.page_bytes())
+            .field("page_bytes", &self.memory.page_bytes())
             .field("queued", &self.engine.is_some())
-            .field("stats", &self.counters.read())
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -103,6 +105,8 @@ pub(crate) enum Work {
     Reading,
     Changing,
     WriteBack,
+    /// An older version is in write-back. This keeps nobody from the page but who writes it back.
+    OlderWriteBack,
 }
 
 /// Why a page cannot be had at the moment.
@@ -157,22 +161,19 @@ impl Core {
         PageKey { file: file.id, page }
     }
 
-    /// Where a page begins in its file, in bytes.
-    pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
-        page.0 * self.frames.page_bytes() as u64
+    /// Locks the index's shard of a page.
+    pub(crate) fn shard(&self, key: PageKey) -> ShardGuard<'_> {
+        self.index.lock(key, |frame| self.frames.key(frame))
     }
 
-    pub(crate) fn unpin(&self, pin: Pin) {
-        match self.frames.unpin(pin) {
-            Unpinned::Held => {}
-            Unpinned::Idle => self.notify_idle(1),
-            Unpinned::Freed(claim) => self.free_frame(claim),
-        }
+    /// Where a page begins in its file, in bytes.
+    pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
+        page.0 * self.memory.page_bytes() as u64
     }
 
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, key: PageKey) -> Option<Busy> {
-        let shard = self.index.lock(key);
+        let shard = self.shard(key);
         match shard.get()? {
             Entry::Announced(spell) => Some(Busy { work: Work::Reading, spell }),
             Entry::Frame(frame) => {
@@ -196,12 +197,42 @@ impl Core {
         Busy { work, spell: self.frames.spell(frame) }
     }
 
+    /// What one waits for that would write the page back, if it is behind an older version.
+    pub(crate) fn busy_behind(&self, key: PageKey) -> Option<Busy> {
+        let shard = self.shard(key);
+        let frame = shard.frame()?;
+        let busy = Busy { work: Work::OlderWriteBack, spell: self.frames.spell(frame) };
+        self.frames.word(frame).is_behind().then_some(busy)
+    }
+
+    fn is_still(&self, key: PageKey, busy: Busy) -> bool {
+        let now = match busy.work {
+            Work::OlderWriteBack => self.busy_behind(key),
+            Work::Reading | Work::Changing | Work::WriteBack => self.busy(key),
+        };
+        now == Some(busy)
+    }
+
     /// Waits until the page is no longer `busy`, or is so anew. Afterwards anything may be true of
     /// it.
     ///
     /// # Errors
-    /// If it was being brought in, and that failed: each that waited for it gets the error.
+    /// If it was being brought in, and that failed: each that waited for it gets the error. If the
+    /// caller itself holds the page.
     pub(crate) fn wait_for_page(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        busy: Busy,
+        want: Want,
+    ) -> Result<(), Error> {
+        self.check_not_held(file, key)?;
+        self.wait_for_page_of_others(file, key, busy, want)
+    }
+
+    /// As [`Core::wait_for_page`], where it is known that the caller holds no page of the file; if
+    /// it has forgotten a guard, it waits for ever.
+    pub(crate) fn wait_for_page_of_others(
         &self,
         file: &FileState,
         key: PageKey,
@@ -211,10 +242,10 @@ impl Core {
         let reason = match busy.work {
             Work::Reading => self.reasons.page_read,
             Work::Changing => self.reasons.page_change,
-            Work::WriteBack => self.reasons.write_back,
+            Work::WriteBack | Work::OlderWriteBack => self.reasons.write_back,
         };
         let began = Timestamp::now();
-        let still = || self.busy(key) == Some(busy);
+        let still = || self.is_still(key, busy);
         let outcome = self.pages.wait(&key.into(), still, Wait::new(reason).tag(want.tag()));
         let Outcome::Woken(token) = outcome else {
             return Ok(());
@@ -227,7 +258,7 @@ impl Core {
                 Err(self.read_error(file, key, errno))
             }
             _ => {
-                if self.busy(key) == Some(busy) {
+                if self.is_still(key, busy) {
                     self.pages.note_needless(reason);
                 }
                 Ok(())
@@ -304,9 +335,9 @@ mod tests {
             let busy = Busy { work: Work::Reading, spell: announced.spell };
             core.wait_for_page(&file, key, busy, Want::Read)
         };
-        let late = core.index.lock(key).announce();
-        core.index.lock(key).remove();
-        let next = core.index.lock(key).announce();
+        let late = core.shard(key).announce();
+        core.shard(key).remove();
+        let next = core.shard(key).announce();
         // Who saw the earlier one has no need to wait.
         wait(late).unwrap();
         for (told, fails) in [(late, false), (next, true)] {

@@ -93,7 +93,7 @@ impl Engine {
                         direction: Direction::Read,
                         file: file.device_file,
                         offset: core.offset(announced.key.page) + range.start as u64,
-                        buf: core.frames.buf_to_fill(claim, range),
+                        buf: core.memory.buf_to_fill(claim, range),
                         tag: at as u64,
                     }
                 }
@@ -103,7 +103,7 @@ impl Engine {
                         direction: Direction::Write,
                         file: run.file.device_file,
                         offset: core.offset(run.first) + range.start as u64,
-                        buf: run.buf(range, &core.frames, &core.runs),
+                        buf: run.buf(range, &core.memory, &core.runs),
                         tag: at as u64,
                     }
                 }
@@ -122,7 +122,7 @@ impl Engine {
         announced: Announced,
         claim: Claim,
     ) -> Result<Pin, Errno> {
-        let progress = Progress::new(Direction::Read, core.frames.page_bytes(), file.alignment);
+        let progress = Progress::new(Direction::Read, core.memory.page_bytes(), file.alignment);
         let operation = Operation::Fill { file: file.clone(), announced, claim, progress };
         let (at, is_filled) = self.keep(operation);
         self.submit(core, at);

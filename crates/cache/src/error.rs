@@ -81,12 +81,36 @@ pub enum Error {
         /// How long the call has waited.
         waited: Duration,
     },
-    /// A page has as many pins as can be counted (2^27 - 2).
+    /// A page has as many pins as can be counted (2^17 - 1).
     #[error("page {page} of {} has too many pins", file.display())]
     TooManyPins {
         /// The file.
         file: Arc<Path>,
         /// The page.
+        page: u64,
+    },
+    /// The calling thread holds a [`crate::PageMut`] of this page, and the call would wait for it.
+    #[error(
+        "this thread holds page {page} of {} for changing, and would wait for itself; drop the \
+         `PageMut` first",
+        file.display()
+    )]
+    HeldByThisThread {
+        /// The file.
+        file: Arc<Path>,
+        /// A page that the call would wait for.
+        page: u64,
+    },
+    /// What looked at this page, by `File::peek`, has returned the [`crate::Torn`] of another page.
+    #[error(
+        "the look at page {page} of {} ended with another page's `Torn`, which belongs to the look \
+         at that one",
+        file.display()
+    )]
+    TornElsewhere {
+        /// The file.
+        file: Arc<Path>,
+        /// The page, which was not torn.
         page: u64,
     },
     /// Beyond the last offset that a file can have (2^63 - 1).

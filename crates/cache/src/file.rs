@@ -11,8 +11,10 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::files::{Access, FileState};
 use crate::frame::Pin;
-use crate::latch::InsideGuard;
-use crate::page::PageNo;
+use crate::frame_memory::RacyPage;
+use crate::page::{FrameId, PageNo};
+use crate::page_mut::PageMut;
+use crate::peek::{Peek, Torn};
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,6 +126,7 @@ impl File {
         Ok(handle)
     }
 
+    #[inline]
     fn core(&self) -> &Core {
         &self.owner.core
     }
@@ -147,11 +150,13 @@ impl File {
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
     /// than asked for only at the end of the file.
     ///
-    /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs one lock
-    /// of an index shard and a copy.
+    /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs a copy,
+    /// and writes nothing that others read, unless the page is changed meanwhile: then a second
+    /// copy of the page, pinned.
     ///
     /// # Errors
-    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`].
+    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
+    /// [`Error::HeldByThisThread`].
     /// What `buf` holds then is not told.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let core = self.core();
@@ -161,9 +166,11 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at) = self.locate(offset + done as u64);
-            let guard = self.pin(page)?;
-            let bytes = (wanted - done).min(guard.len() - at);
-            buf[done..done + bytes].copy_from_slice(&guard[at..at + bytes]);
+            let bytes = (wanted - done).min(core.memory.page_bytes() - at);
+            let to = &mut buf[done..done + bytes];
+            if !core.copy_out(core.key(&self.file, page), at, to) {
+                to.copy_from_slice(&self.pin(page)?[at..at + bytes]);
+            }
             done += bytes;
         }
         Ok(done)
@@ -178,16 +185,16 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::Io`] if a part of
-    /// a page is written, and the rest could not be read.
+    /// a page is written, and the rest could not be read; [`Error::HeldByThisThread`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
         core.check_range(offset, bytes.len())?;
-        let _inside = InsideGuard::new(&self.file.writers, &core.waits, core.reasons.file);
+        let _inside = core.enter_writers(&self.file);
         let mut done = 0;
         while done < bytes.len() {
             let (page, at) = self.locate(offset + done as u64);
-            let part = (bytes.len() - done).min(core.frames.page_bytes() - at);
+            let part = (bytes.len() - done).min(core.memory.page_bytes() - at);
             match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
                 Ok(()) => done += part,
                 Err(_) if done > 0 => break,
@@ -203,11 +210,12 @@ impl File {
     /// Waits for writers under `file`, and for pages in write-back.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`]: the
-    /// length is as it was.
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`],
+    /// [`Error::HeldByThisThread`]: the length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;
+        self.core().check_none_held(&self.file)?;
         self.core().resize(&self.file, len_bytes)
     }
 
@@ -219,8 +227,10 @@ impl File {
     /// in between: each handle reports each error once, but every call that fails says so. What
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
-    /// [`Error::LostDurability`] is reported for ever.
+    /// [`Error::LostDurability`] is reported for ever. [`Error::HeldByThisThread`]: nothing was
+    /// done.
     pub fn sync_all(&self) -> Result<(), Error> {
+        self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
         if self.file.writable
             && let Err((error, errors)) = self.core().sync_file(&self.file)
@@ -241,13 +251,91 @@ impl File {
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
     /// file meanwhile. Bytes beyond the end of the file are zero.
     ///
-    /// A guard keeps a frame. Blocks and fails as [`File::read_at`].
+    /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock; it and
+    /// the drop of the guard write one word each, which all that pin the page share: threads that
+    /// read one page at the same time are better served by [`File::peek`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; [`Error::TooManyPins`].
+    #[inline]
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        let page_bytes = self.core().frames.page_bytes();
-        let offset = page.0.checked_mul(page_bytes as u64);
-        let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
-        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
+        self.check_page(page)?;
         self.pin(page)
+    }
+
+    /// The page, for this thread alone: until the guard is dropped, others who want the page wait
+    /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
+    /// Guards of the page that exist keep what they had. The changes are seen by others together,
+    /// when the guard is dropped, also while the thread unwinds.
+    ///
+    /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
+    /// holds several pages at a time takes them in the same order everywhere, as locks; what would
+    /// have the thread wait for itself is refused. A guard that is forgotten keeps the page, and
+    /// the file from being closed.
+    ///
+    /// ```no_run
+    /// # let cache = unherd_cache::Cache::builder().build()?;
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true))?;
+    /// let mut page = file.page_mut(unherd_cache::PageNo(0))?;
+    /// let count = page[0];
+    /// page.write(0, &[count + 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A file is not closed under a guard:
+    ///
+    /// ```compile_fail,E0505
+    /// # let cache = unherd_cache::Cache::builder().build().unwrap();
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true)).unwrap();
+    /// let page = file.page_mut(unherd_cache::PageNo(0)).unwrap();
+    /// file.close().unwrap();
+    /// drop(page);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`];
+    /// [`Error::HeldByThisThread`] if the thread holds the page already.
+    pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
+        self.check_write()?;
+        self.check_page(page)?;
+        self.core().hold_page(&self.file, page)
+    }
+
+    /// Looks at the page without a pin, and gives what `look` makes of it: nothing is written that
+    /// others read, and nobody is kept from changing the page.
+    ///
+    /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
+    /// it should do nothing but read. What it reads may not belong together before the end;
+    /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
+    /// too (the panic hook has seen it). A page that is not there, or changes all the time, is
+    /// pinned for it. It may call the cache.
+    ///
+    /// Blocks and fails as [`File::page`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), unherd_cache::Error> {
+    /// # use unherd_cache::{Cache, OpenOptions, PageNo};
+    /// # let cache = Cache::builder().build().expect("memory for a cache");
+    /// # let file = cache.open("data", OpenOptions::new())?;
+    /// let count = file.peek(PageNo(3), |page| page.get_u16(8))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::page`]; [`Error::TornElsewhere`], if `look` is inside the look at another page,
+    /// and returns what that said.
+    ///
+    /// # Panics
+    /// If `look` does, over bytes that belong together.
+    #[inline]
+    pub fn peek<R>(
+        &self,
+        page: PageNo,
+        look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+    ) -> Result<R, Error> {
+        self.check_page(page)?;
+        self.core().peek(&self.file, page, look)
     }
 
     /// Closes the handle; with the last one of the file, writes back what is dirty (but does not
@@ -269,14 +357,24 @@ impl File {
     }
 
     /// The page that holds the byte at `offset`, and where in the page.
+    #[inline]
     fn locate(&self, offset: u64) -> (PageNo, usize) {
-        let page_bytes = self.core().frames.page_bytes() as u64;
+        let page_bytes = self.core().memory.page_bytes() as u64;
         (PageNo(offset / page_bytes), (offset % page_bytes) as usize)
     }
 
+    #[inline]
+    fn check_page(&self, page: PageNo) -> Result<(), Error> {
+        let page_bytes = self.core().memory.page_bytes();
+        let offset = page.0.checked_mul(page_bytes as u64);
+        let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
+        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
+        Ok(())
+    }
+
+    #[inline]
     fn pin(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        let core = self.core();
-        Ok(PageGuard { core, pin: Some(core.pin(&self.file, page)?) })
+        PageGuard::new(self.core(), &self.file, page)
     }
 }
 
@@ -292,8 +390,22 @@ impl Drop for File {
 /// A pinned page: its bytes do not change while the guard lives.
 pub struct PageGuard<'a> {
     core: &'a Core,
+    frame: FrameId,
     /// There until the guard is dropped.
     pin: Option<Pin>,
+}
+
+impl<'a> PageGuard<'a> {
+    #[inline]
+    pub(crate) fn new(core: &'a Core, file: &Arc<FileState>, page: PageNo) -> Result<Self, Error> {
+        let pin = core.pin(file, page)?;
+        Ok(Self { core, frame: pin.id(), pin: Some(pin) })
+    }
+
+    /// The page as those see it who peek: nobody changes it now.
+    pub(crate) fn racy(&self) -> RacyPage<'_> {
+        self.core.memory.racy(self.frame)
+    }
 }
 
 impl fmt::Debug for PageGuard<'_> {
@@ -305,12 +417,14 @@ impl fmt::Debug for PageGuard<'_> {
 impl Deref for PageGuard<'_> {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        self.pin.as_ref().map_or(&[], |pin| self.core.frames.bytes(pin))
+        self.pin.as_ref().map_or(&[], |pin| self.core.memory.bytes(pin))
     }
 }
 
 impl Drop for PageGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(pin) = self.pin.take() {
             self.core.unpin(pin);

@@ -225,12 +225,12 @@ impl Core {
         }
         let alignment = opened.alignment;
         let needed = alignment.offset.max(alignment.memory);
-        if needed as usize > self.frames.page_bytes() {
+        if needed as usize > self.memory.page_bytes() {
             self.device.close(opened.file);
             return Err(Error::Misaligned {
                 file: name,
                 alignment_bytes: needed,
-                page_bytes: self.frames.page_bytes(),
+                page_bytes: self.memory.page_bytes(),
             });
         }
         self.files.register(name, opened, access).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! The read path: pages found, and pages brought in.
+//! The read path: pages brought in. Those that are there are found by `hit.rs`.
 //!
 //! One thread brings a missing page in; it announces this in the index before it even has a frame.
 //! All others that want the page wait for it alone. If the read fails, each of them gets the error,
@@ -31,8 +31,17 @@ enum Lookup {
 impl Core {
     /// The page, pinned; it is read if it is not there. Blocks under `page-read`, `page-change` and
     /// `frame`, or on the device.
+    #[inline]
     pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
         let key = self.key(file, page);
+        match self.try_hit(key) {
+            Some(pin) => Ok(pin),
+            None => self.pin_slow(file, key),
+        }
+    }
+
+    #[cold]
+    fn pin_slow(&self, file: &Arc<FileState>, key: PageKey) -> Result<Pin, Error> {
         let mut waited = false;
         loop {
             match self.look_up(key) {
@@ -54,14 +63,16 @@ impl Core {
                     return self.fill(file, announced, claim);
                 }
                 Lookup::TooManyPins => {
-                    return Err(Error::TooManyPins { file: file.path.clone(), page: page.0 });
+                    return Err(Error::TooManyPins { file: file.path.clone(), page: key.page.0 });
                 }
             }
         }
     }
 
+    /// Decides what is there and what is missing. A hit gets here only if its page was being moved
+    /// in the index, or changed, when it looked without the lock.
     fn look_up(&self, key: PageKey) -> Lookup {
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         match shard.get() {
             Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
             Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
@@ -78,7 +89,7 @@ impl Core {
     pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
         self.take_frame().inspect_err(|_| {
-            self.index.lock(announced.key).remove();
+            self.shard(announced.key).remove();
             self.wake_failed(announced.key, News::NoFrames(announced.spell));
         })
     }
@@ -86,9 +97,9 @@ impl Core {
     /// Puts a claimed frame in the place of its page's announcement.
     pub(crate) fn install(&self, announced: Announced, claim: &Claim, state: State) {
         let Announced { key, spell } = announced;
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         self.frames.install(claim, key, state, spell);
-        shard.set(Entry::Frame(claim.id()));
+        shard.set_frame(claim.id());
     }
 
     /// Brings an announced page into the frame, and wakes those who wait for it.
@@ -125,12 +136,12 @@ impl Core {
         key: PageKey,
         claim: &mut Claim,
     ) -> Result<usize, Errno> {
-        let page_bytes = self.frames.page_bytes();
+        let page_bytes = self.memory.page_bytes();
         let mut progress = Progress::new(Direction::Read, page_bytes, file.alignment);
         loop {
             let range = progress.request();
             let offset = self.offset(key.page) + range.start as u64;
-            let buf = self.frames.buf_to_fill(claim, range);
+            let buf = self.memory.buf_to_fill(claim, range);
             // SAFETY: the claim gives the memory to this thread alone until the call returns.
             let moved = unsafe { self.device.read(file.device_file, offset, buf) }?;
             if progress.advance(moved) != Step::More {
@@ -149,12 +160,12 @@ impl Core {
         match read {
             Ok(bytes) => {
                 // What the file has beyond its length, up to the end of a block, is zeros too.
-                self.frames.bytes_mut(&mut claim)[bytes..].fill(0);
+                self.memory.zero_from(&mut claim, bytes);
                 Ok(self.frames.publish_pinned(claim, State::Clean))
             }
             Err(errno) => {
                 self.counters.add(Count::IoErrors, 1);
-                self.index.lock(key).remove();
+                self.shard(key).remove();
                 self.frames.clear(&claim);
                 self.free_frame(claim);
                 Err(errno)

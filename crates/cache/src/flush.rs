@@ -82,7 +82,7 @@ impl Core {
     fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
         for &page in &pages {
-            let shard = self.index.lock(self.key(file, page));
+            let shard = self.shard(self.key(file, page));
             let Some(frame) = shard.frame() else { continue };
             if self.frames.word(frame).state() == State::Unstable
                 && let Some(state) = outcome(self.frames.period(frame))
@@ -107,7 +107,7 @@ impl Core {
         page: PageNo,
         unclean: &mut BTreeSet<PageNo>,
     ) {
-        let shard = self.index.lock(self.key(file, page));
+        let shard = self.shard(self.key(file, page));
         // A page that is being changed enters the set before the change ends, so it is kept.
         if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {
             unclean.remove(&page);
@@ -122,7 +122,7 @@ impl Core {
     /// pages beyond dropped. A page whose read began before the cut is in the index by then, so
     /// it is found; one whose read begins later finds the file cut.
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
-        let page_bytes = self.frames.page_bytes() as u64;
+        let page_bytes = self.memory.page_bytes() as u64;
         let tail = (len % page_bytes) as usize;
         let _writers = AloneGuard::new(&file.writers, &self.waits, self.reasons.file);
         let is_cut = len < file.len();
@@ -187,7 +187,7 @@ impl Core {
     pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<u64, Error> {
         let end = offset.checked_add(len as u64);
         // The last page must end at a legal offset too, because pages are written whole.
-        let last = (i64::MAX as u64) & !(self.frames.page_bytes() as u64 - 1);
+        let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
         end.filter(|&end| end <= last).ok_or(Error::OutOfRange { offset, len: len as u64 })
     }
 }

@@ -1,4 +1,4 @@
-//! Frames: the memory of the cache, and what may be done with it when.
+//! Frames: what may be done with the memory of the cache, and when.
 //!
 //! # States
 //!
@@ -6,150 +6,150 @@
 //! |---|---|---|---|---|
 //! | empty | holds no page; its [`Claim`] lies with the free frames or with one thread | no | `install` | reading, changing |
 //! | | | | `hand_over` to a thread that waits for a frame | handed |
+//! | | | | `publish` (it must stay after all) | dirty |
 //! | handed | holds no page, and is on its way to a waiter | no | `take_over` | empty |
 //! | reading | is being filled by the device | no | `publish` | clean |
 //! | | | | `clear` (the read failed) | empty |
 //! | changing | is being written by the one thread that has its [`Claim`] | no | `publish` | dirty |
-//! | | | | `clear` (the change was given up) | empty |
 //! | clean | is what stable storage has | yes | `try_change`, unpinned | changing |
 //! | | | | `evict`, unpinned | empty |
 //! | dirty | is newer than the file | yes | `try_change`, unpinned | changing |
-//! | | | | `lend` | write-back |
+//! | | | | `lend`, unless it is *behind* (see below) | write-back |
 //! | write-back | is being read by the device, or waits for that | yes | `give_back` | unstable, failed |
+//! | | | | `replace` | superseded |
 //! | unstable | was written, but no flush has succeeded since | yes | `try_change`, unpinned | changing |
 //! | | | | `settle` after a flush | clean, or dirty if it failed |
 //! | | | | `evict`, unpinned | empty |
 //! | failed | as dirty; the last attempt to write it failed | yes | as dirty | as dirty |
-//! | detached | is a page that was dropped or replaced while pinned | no more | the last `unpin` | empty |
+//! | detached | is a page that was dropped or replaced, for those who have it pinned | no more | `free_detached`, unpinned | empty |
+//! | superseded | as in write-back, of a page that another frame has by now | no more | `give_back` | detached |
 //!
-//! `detach` leads from clean, dirty, unstable and failed to detached if pinned, else to empty.
+//! `detach` and `replace` lead from clean, dirty, unstable and failed to detached. Whoever finds a
+//! detached frame without pins then tries to free it: the one who detached it or gave it back, and
+//! each who unpins it. One of them succeeds.
 //!
-//! # The word
+//! # A newer version of a page in write-back
 //!
-//! | bits | meaning |
-//! |---|---|
-//! | 0..4 | state |
-//! | 4 | referenced: used since the hand of the clock last came by |
-//! | 5..32 | pins |
+//! Who changes a page in write-back puts a copy in its place, which is *behind* until the
+//! write-back has ended. While it is, it is not lent: of one page at most one transfer is under
+//! way, so that the newer cannot be overtaken by the older. The mark is changed under the shard
+//! lock alone:
+//!
+//! ```text
+//!  replaces the page (lock)                  ends the write-back
+//!  ------------------------                  -------------------
+//!  old: write-back -> superseded             old: superseded -> detached       (no lock)
+//!  copy: installed, behind; in the index     in the index: no longer behind    (lock)
+//! ```
+//!
+//! If the loan ends before the first step, the old page is at rest, and nothing is behind; if after
+//! it, whoever ends it sees *superseded*, and its last step comes after the copy is in the index. A
+//! page that is behind is not dropped: who drops pages has waited for the file's write-backs.
 //!
 //! # Invariants
 //!
 //! 1. A [`Claim`] exists for a frame exactly while it is empty, reading or changing. There is one,
-//!    it cannot be copied, and only its holder touches the frame's memory and key.
-//! 2. A [`Pin`] exists for each pin counted in the word. Pins rise only in states that may be
-//!    pinned, and no state with a claim is entered while there is a pin.
-//! 3. A [`Lent`] exists for a frame exactly while it is in write-back.
+//!    it cannot be copied, and only its holder writes the frame's memory and key.
+//! 2. The word counts the [`Pin`]s, and pins of threads that have not looked yet at what they
+//!    pinned. Those may come in any state; who finds that it may not be pinned, or that it is
+//!    another page, touches nothing and takes its pin back. So no change of state writes the pins,
+//!    and a change that needs there to be none may be refused where nobody has a [`Pin`]: then the
+//!    hand passes on, and a writer makes a copy.
+//! 3. A [`Lent`] exists for a frame exactly while it is in write-back or superseded.
 //! 4. So memory is written only under a claim, and while a pin or a loan exists there is none:
-//!    a pinned page never changes in place.
+//!    a pinned page never changes in place. Who peeks has neither: it may see memory that is being
+//!    written, and looks at the version afterwards.
 //! 5. A frame is found through the index under its key only. It enters the index when it is
-//!    installed, and leaves it before it is empty or detached, both under the lock of its shard;
-//!    pins rise under that lock too.
+//!    installed, and leaves it before it can be had for another page. While it is there, its state
+//!    changes under the lock of its shard, but for the end of a claim or a loan. Pins rise without.
 //! 6. Tokens are used with the frames that gave them, whose memory outlives them: a frame set is
 //!    private to one cache, and is dropped last.
-#![expect(unsafe_code, reason = "the frames' memory is shared under the invariants above")]
+//!
+//! # A pin without a lock
+//!
+//! ```text
+//!  reader                                    whoever takes the frame
+//!  ------                                    -----------------------
+//!  frame = what the index says     Relaxed   change the word to a claim
+//!  word += PIN                     Acquire     if no pins are there    AcqRel
+//!  may be pinned, and the key fits? Relaxed  write the memory and key  Relaxed
+//!  use the memory                            publish the word          AcqRel
+//!  word -= PIN                     Release
+//! ```
+//!
+//! Excluded: the reader uses the memory *and* the other has it. All are changes of one word, so one
+//! comes first: the claim, then the reader sees a state that may not be pinned, or what was
+//! published after, with the key of then; or the pin, then the claim is refused. The key may be
+//! Relaxed: whoever has pinned a page that may be pinned has read the word at or after the publish
+//! that follows the key's store, and no claim begins before its unpin.
+//!
+//! # A look without a pin
+//!
+//! ```text
+//!  who peeks                                 whoever writes the page
+//!  ---------                                 -----------------------
+//!  look = word                     Acquire   change the word: a claim, version + 1
+//!  may be read, and the key fits?  Relaxed   fence                     Release
+//!  read the memory, racily         Relaxed   write the key             Relaxed
+//!  fence                           Acquire   fence                     Release
+//!  same version in the word now?   Relaxed   write the memory, racily  Relaxed
+//!                                            publish the word          AcqRel
+//! ```
+//!
+//! Excluded: the one who peeks has read a key or byte that was written after `look`, *and* believes
+//! it. The fences pair through that, so the second load sees the claim. A byte that was written
+//! before `look` is there, by the Acquire.
 
-use std::ops::Range;
-use std::ptr::NonNull;
-
-use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering};
-use unherd_sys::{Errno, HugePages, IoBuf, Map};
+use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
+use crate::word::{HIT, HITS_FOLDED, PIN};
+pub(crate) use crate::word::{State, Word};
 
-/// See the table at the top of this file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub(crate) enum State {
-    Empty,
-    Handed,
-    Reading,
-    Changing,
-    Clean,
-    Dirty,
-    WriteBack,
-    Unstable,
-    Failed,
-    Detached,
-}
-
-impl State {
-    const ALL: [Self; 10] = [
-        Self::Empty,
-        Self::Handed,
-        Self::Reading,
-        Self::Changing,
-        Self::Clean,
-        Self::Dirty,
-        Self::WriteBack,
-        Self::Unstable,
-        Self::Failed,
-        Self::Detached,
-    ];
-
-    pub(crate) fn may_be_pinned(self) -> bool {
-        matches!(self, Self::Clean | Self::Dirty | Self::WriteBack | Self::Unstable | Self::Failed)
-    }
-
-    /// States that a page rests in: nobody works on it.
-    pub(crate) fn is_at_rest(self) -> bool {
-        matches!(self, Self::Clean | Self::Dirty | Self::Unstable | Self::Failed)
-    }
-}
-
-const STATE_MASK: u32 = 0xf;
-const REFERENCED: u32 = 1 << 4;
-const ONE_PIN: u32 = 1 << 5;
-/// One less than fit into the word: the last is for the one who copies the page.
-const PINS_MAX: u32 = u32::MAX / ONE_PIN - 1;
-
-/// The word of a frame, as it was when it was loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Word(u32);
-
-impl Word {
-    fn new(state: State, pins: u32, referenced: bool) -> Self {
-        Self(state as u32 | (pins * ONE_PIN) | if referenced { REFERENCED } else { 0 })
-    }
-
-    pub(crate) fn state(self) -> State {
-        State::ALL[(self.0 & STATE_MASK) as usize]
-    }
-
-    pub(crate) fn pins(self) -> u32 {
-        self.0 / ONE_PIN
-    }
-
-    pub(crate) fn is_referenced(self) -> bool {
-        self.0 & REFERENCED != 0
-    }
-
-    fn with_state(self, state: State) -> Self {
-        Self((self.0 & !STATE_MASK) | state as u32)
-    }
-
-    /// Whether the frame could be had without writing anything.
-    pub(crate) fn is_evictable(self) -> bool {
-        matches!(self.state(), State::Clean | State::Unstable) && self.pins() == 0
-    }
-}
+/// Weakened by `cargo x mutants`, which expects a loom check to fail.
+const PINNED: Ordering =
+    if cfg!(mutant = "FRAME1-pin") { Ordering::Relaxed } else { Ordering::Acquire };
+const UNPINNED: Ordering =
+    if cfg!(mutant = "FRAME1-unpin") { Ordering::Relaxed } else { Ordering::Release };
+const SEEN: Ordering =
+    if cfg!(mutant = "FRAME1-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
+const LOOKED: Ordering =
+    if cfg!(mutant = "PEEK1-first") { Ordering::Relaxed } else { Ordering::Acquire };
+const CHANGED: Ordering = if cfg!(mutant = "FRAME1-acquire") {
+    Ordering::Release
+} else if cfg!(mutant = "FRAME1-release") {
+    Ordering::Acquire
+} else {
+    Ordering::AcqRel
+};
 
 /// What is kept about a frame, on a cache line of its own.
 ///
 /// The fields but `word` are Relaxed: they are written under a claim or a loan, and published by
 /// the word.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
 struct Frame {
-    word: AtomicU32,
-    file: AtomicU32,
+    word: AtomicU64,
     page: AtomicU64,
     /// The flush period of its file (see `durability.rs`) in which it was last written back.
     period: AtomicU64,
+    file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
     spell: AtomicU32,
 }
 
 impl Frame {
+    fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            page: AtomicU64::new(0),
+            period: AtomicU64::new(0),
+            file: AtomicU32::new(0),
+            spell: AtomicU32::new(0),
+        }
+    }
+
     fn load(&self) -> Word {
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: whoever sees a state sees the
         // memory and the key as they were when it was entered.
@@ -157,14 +157,13 @@ impl Frame {
     }
 
     /// Changes the word as `to` says, unless that is `None`. Gives the word before.
-    fn update(&self, mut to: impl FnMut(Word) -> Option<Word>) -> Result<Word, Word> {
+    fn update(&self, to: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
         // ORDER[FRAME1]: Release publishes the memory and the key to the Acquire of the one who
         // changes or loads the word next; so all use under a claim, pin or loan that ends here
-        // happens before all use under one that begins later.
+        // happens before all use under one that begins later. Acquire pairs with the Release of
+        // the last unpin as well.
         self.word
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-                to(Word(word)).map(|word| word.0)
-            })
+            .fetch_update(CHANGED, SEEN, |word| to(Word(word)).map(|word| word.0))
             .map(Word)
             .map_err(Word)
     }
@@ -189,6 +188,25 @@ impl Claim {
     pub(crate) fn id(&self) -> FrameId {
         self.0
     }
+
+    /// To be called by the thread that writes the memory, before it begins.
+    pub(crate) fn begin_write(&mut self) {
+        #[cfg(not(mutant = "PEEK1-write"))]
+        self.begin_stores();
+    }
+
+    /// Keeps what is stored under the claim behind the word that began it.
+    fn begin_stores(&self) {
+        // ORDER[PEEK1]: Release fence; pairs with the Acquire fence of the one who peeks: if that
+        // sees any of what is written from here on, it also sees the word of this claim.
+        fence(Ordering::Release);
+    }
+}
+
+impl Pin {
+    pub(crate) fn id(&self) -> FrameId {
+        self.0
+    }
 }
 
 impl Lent {
@@ -197,43 +215,32 @@ impl Lent {
     }
 }
 
-/// What is left of a frame after an unpin.
-#[derive(Debug)]
-pub(crate) enum Unpinned {
-    /// Pins are left, or it is in write-back.
-    Held,
-    /// Nobody uses it: the frame could be had, perhaps after a write-back.
-    Idle,
-    /// It was detached, and this was the last pin.
-    Freed(Claim),
-}
-
-/// All frames of a cache.
+/// All frames of a cache, without their memory.
 #[derive(Debug)]
 pub(crate) struct Frames {
     frames: Box<[Frame]>,
-    memory: Map,
-    page_bytes: usize,
+    /// Hits that the words no longer count, less those that they count and that were none; wraps
+    /// around. Relaxed: it publishes nothing.
+    hits_elsewhere: AtomicU64,
+    /// The most that were ever told.
+    hits_told: AtomicU64,
 }
+
+/// What one that peeks at a page has found before.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look(Word);
 
 impl Frames {
     /// `count` empty frames, with their claims.
-    pub(crate) fn new(count: usize, page_bytes: usize) -> Result<(Self, Vec<Claim>), Errno> {
-        let bytes = count.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
-        let memory = Map::new(bytes, HugePages::Advised)?;
-        memory.populate()?;
-        let frames = (0..count).map(|_| Frame::default()).collect();
+    pub(crate) fn new(count: usize) -> (Self, Vec<Claim>) {
+        let frames = (0..count).map(|_| Frame::new()).collect();
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim(FrameId(id))).collect();
-        Ok((Self { frames, memory, page_bytes }, claims))
+        (Self { frames, hits_elsewhere: AtomicU64::new(0), hits_told: AtomicU64::new(0) }, claims)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
-    }
-
-    pub(crate) fn page_bytes(&self) -> usize {
-        self.page_bytes
     }
 
     /// Bytes of what is kept about the frames.
@@ -243,12 +250,6 @@ impl Frames {
 
     fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.index()]
-    }
-
-    fn start(&self, id: FrameId) -> NonNull<u8> {
-        assert!(id.index() < self.frames.len(), "a frame of another cache");
-        // SAFETY: the map holds a page for each frame, and `id` is one of them.
-        unsafe { self.memory.start().add(id.index() * self.page_bytes) }
     }
 
     pub(crate) fn word(&self, id: FrameId) -> Word {
@@ -279,81 +280,63 @@ impl Frames {
         self.frame(id).spell.store(spell.0, Ordering::Relaxed);
     }
 
-    // Memory.
-
-    pub(crate) fn bytes<'a>(&'a self, pin: &'a Pin) -> &'a [u8] {
-        // SAFETY: invariant 4: nobody writes the memory while `pin` exists.
-        unsafe { std::slice::from_raw_parts(self.start(pin.0).as_ptr(), self.page_bytes) }
-    }
-
-    pub(crate) fn bytes_mut<'a>(&'a self, claim: &'a mut Claim) -> &'a mut [u8] {
-        // SAFETY: invariant 1: nobody else touches the memory while `claim` exists.
-        unsafe { std::slice::from_raw_parts_mut(self.start(claim.0).as_ptr(), self.page_bytes) }
-    }
-
-    pub(crate) fn lent_bytes<'a>(&'a self, lent: &'a Lent) -> &'a [u8] {
-        // SAFETY: invariant 4: nobody writes the memory while `lent` exists.
-        unsafe { std::slice::from_raw_parts(self.start(lent.0).as_ptr(), self.page_bytes) }
-    }
-
-    /// The memory for a device to write. The claim must be kept until the transfer is complete.
-    pub(crate) fn buf_to_fill(&self, claim: &mut Claim, range: Range<usize>) -> IoBuf {
-        self.buf(claim.0, range)
-    }
-
-    /// The memory for a device to read. The loan must be kept until the transfer is complete.
-    pub(crate) fn buf_to_write(&self, lent: &Lent, range: Range<usize>) -> IoBuf {
-        self.buf(lent.0, range)
-    }
-
-    fn buf(&self, id: FrameId, range: Range<usize>) -> IoBuf {
-        assert!(range.start <= range.end && range.end <= self.page_bytes, "beyond the page");
-        // SAFETY: in the page, as just checked.
-        let start = unsafe { self.start(id).add(range.start) };
-        IoBuf { start, len: range.len() }
+    /// Pages pinned by [`Frames::try_hit`] so far. Those that are being moved out of the words
+    /// meanwhile may be missing; what was told once stays.
+    pub(crate) fn hits(&self) -> u64 {
+        // In this order no hit is counted twice: who moves some takes them from the word first.
+        let elsewhere = self.hits_elsewhere.load(Ordering::Relaxed);
+        let words = self.frames.iter().map(|frame| frame.load().hits()).sum::<u64>();
+        // Below zero if some were taken back that the words do not have yet.
+        let hits = elsewhere.wrapping_add(words).cast_signed().max(0).cast_unsigned();
+        self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
     // Transitions of a frame's claim.
+
+    fn set_state(&self, id: FrameId, state: State) {
+        let _ = self.frame(id).update(|word| Some(word.with_state(state)));
+    }
 
     /// Gives the frame a page. The caller holds the shard lock of `key` and puts the frame into the
     /// index (invariant 5).
     pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State, spell: Spell) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
         let frame = self.frame(claim.0);
+        #[cfg(not(mutant = "PEEK1-key"))]
+        claim.begin_stores();
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
         self.begin_spell(claim.0, spell);
-        let before = frame.update(|_| Some(Word::new(state, 0, true)));
-        debug_assert!(before.is_ok_and(|word| word.state() == State::Empty && word.pins() == 0));
+        let before = frame.update(|word| Some(word.with_state(state)));
+        debug_assert!(before.is_ok_and(|word| word.state() == State::Empty));
     }
 
-    /// Ends reading or changing with a page that others may see.
+    /// Ends a claim with a page that others may see. Being brought in is no use.
     pub(crate) fn publish(&self, claim: Claim, state: State) {
-        let _ = self.frame(claim.0).update(|_| Some(Word::new(state, 0, true)));
+        self.set_state(claim.0, state);
     }
 
     /// As [`Frames::publish`], with a pin for the caller.
     pub(crate) fn publish_pinned(&self, claim: Claim, state: State) -> Pin {
-        let _ = self.frame(claim.0).update(|_| Some(Word::new(state, 1, true)));
+        let _ = self.frame(claim.0).update(|word| Some(Word(word.with_state(state).0 + PIN)));
         Pin(claim.0)
     }
 
     /// Takes the page from a claimed frame, which has left the index.
     pub(crate) fn clear(&self, claim: &Claim) {
-        let _ = self.frame(claim.0).update(|_| Some(Word::new(State::Empty, 0, false)));
+        self.set_state(claim.0, State::Empty);
     }
 
     /// Sends an empty frame on its way to the one who will call [`Frames::take_over`].
     pub(crate) fn hand_over(&self, claim: Claim) -> FrameId {
-        let _ = self.frame(claim.0).update(|_| Some(Word::new(State::Handed, 0, false)));
+        self.set_state(claim.0, State::Handed);
         claim.0
     }
 
     /// Receives a frame that was handed over, unless somebody has.
     pub(crate) fn take_over(&self, id: FrameId) -> Option<Claim> {
         let handed = |word: Word| word.state() == State::Handed;
-        let empty = Word::new(State::Empty, 0, false);
-        self.frame(id).update(|word| handed(word).then_some(empty)).ok()?;
+        self.frame(id).update(|word| handed(word).then_some(word.with_state(State::Empty))).ok()?;
         Some(Claim(id))
     }
 
@@ -361,22 +344,13 @@ impl Frames {
 
     /// Pins the page. Gives the word if its state forbids it, or if it has too many pins.
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
-        self.frame(id).update(|word| {
-            (word.state().may_be_pinned() && word.pins() < PINS_MAX)
-                .then(|| Word((word.0 + ONE_PIN) | REFERENCED))
-        })?;
+        self.frame(id).update(Word::pinned)?;
         Ok(Pin(id))
     }
 
     /// Claims the page for a change. Gives the word if it is pinned or not at rest.
     pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
-        self.frame(id).update(|word| {
-            (word.state().is_at_rest() && word.pins() == 0).then_some(Word::new(
-                State::Changing,
-                0,
-                true,
-            ))
-        })?;
+        self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
         Ok(Claim(id))
     }
@@ -384,37 +358,46 @@ impl Frames {
     /// Drops the page, which must be at rest; the caller takes it out of the index. Gives the claim
     /// if nobody has it pinned; else the last unpin gets it. Gives the word if it is not at rest.
     pub(crate) fn detach(&self, id: FrameId) -> Result<Option<Claim>, Word> {
-        let before = self.frame(id).update(|word| {
-            word.state().is_at_rest().then_some(if word.pins() == 0 {
-                Word::new(State::Empty, 0, false)
-            } else {
-                word.with_state(State::Detached)
-            })
-        })?;
-        Ok((before.pins() == 0).then_some(Claim(id)))
+        self.frame(id).update(Word::detached)?;
+        Ok(self.free_detached(id))
     }
 
-    /// As [`Frames::detach`], with a pin for the caller, who copies the page.
-    pub(crate) fn detach_pinned(&self, id: FrameId) -> Result<Pin, Word> {
-        self.frame(id).update(|word| {
-            word.state().is_at_rest().then(|| Word(word.with_state(State::Detached).0 + ONE_PIN))
-        })?;
+    /// Gives up a page at rest or in write-back, in whose place the caller puts the claimed frame
+    /// `copy`. Gives a pin of the old page, to copy it; or the word, if it is not in such a state.
+    pub(crate) fn replace(
+        &self,
+        id: FrameId,
+        copy: &Claim,
+        key: PageKey,
+        spell: Spell,
+    ) -> Result<Pin, Word> {
+        let old = self.frame(id).update(|word| Some(Word(word.replaced()?.0 + PIN)))?;
+        self.install(copy, key, State::Changing, spell);
+        if old.state() == State::WriteBack || old.is_behind() {
+            self.set_behind(copy.0, true);
+        }
         Ok(Pin(id))
+    }
+
+    /// Whether an older version of the page is in write-back.
+    fn set_behind(&self, id: FrameId, behind: bool) {
+        let _ = self.frame(id).update(|word| Some(word.with_behind(behind)));
+    }
+
+    /// The older version of the page is in write-back no more.
+    pub(crate) fn end_behind(&self, id: FrameId) {
+        self.set_behind(id, false);
     }
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
     pub(crate) fn evict(&self, id: FrameId) -> Result<Claim, Word> {
-        self.frame(id)
-            .update(|word| word.is_evictable().then_some(Word::new(State::Empty, 0, false)))?;
+        self.frame(id).update(Word::evicted)?;
         Ok(Claim(id))
     }
 
     /// Begins the write-back of a dirty page.
     pub(crate) fn lend(&self, id: FrameId, spell: Spell) -> Result<Lent, Word> {
-        self.frame(id).update(|word| {
-            matches!(word.state(), State::Dirty | State::Failed)
-                .then_some(word.with_state(State::WriteBack))
-        })?;
+        self.frame(id).update(Word::lent)?;
         self.begin_spell(id, spell);
         Ok(Lent(id))
     }
@@ -422,14 +405,76 @@ impl Frames {
     /// Says what became of the unstable page: clean or dirty. Nothing happens in another state.
     pub(crate) fn settle(&self, id: FrameId, state: State) {
         debug_assert!(matches!(state, State::Clean | State::Dirty));
-        let _ = self
-            .frame(id)
-            .update(|word| (word.state() == State::Unstable).then_some(word.with_state(state)));
+        let _ = self.frame(id).update(|word| word.settled(state));
     }
 
     // Transitions that need no lock.
 
-    /// Ends a write-back: unstable, with the flush period of its file, or failed. Gives the word.
+    /// Pins the page in a frame that the index has named, if it is the page of `key` and may be
+    /// pinned, and counts a hit. Else the pin is taken back; gives the word as [`Frames::unpin`].
+    #[inline]
+    pub(crate) fn try_hit(&self, id: FrameId, key: PageKey) -> Result<Pin, Word> {
+        // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
+        // claim before is there. If the claim comes later, it is refused.
+        let word = Word(self.frame(id).word.fetch_add(PIN | HIT, PINNED));
+        if word.is_plain_hit() && self.key(id) == key {
+            return Ok(Pin(id));
+        }
+        self.try_hit_slow(id, key, word)
+    }
+
+    #[cold]
+    fn try_hit_slow(&self, id: FrameId, key: PageKey, word: Word) -> Result<Pin, Word> {
+        // Hits that are none count here as well, or they would overflow.
+        if word.has_many_hits() && self.frame(id).update(Word::without_hits).is_ok() {
+            self.hits_elsewhere.fetch_add(HITS_FOLDED, Ordering::Relaxed);
+        }
+        if !word.may_be_hit() || self.key(id) != key {
+            if cfg!(mutant = "HIT-undo") {
+                let _ = self.frame(id).word.fetch_sub(HIT, Ordering::Relaxed);
+            } else {
+                // The word keeps the hit: who moves hits out of it may have taken this one along,
+                // and to take it twice would take the version back.
+                self.hits_elsewhere.fetch_sub(1, Ordering::Relaxed);
+            }
+            return Err(self.unpin(Pin(id)));
+        }
+        let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
+        Ok(Pin(id))
+    }
+
+    /// Begins to look at the page in a frame that the index has named, without a pin; `None` if it
+    /// is not that of `key`, or may not be read.
+    #[inline]
+    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look> {
+        // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
+        // reads nothing that is older.
+        let word = Word(self.frame(id).word.load(LOOKED));
+        (word.state().may_be_pinned() && self.key(id) == key).then_some(Look(word))
+    }
+
+    /// Whether what was read of the frame since `look` is what the page holds: nobody has written
+    /// it meanwhile.
+    #[inline]
+    pub(crate) fn is_unchanged(&self, id: FrameId, look: Look) -> bool {
+        #[cfg(not(mutant = "PEEK1-read"))]
+        // ORDER[PEEK1]: Acquire fence; pairs with the Release fence in `Claim::begin_write`: if any
+        // of the bytes was written after `look`, the load sees the claim.
+        fence(Ordering::Acquire);
+        Word(self.frame(id).word.load(Ordering::Relaxed)).is_unchanged_since(look.0)
+    }
+
+    /// A page was used by one that peeked.
+    #[inline]
+    pub(crate) fn note_use(&self, id: FrameId, look: Look) {
+        let marks = look.0.used().0 & !look.0.0;
+        if marks != 0 {
+            let _ = self.frame(id).word.fetch_or(marks, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a write-back: unstable, with the flush period of its file, or failed; if the page was
+    /// superseded, detached. Gives the word.
     pub(crate) fn give_back(&self, lent: Lent, written: Option<u64>) -> Word {
         let frame = self.frame(lent.0);
         let state = match written {
@@ -439,104 +484,43 @@ impl Frames {
             }
             None => State::Failed,
         };
-        match frame.update(|word| Some(word.with_state(state))) {
-            Ok(before) | Err(before) => before.with_state(state),
+        match frame.update(|word| Some(word.given_back(state))) {
+            Ok(before) | Err(before) => before.given_back(state),
         }
     }
 
-    /// Gives a pin back.
-    pub(crate) fn unpin(&self, pin: Pin) -> Unpinned {
-        let updated = self.frame(pin.0).update(|word| {
-            debug_assert!(word.pins() > 0);
-            Some(if word.state() == State::Detached && word.pins() == 1 {
-                Word::new(State::Empty, 0, false)
-            } else {
-                Word(word.0 - ONE_PIN)
-            })
-        });
-        let (Ok(before) | Err(before)) = updated;
-        match before.state() {
-            _ if before.pins() > 1 => Unpinned::Held,
-            State::Detached => Unpinned::Freed(Claim(pin.0)),
-            State::WriteBack => Unpinned::Held,
-            _ => Unpinned::Idle,
-        }
+    /// Gives a pin back. Gives the word as it was before: if this was the last pin, the caller
+    /// tells who wants the frame, or frees it, if it is detached.
+    #[inline]
+    pub(crate) fn unpin(&self, pin: Pin) -> Word {
+        // ORDER[FRAME1]: Release; pairs with the Acquire in `update`: all reads under this pin come
+        // before all writes under a claim that begins later. The pins of others in between keep
+        // the order, as they are read-modify-writes.
+        let before = Word(self.frame(pin.0).word.fetch_sub(PIN, UNPINNED));
+        debug_assert!(before.pins() > 0);
+        before
     }
 
-    /// Takes the mark of use away. The hand of the clock does.
+    /// Frees a detached frame that nobody has pinned, unless another does.
+    pub(crate) fn free_detached(&self, id: FrameId) -> Option<Claim> {
+        if cfg!(mutant = "FREE-alone") {
+            // Looks, then stores: two may free it.
+            self.word(id).freed()?;
+            self.set_state(id, State::Empty);
+            return Some(Claim(id));
+        }
+        self.frame(id).update(Word::freed).ok()?;
+        Some(Claim(id))
+    }
+
+    /// Takes the marks of use away. The hand of the clock does.
     pub(crate) fn forget_use(&self, id: FrameId) {
-        self.frame(id).word.fetch_and(!REFERENCED, Ordering::Relaxed);
+        let _ = self.frame(id).word.fetch_and(Word(u64::MAX).unused().0, Ordering::Relaxed);
     }
 }
 
+#[cfg(all(test, loom))]
+mod loom;
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SPELL: Spell = Spell(0);
-    const KEY: PageKey = PageKey { file: FileId(3), page: PageNo(5) };
-
-    fn one_frame() -> (Frames, Claim) {
-        let (frames, mut claims) = Frames::new(1, 4096).unwrap();
-        (frames, claims.pop().unwrap())
-    }
-
-    #[test]
-    fn the_word_keeps_its_parts_apart() {
-        for state in State::ALL {
-            for (pins, referenced) in [(0, false), (1, true), (PINS_MAX, false), (PINS_MAX, true)] {
-                let word = Word::new(state, pins, referenced);
-                assert_eq!((word.state(), word.pins()), (state, pins));
-                assert_eq!(word.is_referenced(), referenced);
-                assert_eq!(word.with_state(State::Failed).pins(), pins);
-            }
-        }
-    }
-
-    #[test]
-    fn pinned_pages_are_neither_changed_nor_evicted() {
-        let (frames, claim) = one_frame();
-        frames.install(&claim, KEY, State::Reading, SPELL);
-        let id = claim.id();
-        assert_eq!(frames.try_pin(id).unwrap_err().state(), State::Reading);
-        let pin = frames.publish_pinned(claim, State::Clean);
-        assert!(frames.try_change(id, SPELL).is_err());
-        assert!(frames.evict(id).is_err());
-        assert!(matches!(frames.unpin(pin), Unpinned::Idle));
-        let claim = frames.try_change(id, SPELL).unwrap();
-        frames.publish(claim, State::Dirty);
-        assert!(frames.evict(id).is_err(), "dirty");
-        let lent = frames.lend(id, SPELL).unwrap();
-        assert!(frames.try_change(id, SPELL).is_err(), "in write-back");
-        assert!(frames.detach(id).is_err(), "in write-back");
-        assert!(frames.give_back(lent, Some(7)).is_evictable());
-        assert_eq!((frames.key(id), frames.period(id)), (KEY, 7));
-        frames.settle(id, State::Dirty);
-        assert!(frames.evict(id).is_err(), "dirty again");
-        frames.settle(id, State::Clean);
-        assert_eq!(frames.word(id).state(), State::Dirty, "only unstable pages are settled");
-    }
-
-    #[test]
-    fn the_last_unpin_frees_a_detached_frame() {
-        let (frames, claim) = one_frame();
-        frames.install(&claim, KEY, State::Reading, SPELL);
-        let first = frames.publish_pinned(claim, State::Clean);
-        let second = frames.try_pin(FrameId(0)).unwrap();
-        assert!(frames.detach(FrameId(0)).unwrap().is_none());
-        assert!(frames.try_pin(FrameId(0)).is_err());
-        assert!(matches!(frames.unpin(first), Unpinned::Held));
-        assert!(matches!(frames.unpin(second), Unpinned::Freed(_)));
-        assert_eq!(frames.word(FrameId(0)).state(), State::Empty);
-    }
-
-    #[test]
-    fn pins_cannot_overflow() {
-        let (frames, claim) = one_frame();
-        frames.install(&claim, KEY, State::Reading, SPELL);
-        frames.publish(claim, State::Clean);
-        let full = Word::new(State::Clean, PINS_MAX, false);
-        frames.frames[0].word.store(full.0, Ordering::Relaxed);
-        assert_eq!(frames.try_pin(FrameId(0)).unwrap_err().pins(), PINS_MAX);
-    }
-}
+#[cfg(not(loom))]
+mod tests;

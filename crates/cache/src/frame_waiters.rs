@@ -14,9 +14,12 @@
 //! wait table sees to the rest: the wait finds `idled` changed, or the wake finds the waiter. One
 //! that has seen `idled` change must find the frame too, or it would wait for the next: (B) orders
 //! the frame's word before the change, and the load of `idled` is an Acquire.
+//!
+//! An unpin changes the word by a read-modify-write, which on x86-64 is fence (B) already: a hit
+//! ends with one load of `waiting`, which is on a cache line of its own.
 
 use unherd_sync::{Outcome, Token, Wait, WaitKey, WaitTable};
-use unherd_sys::primitives::{AtomicU32, Ordering, fence};
+use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);
@@ -25,17 +28,23 @@ pub(crate) const LOOK: Token = Token(0);
 const SEEN: Ordering =
     if cfg!(mutant = "R2-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
 
-#[derive(Debug, Default)]
+/// A count on a cache line of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Alone(AtomicU32);
+
+#[derive(Debug)]
 pub(crate) struct FrameWaiters {
-    /// Threads between [`FrameWaiters::enter`] and [`FrameWaiters::leave`].
-    waiting: AtomicU32,
+    /// Threads between [`FrameWaiters::enter`] and [`FrameWaiters::leave`]. Each last unpin looks
+    /// here.
+    waiting: Alone,
     /// How often frames became idle while somebody waited; wraps around.
-    idled: AtomicU32,
+    idled: Alone,
 }
 
 impl FrameWaiters {
     pub(crate) fn new() -> Self {
-        Self { waiting: AtomicU32::new(0), idled: AtomicU32::new(0) }
+        Self { waiting: Alone(AtomicU32::new(0)), idled: Alone(AtomicU32::new(0)) }
     }
 
     fn key(&self) -> WaitKey {
@@ -44,7 +53,7 @@ impl FrameWaiters {
 
     /// The caller will search, and wait if it finds nothing.
     pub(crate) fn enter(&self) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waiting.0.fetch_add(1, Ordering::Relaxed);
         #[cfg(not(mutant = "R1-wait"))]
         // ORDER[R1]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows sees
         // the frame, or whoever makes it idle sees this thread.
@@ -52,7 +61,7 @@ impl FrameWaiters {
     }
 
     pub(crate) fn leave(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.0.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether nobody waits. The caller has made a frame idle before.
@@ -62,25 +71,36 @@ impl FrameWaiters {
         // ORDER[R2]: as a release fence it pairs with the Acquire in `idled`, through the change of
         // the count in `tell`.
         fence(Ordering::SeqCst);
-        self.waiting.load(Ordering::Relaxed) == 0
+        self.waiting.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// As [`FrameWaiters::is_empty`], where the frame was made idle by a read-modify-write just
+    /// before.
+    #[inline]
+    pub(crate) fn is_empty_after_rmw(&self) -> bool {
+        #[cfg(not(mutant = "R1-unpin"))]
+        // ORDER[R1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A) in
+        // `enter`.
+        fence_after_rmw();
+        self.waiting.0.load(Ordering::Relaxed) == 0
     }
 
     /// What to pass to [`FrameWaiters::wait`]; to be had before the search.
     pub(crate) fn idled(&self) -> u32 {
         // ORDER[R2]: Acquire; pairs with fence (B) in `is_empty`: whoever sees the count of `tell`
         // also sees the frame that it is about.
-        self.idled.load(SEEN)
+        self.idled.0.load(SEEN)
     }
 
     /// Waits for a frame, unless one became idle since `seen`.
     pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
-        waits.wait(&self.key(), || self.idled.load(Ordering::Relaxed) == seen, how)
+        waits.wait(&self.key(), || self.idled.0.load(Ordering::Relaxed) == seen, how)
     }
 
     /// So many frames became idle: has as many waiters look.
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) {
         if frames > 0 && !self.is_empty() {
-            self.idled.fetch_add(1, Ordering::Relaxed);
+            self.idled.0.fetch_add(1, Ordering::Relaxed);
             waits.wake_with(&self.key(), frames, LOOK);
         }
     }
@@ -107,7 +127,7 @@ mod loom {
     }
 
     /// Each frame that becomes idle is found by the search, or ends the wait.
-    fn no_wakeup_is_lost(frames: usize) {
+    fn no_wakeup_is_lost(frames: usize, make_idle: fn(&Scene, &AtomicU32)) {
         let mut model = ::loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.max_branches = 20_000;
@@ -138,20 +158,37 @@ mod loom {
                 })
             };
             for word in &scene.idle[..frames] {
-                word.store(1, Ordering::Relaxed);
-                scene.waiters.tell(&scene.waits, 1);
+                make_idle(&scene, word);
             }
             waiter.join().unwrap();
         });
     }
 
+    fn store_and_tell(scene: &Scene, word: &AtomicU32) {
+        word.store(1, Ordering::Relaxed);
+        scene.waiters.tell(&scene.waits, 1);
+    }
+
+    /// As an unpin does.
+    fn count_and_look(scene: &Scene, word: &AtomicU32) {
+        word.fetch_add(1, Ordering::Relaxed);
+        if !scene.waiters.is_empty_after_rmw() {
+            scene.waiters.tell(&scene.waits, 1);
+        }
+    }
+
     #[test]
     fn an_idle_frame_is_found_or_ends_the_wait() {
-        no_wakeup_is_lost(1);
+        no_wakeup_is_lost(1, store_and_tell);
     }
 
     #[test]
     fn a_second_idle_frame_is_found_too() {
-        no_wakeup_is_lost(2);
+        no_wakeup_is_lost(2, store_and_tell);
+    }
+
+    #[test]
+    fn an_unpinned_frame_is_found_or_ends_the_wait() {
+        no_wakeup_is_lost(1, count_and_look);
     }
 }

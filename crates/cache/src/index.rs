@@ -1,122 +1,33 @@
 //! Which frame holds a page.
 //!
-//! Sharded maps under mutexes: the simplest index that is right. Nothing sleeps and no other lock
-//! is taken while a shard is locked. A pin is taken under the page's shard lock, so whoever holds
-//! that lock and sees a frame without pins knows that it stays so.
+//! The pages of the cache are divided into shards. Each shard has a *segment*, a part of one open
+//! hash table of words, for the pages that are in frames, and a map for the rest: pages that are
+//! announced, and those few for which the segment was too full.
+//!
+//! | | a lookup without the lock | under the shard's lock |
+//! |---|---|---|
+//! | finds a frame | a guess: the caller pins it and compares its key | is right |
+//! | finds nothing | means nothing: the caller looks again under the lock | is right |
+//! | may change | nothing | the segment and the map |
+//!
+//! So a miss is decided under the lock alone, and the words of the segment need no order among
+//! themselves, nor with the frames: all accesses are Relaxed (`segment.rs`). What a thread was told
+//! of, it does find without the lock, unless an entry is being moved just then: whoever happens
+//! after a store cannot read an older value.
+//!
+//! # Invariants
+//!
+//! 1. A page is in the segment of its shard, or in the map, or in neither; and once at most.
+//! 2. While the lock is held and nobody changes it, each frame in the segment has the key that it
+//!    is found under: a frame is given its key before it enters, and leaves before it is given
+//!    another. The lock's holder looks for its own key when it takes the lock, and remembers the
+//!    place: between its dropping a page and taking the entry out, the frame may be another's.
+//!
+//! Nothing sleeps and no other lock is taken while a shard is locked.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
+#[cfg(not(any(loom, shuttle)))]
+mod map;
+mod segment;
 
-use foldhash::fast::FixedState;
-use unherd_sys::primitives::{Mutex, MutexGuard};
-
-use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
-
-/// What the index knows of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// A thread has undertaken to bring the page in, and has no frame for it yet.
-    Announced(Spell),
-    /// The frame that holds the page, or will.
-    Frame(FrameId),
-}
-
-/// That the caller brings a page in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Announced {
-    pub(crate) key: PageKey,
-    pub(crate) spell: Spell,
-}
-
-#[derive(Debug)]
-struct Shard {
-    pages: HashMap<PageKey, Entry, FixedState>,
-    /// How many busy spells have begun; wraps around.
-    spells: u32,
-}
-
-#[derive(Debug)]
-pub(crate) struct Index {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: FixedState,
-}
-
-/// The locked shard of one page.
-#[derive(Debug)]
-pub(crate) struct ShardGuard<'a> {
-    shard: MutexGuard<'a, Shard>,
-    key: PageKey,
-}
-
-impl Index {
-    /// An index with room for `frames` pages.
-    pub(crate) fn new(frames: usize) -> Self {
-        let shards = (frames / 64).clamp(1, 256).next_power_of_two();
-        let room = frames / shards + 1;
-        let hasher = FixedState::default();
-        let pages = || HashMap::with_capacity_and_hasher(room, hasher.clone());
-        let shard = || Mutex::new(Shard { pages: pages(), spells: 0 });
-        Self { shards: (0..shards).map(|_| shard()).collect(), hasher: hasher.clone() }
-    }
-
-    /// Locks the shard of `key`.
-    pub(crate) fn lock(&self, key: PageKey) -> ShardGuard<'_> {
-        // The maps take their buckets from the low bits, so the shards take high ones.
-        let at = (self.hasher.hash_one(key) >> 40) as usize & (self.shards.len() - 1);
-        ShardGuard { shard: self.shards[at].lock(), key }
-    }
-
-    /// The pages of `file` from page `from` on that are in the index at the moment.
-    pub(crate) fn pages_from(&self, file: FileId, from: PageNo) -> Vec<PageNo> {
-        let mut pages = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
-            let of_file = shard.pages.keys().filter(|key| key.file == file && key.page >= from);
-            pages.extend(of_file.map(|key| key.page));
-        }
-        pages
-    }
-
-    /// About how many bytes it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let entry = size_of::<(PageKey, Entry)>() + 1;
-        let shard = |shard: &Mutex<Shard>| {
-            size_of::<Mutex<Shard>>() + shard.lock().pages.capacity() * entry
-        };
-        self.shards.iter().map(shard).sum()
-    }
-}
-
-impl ShardGuard<'_> {
-    pub(crate) fn get(&self) -> Option<Entry> {
-        self.shard.pages.get(&self.key).copied()
-    }
-
-    pub(crate) fn frame(&self) -> Option<FrameId> {
-        match self.get() {
-            Some(Entry::Frame(id)) => Some(id),
-            Some(Entry::Announced(_)) | None => None,
-        }
-    }
-
-    /// The page becomes busy anew.
-    pub(crate) fn begin_spell(&mut self) -> Spell {
-        self.shard.spells = self.shard.spells.wrapping_add(1);
-        Spell(self.shard.spells)
-    }
-
-    /// Announces that the caller brings the page in.
-    pub(crate) fn announce(&mut self) -> Announced {
-        let spell = self.begin_spell();
-        self.set(Entry::Announced(spell));
-        Announced { key: self.key, spell }
-    }
-
-    pub(crate) fn set(&mut self, entry: Entry) {
-        self.shard.pages.insert(self.key, entry);
-    }
-
-    pub(crate) fn remove(&mut self) {
-        self.shard.pages.remove(&self.key);
-    }
-}
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use map::{Announced, Entry, Index, ShardGuard};

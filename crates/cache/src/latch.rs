@@ -5,6 +5,9 @@
 //! | bits 0..31 | how many are inside |
 //! | bit 31 | one wants to be alone: nobody else enters |
 //!
+//! One that is inside may enter again, also while another wants to be alone: that one waits for it
+//! anyway, and would wait for ever if it had to wait in turn.
+//!
 //! Waiting goes through the cache's wait table, keyed by the latch's address, so it has a name.
 
 use unherd_sync::{Reason, WaitKey, WaitTable};
@@ -58,6 +61,17 @@ impl Latch {
                 reason,
             );
         }
+    }
+
+    /// Enters a latch that the caller is inside of. Does not wait.
+    ///
+    /// Relaxed: nobody has been alone since the caller entered.
+    pub(crate) fn enter_again(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+        if cfg!(mutant = "LATCH-again") {
+            return self.enter(waits, reason);
+        }
+        let before = self.word.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before & !ALONE > 0, "entered again, but not inside");
     }
 
     /// Leaves.
@@ -129,6 +143,18 @@ pub(crate) struct InsideGuard<'a> {
 impl<'a> InsideGuard<'a> {
     pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
         latch.enter(waits, reason);
+        Self { latch, waits }
+    }
+
+    /// Does not wait; `None` if somebody is alone or wants to be.
+    #[cfg(not(loom))]
+    pub(crate) fn try_new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>) -> Option<Self> {
+        latch.try_enter().then(|| Self { latch, waits })
+    }
+
+    /// Does not wait; the caller is inside already.
+    pub(crate) fn again(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
+        latch.enter_again(waits, reason);
         Self { latch, waits }
     }
 }

@@ -13,17 +13,22 @@
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.
 //! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
 //!   `frame`, `file`. None polls.
+//! - **A hit takes no lock.** [`File::page`] writes one word, and its guard's drop the same word;
+//!   [`File::peek`] and [`File::read_at`] write nothing that others read.
 //!
-//! What it does not promise: a hit without a lock (here it locks a shard of the index), readahead,
-//! atomic reads or writes of several pages, or that another process sees a write before
-//! [`File::sync_all`]. It notices changes that others make to an open file only as far as the lock
-//! keeps them out. After fork(2) the child must not use its parent's caches. If the process is
-//! killed before a sync, the file may be longer than it was, by zeros, up to a whole page.
+//! What it does not promise: readahead, atomic reads or writes of several pages, or that another
+//! process sees a write before [`File::sync_all`]. It notices changes that others make to an open
+//! file only as far as the lock keeps them out. After fork(2) the child must not use its parent's
+//! caches. If the process is killed before a sync, the file may be longer than it was, by zeros, up
+//! to a whole page.
 //!
-//! Where to read: `frame.rs` has the states of a frame and the invariants; `fill.rs` the read path,
-//! `change.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
-//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them,
-//! `core.rs` the order of the locks.
+//! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
+//! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` and
+//! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
+//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
+//! of the locks.
+
+#![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
 #[cfg(not(any(loom, shuttle)))]
@@ -46,18 +51,26 @@ mod files;
 mod fill;
 #[cfg(not(any(loom, shuttle)))]
 mod flush;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod frame;
+#[cfg(not(any(loom, shuttle)))]
+mod frame_memory;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod frame_waiters;
 #[cfg(not(any(loom, shuttle)))]
+mod hit;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod index;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod latch;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod page;
 #[cfg(not(any(loom, shuttle)))]
-mod policy;
+mod page_mut;
+#[cfg(not(any(loom, shuttle)))]
+mod peek;
+#[cfg(not(any(loom, shuttle)))]
+pub mod policy;
 #[cfg(not(any(loom, shuttle)))]
 mod reclaim;
 #[cfg(not(any(loom, shuttle)))]
@@ -66,6 +79,8 @@ mod run;
 mod stats;
 #[cfg(not(any(loom, shuttle)))]
 mod transfer;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+mod word;
 #[cfg(not(any(loom, shuttle)))]
 mod writeback;
 
@@ -77,5 +92,9 @@ pub use error::{BuildError, Error, Operation};
 pub use file::{Direct, File, OpenOptions, PageGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub use page::PageNo;
+#[cfg(not(any(loom, shuttle)))]
+pub use page_mut::PageMut;
+#[cfg(not(any(loom, shuttle)))]
+pub use peek::{Peek, Torn};
 #[cfg(not(any(loom, shuttle)))]
 pub use stats::Stats;

@@ -1,8 +1,142 @@
 //! Which page to give up when a frame is needed.
 //!
-//! Pure: no I/O, no time, no threads. A policy sees frames as numbers, and asks what it needs to
-//! know about them.
+//! Pure: no I/O, no time, no threads, and no allocation once a policy is made. A policy sees frames
+//! as numbers below a count, and pages as 64-bit hashes. It is told which pages come and go, asks
+//! what it needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page
+//! can really be given up is decided by its owner, who says so by [`Policy::evicted`].
+//!
+//! | policy | for the cache | for comparison ([`replay`]) |
+//! |---|---|---|
+//! | [`Clock`] | yes | yes |
+//! | [`S3Fifo`] | yes, and unless told | yes |
+//! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
+//!
+//! Dirty pages are not proposed but remembered in the [`Search`], so that the owner can have them
+//! written back: a policy looks at a *window* of idle frames for a clean one, once it has met a
+//! dirty one, before it settles for writing.
+
+use std::fmt;
 
 mod clock;
+mod ghost;
+mod queue;
+pub mod replay;
+mod s3fifo;
 
-pub(crate) use clock::{Clock, Look, Sweep};
+pub use clock::Clock;
+pub use s3fifo::S3Fifo;
+
+/// What a policy sees in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// In use, or no page: pass over it.
+    Busy,
+    /// Nobody uses it now.
+    Idle {
+        /// How often it was used since marks of use were last taken away, as far as that is
+        /// counted.
+        uses: u32,
+        /// What stands between the frame and another page.
+        page: Idle,
+    },
+}
+
+/// What stands between an idle frame and another page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// Nothing: the page can be read again.
+    Clean,
+    /// It must be written first.
+    Dirty,
+    /// It must be written first, and the last attempt failed.
+    Failed,
+}
+
+/// Marks of use to take away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// The latest of them.
+    One,
+    /// All.
+    All,
+}
+
+/// The frames, as a policy may see them.
+pub trait Frames {
+    /// What is in `frame` now. It may be another thing a moment later.
+    fn look(&mut self, frame: u32) -> Look;
+
+    /// Takes marks of use away from `frame`.
+    fn forget(&mut self, frame: u32, uses: Uses);
+}
+
+/// Chooses pages to give up.
+pub trait Policy: fmt::Debug + Send {
+    /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
+    /// loses its old page.
+    fn admit(&mut self, frame: u32, page: u64);
+
+    /// The page in `frame` was given up for want of frames. It may be remembered.
+    fn evicted(&mut self, frame: u32);
+
+    /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
+    /// none.
+    fn remove(&mut self, frame: u32);
+
+    /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
+    fn transfer(&mut self, from: u32, to: u32);
+
+    /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
+    /// end. A caller that cannot have it after all calls again: it was put behind the others.
+    fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32>;
+}
+
+/// The progress of one search for a frame.
+#[derive(Debug, Clone, Copy)]
+pub struct Search {
+    looks_left: usize,
+    window_left: usize,
+    dirty: Option<u32>,
+    failed: Option<u32>,
+}
+
+impl Search {
+    /// A search over `frames` frames: at most three looks at each, so that one used twice is seen
+    /// again without its marks; and `window` looks at idle frames once it has met a dirty one.
+    pub fn new(frames: usize, window: usize) -> Self {
+        Self { looks_left: 3 * frames, window_left: window, dirty: None, failed: None }
+    }
+
+    /// The first idle frame to be written back; one whose write failed only if there is no other.
+    pub fn candidate(&self) -> Option<u32> {
+        self.dirty.or(self.failed)
+    }
+
+    /// The first idle dirty frame that was passed.
+    pub fn dirty(&self) -> Option<u32> {
+        self.dirty
+    }
+
+    /// Whether there may be another look, which it then counts.
+    fn may_look(&mut self) -> bool {
+        let may = self.looks_left > 0 && (self.dirty.is_none() || self.window_left > 0);
+        self.looks_left -= usize::from(may);
+        may
+    }
+
+    /// Takes note of an idle frame without marks of use; gives whether it can be had.
+    fn can_have(&mut self, frame: u32, page: Idle) -> bool {
+        match page {
+            Idle::Clean => return true,
+            Idle::Dirty => {
+                self.dirty = self.dirty.or(Some(frame));
+                self.window_left = self.window_left.saturating_sub(1);
+            }
+            Idle::Failed => self.failed = self.failed.or(Some(frame)),
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -18,10 +18,10 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::core::Core;
 use crate::durability::Eviction;
-use crate::frame::{Claim, State, Word};
+use crate::frame::{Claim, Frames, State, Word};
 use crate::frame_waiters::{FrameWaiters, LOOK};
 use crate::page::FrameId;
-use crate::policy::{Clock, Look, Sweep};
+use crate::policy::{self, Clock, Idle, Look, Policy, Search, Uses};
 use crate::stats::Count;
 
 /// Idle frames that the hand looks at for a clean one, once it has met a dirty one.
@@ -59,8 +59,9 @@ enum Found {
 impl Reclaim {
     pub(crate) fn new(free: Vec<Claim>) -> Self {
         let written = Vec::with_capacity(free.len());
+        let clock = Clock::new(free.len() as u32);
         Self {
-            pool: Mutex::new(Pool { free, written, clock: Clock::default() }),
+            pool: Mutex::new(Pool { free, written, clock }),
             waiters: FrameWaiters::new(),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
@@ -82,29 +83,52 @@ impl Reclaim {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a
+    /// read-modify-write.
+    #[inline]
+    pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
+        !self.waiters.is_empty_after_rmw()
+    }
+
     /// How many write-backs have failed and succeeded so far; wraps around.
     fn outcomes(&self) -> (u32, u32) {
         (self.failures.load(Ordering::Relaxed), self.successes.load(Ordering::Relaxed))
     }
 }
 
-/// What the hand of the clock sees in a frame's word.
-fn look(word: Word) -> Look {
-    if word.pins() > 0 {
-        return Look::Pass;
-    }
-    match word.state() {
-        State::Clean | State::Unstable if word.is_referenced() => Look::Recent,
-        State::Dirty | State::Failed if word.is_referenced() => Look::Recent,
-        State::Clean | State::Unstable => Look::Clean,
-        State::Dirty => Look::Dirty,
-        State::Failed => Look::Failed,
+/// What the policy sees in a frame's word. Marks of use count only if it `spares`.
+fn look(word: Word, spares: bool) -> Look {
+    let page = match word.state() {
+        // What is behind an older version cannot be written yet.
+        _ if word.pins() > 0 || word.is_behind() => return Look::Busy,
+        State::Clean | State::Unstable => Idle::Clean,
+        State::Dirty => Idle::Dirty,
+        State::Failed => Idle::Failed,
         State::Empty
         | State::Handed
         | State::Reading
         | State::Changing
-        | State::WriteBack
-        | State::Detached => Look::Pass,
+        | State::Detached
+        | State::Superseded
+        | State::WriteBack => return Look::Busy,
+    };
+    Look::Idle { uses: u32::from(spares && word.is_referenced()), page }
+}
+
+/// The frames, as the policy may see them.
+struct Seen<'a> {
+    frames: &'a Frames,
+    /// Whether pages that were used are spared.
+    spares: bool,
+}
+
+impl policy::Frames for Seen<'_> {
+    fn look(&mut self, frame: u32) -> Look {
+        look(self.frames.word(FrameId(frame)), self.spares)
+    }
+
+    fn forget(&mut self, frame: u32, _uses: Uses) {
+        self.frames.forget_use(FrameId(frame));
     }
 }
 
@@ -130,6 +154,14 @@ impl Core {
         }
         self.reclaim.pool.lock().free.push(claim);
         self.notify_idle(1);
+    }
+
+    /// An empty frame, if there is one or one can be had without a write-back.
+    pub(crate) fn try_take_frame(&self) -> Option<Claim> {
+        match self.search() {
+            Found::Frame(claim) => Some(claim),
+            Found::ToWrite(_) | Found::Nothing => None,
+        }
     }
 
     /// An empty frame. Blocks under `frame` while there is none, and under the device while it
@@ -211,31 +243,30 @@ impl Core {
                 return Found::Frame(claim);
             }
         }
-        let mut sweep = Sweep::new(self.frames.len(), WINDOW);
+        let mut search = Search::new(self.frames.len(), WINDOW);
         let mut claim = None;
+        let mut seen = Seen { frames: &self.frames, spares: true };
         while claim.is_none() {
-            let next = pool.clock.next_clean(self.frames.len(), &mut sweep, |at| {
-                let frame = FrameId(at as u32);
-                let seen = look(self.frames.word(frame));
-                if seen == Look::Recent {
-                    self.frames.forget_use(frame);
+            match pool.clock.propose(&mut search, &mut seen) {
+                Some(frame) => claim = self.try_evict(FrameId(frame)),
+                // Those who peek may mark a page again before the hand comes back. They tell
+                // nobody, so who waited for a page without a mark might wait for ever.
+                None if seen.spares && search.dirty().is_none() => {
+                    seen.spares = false;
+                    search = Search::new(self.frames.len(), WINDOW);
                 }
-                seen
-            });
-            match next {
-                Some(at) => claim = self.try_evict(FrameId(at as u32)),
                 None => break,
             }
         }
         drop(pool);
-        match (claim, sweep.candidate()) {
+        match (claim, search.candidate()) {
             (Some(claim), _) => {
-                if let Some(ahead) = sweep.dirty() {
-                    self.write_ahead(FrameId(ahead as u32));
+                if let Some(ahead) = search.dirty() {
+                    self.write_ahead(FrameId(ahead));
                 }
                 Found::Frame(claim)
             }
-            (None, Some(at)) => Found::ToWrite(FrameId(at as u32)),
+            (None, Some(frame)) => Found::ToWrite(FrameId(frame)),
             (None, None) => Found::Nothing,
         }
     }
@@ -248,26 +279,24 @@ impl Core {
             // What the file promises and whether the page is there must change together.
             let file = self.files.get(key.file)?;
             let mut durability = file.durability.lock();
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             if shard.frame() != Some(frame) {
                 return None;
             }
-            let word = self.frames.word(frame);
-            if word.state() == State::Unstable
-                && word.pins() == 0
-                && durability.evict(self.frames.period(frame)) == Eviction::Redirty
-            {
-                self.frames.settle(frame, State::Dirty);
+            let still_unstable = self.frames.word(frame).state() == State::Unstable;
+            // The frame first: a pin may come before that, and then the file lost nothing.
+            let claim = self.frames.evict(frame).ok()?;
+            if still_unstable && durability.evict(self.frames.period(frame)) == Eviction::Redirty {
+                self.frames.publish(claim, State::Dirty);
                 return None;
             }
-            let claim = self.frames.evict(frame).ok()?;
             shard.remove();
             drop(shard);
             drop(durability);
             self.forget_if_clean(&file, key.page);
             claim
         } else {
-            let mut shard = self.index.lock(key);
+            let mut shard = self.shard(key);
             if shard.frame() != Some(frame) || self.frames.word(frame).state() != State::Clean {
                 return None;
             }

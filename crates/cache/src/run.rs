@@ -12,7 +12,8 @@ use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
 use crate::files::FileState;
-use crate::frame::{Frames, Lent};
+use crate::frame::{Lent, State, Word};
+use crate::frame_memory::FrameMemory;
 use crate::page::{FrameId, PageNo};
 
 /// The right to write one run back, with the place for its pages' loans.
@@ -23,6 +24,8 @@ pub(crate) struct RunBuffer {
     frames: Vec<Lent>,
     /// Frames of the run that could be evicted when it ended.
     evictable: Vec<FrameId>,
+    /// Pages of the run that other frames had when it ended, and the frames that were written.
+    superseded: Vec<(PageNo, FrameId)>,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,7 @@ impl RunBuffers {
             number,
             frames: Vec::with_capacity(pages_max),
             evictable: Vec::with_capacity(pages_max),
+            superseded: Vec::with_capacity(pages_max),
         };
         let free = (0..count).map(buffer).collect();
         let handed = (0..count).map(|_| None).collect();
@@ -153,12 +157,12 @@ impl Run {
     }
 
     /// Gathers the pages for the device. To be called once, when the run is complete.
-    pub(crate) fn gather(&mut self, frames: &Frames, buffers: &RunBuffers) {
+    pub(crate) fn gather(&mut self, memory: &FrameMemory, buffers: &RunBuffers) {
         if self.len() == 1 {
             return;
         }
         for (i, lent) in self.buffer.frames.iter().enumerate() {
-            let page = frames.lent_bytes(lent);
+            let page = memory.lent_bytes(lent);
             let to = buffers.buf(&self.buffer, i * page.len()..(i + 1) * page.len());
             // SAFETY: `buf` is in bounds; the buffer is this run's alone, and no device has it yet.
             unsafe { to.start.as_ptr().copy_from_nonoverlapping(page.as_ptr(), page.len()) };
@@ -166,21 +170,29 @@ impl Run {
     }
 
     /// The bytes `range` of the run, for the device to read until the run is taken apart.
-    pub(crate) fn buf(&self, range: Range<usize>, frames: &Frames, buffers: &RunBuffers) -> IoBuf {
+    pub(crate) fn buf(
+        &self,
+        range: Range<usize>,
+        memory: &FrameMemory,
+        buffers: &RunBuffers,
+    ) -> IoBuf {
         match self.buffer.frames.as_slice() {
-            [one] => frames.buf_to_write(one, range),
+            [one] => memory.buf_to_write(one, range),
             _ => buffers.buf(&self.buffer, range),
         }
     }
 
-    /// Takes the run apart, when no device uses its memory any more. `give_back` says which frames
-    /// could be evicted now.
-    pub(crate) fn take_apart(&mut self, mut give_back: impl FnMut(Lent) -> bool) {
-        let RunBuffer { frames, evictable, .. } = &mut self.buffer;
+    /// Takes the run apart, when no device uses its memory any more. `give_back` gives the words.
+    pub(crate) fn take_apart(&mut self, mut give_back: impl FnMut(Lent) -> Word) {
+        let RunBuffer { frames, evictable, superseded, .. } = &mut self.buffer;
         evictable.clear();
-        for lent in frames.drain(..) {
+        superseded.clear();
+        for (at, lent) in frames.drain(..).enumerate() {
             let frame = lent.id();
-            if give_back(lent) {
+            let word = give_back(lent);
+            if word.state() == State::Detached {
+                superseded.push((PageNo(self.first.0 + at as u64), frame));
+            } else if word.is_evictable() && !word.is_referenced() {
                 evictable.push(frame);
             }
         }
@@ -189,6 +201,11 @@ impl Run {
     /// After [`Run::take_apart`].
     pub(crate) fn evictable(&self) -> &[FrameId] {
         &self.buffer.evictable
+    }
+
+    /// After [`Run::take_apart`].
+    pub(crate) fn superseded(&self) -> &[(PageNo, FrameId)] {
+        &self.buffer.superseded
     }
 
     pub(crate) fn into_buffer(self) -> (Arc<FileState>, RunBuffer) {

@@ -1,9 +1,15 @@
 //! What the cache counts about itself.
 //!
 //! Counters are split over cache lines by thread, and summed when read. All are Relaxed: they
-//! publish nothing.
+//! publish nothing. What a hit would feel is counted otherwise: pins in the frames' words, and
+//! looks without a pin in rows that one thread alone writes (`stats/rows.rs`).
 
 use unherd_sys::primitives::{AtomicU64, AtomicUsize, Ordering};
+
+mod rows;
+
+use rows::Rows;
+pub(crate) use rows::Tick;
 
 const SHARDS: usize = 16;
 
@@ -11,8 +17,14 @@ const SHARDS: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Pages asked for that were there.
+    /// Pages asked for that were there, however they were read.
     pub hits: u64,
+    /// Those of them that were read by `File::peek` without a pin.
+    pub peeks: u64,
+    /// Those of them that `File::read_at` has copied without a pin.
+    pub copies_out: u64,
+    /// Looks without a pin that were in vain, as the page was changed meanwhile.
+    pub peek_retries: u64,
     /// Pages asked for that were not there, by the thread that brought them in.
     pub misses: u64,
     /// Pages asked for that were not there, but that another thread was bringing in.
@@ -25,13 +37,14 @@ pub struct Stats {
     pub write_transfers: u64,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     pub reads: u64,
-    /// Pages that were copied because they were pinned when they were to be changed.
+    /// Pages that were copied because they were pinned when they were to be changed, were it only
+    /// for the moment of a look.
     pub copies: u64,
     /// Failed transfers of the device.
     pub io_errors: u64,
 }
 
-/// What is counted; the order of [`Stats`].
+/// What is counted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Count {
     Hits,
@@ -43,16 +56,23 @@ pub(crate) enum Count {
     Reads,
     Copies,
     IoErrors,
+    /// What has no row of its own: see `rows.rs`.
+    Peeks,
+    PeekRetries,
+    CopiesOut,
 }
 
-const COUNTS: usize = Count::IoErrors as usize + 1;
+const COUNTS: usize = Count::CopiesOut as usize + 1;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard([AtomicU64; COUNTS]);
 
-#[derive(Debug, Default)]
-pub(crate) struct Counters([Shard; SHARDS]);
+#[derive(Debug)]
+pub(crate) struct Counters {
+    shards: [Shard; SHARDS],
+    rows: Rows,
+}
 
 static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
 
@@ -61,18 +81,45 @@ thread_local! {
 }
 
 impl Counters {
+    pub(crate) fn new() -> Self {
+        Self { shards: Default::default(), rows: Rows::new() }
+    }
+
+    /// Counts one more, for next to nothing.
+    #[inline]
+    pub(crate) fn tick(&self, tick: Tick) {
+        if !self.rows.tick(tick) {
+            self.add(
+                match tick {
+                    Tick::Peeks => Count::Peeks,
+                    Tick::PeekRetries => Count::PeekRetries,
+                    Tick::CopiesOut => Count::CopiesOut,
+                },
+                1,
+            );
+        }
+    }
+
     pub(crate) fn add(&self, count: Count, n: u64) {
         // While a thread's locals are torn down, its counts go to the first shard.
         let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
-        self.0[shard].0[count as usize].fetch_add(n, Ordering::Relaxed);
+        self.shards[shard].0[count as usize].fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Without the hits that the frames count.
     pub(crate) fn read(&self) -> Stats {
         let sum = |count: Count| {
-            self.0.iter().map(|shard| shard.0[count as usize].load(Ordering::Relaxed)).sum()
+            let of_shard = |shard: &Shard| shard.0[count as usize].load(Ordering::Relaxed);
+            self.shards.iter().map(of_shard).sum::<u64>()
         };
+        let [peeks, peek_retries, copies_out] = self.rows.read();
+        let peeks = peeks + sum(Count::Peeks);
+        let copies_out = copies_out + sum(Count::CopiesOut);
         Stats {
-            hits: sum(Count::Hits),
+            hits: sum(Count::Hits) + peeks + copies_out,
+            peeks,
+            copies_out,
+            peek_retries: peek_retries + sum(Count::PeekRetries),
             misses: sum(Count::Misses),
             deduplicated_misses: sum(Count::DeduplicatedMisses),
             evictions: sum(Count::Evictions),

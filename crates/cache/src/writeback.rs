@@ -15,8 +15,8 @@ use crate::Error;
 use crate::core::{Core, Want};
 use crate::error::Operation;
 use crate::files::FileState;
-use crate::frame::{Lent, State};
-use crate::page::{FrameId, PageNo};
+use crate::frame::{Lent, State, Word};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::run::{Run, RunBuffer};
 use crate::stats::Count;
 use crate::transfer::{Progress, Step};
@@ -91,8 +91,8 @@ impl Core {
         let mut run = Run::new(file.clone(), page, lent, buffer);
         run.period = period;
         self.extend(&mut run);
-        run.gather(&self.frames, &self.runs);
-        let bytes = run.len() * self.frames.page_bytes();
+        run.gather(&self.memory, &self.runs);
+        let bytes = run.len() * self.memory.page_bytes();
         let progress = Progress::new(Direction::Write, bytes, file.alignment);
         match &self.engine {
             Some(engine) => {
@@ -125,7 +125,7 @@ impl Core {
     /// Begins the write-back of a page, if it is dirty and part of the file.
     fn lend(&self, file: &FileState, page: PageNo) -> Option<Lent> {
         let key = self.key(file, page);
-        let mut shard = self.index.lock(key);
+        let mut shard = self.shard(key);
         let frame = shard.frame()?;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         (self.offset(page) < file.len()).then_some(())?;
@@ -137,7 +137,7 @@ impl Core {
         loop {
             let range = progress.request();
             let offset = self.offset(run.first) + range.start as u64;
-            let buf = run.buf(range, &self.frames, &self.runs);
+            let buf = run.buf(range, &self.memory, &self.runs);
             // SAFETY: the run keeps its memory unchanged until it is taken apart.
             let moved = unsafe { self.device.write(run.file.device_file, offset, buf) };
             match progress.advance(moved.map_err(WriteFailure::Refused)?) {
@@ -159,13 +159,13 @@ impl Core {
             // A flush that has failed since it began may have been about this write.
             let lost = durability.is_broken(run.period);
             let period = (written.is_ok() && !lost).then_some(durability.period());
-            run.take_apart(|lent| {
-                let word = self.frames.give_back(lent, period);
-                word.is_evictable() && !word.is_referenced()
-            });
+            run.take_apart(|lent| self.frames.give_back(lent, period));
             if let Err(failure) = written {
                 durability.record(self.write_error(&file, first, pages, failure));
             }
+        }
+        for &(page, frame) in run.superseded() {
+            self.end_superseded(self.key(&file, page), frame);
         }
         self.reclaim.note_written(run.evictable());
         let (_, buffer) = run.into_buffer();
@@ -175,6 +175,18 @@ impl Core {
         }
         self.notify_idle(pages);
         buffer
+    }
+
+    /// The write-back of a page has ended that another frame has by now: that one may be written.
+    fn end_superseded(&self, key: PageKey, frame: FrameId) {
+        let shard = self.shard(key);
+        if let Some(newer) = shard.frame() {
+            self.frames.end_behind(newer);
+        }
+        drop(shard);
+        if let Some(claim) = self.frames.free_detached(frame) {
+            self.free_frame(claim);
+        }
     }
 
     fn count_run(&self, pages: usize, written: Result<(), WriteFailure>) {
@@ -199,7 +211,7 @@ impl Core {
             WriteFailure::Stuck(moved) => Error::ShortTransfer {
                 file: file.path.clone(),
                 offset,
-                wanted: pages * self.frames.page_bytes(),
+                wanted: pages * self.memory.page_bytes(),
                 moved,
             },
         }
@@ -215,7 +227,7 @@ impl Core {
         // With queued I/O all are begun before the first is waited for.
         if self.engine.is_some() {
             for &page in &pages {
-                if self.state_of(file, page) == Some(State::Dirty) {
+                if self.word_of(file, page).is_some_and(|word| word.state() == State::Dirty) {
                     self.write_page_back(file, page, &mut kept);
                 }
             }
@@ -256,27 +268,30 @@ impl Core {
 
     /// Sees to it that what the page holds now has been written, or that this was tried once.
     fn finish_page(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
+        let key = self.key(file, page);
         let mut tried = false;
-        loop {
-            match self.state_of(file, page) {
+        while let Some(word) = self.word_of(file, page) {
+            let busy = match word.state() {
                 // What lies beyond the end is refused, and about to be dropped.
-                Some(State::Dirty | State::Failed) if !tried && self.offset(page) < file.len() => {
-                    tried = self.write_page_back(file, page, kept);
-                    continue;
+                State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
+                    if !word.is_behind() {
+                        tried = self.write_page_back(file, page, kept);
+                        continue;
+                    }
+                    self.busy_behind(key)
                 }
-                Some(State::WriteBack | State::Changing) => {}
+                State::WriteBack | State::Changing => self.busy(key),
                 _ => return,
-            }
-            let key = self.key(file, page);
-            if let Some(busy) = self.busy(key) {
+            };
+            if let Some(busy) = busy {
                 // If it is being read again meanwhile, it was clean, and the read may fail.
-                let _ = self.wait_for_page(file, key, busy, Want::Read);
+                let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
             }
         }
     }
 
-    fn state_of(&self, file: &FileState, page: PageNo) -> Option<State> {
-        let shard = self.index.lock(self.key(file, page));
-        shard.frame().map(|frame| self.frames.word(frame).state())
+    fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
+        let shard = self.shard(self.key(file, page));
+        shard.frame().map(|frame| self.frames.word(frame))
     }
 }

@@ -40,6 +40,10 @@ pub(crate) enum Command {
     Claims(ClaimsArgs),
 }
 
+/// The name of `--trace` where it stands for the tracer, and its long name where a workload has an
+/// option `--trace` of its own, for what it replays: nothing of that is worth being traced.
+const TRACE_FLAG: &str = "under-tracer";
+
 /// The options of all benches.
 #[derive(Debug, Args)]
 #[command(after_help = "Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]")]
@@ -99,7 +103,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) profile: bool,
     /// After the rounds, one more of each implementation under `unherd trace`.
-    #[arg(long)]
+    #[arg(id = TRACE_FLAG, long = "trace")]
     pub(crate) trace: bool,
     /// Run one implementation against itself.
     #[arg(long)]
@@ -212,6 +216,9 @@ fn workload_meant<'a>(
 }
 
 fn with_params(mut bench: clap::Command, workload: &Workload) -> clap::Command {
+    if workload.params.iter().any(|param| param.name == "trace") {
+        bench = bench.mut_arg(TRACE_FLAG, |flag| flag.long(TRACE_FLAG).hide(true));
+    }
     for param in &workload.params {
         let about = format!("{} [default: {}]", param.about.trim_end_matches('.'), param.default);
         let mut arg = Arg::new(param.name.clone())
@@ -275,6 +282,41 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn a_workload_that_replays_traces_has_the_option_for_itself() {
+        let registry = |params: serde_json::Value| {
+            let described = serde_json::json!({
+                "schema": "unherd.catalogue/1",
+                "workloads": [{
+                    "name": "replay", "about": "Replays.", "primary": ["hits"], "impls": [],
+                    "default_impls": [], "params": params, "default_threads": 1,
+                    "metrics": [{"name": "hits", "about": "Hits.", "better": "higher"}]
+                }]
+            });
+            let mut registry = Registry::default();
+            registry.add(std::path::Path::new("runner"), &described.to_string()).unwrap();
+            registry
+        };
+        let parsed = |line: &str, params| {
+            let args: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let parsed = parse(&args, Some(&registry(params)))?;
+            let Ok(Arguments { command: Command::Bench(bench), params }) = parsed else {
+                panic!("{line}: {parsed:?}");
+            };
+            Ok::<_, Failure>((bench.trace, params))
+        };
+        let own = serde_json::json!([
+            {"name": "trace", "about": "A file.", "default": "", "kind": "text"}
+        ]);
+        let (is_traced, params) = parsed("unherd bench replay --trace FILE", own.clone()).unwrap();
+        assert!(!is_traced);
+        assert_eq!(params, [("trace".to_owned(), vec!["FILE".to_owned()])]);
+        assert!(parsed("unherd bench replay --trace", own).is_err());
+        let (is_traced, params) =
+            parsed("unherd bench replay --trace", serde_json::json!([])).unwrap();
+        assert!(is_traced && params.is_empty());
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct Workload {
     /// Whether kernel threads do part of its work, so that CPU is the machine's busy time.
     #[serde(default)]
     pub kernel_work: bool,
+    /// Whether a round gives the same figures each time, so that one says all.
+    #[serde(default)]
+    pub deterministic: bool,
     /// Threads unless told.
     pub default_threads: usize,
     /// The count in the wait account whose being 0 means that the mechanism was not used.

@@ -99,6 +99,9 @@ pub struct Plan {
     pub delta: f64,
     /// The count of the wait account that must not be 0.
     pub counts_as_exercised: Option<String>,
+    /// Whether a round gives the same figures each time.
+    #[serde(default)]
+    pub deterministic: bool,
 }
 
 /// One process to run.
@@ -123,7 +126,8 @@ impl Plan {
         let judged = judged(request, known)?;
         let cells = cells(request, known)?;
         let comparisons = cells.len() * judged.len() * (contenders.len() - 1);
-        let needed = pairs_needed(comparisons);
+        let deterministic = known.workload.deterministic;
+        let needed = if deterministic { 1 } else { pairs_needed(comparisons) };
         let rounds = request.rounds.unwrap_or(needed);
         if rounds < needed && comparisons > 0 {
             return Err(Error::TooFewRounds { rounds, cells: comparisons, needed });
@@ -147,6 +151,7 @@ impl Plan {
             seed: request.seed,
             delta: request.delta,
             counts_as_exercised: known.workload.counts_as_exercised.clone(),
+            deterministic,
         })
     }
 

@@ -10,7 +10,7 @@ use unherd_sys::Profile;
 use crate::error::Error;
 use crate::plan::{Contender, Judged, Plan};
 use crate::round::Round;
-use crate::statistics::{Comparison, Judgement, Verdict, judge, log_ratios, summary};
+use crate::statistics::{Comparison, Judgement, Verdict, judge, judge_exact, log_ratios, summary};
 use crate::waits;
 
 /// The schema of a result.
@@ -308,7 +308,11 @@ fn comparisons(plan: &Plan, rounds: &[Round]) -> Result<Vec<ComparisonLine>, Err
             }
         }
     }
-    let judgements = judge(&family, plan.delta);
+    let judgements = if plan.deterministic {
+        family.iter().map(|cell| judge_exact(cell, plan.delta)).collect()
+    } else {
+        judge(&family, plan.delta)
+    };
     Ok(places
         .iter()
         .zip(judgements)

@@ -34,7 +34,9 @@ mod simulation;
 
 pub use holm::{HolmStep, holm};
 pub use signed_rank::{Interval, Pairs};
-pub use verdict::{Better, Comparison, Judgement, NoRatio, Verdict, judge, log_ratios};
+pub use verdict::{
+    Better, Comparison, Judgement, NoRatio, Verdict, judge, judge_exact, log_ratios,
+};
 
 /// The chance of a wrong "different" that a whole family of cells is allowed.
 pub const ALPHA: f64 = 0.05;

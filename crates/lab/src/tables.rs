@@ -89,6 +89,9 @@ fn heading(plan: &Plan, result: &BenchResult, progress: Progress) -> String {
     }
     let _ = match progress {
         Progress::First { of } => writeln!(text, "round 1 of {of}, not judged yet"),
+        Progress::Done if plan.deterministic => {
+            writeln!(text, "nothing is random or timed: the figures are the same in each round")
+        }
         Progress::Done => writeln!(
             text,
             "{} rounds, each a fresh process, in random order from seed {}",

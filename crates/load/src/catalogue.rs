@@ -40,6 +40,8 @@ pub struct Description {
     /// Whether the kernel works for it in threads of its own, so that the CPU used is to be read
     /// from the machine's busy time.
     pub kernel_work: bool,
+    /// Whether a round gives the same figures each time, so that one says all.
+    pub deterministic: bool,
     /// How many threads it has unless the user says otherwise.
     pub default_threads: usize,
     /// The count of the wait account that is zero where the mechanism was not used at all.

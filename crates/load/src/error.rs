@@ -92,6 +92,12 @@ pub enum LoadError {
         /// Which completion of it.
         completion: u64,
     },
+    /// Pages that had been brought in were not there when they were timed.
+    #[error("{misses} misses among the hits: the cache gave up pages that it had room for")]
+    Missed {
+        /// How many.
+        misses: u64,
+    },
     /// A program that the workload runs did not do its part.
     #[error("{program} {message}")]
     Program {
@@ -168,6 +174,7 @@ impl LoadError {
             | Self::Corrupt { .. }
             | Self::Disorder { .. }
             | Self::Early { .. }
+            | Self::Missed { .. }
             | Self::Program { .. }
             | Self::Panicked { .. } => 1,
         }

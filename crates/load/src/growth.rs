@@ -105,6 +105,7 @@ impl Workload for Growth {
             uses_dir: false,
             uses_memory: false,
             kernel_work: false,
+            deterministic: false,
             default_threads: 1,
             counts_as_exercised: Some("wakeups"),
         }

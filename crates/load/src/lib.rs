@@ -17,7 +17,9 @@ mod meter;
 mod random;
 
 pub mod growth;
+pub mod hit;
 pub mod pagewait;
+pub mod policy;
 pub mod tiotest;
 pub mod traced;
 pub mod wake;
@@ -45,7 +47,15 @@ pub trait Workload: Sync {
 /// Runs `unherd load …` with the workloads of this crate; `args` is what follows the word `load`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     main_with(
-        &[&pagewait::PageWait, &growth::Growth, &tiotest::TioTest, &traced::Traced, &wake::Wake],
+        &[
+            &pagewait::PageWait,
+            &growth::Growth,
+            &tiotest::TioTest,
+            &traced::Traced,
+            &wake::Wake,
+            &policy::Policy,
+            &hit::Hit,
+        ],
         args,
     )
 }

@@ -90,6 +90,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         uses_dir: false,
         uses_memory: false,
         kernel_work: false,
+        deterministic: false,
         default_threads: 512,
         counts_as_exercised: Some("wakeups"),
     }

@@ -51,6 +51,7 @@ impl Workload for TioTest {
             uses_dir: true,
             uses_memory: true,
             kernel_work: true,
+            deterministic: false,
             default_threads: 512,
             counts_as_exercised: Some("wakeups"),
         }

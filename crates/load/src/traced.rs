@@ -102,6 +102,7 @@ impl Workload for Traced {
             uses_dir: true,
             uses_memory: false,
             kernel_work: false,
+            deterministic: false,
             default_threads: 16,
             counts_as_exercised: None,
         }

@@ -113,7 +113,8 @@ impl Workload for Wake {
         let table = |signature| TableWakes::new(buckets, signature, job.seed);
         match job.with.as_str() {
             "floor" if job.params.text("scene") != "nobody" => {
-                Err(LoadError::usage("the floor wakes nobody: leave other scenes to others"))
+                let scene = job.params.text("scene");
+                Err(LoadError::usage(format!("scene={scene}: the floor has nobody to wake")))
             }
             "floor" => run_with(job, &Floor(words(keys)), 0),
             "futex" => run_with(job, &Futexes(words(keys + foreign)), foreign),
@@ -145,6 +146,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         uses_dir: false,
         uses_memory: false,
         kernel_work: false,
+        deterministic: false,
         default_threads: 1,
         counts_as_exercised: None,
     }

@@ -101,7 +101,9 @@ pub enum OpenError {
 /// Memory for a transfer: `len` bytes at `start`.
 ///
 /// Whoever hands one to a device keeps the memory mapped until the transfer is complete, does not
-/// write it while the device reads it, and does not touch it while the device writes it.
+/// write it while the device reads it, and does not touch it while the device writes it, but for
+/// racy reads ([`crate::racy`]) that it does not believe. So a device that is not the kernel's
+/// writes by racy copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoBuf {
     /// The first byte.

@@ -12,6 +12,8 @@
 #[cfg(not(any(loom, shuttle)))]
 pub mod ledger_layout;
 pub mod primitives;
+#[cfg(not(any(loom, shuttle)))]
+pub mod racy;
 
 // A model checker's build has what can be modelled: time, the traits, the futex.
 #[cfg(not(any(loom, shuttle)))]

@@ -21,11 +21,33 @@ fn json(words: &str) -> Value {
 #[test]
 fn only_the_rivals_are_listed() {
     let catalogue = json("load --describe");
-    assert_eq!(catalogue["workloads"].as_array().unwrap().len(), 1);
-    let pagewait = &catalogue["workloads"][0];
-    let impls: Vec<_> = pagewait["impls"].as_array().unwrap().iter().collect();
-    let names: Vec<_> = impls.iter().map(|known| known["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["parking_lot_core", "event-listener"]);
+    let names = |list: &Value| -> Vec<String> {
+        let known = list.as_array().unwrap().iter();
+        known.map(|known| known["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let workloads = &catalogue["workloads"];
+    assert_eq!(names(workloads), ["pagewait", "wake", "hit"]);
+    assert_eq!(names(&workloads[0]["impls"]), ["parking_lot_core", "event-listener"]);
+    assert_eq!(names(&workloads[2]["impls"]), ["quick_cache", "moka", "foyer"]);
+}
+
+#[test]
+fn the_caches_have_the_same_pages_as_unherd() {
+    for words in ["8", "0"] {
+        for writes in [0, 10] {
+            let size = format!(
+                "--threads 2 --seed 3 --param set=64K --param ops=3000 --param words={words}"
+            );
+            let args = format!("hit --with floor {size}");
+            let args = args.split_whitespace().map(OsString::from);
+            let own = unherd_load::run(&[&unherd_load::hit::Hit], args).unwrap();
+            let own: Value = serde_json::from_str(&own).unwrap();
+            for with in ["quick_cache", "moka", "foyer"] {
+                let round = json(&format!("load hit --with {with} {size} --param writes={writes}"));
+                assert_eq!(round["check"], own["check"], "{round}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -64,3 +64,24 @@ fn alone_excludes_alone() {
         assert_eq!(scene.read_inside(), 2);
     });
 }
+
+/// One inside enters again while another waits for it to leave: neither waits for ever, and the
+/// other is not alone before both are over.
+#[test]
+fn inside_enters_again() {
+    check(3, |scene| {
+        let other = {
+            let scene = scene.clone();
+            thread::spawn(move || scene.write_alone())
+        };
+        {
+            let outer = InsideGuard::new(&scene.latch, &scene.waits, Reason::OTHER);
+            let _inner = InsideGuard::again(&scene.latch, &scene.waits, Reason::OTHER);
+            drop(outer);
+            // SAFETY: as above.
+            assert!(scene.guarded.with(|guarded| unsafe { *guarded }) <= 1);
+        }
+        other.join().unwrap();
+        assert_eq!(scene.read_inside(), 1);
+    });
+}

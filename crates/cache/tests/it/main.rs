@@ -9,5 +9,8 @@ mod interrupted;
 mod length;
 mod locks;
 mod model;
+mod page_mut;
+mod peek;
 mod scene;
+mod superseded;
 mod threads;

@@ -15,6 +15,7 @@ const HANDLES: usize = 3;
 pub(crate) enum Op {
     Read { handle: usize, offset: u64, len: usize },
     Write { handle: usize, offset: u64, len: usize, fill: u8 },
+    Change { handle: usize, page: u64, at: usize, len: usize, fill: u8 },
     SetLen { handle: usize, len: u64 },
     Sync { handle: usize },
     Pin { handle: usize, page: u64 },
@@ -43,6 +44,11 @@ pub(crate) fn ops(page_bytes: usize, count: usize) -> impl Strategy<Value = Vec<
         2 => (handle.clone(), 0..14_u64, 1..=255_u8).prop_map(move |(handle, at, fill)| {
             Op::Write { handle, offset: at * page, len: page_bytes, fill }
         }),
+        2 => (handle.clone(), 0..14_u64, 0..page_bytes, 0..page_bytes, 1..=255_u8).prop_map(
+            move |(handle, page, at, len, fill)| {
+                Op::Change { handle, page, at, len: len.min(page_bytes - at), fill }
+            }
+        ),
         1 => (handle.clone(), at()).prop_map(|(handle, len)| Op::SetLen { handle, len }),
         1 => handle.clone().prop_map(|handle| Op::Sync { handle }),
         2 => (handle, 0..16_u64).prop_map(|(handle, page)| Op::Pin { handle, page }),
@@ -97,6 +103,13 @@ impl<'a> Scene<'a> {
                     assert_eq!(read, self.model.read_at(offset, &mut expected));
                     assert!(got == expected, "{len} bytes at {offset}");
                 }
+                let page = offset / self.page_bytes as u64;
+                let mut peeked = vec![0; self.page_bytes];
+                let look = self.files[handle].peek(PageNo(page), |it| it.copy_to(0, &mut peeked));
+                if self.allowed(look).is_some() {
+                    let expected = model_page(&self.model, page, self.page_bytes);
+                    assert!(peeked == expected, "peek of page {page}");
+                }
             }
             Op::Write { handle, offset, len, fill } => {
                 let bytes = content(len, fill);
@@ -104,6 +117,20 @@ impl<'a> Scene<'a> {
                 if let Some(written) = self.allowed(written) {
                     assert!(written == len || self.may_fail);
                     self.model.write_at(offset, &bytes[..written]);
+                }
+            }
+            Op::Change { handle, page, at, len, fill } => {
+                let held = self.files[handle].page_mut(PageNo(page));
+                if let Some(mut held) = self.allowed(held) {
+                    let expected = model_page(&self.model, page, self.page_bytes);
+                    assert!(held[..] == expected[..], "page {page}, to be changed");
+                    let bytes = content(len, fill);
+                    held.write(at, &bytes);
+                    assert!(held[at..at + len] == bytes);
+                    if len > 0 {
+                        let offset = page * self.page_bytes as u64 + at as u64;
+                        self.model.write_at(offset, &bytes);
+                    }
                 }
             }
             Op::SetLen { handle, len } => {

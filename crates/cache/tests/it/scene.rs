@@ -1,19 +1,42 @@
 //! What the tests have in common: devices, caches, and one test at a time.
 
+use std::io::Write;
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use proptest::test_runner::Config;
 use unherd_cache::{Cache, CacheBuilder, Io, OpenOptions};
-use unherd_sys::primitives::{Arc, Mutex, MutexGuard};
+use unherd_sys::primitives::{Arc, Mutex, MutexGuard, thread};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
 pub(crate) const BOTH: [Io; 2] = [Io::Own, Io::Ring];
 
-/// The ledger counts for the whole process, so tests that may wait take turns.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+/// How long one turn may last. A test that takes so long hangs.
+const TURN_MAX: Duration = Duration::from_secs(240);
+
+/// One test's turn, until dropped.
+pub(crate) struct Turn {
+    _alone: MutexGuard<'static, ()>,
+    /// Dropped with the turn, which ends the thread that watches it.
+    _over: mpsc::Sender<()>,
+}
+
+/// The ledger counts for the whole process, so tests that may wait take turns. A turn that does not
+/// end aborts the process, which leaves the stacks for a debugger.
+pub(crate) fn turn() -> Turn {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock()
+    let alone = TURN.lock();
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    let (over, watched) = mpsc::channel();
+    thread::spawn(move || {
+        if watched.recv_timeout(TURN_MAX) == Err(RecvTimeoutError::Timeout) {
+            // Not by `eprintln`, whose output the test harness would keep.
+            let _ = writeln!(std::io::stderr(), "{test} hangs");
+            std::process::abort();
+        }
+    });
+    Turn { _alone: alone, _over: over }
 }
 
 pub(crate) fn sim(seed: u64, plan: FaultPlan) -> Arc<SimDevice> {

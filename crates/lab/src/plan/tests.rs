@@ -41,6 +41,17 @@ fn rounds_grow_with_the_comparisons_and_fewer_are_refused() {
 }
 
 #[test]
+fn what_does_not_vary_is_run_once() {
+    let mut known = registry().workload("wait").unwrap().clone();
+    known.workload.deterministic = true;
+    let mut sweep = request();
+    sweep.threads = vec![1, 2];
+    assert_eq!(Plan::new(&sweep, &known).unwrap().rounds, 1);
+    sweep.rounds = Some(2);
+    assert_eq!(Plan::new(&sweep, &known).unwrap().rounds, 2);
+}
+
+#[test]
 fn every_round_measures_everything_once_with_pairs_side_by_side() {
     let mut sweep = request();
     sweep.with = ["before", "unherd", "rival"].map(str::to_owned).to_vec();

@@ -130,6 +130,24 @@ pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {
         .collect()
 }
 
+/// Judges a cell whose figures do not vary from round to round: one pair says all, and the
+/// interval has no width. Without pairs there is no judgement.
+pub fn judge_exact(cell: &Comparison, delta: f64) -> Option<Judgement> {
+    let low = cell.log_ratios.iter().copied().min_by(f64::total_cmp)?;
+    let high = cell.log_ratios.iter().copied().max_by(f64::total_cmp)?;
+    let interval = Interval { low, high };
+    let verdict = if cell.exercised { verdict_of(interval, delta) } else { Verdict::NotExercised };
+    Some(Judgement {
+        ratio: low.exp(),
+        interval: Some(Interval { low: low.exp(), high: high.exp() }),
+        level: 1.0,
+        pairs: cell.log_ratios.len(),
+        p_value: if low <= 0.0 && high >= 0.0 { 1.0 } else { 0.0 },
+        verdict,
+        smallest_effect: Some(1.0),
+    })
+}
+
 fn judge_one(pairs: &Pairs, alpha: f64, delta: f64, exercised: bool) -> Judgement {
     let interval = pairs.interval(alpha);
     let verdict = match interval {
@@ -193,6 +211,22 @@ mod tests {
         assert_eq!(one(&[0.1, 0.2, 0.3, 0.15, 0.12, 0.11]).verdict, Verdict::Faster);
         let few = one(&[0.1, 0.2, 0.3]);
         assert_eq!((few.verdict, few.interval), (Verdict::CannotTell, None));
+    }
+
+    #[test]
+    fn one_pair_says_all_where_nothing_varies() {
+        let exact = |log_ratios: &[f64]| {
+            let cell = Comparison { log_ratios: log_ratios.to_vec(), exercised: true };
+            judge_exact(&cell, 0.02)
+        };
+        let verdict = |log_ratio: f64| exact(&[log_ratio]).unwrap().verdict;
+        assert_eq!(
+            [0.1, -0.1, 0.01].map(verdict),
+            [Verdict::Faster, Verdict::Slower, Verdict::Same]
+        );
+        let judged = exact(&[0.1]).unwrap();
+        assert_eq!((judged.interval.unwrap().low, judged.level), (0.1_f64.exp(), 1.0));
+        assert_eq!(exact(&[]), None);
     }
 
     #[test]

@@ -29,7 +29,10 @@ pub(super) fn comparisons(result: &BenchResult, point: &Point) -> String {
 
 fn sentence(line: &ComparisonLine, delta: f64) -> String {
     let label = &line.label;
-    let level = format!("{} %, {} pairs", number((line.level * 1e4).round() / 1e2), line.pairs);
+    let level = match line.level {
+        1.0 => "exact".to_owned(),
+        level => format!("{} %, {} pairs", number((level * 1e4).round() / 1e2), line.pairs),
+    };
     let range = match (line.low, line.high) {
         (Some(low), Some(high)) => format!("{} to {}; {level}", number(low), number(high)),
         (Some(low), None) => format!("{} to infinite; {level}", number(low)),

@@ -3,7 +3,9 @@
 
 mod command;
 mod growth;
+mod hit;
 mod pagewait;
+mod policy;
 mod tiotest;
 mod traced;
 mod wake;

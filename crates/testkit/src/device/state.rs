@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use unherd_sys::{
     Alignment, Completion, DeviceFile, Direction, Errno, Identity, IoBuf, OpenError, OpenHow,
-    Opened, Transfer,
+    Opened, Transfer, racy,
 };
 
 use super::Counts;
@@ -259,9 +259,9 @@ impl State {
         file.counts.reads += 1;
         if self.reads.fails(self.plan.read, &mut self.seed) {
             self.faults_injected += 1;
-            let garbage = self.seed.next_u64() as u8;
+            let garbage = vec![self.seed.next_u64() as u8; buf.len];
             // SAFETY: the memory is ours to write, for `buf.len` bytes.
-            unsafe { buf.start.write_bytes(garbage, buf.len) };
+            unsafe { racy::copy(garbage.as_ptr(), buf.start.as_ptr(), buf.len) };
             return Err(Errno::IO);
         }
         let live = file.image.live();
@@ -270,7 +270,7 @@ impl State {
         file.counts.read_bytes += bytes.len() as u64;
         // SAFETY: `bytes` is at most `buf.len` long, and the memory is ours to write; it cannot be
         // the file's own, which nobody else has.
-        unsafe { buf.start.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { racy::copy(bytes.as_ptr(), buf.start.as_ptr(), bytes.len()) };
         Ok(bytes.len())
     }
 

@@ -1,0 +1,241 @@
+//! The index: the shards, and the locked shard of one page.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use unherd_sys::primitives::{AtomicU64, Mutex, MutexGuard};
+
+use super::segment::Segment;
+use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
+
+/// Pages for which there is a shard each time. Enough that the number of those that fall to one
+/// varies little.
+const PAGES_PER_SHARD: usize = 1024;
+const SLOTS_MIN: usize = 16;
+/// Announcements for which a shard has room at once; with more, the map grows.
+const ANNOUNCED: usize = 8;
+
+/// What the index knows of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A thread has undertaken to bring the page in, and has no frame for it yet.
+    Announced(Spell),
+    /// The frame that holds the page, or will.
+    Frame(FrameId),
+}
+
+/// That the caller brings a page in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announced {
+    pub(crate) key: PageKey,
+    pub(crate) spell: Spell,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// Announced pages, and those that found the segment too full: they are found under the lock
+    /// only, until they leave.
+    rest: HashMap<PageKey, Entry, FixedState>,
+    /// Entries in the segment.
+    used: usize,
+    /// How many busy spells have begun; wraps around.
+    spells: u32,
+}
+
+/// On cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Lock(Mutex<Shard>);
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    shards: Box<[Lock]>,
+    slots: Box<[AtomicU64]>,
+    /// Slots of each shard: at least twice the pages that fall to it on average.
+    slots_per_shard: usize,
+}
+
+/// Where a page may be.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    shard: usize,
+    tag: u32,
+}
+
+/// What the lock's holder has found of its page, and where.
+#[derive(Debug, Clone, Copy)]
+enum At {
+    Nowhere,
+    Rest(Entry),
+    Slot(usize, FrameId),
+}
+
+/// The locked shard of one page.
+#[derive(Debug)]
+pub(crate) struct ShardGuard<'a> {
+    shard: MutexGuard<'a, Shard>,
+    segment: Segment<'a>,
+    key: PageKey,
+    tag: u32,
+    at: At,
+}
+
+/// Multiplies and folds, as foldhash and wyhash do: each bit of `value` reaches the upper ones.
+#[inline]
+fn mix(file: FileId, value: u64) -> u32 {
+    // Odd numbers without a pattern: digits of pi.
+    const OF_FILE: u64 = 0x243f_6a88_85a3_08d3;
+    const SEED: u64 = 0x1319_8a2e_0370_7344;
+    const FACTOR: u64 = 0xa409_3822_299f_31d1;
+    let seed = u64::from(file.0).wrapping_mul(OF_FILE) ^ SEED;
+    let product = u128::from(value ^ seed) * u128::from(FACTOR);
+    (((product >> 64) as u64 ^ product as u64) >> 32) as u32
+}
+
+impl Index {
+    /// An index with room for `frames` pages.
+    pub(crate) fn new(frames: usize) -> Self {
+        let shards = (frames / PAGES_PER_SHARD).max(1).next_power_of_two();
+        let slots_per_shard = (2 * frames / shards).next_power_of_two().max(SLOTS_MIN);
+        Self::with_shards(shards, slots_per_shard)
+    }
+
+    fn with_shards(shards: usize, slots_per_shard: usize) -> Self {
+        let shard = || {
+            let rest = HashMap::with_capacity_and_hasher(ANNOUNCED, FixedState::default());
+            Lock(Mutex::new(Shard { rest, ..Shard::default() }))
+        };
+        Self {
+            shards: (0..shards).map(|_| shard()).collect(),
+            slots: (0..shards * slots_per_shard).map(|_| AtomicU64::new(0)).collect(),
+            slots_per_shard,
+        }
+    }
+
+    #[inline]
+    fn place(&self, key: PageKey) -> Place {
+        // Sixteen neighbours share a shard: who brings in or drops a range locks few.
+        let group = u64::from(mix(key.file, key.page.0 >> 4));
+        let shard = ((group * self.shards.len() as u64) >> 32) as usize;
+        Place { shard, tag: mix(key.file, key.page.0) }
+    }
+
+    #[inline]
+    fn segment(&self, shard: usize) -> Segment<'_> {
+        Segment::new(&self.slots[shard * self.slots_per_shard..][..self.slots_per_shard])
+    }
+
+    /// A frame that may hold the page. Takes no lock, and writes nothing.
+    ///
+    /// The caller pins the frame, and compares its key. If that differs, or if there is none, the
+    /// page may be there all the same: only [`Index::lock`] tells.
+    #[inline]
+    pub(crate) fn lookup(&self, key: PageKey) -> Option<FrameId> {
+        let Place { shard, tag } = self.place(key);
+        self.segment(shard).lookup(tag)
+    }
+
+    /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
+    pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
+        let Place { shard, tag } = self.place(key);
+        let segment = self.segment(shard);
+        let shard = self.shards[shard].0.lock();
+        let at = match segment.find(tag, |frame| key_of(frame) == key) {
+            Some((at, frame)) => At::Slot(at, frame),
+            None => shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
+        };
+        ShardGuard { shard, segment, key, tag, at }
+    }
+
+    /// The pages of `file` from page `from` on that are in the index at the moment.
+    pub(crate) fn pages_from(
+        &self,
+        file: FileId,
+        from: PageNo,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> Vec<PageNo> {
+        let mut pages = Vec::new();
+        for (number, lock) in self.shards.iter().enumerate() {
+            let shard = lock.0.lock();
+            let in_frames = self.segment(number).frames().map(&key_of);
+            let keys = in_frames.chain(shard.rest.keys().copied());
+            let of_file = keys.filter(|key| key.file == file && key.page >= from);
+            pages.extend(of_file.map(|key| key.page));
+        }
+        pages
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let entry = size_of::<(PageKey, Entry)>() + 1;
+        let rest = |lock: &Lock| lock.0.lock().rest.capacity() * entry;
+        size_of_val(&*self.slots)
+            + size_of_val(&*self.shards)
+            + self.shards.iter().map(rest).sum::<usize>()
+    }
+}
+
+impl ShardGuard<'_> {
+    pub(crate) fn get(&self) -> Option<Entry> {
+        match self.at {
+            At::Nowhere => None,
+            At::Rest(entry) => Some(entry),
+            At::Slot(_, frame) => Some(Entry::Frame(frame)),
+        }
+    }
+
+    pub(crate) fn frame(&self) -> Option<FrameId> {
+        match self.get() {
+            Some(Entry::Frame(id)) => Some(id),
+            Some(Entry::Announced(_)) | None => None,
+        }
+    }
+
+    /// The page becomes busy anew.
+    pub(crate) fn begin_spell(&mut self) -> Spell {
+        self.shard.spells = self.shard.spells.wrapping_add(1);
+        Spell(self.shard.spells)
+    }
+
+    /// Announces that the caller brings the page in, which is not in the index.
+    pub(crate) fn announce(&mut self) -> Announced {
+        let spell = self.begin_spell();
+        let entry = Entry::Announced(spell);
+        self.shard.rest.insert(self.key, entry);
+        self.at = At::Rest(entry);
+        Announced { key: self.key, spell }
+    }
+
+    /// The page is in this frame, from now on.
+    pub(crate) fn set_frame(&mut self, frame: FrameId) {
+        if let At::Slot(at, _) = self.at {
+            self.segment.replace(at, frame);
+            self.at = At::Slot(at, frame);
+        } else if self.shard.used < self.segment.entries_max() {
+            self.remove();
+            self.shard.used += 1;
+            self.at = At::Slot(self.segment.insert(self.tag, frame), frame);
+        } else {
+            let entry = Entry::Frame(frame);
+            self.shard.rest.insert(self.key, entry);
+            self.at = At::Rest(entry);
+        }
+    }
+
+    pub(crate) fn remove(&mut self) {
+        match self.at {
+            At::Nowhere => {}
+            At::Rest(_) => {
+                self.shard.rest.remove(&self.key);
+            }
+            At::Slot(at, _) => {
+                self.segment.remove(at);
+                self.shard.used -= 1;
+            }
+        }
+        self.at = At::Nowhere;
+    }
+}
+
+#[cfg(test)]
+mod tests;

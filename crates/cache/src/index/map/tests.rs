@@ -1,0 +1,150 @@
+//! The index against a map.
+
+use proptest::prelude::*;
+use std::cell::Cell;
+
+use super::*;
+
+const FRAMES: u32 = 40;
+/// Of frames that another page has, or none.
+const NO_PAGE: PageKey = PageKey { file: FileId(u32::MAX), page: PageNo(0) };
+
+#[derive(Debug, Clone)]
+enum Op {
+    Announce(PageKey),
+    Frame(PageKey),
+    Remove(PageKey),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let key = || {
+        (0..2_u32, 0..40_u64)
+            .prop_map(|(file, page)| PageKey { file: FileId(file), page: PageNo(page) })
+    };
+    let op = prop_oneof![
+        1 => key().prop_map(Op::Announce),
+        4 => key().prop_map(Op::Frame),
+        3 => key().prop_map(Op::Remove),
+    ];
+    prop::collection::vec(op, 1..200)
+}
+
+/// An index, what should be in it, and the keys of the frames.
+struct Scene {
+    index: Index,
+    model: HashMap<PageKey, Entry>,
+    keys: Vec<Cell<PageKey>>,
+    free: Vec<FrameId>,
+}
+
+impl Scene {
+    fn new(shards: usize, slots: usize) -> Self {
+        Self {
+            index: Index::with_shards(shards, slots),
+            model: HashMap::new(),
+            keys: (0..FRAMES).map(|_| Cell::new(NO_PAGE)).collect(),
+            free: (0..FRAMES).map(FrameId).collect(),
+        }
+    }
+
+    fn run(&mut self, op: &Op) {
+        let (Op::Announce(key) | Op::Frame(key) | Op::Remove(key)) = *op;
+        let keys = &self.keys;
+        let mut shard = self.index.lock(key, |frame| keys[frame.index()].get());
+        assert_eq!(shard.get(), self.model.get(&key).copied());
+        // A frame whose page was dropped may be another's before its entry is taken out.
+        let old = shard.frame();
+        match op {
+            Op::Announce(_) if shard.get().is_none() => {
+                let Announced { spell, .. } = shard.announce();
+                self.model.insert(key, Entry::Announced(spell));
+            }
+            Op::Announce(_) => return,
+            Op::Frame(_) => {
+                let Some(frame) = self.free.pop() else { return };
+                keys[frame.index()].set(key);
+                old.inspect(|old| keys[old.index()].set(NO_PAGE));
+                shard.set_frame(frame);
+                self.model.insert(key, Entry::Frame(frame));
+            }
+            Op::Remove(_) => {
+                old.inspect(|old| keys[old.index()].set(NO_PAGE));
+                shard.remove();
+                self.model.remove(&key);
+            }
+        }
+        self.free.extend(old);
+        assert_eq!(shard.get(), self.model.get(&key).copied());
+    }
+
+    fn check(&self) {
+        let key_of = |frame: FrameId| self.keys[frame.index()].get();
+        for file in [FileId(0), FileId(1)] {
+            let mut pages = self.index.pages_from(file, PageNo(7), key_of);
+            pages.sort();
+            let of_file = |key: &&PageKey| key.file == file && key.page >= PageNo(7);
+            let mut expected: Vec<_> =
+                self.model.keys().filter(of_file).map(|key| key.page).collect();
+            expected.sort();
+            assert_eq!(pages, expected);
+        }
+        for (&key, &entry) in &self.model {
+            let shard = self.index.lock(key, key_of);
+            assert_eq!(shard.get(), Some(entry));
+            match shard.at {
+                At::Slot(_, frame) => assert_eq!(self.index.lookup(key), Some(frame)),
+                // The tags of these pages differ, so that nothing else is found either.
+                At::Nowhere | At::Rest(_) => assert_eq!(self.index.lookup(key), None),
+            }
+        }
+    }
+}
+
+fn cases() -> ProptestConfig {
+    let told = std::env::var_os("PROPTEST_CASES").is_some();
+    let default = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    if told { default } else { ProptestConfig { cases: 64, ..default } }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn it_is_a_map(ops in ops()) {
+        // Room for all; two shards; pages that find no room in the segment.
+        for (shards, slots) in [(1, 128), (2, 64), (1, 16)] {
+            let mut scene = Scene::new(shards, slots);
+            for op in &ops {
+                scene.run(op);
+            }
+            scene.check();
+        }
+    }
+}
+
+#[test]
+fn pages_spread_over_slots_and_shards() {
+    let frames = 16 * PAGES_PER_SHARD;
+    let index = Index::new(frames);
+    assert_eq!((index.shards.len(), index.slots_per_shard), (16, 2 * PAGES_PER_SHARD));
+    // Files that were opened one after the other, read from the beginning.
+    let mut keys = HashMap::new();
+    for number in 0..frames as u32 {
+        let key = PageKey { file: FileId(number % 64), page: PageNo(u64::from(number / 64)) };
+        keys.insert(FrameId(number), key);
+        index.lock(key, |frame| keys[&frame]).set_frame(FrameId(number));
+    }
+    let found = keys.iter().filter(|(frame, key)| index.lookup(**key) == Some(**frame)).count();
+    // Pages of one tag hide each other from whoever does not hold the lock: one in a million.
+    assert!(frames - found < 8, "{found} of {frames} pages are found without the lock");
+    let steps: usize = keys
+        .iter()
+        .map(|(_, &key)| {
+            let Place { shard, tag } = index.place(key);
+            let At::Slot(at, _) = index.lock(key, |frame| keys[&frame]).at else { return 0 };
+            index.segment(shard).steps_from_home(tag, at) + 1
+        })
+        .sum();
+    // Half full, linear probing takes 1.5 looks on average.
+    assert!(steps < 2 * frames, "{steps} looks for {frames} pages");
+}

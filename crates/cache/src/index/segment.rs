@@ -1,0 +1,192 @@
+//! A part of the hash table: words, probed one after the other from the home of a page.
+//!
+//! | bits of a slot | meaning |
+//! |---|---|
+//! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
+//! | 32..64 | tag: of the hash of the page; its upper bits say where the home is |
+//!
+//! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
+//! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
+//! lock meanwhile may find an entry twice, or miss it:
+//!
+//! ```text
+//!  takes out the entry in slot 5 (lock)       looks for E (no lock)
+//!  ------------------------------------       -----------------------------
+//!                                             slot 5: another tag
+//!  slot 5 = E, which lay in slot 7
+//!  slot 7 = 0
+//!                                             slot 7: empty, so "nothing"
+//! ```
+//!
+//! It may also find an entry that has been taken out since. Neither is forbidden (see `index.rs`),
+//! so there is nothing to order: all accesses are Relaxed, and stores are made under the lock only.
+//!
+//! # Invariants
+//!
+//! 1. Between an entry's home and its slot no slot is empty. So whoever holds the lock finds it.
+//! 2. At least one slot is empty. So a search ends, and so does the moving.
+
+use unherd_sys::primitives::{AtomicU64, Ordering};
+
+use crate::page::FrameId;
+
+/// What is in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot(u64);
+
+impl Slot {
+    const EMPTY: Self = Self(0);
+
+    fn new(tag: u32, frame: FrameId) -> Self {
+        Self(u64::from(tag) << 32 | (u64::from(frame.0) + 1))
+    }
+
+    fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    fn tag(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Of a slot that is not empty.
+    fn frame(self) -> FrameId {
+        FrameId((self.0 as u32).wrapping_sub(1))
+    }
+}
+
+/// One shard's part of the table. Its length is a power of two. Whoever calls a method that changes
+/// it, or [`Segment::find`], holds the shard's lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment<'a> {
+    slots: &'a [AtomicU64],
+}
+
+impl<'a> Segment<'a> {
+    #[inline]
+    pub(crate) fn new(slots: &'a [AtomicU64]) -> Self {
+        debug_assert!(slots.len().is_power_of_two());
+        Self { slots }
+    }
+
+    /// How many entries it takes. Fewer than slots: searches become long before it is full.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn entries_max(self) -> usize {
+        self.slots.len() / 8 * 7
+    }
+
+    #[inline]
+    fn home(self, tag: u32) -> usize {
+        ((u64::from(tag) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    /// Where the slot is that comes so many steps after another.
+    #[inline]
+    fn after(self, at: usize, steps: usize) -> usize {
+        at.wrapping_add(steps) & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn load(self, at: usize) -> Slot {
+        Slot(self.slots[at].load(Ordering::Relaxed))
+    }
+
+    fn store(self, at: usize, slot: Slot) {
+        self.slots[at].store(slot.0, Ordering::Relaxed);
+    }
+
+    /// A frame that may hold a page of this tag, for those who do not hold the lock. That there is
+    /// none means nothing.
+    #[inline]
+    pub(crate) fn lookup(self, tag: u32) -> Option<FrameId> {
+        let home = self.home(tag);
+        // Bounded: while entries are moved, none need be empty at the moment that it is looked at.
+        for steps in 0..self.slots.len() {
+            let slot = self.load(self.after(home, steps));
+            if slot.is_empty() {
+                return None;
+            }
+            if slot.tag() == tag {
+                return Some(slot.frame());
+            }
+        }
+        None
+    }
+
+    /// Where the entry of this tag lies whose frame `is_it`.
+    pub(crate) fn find(
+        self,
+        tag: u32,
+        is_it: impl Fn(FrameId) -> bool,
+    ) -> Option<(usize, FrameId)> {
+        let mut at = self.home(tag);
+        loop {
+            let slot = self.load(at);
+            if slot.is_empty() {
+                return None;
+            }
+            if slot.tag() == tag && is_it(slot.frame()) {
+                return Some((at, slot.frame()));
+            }
+            at = self.after(at, 1);
+        }
+    }
+
+    /// Adds an entry, and says where it lies. There are at least two empty slots.
+    pub(crate) fn insert(self, tag: u32, frame: FrameId) -> usize {
+        let mut at = self.home(tag);
+        while !self.load(at).is_empty() {
+            at = self.after(at, 1);
+        }
+        self.store(at, Slot::new(tag, frame));
+        at
+    }
+
+    /// Puts another frame into the entry that lies there.
+    pub(crate) fn replace(self, at: usize, frame: FrameId) {
+        self.store(at, Slot::new(self.load(at).tag(), frame));
+    }
+
+    /// Takes out the entry that lies there.
+    pub(crate) fn remove(self, at: usize) {
+        let mut hole = at;
+        let mut next = self.after(at, 1);
+        // Broken on purpose by `cargo x mutants`: what lies beyond the hole is found no more.
+        while !cfg!(mutant = "INDEX-shift") {
+            let slot = self.load(next);
+            if slot.is_empty() {
+                break;
+            }
+            // It may go into the hole, unless its home lies beyond that.
+            let from_home = self.distance(self.home(slot.tag()), next);
+            if from_home >= self.distance(hole, next) || cfg!(mutant = "INDEX-home") {
+                self.store(hole, slot);
+                hole = next;
+            }
+            next = self.after(next, 1);
+        }
+        self.store(hole, Slot::EMPTY);
+    }
+
+    /// How many steps lead from one slot to another.
+    fn distance(self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.slots.len() - 1)
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn steps_from_home(self, tag: u32, at: usize) -> usize {
+        self.distance(self.home(tag), at)
+    }
+
+    /// All frames in it.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn frames(self) -> impl Iterator<Item = FrameId> {
+        (0..self.slots.len())
+            .map(move |at| self.load(at))
+            .filter(|slot| !slot.is_empty())
+            .map(Slot::frame)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom;

@@ -1,0 +1,189 @@
+//! A page that one thread changes, for as long as it holds it.
+//!
+//! While a [`PageMut`] lives, its page is *changing*: readers and writers of it wait, and so do
+//! syncs of the file; whoever changes the file's length waits because the guard is inside
+//! `file.writers`. A thread that does one of these while it holds the guard would wait for itself.
+//! So it remembers what it holds, and looks at that where it would sleep:
+//!
+//! | the thread holds a `PageMut` and calls | it would wait | instead |
+//! |---|---|---|
+//! | a read or write of that page | for the page, `page-change` | [`Error::HeldByThisThread`] |
+//! | `sync_all` of the file | for the page, `page-change` | the same, before anything is done |
+//! | `set_len` of the file | in `file.writers` | the same |
+//! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |
+//!
+//! A file cannot be closed meanwhile: the guard borrows the handle. Two threads that each hold a
+//! page and want the other's wait for each other, as with any two locks.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::core::Core;
+use crate::files::FileState;
+use crate::frame::Claim;
+use crate::latch::InsideGuard;
+use crate::page::{FileId, PageKey, PageNo};
+
+thread_local! {
+    /// The pages that this thread holds; few.
+    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// The address of the cache's core, which outlives the guard.
+    core: usize,
+    key: PageKey,
+}
+
+impl Held {
+    fn new(core: &Core, key: PageKey) -> Self {
+        Self { core: std::ptr::from_ref(core) as usize, key }
+    }
+
+    /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
+    /// none.
+    fn find(is_it: impl Fn(&Self) -> bool) -> Option<PageNo> {
+        let find = |held: &RefCell<Vec<Self>>| {
+            held.borrow().iter().find(|held| is_it(held)).map(|held| held.key.page)
+        };
+        HELD.try_with(find).ok().flatten()
+    }
+
+    fn begin(self) {
+        let _ = HELD.try_with(|held| held.borrow_mut().push(self));
+    }
+
+    fn end(self) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|held| *held == self) {
+                held.swap_remove(at);
+            }
+        });
+    }
+}
+
+impl Core {
+    /// Refuses to wait for a page that this thread holds.
+    pub(crate) fn check_not_held(&self, file: &FileState, key: PageKey) -> Result<(), Error> {
+        let this = Held::new(self, key);
+        not_held(file, Held::find(|held| *held == this))
+    }
+
+    /// Refuses what would wait for any page of the file that this thread holds.
+    pub(crate) fn check_none_held(&self, file: &FileState) -> Result<(), Error> {
+        not_held(file, self.held_in(file.id))
+    }
+
+    fn held_in(&self, file: FileId) -> Option<PageNo> {
+        let core = std::ptr::from_ref(self) as usize;
+        Held::find(|held| held.core == core && held.key.file == file)
+    }
+
+    /// Lets the caller write to the file. Waits under `file` while its length is being changed.
+    pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
+        if let Some(inside) = InsideGuard::try_new(&file.writers, &self.waits) {
+            inside
+        } else if self.held_in(file.id).is_some() {
+            InsideGuard::again(&file.writers, &self.waits, self.reasons.file)
+        } else {
+            InsideGuard::new(&file.writers, &self.waits, self.reasons.file)
+        }
+    }
+
+    /// The page, for the caller alone until it drops it.
+    pub(crate) fn hold_page<'a>(
+        &'a self,
+        file: &'a Arc<FileState>,
+        page: PageNo,
+    ) -> Result<PageMut<'a>, Error> {
+        let inside = self.enter_writers(file);
+        let key = self.key(file, page);
+        let claim = self.claim_page(file, key, false)?;
+        Held::new(self, key).begin();
+        Ok(PageMut { core: self, file, key, claim: Some(claim), inside, thread: PhantomData })
+    }
+}
+
+fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
+    match held {
+        Some(page) => Err(Error::HeldByThisThread { file: file.path.clone(), page: page.0 }),
+        None => Ok(()),
+    }
+}
+
+/// A page that this thread alone may read and write, until it drops it; see
+/// [`File::page_mut`](crate::File::page_mut).
+///
+/// It stays with its thread:
+///
+/// ```compile_fail,E0277
+/// fn needs_send<T: Send>() {}
+/// needs_send::<unherd_cache::PageMut<'static>>();
+/// ```
+pub struct PageMut<'a> {
+    core: &'a Core,
+    file: &'a Arc<FileState>,
+    key: PageKey,
+    /// There until the guard is dropped.
+    claim: Option<Claim>,
+    #[expect(dead_code, reason = "left on drop, after the page was published")]
+    inside: InsideGuard<'a>,
+    /// Not `Send`: what a thread holds is remembered by thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for PageMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageMut").field("page", &self.key.page).finish_non_exhaustive()
+    }
+}
+
+impl Deref for PageMut<'_> {
+    type Target = [u8];
+
+    /// What the page holds now. Bytes beyond the end of the file are zero.
+    fn deref(&self) -> &[u8] {
+        self.claim.as_ref().map_or(&[], |claim| self.core.memory.claimed_bytes(claim))
+    }
+}
+
+impl PageMut<'_> {
+    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end. There is
+    /// no `&mut [u8]`: others may be peeking at the page, and their reads must find whole bytes.
+    ///
+    /// # Panics
+    /// If they do not fit into the page, as a slice would.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        let end = at.checked_add(bytes.len()).filter(|&end| end <= self.core.memory.page_bytes());
+        let Some(end) = end else {
+            panic!("{} bytes at {at} in a page of {}", bytes.len(), self.core.memory.page_bytes());
+        };
+        if let Some(claim) = &mut self.claim
+            && !bytes.is_empty()
+        {
+            self.core.memory.write(claim, at, bytes);
+            self.file.grow(self.core.offset(self.key.page) + end as u64);
+        }
+    }
+}
+
+impl Drop for PageMut<'_> {
+    fn drop(&mut self) {
+        let Some(claim) = self.claim.take() else { return };
+        Held::new(self.core, self.key).end();
+        // A page that is not part of the file, as nothing was written, could never be written back.
+        if self.core.offset(self.key.page) < self.file.len() {
+            self.core.end_change(self.file, self.key, claim);
+            self.core.notify_idle(1);
+        } else {
+            self.core.give_up_change(self.key, claim);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The policies, by what they propose.
+
+use proptest::prelude::*;
+
+use super::replay::Chooser;
+use super::*;
+
+const CLEAN: Look = Look::Idle { uses: 0, page: Idle::Clean };
+const DIRTY: Look = Look::Idle { uses: 0, page: Idle::Dirty };
+const FAILED: Look = Look::Idle { uses: 0, page: Idle::Failed };
+
+fn used(uses: u32) -> Look {
+    Look::Idle { uses, page: Idle::Clean }
+}
+
+#[derive(Debug, Clone)]
+struct Seen(Vec<Look>);
+
+impl Frames for Seen {
+    fn look(&mut self, frame: u32) -> Look {
+        self.0[frame as usize]
+    }
+
+    fn forget(&mut self, frame: u32, how_many: Uses) {
+        if let Look::Idle { uses, .. } = &mut self.0[frame as usize] {
+            *uses = if how_many == Uses::One { uses.saturating_sub(1) } else { 0 };
+        }
+    }
+}
+
+/// Both, with page n in frame n.
+fn policies(frames: u32) -> [Box<dyn Policy>; 2] {
+    let mut s3fifo = S3Fifo::new(frames);
+    (0..frames).for_each(|frame| s3fifo.admit(frame, u64::from(frame)));
+    [Box::new(Clock::new(frames)), Box::new(s3fifo)]
+}
+
+fn search(policy: &mut dyn Policy, seen: &mut Seen, window: usize) -> (Option<u32>, Search) {
+    let mut search = Search::new(seen.0.len(), window);
+    (policy.propose(&mut search, seen), search)
+}
+
+#[test]
+fn the_clock_gives_a_second_chance() {
+    let mut clock = Clock::new(3);
+    let mut seen = Seen(vec![used(2), CLEAN, used(1)]);
+    assert_eq!(search(&mut clock, &mut seen, 4).0, Some(1));
+    // The hand stands at 2, which it spares; then 0, whose marks it took away before.
+    assert_eq!(search(&mut clock, &mut seen, 4).0, Some(0));
+}
+
+#[test]
+fn pages_that_are_all_used_are_found_all_the_same() {
+    for mut policy in policies(5) {
+        let mut seen = Seen(vec![used(2); 5]);
+        assert_eq!(search(&mut *policy, &mut seen, 4).0, Some(0), "{policy:?}");
+    }
+}
+
+#[test]
+fn nothing_idle_ends_the_search() {
+    for mut policy in policies(7) {
+        let (found, search) = search(&mut *policy, &mut Seen(vec![Look::Busy; 7]), 4);
+        assert_eq!((found, search.candidate()), (None, None), "{policy:?}");
+    }
+}
+
+#[test]
+fn marks_that_come_back_at_once_end_the_search_too() {
+    /// Frames that are used faster than they are looked at.
+    struct Hot(usize);
+    impl Frames for Hot {
+        fn look(&mut self, _frame: u32) -> Look {
+            self.0 += 1;
+            used(2)
+        }
+        fn forget(&mut self, _frame: u32, _uses: Uses) {}
+    }
+    for mut policy in policies(5) {
+        let mut hot = Hot(0);
+        assert_eq!(policy.propose(&mut Search::new(5, 1), &mut hot), None);
+        assert_eq!(hot.0, 15);
+    }
+}
+
+#[test]
+fn dirty_frames_end_the_search_after_the_window() {
+    let mut seen = Seen(vec![DIRTY; 10]);
+    seen.0[9] = CLEAN;
+    for (window, expected) in [(100, Some(9)), (3, None)] {
+        for mut policy in policies(10) {
+            let (found, search) = search(&mut *policy, &mut seen, window);
+            assert_eq!((found, search.candidate()), (expected, Some(0)), "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn failed_frames_are_written_only_if_no_other_is_dirty() {
+    for mut policy in policies(2) {
+        let (_, search) = search(&mut *policy, &mut Seen(vec![FAILED, DIRTY]), 2);
+        assert_eq!(search.candidate(), Some(1));
+    }
+    for mut policy in policies(2) {
+        let (_, search) = search(&mut *policy, &mut Seen(vec![FAILED, Look::Busy]), 2);
+        assert_eq!(search.candidate(), Some(0));
+    }
+}
+
+/// 20 frames: 0 to 9 are in main, 10 to 19 in small, of which 3 are meant to be.
+fn two_queues() -> (S3Fifo, Seen) {
+    let mut policy = S3Fifo::new(20);
+    for frame in 0..10 {
+        policy.admit(frame, u64::from(frame));
+        policy.evicted(frame);
+        policy.admit(frame, u64::from(frame));
+    }
+    (10..20).for_each(|frame| policy.admit(frame, u64::from(frame)));
+    (policy, Seen(vec![CLEAN; 20]))
+}
+
+fn give_up(policy: &mut S3Fifo, seen: &mut Seen) -> Option<u32> {
+    let (found, _) = search(policy, seen, 1);
+    found.inspect(|frame| policy.evicted(*frame))
+}
+
+#[test]
+fn a_scan_leaves_the_main_queue_alone() {
+    let (mut policy, mut seen) = two_queues();
+    for page in 100..200 {
+        let frame = give_up(&mut policy, &mut seen).unwrap();
+        assert!(frame >= 10, "{frame}");
+        policy.admit(frame, page);
+    }
+}
+
+#[test]
+fn two_uses_promote_and_one_does_not() {
+    let (mut policy, mut seen) = two_queues();
+    (seen.0[10], seen.0[11], seen.0[12]) = (used(2), used(1), CLEAN);
+    assert_eq!(give_up(&mut policy, &mut seen), Some(11));
+    assert_eq!(give_up(&mut policy, &mut seen), Some(12));
+    // What is left of the small queue goes down to its size, then the main one's turn comes, where
+    // the promoted page stands last, without its marks.
+    let order: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
+    let expected: Vec<u32> = (13..18).chain(0..10).chain([10, 18, 19]).collect();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_page_that_comes_back_enters_the_main_queue() {
+    let (mut policy, mut seen) = two_queues();
+    assert_eq!(give_up(&mut policy, &mut seen), Some(10));
+    policy.admit(10, 10);
+    for _ in 0..7 {
+        assert!(give_up(&mut policy, &mut seen).is_some_and(|frame| frame > 10));
+    }
+    assert_eq!(give_up(&mut policy, &mut seen), Some(0));
+}
+
+#[test]
+fn where_one_queue_has_nothing_the_other_is_asked() {
+    let (mut policy, mut seen) = two_queues();
+    (10..20).for_each(|frame| seen.0[frame] = Look::Busy);
+    assert_eq!(give_up(&mut policy, &mut seen), Some(0));
+    (0..10).for_each(|frame| seen.0[frame] = Look::Busy);
+    seen.0[17] = CLEAN;
+    assert_eq!(give_up(&mut policy, &mut seen), Some(17));
+    assert_eq!(give_up(&mut policy, &mut seen), None);
+}
+
+#[test]
+fn a_copy_takes_the_place_and_a_removed_page_is_not_remembered() {
+    let (mut policy, mut seen) = two_queues();
+    policy.remove(10);
+    policy.transfer(11, 10);
+    policy.transfer(11, 12);
+    assert_eq!(give_up(&mut policy, &mut seen), Some(10));
+    assert_eq!(give_up(&mut policy, &mut seen), Some(12));
+    policy.remove(13);
+    policy.admit(13, 13);
+    policy.admit(10, 11);
+    // Page 13 was removed, so it is new; page 11, which was given up in frame 10, is not.
+    let order: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
+    assert_eq!(order[..4], [14, 15, 16, 17]);
+    assert_eq!(order.last(), Some(&13));
+    assert!(order.iter().position(|frame| *frame == 10) > order.iter().position(|f| *f == 9));
+}
+
+proptest! {
+    /// Whatever happens, each frame is proposed that is there, and no other.
+    #[test]
+    fn no_frame_is_lost(steps in prop::collection::vec((0..4_u8, 0..12_u32, 0..12_u32), 0..80)) {
+        let mut policy = S3Fifo::new(12);
+        let mut pages: [Option<u64>; 12] = [None; 12];
+        for (step, frame, other) in steps {
+            match step {
+                0 => {
+                    policy.admit(frame, u64::from(other));
+                    pages[frame as usize] = Some(u64::from(other));
+                }
+                1 => {
+                    policy.remove(frame);
+                    pages[frame as usize] = None;
+                }
+                2 => {
+                    policy.evicted(frame);
+                    pages[frame as usize] = None;
+                }
+                _ => {
+                    policy.transfer(frame, other);
+                    if let Some(page) = pages[frame as usize].take() {
+                        pages[other as usize] = Some(page);
+                    }
+                }
+            }
+        }
+        let mut seen = Seen(vec![CLEAN; 12]);
+        let mut found: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
+        found.sort_unstable();
+        let there = (0..12).filter(|frame: &u32| pages[*frame as usize].is_some());
+        prop_assert_eq!(found, there.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn replays_agree_with_plainer_ones(
+        requests in prop::collection::vec(0..30_u32, 1..300),
+        frames in 1..12_u32,
+    ) {
+        let hits = |chooser: Chooser| chooser.hits(&requests, frames);
+        prop_assert_eq!(hits(Chooser::Lru), plain_lru(&requests, frames as usize));
+        prop_assert_eq!(hits(Chooser::Opt), plain_opt(&requests, frames as usize));
+        for chooser in [Chooser::Clock, Chooser::S3Fifo, Chooser::Lru] {
+            prop_assert!(hits(chooser) <= hits(Chooser::Opt), "{:?}", chooser);
+        }
+        for chooser in [Chooser::Clock, Chooser::S3Fifo, Chooser::Lru, Chooser::Opt] {
+            let unique: std::collections::HashSet<_> = requests.iter().collect();
+            let all = (requests.len() - unique.len()) as u64;
+            prop_assert_eq!(chooser.hits(&requests, 30), all, "{:?}", chooser);
+        }
+    }
+}
+
+fn plain_lru(requests: &[u32], frames: usize) -> u64 {
+    let mut here: Vec<u32> = Vec::new();
+    let mut hits = 0;
+    for page in requests {
+        match here.iter().position(|known| known == page) {
+            Some(at) => {
+                here.remove(at);
+                hits += 1;
+            }
+            None if here.len() == frames => {
+                here.remove(0);
+            }
+            None => {}
+        }
+        here.push(*page);
+    }
+    hits
+}
+
+fn plain_opt(requests: &[u32], frames: usize) -> u64 {
+    let mut here: Vec<u32> = Vec::new();
+    let mut hits = 0;
+    for (now, page) in requests.iter().enumerate() {
+        if here.contains(page) {
+            hits += 1;
+            continue;
+        }
+        if here.len() == frames {
+            let rest = &requests[now..];
+            let next =
+                |page: &u32| rest.iter().position(|other| other == page).unwrap_or(usize::MAX);
+            let farthest = (0..here.len()).max_by_key(|at| next(&here[*at])).unwrap();
+            here.swap_remove(farthest);
+        }
+        here.push(*page);
+    }
+    hits
+}

@@ -1,0 +1,195 @@
+//! Counts that cost their thread a load and a store: each thread has a *slot*, with a row for each
+//! cache of the process, and nobody else writes there.
+//!
+//! A thread finds its slot by a thread-local, and its row by the number of the cache. Slots live
+//! for ever: one whose thread has ended is taken over by the next, which counts on. The number of a
+//! cache that is gone is given to another, which remembers what the rows held then. Who has no slot
+//! (thread-locals are gone) or no number (there are too many caches) counts elsewhere.
+//!
+//! All counts are Relaxed. The lock of the slots is held while they change hands, and while they
+//! are summed; the number of a cache is given back by the last that has it.
+
+use std::cell::Cell;
+
+use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
+
+/// What threads count for themselves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Tick {
+    Peeks,
+    PeekRetries,
+    CopiesOut,
+}
+
+pub(crate) const TICKS: usize = Tick::CopiesOut as usize + 1;
+
+/// Caches that have rows, at a time.
+const CACHES: usize = 64;
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot([[AtomicU64; TICKS]; CACHES]);
+
+#[derive(Debug)]
+struct Slots {
+    all: Vec<&'static Slot>,
+    /// Those whose threads have ended.
+    free: Vec<&'static Slot>,
+    /// Which numbers caches have.
+    numbers: u64,
+}
+
+static SLOTS: Mutex<Slots> = Mutex::new(Slots { all: Vec::new(), free: Vec::new(), numbers: 0 });
+
+impl Slots {
+    fn sum(&self, number: usize) -> [u64; TICKS] {
+        let mut sums = [0u64; TICKS];
+        for slot in &self.all {
+            for (sum, count) in sums.iter_mut().zip(&slot.0[number]) {
+                *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
+            }
+        }
+        sums
+    }
+}
+
+thread_local! {
+    /// This thread's slot, from its first count to its end. It has no destructor, so it is there
+    /// at any time of the thread's life.
+    static MINE: Cell<Option<&'static Slot>> = const { Cell::new(None) };
+    /// Gives the slot back when the thread ends.
+    static TAKEN: TakenSlot = const { TakenSlot(Cell::new(None)) };
+}
+
+struct TakenSlot(Cell<Option<&'static Slot>>);
+
+impl Drop for TakenSlot {
+    fn drop(&mut self) {
+        MINE.set(None);
+        if let Some(slot) = self.0.get() {
+            SLOTS.lock().free.push(slot);
+        }
+    }
+}
+
+/// One cache's rows.
+#[derive(Debug)]
+pub(super) struct Rows {
+    /// [`CACHES`] and up: none.
+    number: usize,
+    /// What the rows held before.
+    before: [u64; TICKS],
+}
+
+impl Rows {
+    pub(super) fn new() -> Self {
+        let mut slots = SLOTS.lock();
+        let number = slots.numbers.trailing_ones() as usize;
+        if number >= CACHES {
+            return Self { number, before: [0; TICKS] };
+        }
+        slots.numbers |= 1 << number;
+        Self { number, before: slots.sum(number) }
+    }
+
+    /// Counts one more; false if the caller must count it elsewhere.
+    #[inline]
+    pub(super) fn tick(&self, tick: Tick) -> bool {
+        match MINE.get() {
+            Some(slot) if self.number < CACHES => {
+                let count = &slot.0[self.number][tick as usize];
+                // Nobody else writes it, so this needs no read-modify-write.
+                count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                true
+            }
+            _ => self.tick_slow(tick),
+        }
+    }
+
+    #[cold]
+    fn tick_slow(&self, tick: Tick) -> bool {
+        // Before a slot is taken it must be certain that it will be given back.
+        let taken = TAKEN.try_with(|taken| {
+            if self.number < CACHES && taken.0.get().is_none() {
+                let slot = take();
+                taken.0.set(Some(slot));
+                MINE.set(Some(slot));
+            }
+        });
+        taken.is_ok() && self.number < CACHES && self.tick(tick)
+    }
+
+    pub(super) fn read(&self) -> [u64; TICKS] {
+        if self.number >= CACHES {
+            return [0; TICKS];
+        }
+        let now = SLOTS.lock().sum(self.number);
+        std::array::from_fn(|at| now[at].wrapping_sub(self.before[at]))
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        if self.number < CACHES {
+            SLOTS.lock().numbers &= !(1 << self.number);
+        }
+    }
+}
+
+fn take() -> &'static Slot {
+    let mut slots = SLOTS.lock();
+    slots.free.pop().unwrap_or_else(|| {
+        let rows = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+        let slot: &'static Slot = Box::leak(Box::new(Slot(rows())));
+        slots.all.push(slot);
+        slot
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use unherd_sys::primitives::thread;
+
+    use super::*;
+
+    #[test]
+    fn counts_of_ended_threads_stay_and_each_cache_has_its_own() {
+        let (first, second) = (Rows::new(), Rows::new());
+        for _ in 0..3 {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        for _ in 0..100 {
+                            assert!(first.tick(Tick::Peeks));
+                            assert!(second.tick(Tick::CopiesOut));
+                        }
+                    });
+                }
+            });
+        }
+        assert_eq!((first.read(), second.read()), ([1200, 0, 0], [0, 0, 1200]));
+        let number = first.number;
+        drop(first);
+        let mut next = Vec::new();
+        // Other tests take numbers as well.
+        while next.last().is_none_or(|rows: &Rows| rows.number != number && next.len() < CACHES) {
+            next.push(Rows::new());
+        }
+        for rows in &next {
+            assert_eq!(rows.read(), [0; TICKS], "what the one before has counted is not its own");
+        }
+        drop(next);
+        caches_beyond_the_last_number_count_elsewhere();
+    }
+
+    /// Not a test of its own: it would take the other's numbers.
+    fn caches_beyond_the_last_number_count_elsewhere() {
+        let many: Vec<Rows> = (0..=CACHES).map(|_| Rows::new()).collect();
+        let counted = many.iter().filter(|rows| rows.tick(Tick::Peeks)).count();
+        assert!(counted < many.len());
+        for rows in &many {
+            let own = u64::from(rows.number < CACHES);
+            assert_eq!(rows.read(), [own, 0, 0]);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The word of a frame: its layout, and every change that may be made to it.
+//!
+//! Pure: what is atomic about it stands in `frame.rs`, where the table of states is.
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | 0..4 | state; bit 3 is set in those whose page may be read |
+//! | 4..6 | use: how often the page was used since the hand last came by, as 00, 01, 11 |
+//! | 6 | behind: an older version of the page is in write-back, in a superseded frame |
+//! | 7 | free |
+//! | 8..26 | pins; from bit 25 on, too many |
+//! | 26..36 | hits: pins taken without a lock, since they were last counted elsewhere |
+//! | 36..64 | version |
+//!
+//! Use is unary so that it can be raised by setting a bit, which cannot overflow.
+//!
+//! The version rises with each beginning of a claim, so two words with one version and a state that
+//! may be read say that nobody has written the memory between them. It wraps around: to be
+//! deceived, one that peeks must sleep for a multiple of 2^28 changes of that one frame, no more
+//! and no fewer. An overflow of the hits raises it too, which makes somebody peek again, and
+//! nothing else.
+
+/// See the table at the top of `frame.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u64)]
+pub(crate) enum State {
+    Empty = 0,
+    Handed = 1,
+    Reading = 2,
+    Changing = 3,
+    Detached = 4,
+    Superseded = 5,
+    Clean = 8,
+    Dirty = 9,
+    WriteBack = 10,
+    Unstable = 11,
+    Failed = 12,
+}
+
+impl State {
+    /// Whether the page is there, and may be pinned.
+    pub(crate) fn may_be_pinned(self) -> bool {
+        self as u64 & READABLE != 0
+    }
+
+    /// States that a page rests in: nobody works on it.
+    pub(crate) fn is_at_rest(self) -> bool {
+        matches!(self, Self::Clean | Self::Dirty | Self::Unstable | Self::Failed)
+    }
+}
+
+const STATE: u64 = 0xf;
+const READABLE: u64 = 1 << 3;
+const USE: u64 = 0b11 << 4;
+const USED_ONCE: u64 = 0b01 << 4;
+const BEHIND: u64 = 1 << 6;
+
+/// One pin.
+pub(crate) const PIN: u64 = 1 << 8;
+const PINS: u64 = HIT - PIN;
+/// Who pins without a lock and sees so many pins takes its own back.
+const TOO_MANY: u64 = 1 << 25;
+/// Pins that the locked path gives out. The field has room for as many again: for those who take
+/// theirs back, and for the one who copies the page.
+pub(crate) const PINS_MAX: u64 = TOO_MANY / PIN - 1;
+
+/// One hit.
+pub(crate) const HIT: u64 = 1 << 26;
+/// From this many hits on, whoever pins moves so many out of the word.
+const HITS_MANY: u64 = 1 << 35;
+pub(crate) const HITS_FOLDED: u64 = HITS_MANY / HIT;
+
+const VERSION: u64 = !(ONE_VERSION - 1);
+const ONE_VERSION: u64 = 1 << 36;
+
+/// The word of a frame, as it was when it was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Word(pub(crate) u64);
+
+impl Word {
+    pub(crate) fn state(self) -> State {
+        match self.0 & STATE {
+            1 => State::Handed,
+            2 => State::Reading,
+            3 => State::Changing,
+            4 => State::Detached,
+            5 => State::Superseded,
+            8 => State::Clean,
+            9 => State::Dirty,
+            10 => State::WriteBack,
+            11 => State::Unstable,
+            12 => State::Failed,
+            _ => State::Empty,
+        }
+    }
+
+    pub(crate) fn pins(self) -> u64 {
+        (self.0 & PINS) / PIN
+    }
+
+    /// Hits that were not yet counted elsewhere.
+    pub(crate) fn hits(self) -> u64 {
+        (self.0 & (ONE_VERSION - HIT)) / HIT
+    }
+
+    /// Whether the page was used since the hand last came by.
+    pub(crate) fn is_referenced(self) -> bool {
+        self.0 & USE != 0
+    }
+
+    /// Whether the frame could be had without writing anything.
+    pub(crate) fn is_evictable(self) -> bool {
+        matches!(self.state(), State::Clean | State::Unstable) && self.pins() == 0
+    }
+
+    /// Whether one who has added its pin and hit to this word has nothing else to do but to look at
+    /// the key.
+    #[inline]
+    pub(crate) fn is_plain_hit(self) -> bool {
+        self.0 & (READABLE | USE | TOO_MANY | HITS_MANY) == READABLE | USE
+    }
+
+    /// Whether one who has added its pin to this word may keep it.
+    pub(crate) fn may_be_hit(self) -> bool {
+        self.0 & (READABLE | TOO_MANY) == READABLE
+    }
+
+    pub(crate) fn has_many_hits(self) -> bool {
+        self.0 & HITS_MANY != 0
+    }
+
+    /// With fewer hits, which the caller counts elsewhere, if it has many.
+    pub(crate) fn without_hits(self) -> Option<Self> {
+        self.has_many_hits().then_some(Self(self.0 & !HITS_MANY))
+    }
+
+    /// Whether nobody has written the memory since `earlier`, and the page may be read.
+    pub(crate) fn is_unchanged_since(self, earlier: Self) -> bool {
+        (self.0 ^ earlier.0) & (VERSION | READABLE) == 0 && self.0 & READABLE != 0
+    }
+
+    /// Whether an older version of the page is still in write-back.
+    pub(crate) fn is_behind(self) -> bool {
+        self.0 & BEHIND != 0
+    }
+
+    pub(crate) fn with_behind(self, behind: bool) -> Self {
+        Self(if behind { self.0 | BEHIND } else { self.0 & !BEHIND })
+    }
+
+    /// Another state; pins, hits, use and version stay. No change of state may write the pins, as
+    /// they come and go without a lock.
+    pub(crate) fn with_state(self, state: State) -> Self {
+        Self(self.0 & !STATE | state as u64)
+    }
+
+    /// One use more.
+    pub(crate) fn used(self) -> Self {
+        Self(self.0 | USED_ONCE | (self.0 & USED_ONCE) << 1)
+    }
+
+    /// No use.
+    pub(crate) fn unused(self) -> Self {
+        Self(self.0 & !USE)
+    }
+
+    /// A claim begins: the memory may be written from now on.
+    fn claimed(self, state: State) -> Self {
+        let step = if cfg!(mutant = "VERSION") { 0 } else { ONE_VERSION };
+        Self(self.with_state(state).0.wrapping_add(step))
+    }
+
+    /// A pin more, by who holds the shard lock.
+    pub(crate) fn pinned(self) -> Option<Self> {
+        let fits = self.state().may_be_pinned() && self.pins() < PINS_MAX;
+        fits.then(|| Self(self.0 + PIN).used())
+    }
+
+    /// For a change in place, by who alone uses the page then.
+    pub(crate) fn changed(self) -> Option<Self> {
+        let idle = self.state().is_at_rest() && self.pins() == 0;
+        idle.then(|| self.claimed(State::Changing).used())
+    }
+
+    /// The page is given up, and can be read again.
+    pub(crate) fn evicted(self) -> Option<Self> {
+        let idle = if cfg!(mutant = "EVICT-pins") {
+            self.state() == State::Clean
+        } else {
+            self.is_evictable()
+        };
+        idle.then(|| self.claimed(State::Empty).unused())
+    }
+
+    /// The page is dropped.
+    pub(crate) fn detached(self) -> Option<Self> {
+        self.state().is_at_rest().then_some(self.with_state(State::Detached).with_behind(false))
+    }
+
+    /// Another frame takes its place. What was behind an older version leaves that to the other.
+    pub(crate) fn replaced(self) -> Option<Self> {
+        if self.state() == State::WriteBack {
+            Some(self.with_state(State::Superseded))
+        } else {
+            self.detached()
+        }
+    }
+
+    /// Nobody reads a detached page any more.
+    pub(crate) fn freed(self) -> Option<Self> {
+        let idle = self.state() == State::Detached && self.pins() == 0;
+        idle.then(|| self.claimed(State::Empty).unused())
+    }
+
+    /// For a write-back. Not of a page of which one is under way, which it could overtake.
+    pub(crate) fn lent(self) -> Option<Self> {
+        let overtakes = self.is_behind() && !cfg!(mutant = "COW-behind");
+        (matches!(self.state(), State::Dirty | State::Failed) && !overtakes)
+            .then_some(self.with_state(State::WriteBack))
+    }
+
+    /// After a write-back that leaves the page in `state`, if it is still the page.
+    pub(crate) fn given_back(self, state: State) -> Self {
+        let superseded = self.state() == State::Superseded && !cfg!(mutant = "COW-end");
+        self.with_state(if superseded { State::Detached } else { state })
+    }
+
+    /// After a flush.
+    pub(crate) fn settled(self, state: State) -> Option<Self> {
+        (self.state() == State::Unstable).then_some(self.with_state(state))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 11] = [
+        State::Empty,
+        State::Handed,
+        State::Reading,
+        State::Changing,
+        State::Detached,
+        State::Superseded,
+        State::Clean,
+        State::Dirty,
+        State::WriteBack,
+        State::Unstable,
+        State::Failed,
+    ];
+
+    /// A word in which every other field is full.
+    fn full(state: State) -> Word {
+        Word(!STATE | state as u64)
+    }
+
+    #[test]
+    fn the_word_keeps_its_parts_apart() {
+        for state in STATES {
+            let word = Word(3 * PIN + 5 * HIT + 7 * ONE_VERSION).with_state(state);
+            assert_eq!((word.state(), word.pins(), word.hits()), (state, 3, 5));
+            assert!(!word.is_referenced());
+            assert_eq!(word.used().unused(), word);
+            assert_eq!(full(state).with_state(State::Failed).with_state(state), full(state));
+            assert_eq!((full(state).pins(), full(state).hits()), ((1 << 18) - 1, (1 << 10) - 1));
+        }
+    }
+
+    #[test]
+    fn no_change_but_a_pin_writes_the_pins_or_the_hits() {
+        let changes =
+            [Word::changed, Word::evicted, Word::detached, Word::freed, Word::lent, Word::replaced];
+        for state in STATES {
+            for pins in [0, 1, PINS_MAX + 1] {
+                let word = Word(pins * PIN + HIT + VERSION).with_state(state);
+                for after in changes.iter().filter_map(|change| change(word)) {
+                    assert_eq!((after.pins(), after.hits()), (pins, 1), "{state:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_begins_only_where_nobody_has_a_pin_and_raises_the_version() {
+        for state in STATES {
+            let idle = Word(VERSION).with_state(state);
+            for claim in [Word::changed, Word::evicted, Word::freed] {
+                assert_eq!(claim(Word(idle.0 + PIN)), None, "{state:?}");
+                if let Some(after) = claim(idle) {
+                    assert_eq!(after.0 & VERSION, 0, "it wraps around");
+                    assert!(!after.with_state(State::Clean).is_unchanged_since(idle));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_behind_is_not_lent_and_what_is_lent_is_not_behind() {
+        for state in STATES {
+            let behind = Word(0).with_state(state).with_behind(true);
+            assert!(behind.is_behind() && behind.state() == state);
+            assert_eq!(behind.lent(), None, "{state:?}");
+            assert!(
+                behind
+                    .replaced()
+                    .is_none_or(|after| !after.is_behind() || state == State::WriteBack)
+            );
+        }
+        let lent = Word(0).with_state(State::Failed).lent().unwrap();
+        assert_eq!(lent.given_back(State::Unstable).state(), State::Unstable);
+        let superseded = lent.replaced().unwrap();
+        assert_eq!(superseded.given_back(State::Unstable).state(), State::Detached);
+    }
+
+    #[test]
+    fn use_is_counted_up_to_two() {
+        let once = Word(0).used();
+        let twice = once.used();
+        assert!(once.is_referenced() && once != twice);
+        assert_eq!((twice.0, twice.used()), (USE, twice));
+    }
+
+    #[test]
+    fn pins_cannot_overflow() {
+        let word = Word(PINS_MAX * PIN).with_state(State::Clean);
+        assert_eq!(word.pinned(), None);
+        assert_eq!(Word(word.0 - PIN).pinned().map(Word::pins), Some(PINS_MAX));
+    }
+}

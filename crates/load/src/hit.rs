@@ -1,0 +1,132 @@
+//! `hit`: the price of a page that is there.
+//!
+//! Threads go through a resident set of pages of 4 KiB, in a sequence that was drawn before, and
+//! load words of each page (or copy it). Nothing is missed while it is timed: a miss fails the
+//! round. With `chain`, where the sequence goes on depends on the words that were loaded, as in a
+//! program that must read a page to know which it wants next; without, the processor works on
+//! several look-ups at a time.
+
+mod barrier;
+mod before;
+mod cached;
+mod floor;
+mod kernel;
+mod mapped;
+mod page;
+mod pattern;
+mod scene;
+
+use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
+
+use cached::Way;
+pub use page::{Page, Places, read, value};
+pub use pattern::resident_pages;
+pub use scene::{Counts, Pages, run_with};
+
+/// The workload `hit` with the implementations of this crate.
+#[derive(Debug, Clone, Copy)]
+pub struct Hit;
+
+const IMPLS: &[Impl] = &[
+    Impl { name: "floor", about: "the same loads from memory, with no cache at all" },
+    Impl { name: "floor-copy", about: "the page is copied from memory, then loaded from the copy" },
+    Impl { name: "kernel", about: "pread(2) of the page, then the loads" },
+    Impl { name: "mmap", about: "the same loads from a file that is mapped and present" },
+    Impl { name: "before", about: "one mutex around a hash map and an LRU list: the tree lock" },
+    Impl { name: "unherd-copy", about: "read_at of the page, then the loads" },
+    Impl { name: "unherd-pin", about: "a pinned page, which the words are loaded from" },
+    Impl { name: "unherd-peek", about: "a look without a pin, repeated if the page was written" },
+];
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "set",
+        about: "bytes that are resident; l2: 512K, within a core's cache; llc: 512M, beyond all",
+        default: "l2",
+        kind: Kind::Text,
+    },
+    Param {
+        name: "pattern",
+        about: "one (page), uniform, zipf (0.99, over shuffled pages)",
+        default: "uniform",
+        kind: Kind::Text,
+    },
+    Param {
+        name: "words",
+        about: "words loaded of a page: 1, 4, 8 or 16; 0: the page is copied, and one is loaded",
+        default: "8",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "chain",
+        about: "which page comes next depends on the words loaded",
+        default: "true",
+        kind: Kind::Flag,
+    },
+    Param {
+        name: "writes",
+        about: "percent of the operations that write 64 bytes; not for floor, floor-copy, mmap",
+        default: "0",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "ops",
+        about: "operations of a thread; auto: as many as fit into budget-ms",
+        default: "auto",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "budget-ms",
+        about: "how long each thread works",
+        default: "300",
+        kind: Kind::Count,
+    },
+];
+
+impl Workload for Hit {
+    fn describe(&self) -> Description {
+        describe_with(IMPLS.to_vec(), vec!["floor", "before", "unherd-pin"])
+    }
+
+    fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        match job.with.as_str() {
+            "floor" => run_with(job, &floor::Memory::<false>::new(job)?),
+            "floor-copy" => run_with(job, &floor::Memory::<true>::new(job)?),
+            "kernel" => run_with(job, &kernel::Preads::new(job)?),
+            "mmap" => run_with(job, &mapped::Mapped::new(job)?),
+            "before" => run_with(job, &before::TreeLock::new(job)?),
+            "unherd-copy" => cached::run(job, Way::Copy),
+            "unherd-pin" => cached::run(job, Way::Pin),
+            "unherd-peek" => cached::run(job, Way::Peek),
+            _ => Err(job.unknown_impl(&self.describe())),
+        }
+    }
+}
+
+/// The description of `hit` in a runner that has these implementations.
+pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Description {
+    use Better::{Higher, Lower, Neither};
+    let metrics = [
+        ("ns_per_hit", Lower, "an operation, in each thread's time"),
+        ("hits_per_s", Higher, "operations of all threads in a second"),
+        ("cpu_us_per_hit", Lower, "CPU time of the process for an operation"),
+        ("copies", Neither, "pages copied because they were pinned when they were written"),
+        ("peek_retries", Neither, "looks in vain, as the page was written meanwhile"),
+        ("hits", Neither, "operations that were timed"),
+    ];
+    Description {
+        name: "hit",
+        about: "threads load words of pages that are all there",
+        primary: vec!["ns_per_hit".to_owned()],
+        impls,
+        default_impls,
+        params: PARAMS.to_vec(),
+        metrics: metrics.map(|(name, better, about)| Metric::new(name, better, about)).to_vec(),
+        uses_dir: true,
+        uses_memory: false,
+        kernel_work: false,
+        deterministic: false,
+        default_threads: 1,
+        counts_as_exercised: None,
+    }
+}
