@@ -302,13 +302,16 @@ impl File {
     }
 
     /// Looks at the page without a pin, and gives what `look` makes of it: nothing is written that
-    /// others read, and nobody is kept from changing the page.
+    /// others read, but the mark of its use where that is clear, and nobody is kept from changing
+    /// the page.
     ///
     /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
     /// it should do nothing but read. What it reads may not belong together before the end;
     /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
-    /// too (the panic hook has seen it). A page that is not there, or changes all the time, is
-    /// pinned for it. It may call the cache.
+    /// too (the panic hook has seen it; with `panic = "abort"` the process ends). A loop in `look`
+    /// that torn bytes make endless ends if it loads from this page. What `look` gave is dropped
+    /// like any value: if that panics, so does this. A page that is not there, or changes all the
+    /// time, is pinned for it. It may call the cache.
     ///
     /// Blocks and fails as [`File::page`].
     ///

@@ -36,7 +36,7 @@ pub fn is_fast() -> bool {
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if len >= STRING_BYTES_MIN {
+    if len >= STRING_BYTES_MIN && is_fast() {
         // SAFETY: it moves the caller's bytes; the direction flag is clear on entry to any Rust
         // code, and stays so.
         unsafe {
