@@ -151,8 +151,8 @@ impl File {
     /// than asked for only at the end of the file.
     ///
     /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs a copy,
-    /// and writes nothing that others read, unless the page is changed meanwhile: then a second
-    /// copy of the page, pinned.
+    /// and writes nothing that others read, but the mark of the page's use where that is clear; if
+    /// the page is changed meanwhile, a second copy of it, pinned.
     ///
     /// # Errors
     /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];

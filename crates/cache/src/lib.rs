@@ -14,7 +14,8 @@
 //! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
 //!   `frame`, `file`. None polls.
 //! - **A hit takes no lock.** [`File::page`] writes one word, and its guard's drop the same word;
-//!   [`File::peek`] and [`File::read_at`] write nothing that others read.
+//!   [`File::peek`] and [`File::read_at`] write nothing that others read, but the mark of the
+//!   page's use where that is clear.
 //!
 //! What it does not promise: readahead, atomic reads or writes of several pages, or that another
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open

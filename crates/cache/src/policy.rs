@@ -8,7 +8,7 @@
 //! | policy | for the cache | for comparison ([`replay`]) |
 //! |---|---|---|
 //! | [`Clock`] | yes | yes |
-//! | [`S3Fifo`] | yes, and unless told | yes |
+//! | [`S3Fifo`] | not yet | yes |
 //! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
 //!
 //! Dirty pages are not proposed but remembered in the [`Search`], so that the owner can have them
