@@ -221,11 +221,11 @@ impl CacheBuilder {
         };
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
         let memory = FrameMemory::new(count, page_bytes).map_err(no_memory)?;
-        let (frames, free) = Frames::new(count);
+        let (frames, free) = Frames::new(count).map_err(no_memory)?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
             device,
-            index: Index::new(count),
+            index: Index::new(count).map_err(no_memory)?,
             reclaim: Reclaim::new(free),
             runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,
