@@ -111,6 +111,7 @@ impl Core {
         };
         self.memory.copy(&mut copy, &old, tail);
         self.memory.zero_from(&mut copy, tail);
+        self.reclaim.note_copied(&old, &copy);
         self.unpin(old);
         self.end_change(file, key, copy);
     }
@@ -141,10 +142,11 @@ impl Core {
                 Turn::Copy(mut claim, old) => {
                     self.counters.add(Count::Copies, 1);
                     self.memory.copy(&mut claim, &old, self.memory.page_bytes());
+                    self.reclaim.note_copied(&old, &claim);
                     self.unpin(old);
                     return Ok(claim);
                 }
-                Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
+                Turn::NeedsSpare => spare.claim = Some(self.take_frame(key)?),
                 Turn::Busy(busy) => {
                     // Whoever works on the page may be waiting for a frame.
                     if let Some(claim) = spare.claim.take() {

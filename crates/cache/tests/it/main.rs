@@ -11,5 +11,6 @@ mod locks;
 mod model;
 mod page_mut;
 mod peek;
+mod policy;
 mod scene;
 mod threads;

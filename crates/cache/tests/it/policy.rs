@@ -1,0 +1,73 @@
+//! Which pages a cache gives up.
+
+use unherd_cache::{Cache, File, Io, PageNo, PolicyKind};
+use unherd_testkit::FaultPlan;
+
+use crate::scene::{sim, small, writable};
+
+const PAGE: usize = 4096;
+const FRAMES: usize = 64;
+const HOT: u64 = 8;
+const COLD: u64 = 300;
+
+fn cache_with(policy: PolicyKind) -> (Cache, File) {
+    let device = sim(1, FaultPlan::default());
+    let cache = small(FRAMES, PAGE).device(device).io(Io::Own).policy(policy).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    file.set_len((HOT + COLD) * PAGE as u64).unwrap();
+    (cache, file)
+}
+
+fn read(file: &File, pages: impl Iterator<Item = u64>) {
+    pages.for_each(|page| drop(file.page(PageNo(page)).unwrap()));
+}
+
+/// How many of the hot pages are gone.
+fn lost(cache: &Cache, file: &File) -> u64 {
+    let before = cache.stats().misses;
+    read(file, 0..HOT);
+    cache.stats().misses - before
+}
+
+#[test]
+fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
+    for (policy, lost_pages) in [(PolicyKind::S3Fifo, 0), (PolicyKind::Clock, HOT)] {
+        let (cache, file) = cache_with(policy);
+        for _ in 0..3 {
+            read(&file, 0..HOT);
+        }
+        read(&file, HOT..HOT + COLD);
+        assert_eq!(lost(&cache, &file), lost_pages, "{policy:?}");
+        let stats = cache.stats();
+        assert_eq!(stats.misses - stats.evictions, FRAMES as u64, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_page_that_was_copied_keeps_its_place() {
+    let (cache, file) = cache_with(PolicyKind::S3Fifo);
+    for _ in 0..3 {
+        read(&file, 0..HOT);
+    }
+    read(&file, HOT..HOT + COLD);
+    let pinned = file.page(PageNo(1)).unwrap();
+    file.write_at(b"new", PAGE as u64).unwrap();
+    drop(pinned);
+    assert_eq!(cache.stats().copies, 1);
+    read(&file, HOT..HOT + COLD);
+    assert_eq!(lost(&cache, &file), 0);
+    assert_eq!(&file.page(PageNo(1)).unwrap()[..3], b"new");
+}
+
+#[test]
+fn pages_that_were_cut_off_leave_their_frames_to_others() {
+    let (cache, file) = cache_with(PolicyKind::S3Fifo);
+    for _ in 0..20 {
+        read(&file, 0..HOT + COLD);
+        file.set_len(PAGE as u64).unwrap();
+        file.set_len((HOT + COLD) * PAGE as u64).unwrap();
+    }
+    // Each frame is still to be had.
+    let guards: Vec<_> = (0..FRAMES as u64).map(|page| file.page(PageNo(page)).unwrap()).collect();
+    assert_eq!(guards.len(), cache.frames());
+}
