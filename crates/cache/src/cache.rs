@@ -16,6 +16,7 @@ use crate::files::Files;
 use crate::frame::Frames;
 use crate::frame_memory::FrameMemory;
 use crate::index::Index;
+use crate::policy::PolicyKind;
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::{Counters, Stats};
@@ -87,6 +88,7 @@ impl Cache {
             queues: 256,
             filtered: true,
             frame_wait: Duration::from_secs(30),
+            policy: PolicyKind::default(),
         }
     }
 
@@ -118,8 +120,8 @@ impl Cache {
     }
 
     /// Bytes that the cache takes beyond its capacity: what it keeps about frames, the index, the
-    /// wait table and buffers for write-back. Heap that grows with the number of open files, and
-    /// with that of pages not yet synced, is not part of it.
+    /// policy, the wait table and buffers for write-back. Heap that grows with the number of open
+    /// files, and with that of pages not yet synced, is not part of it.
     pub fn overhead_bytes(&self) -> usize {
         let core = &self.owner.core;
         core.frames.overhead_bytes()
@@ -127,6 +129,7 @@ impl Cache {
             + core.runs.memory_bytes()
             + core.pages.memory_bytes()
             + core.waits.memory_bytes()
+            + core.reclaim.memory_bytes()
     }
 }
 
@@ -143,6 +146,7 @@ pub struct CacheBuilder {
     queues: usize,
     filtered: bool,
     frame_wait: Duration,
+    policy: PolicyKind,
 }
 
 impl fmt::Debug for CacheBuilder {
@@ -153,6 +157,7 @@ impl fmt::Debug for CacheBuilder {
             .field("io", &self.io)
             .field("queues", &self.queues)
             .field("filtered", &self.filtered)
+            .field("policy", &self.policy)
             .finish_non_exhaustive()
     }
 }
@@ -196,6 +201,11 @@ impl CacheBuilder {
         Self { frame_wait, ..self }
     }
 
+    /// Which page is given up for another. [`PolicyKind::S3Fifo`] unless told.
+    pub fn policy(self, policy: PolicyKind) -> Self {
+        Self { policy, ..self }
+    }
+
     /// Builds the cache: maps its memory (which is used as pages come in) and, for [`Io::Ring`],
     /// starts its thread.
     ///
@@ -226,7 +236,7 @@ impl CacheBuilder {
         let core = Arc::new(Core {
             device,
             index: Index::new(count),
-            reclaim: Reclaim::new(free),
+            reclaim: Reclaim::new(free, self.policy),
             runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,
             memory,

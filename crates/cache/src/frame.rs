@@ -513,9 +513,15 @@ impl Frames {
         Some(Claim(id))
     }
 
-    /// Takes the marks of use away. The hand of the clock does.
-    pub(crate) fn forget_use(&self, id: FrameId) {
+    /// Takes the marks of use away. The policy does.
+    pub(crate) fn forget_uses(&self, id: FrameId) {
         let _ = self.frame(id).word.fetch_and(Word(u64::MAX).unused().0, Ordering::Relaxed);
+    }
+
+    /// Takes one mark of use away. The policy does.
+    pub(crate) fn forget_latest_use(&self, id: FrameId) {
+        let mark = self.word(id).latest_use();
+        let _ = self.frame(id).word.fetch_and(!mark, Ordering::Relaxed);
     }
 }
 

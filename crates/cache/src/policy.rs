@@ -7,8 +7,8 @@
 //!
 //! | policy | for the cache | for comparison ([`replay`]) |
 //! |---|---|---|
-//! | [`Clock`] | yes | yes |
-//! | [`S3Fifo`] | not yet | yes |
+//! | [`Clock`] | if told | yes |
+//! | [`S3Fifo`] | yes, unless told otherwise | yes |
 //! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
 //!
 //! Dirty pages are not proposed but remembered in the [`Search`], so that the owner can have them
@@ -70,6 +70,26 @@ pub trait Frames {
     fn forget(&mut self, frame: u32, uses: Uses);
 }
 
+/// The policies that a cache may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PolicyKind {
+    /// [`S3Fifo`]: a scan does not drive out what is used again and again.
+    #[default]
+    S3Fifo,
+    /// [`Clock`]: next to no memory and work; a scan drives out everything.
+    Clock,
+}
+
+impl PolicyKind {
+    pub(crate) fn for_frames(self, frames: u32) -> Box<dyn Policy> {
+        match self {
+            Self::S3Fifo => Box::new(S3Fifo::new(frames)),
+            Self::Clock => Box::new(Clock::new(frames)),
+        }
+    }
+}
+
 /// Chooses pages to give up.
 pub trait Policy: fmt::Debug + Send {
     /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
@@ -85,6 +105,9 @@ pub trait Policy: fmt::Debug + Send {
 
     /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
     fn transfer(&mut self, from: u32, to: u32);
+
+    /// Bytes of memory beside its own.
+    fn memory_bytes(&self) -> usize;
 
     /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
     /// end. A caller that cannot have it after all calls again: it was put behind the others.

@@ -26,6 +26,10 @@ impl Policy for Clock {
     fn remove(&mut self, _frame: u32) {}
     fn transfer(&mut self, _from: u32, _to: u32) {}
 
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
         while search.may_look() {
             let at = self.hand;

@@ -11,6 +11,7 @@ mod locks;
 mod model;
 mod page_mut;
 mod peek;
+mod policy;
 mod scene;
 mod superseded;
 mod threads;
