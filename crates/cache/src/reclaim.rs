@@ -114,8 +114,8 @@ impl Reclaim {
     }
 }
 
-/// What the policy sees in a frame's word. Marks of use count only if it `spares`.
-fn look(word: Word, spares: bool) -> Look {
+/// What the policy sees in a frame's word.
+fn look(word: Word) -> Look {
     let page = match word.state() {
         // What is behind an older version cannot be written yet.
         _ if word.pins() > 0 || word.is_behind() => return Look::Busy,
@@ -130,7 +130,7 @@ fn look(word: Word, spares: bool) -> Look {
         | State::Superseded
         | State::WriteBack => return Look::Busy,
     };
-    Look::Idle { uses: if spares { word.uses() } else { 0 }, page }
+    Look::Idle { uses: word.uses(), page }
 }
 
 /// The page's name for the policy. Where two have the same, one may be taken for one that came
@@ -140,21 +140,17 @@ fn policy_hash(key: PageKey) -> u64 {
 }
 
 /// The frames, as the policy may see them.
-struct Seen<'a> {
-    frames: &'a Frames,
-    /// Whether pages that were used are spared.
-    spares: bool,
-}
+struct Seen<'a>(&'a Frames);
 
 impl policy::Frames for Seen<'_> {
     fn look(&mut self, frame: u32) -> Look {
-        look(self.frames.word(FrameId(frame)), self.spares)
+        look(self.0.word(FrameId(frame)))
     }
 
     fn forget(&mut self, frame: u32, uses: Uses) {
         match uses {
-            Uses::One => self.frames.forget_latest_use(FrameId(frame)),
-            Uses::All => self.frames.forget_uses(FrameId(frame)),
+            Uses::One => self.0.forget_latest_use(FrameId(frame)),
+            Uses::All => self.0.forget_uses(FrameId(frame)),
         }
     }
 }
@@ -295,24 +291,13 @@ impl Core {
                 return Some(claim);
             }
         }
-        let mut seen = Seen { frames: &self.frames, spares: true };
-        loop {
-            match pool.policy.propose(search, &mut seen) {
-                Some(frame) => {
-                    if let Some(claim) = self.try_evict(FrameId(frame)) {
-                        pool.policy.evicted(frame);
-                        return Some(claim);
-                    }
-                }
-                // Those who peek may mark a page again before its turn comes back. They tell
-                // nobody, so who waited for a page without a mark might wait for ever.
-                None if seen.spares && search.dirty().is_none() => {
-                    seen.spares = false;
-                    *search = Search::new(self.frames.len(), WINDOW);
-                }
-                None => return None,
+        while let Some(frame) = pool.policy.propose(search, &mut Seen(&self.frames)) {
+            if let Some(claim) = self.try_evict(FrameId(frame)) {
+                pool.policy.evicted(frame);
+                return Some(claim);
             }
         }
+        None
     }
 
     /// Takes the frame from its page, if that can be read again and nobody uses it.

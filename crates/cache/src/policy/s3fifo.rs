@@ -143,9 +143,8 @@ impl Policy for S3Fifo {
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
         let mut barren = Barren::default();
         while let Some((frame, place)) = self.next(barren)
-            && search.may_look()
+            && let Some(look) = search.look(frame, frames)
         {
-            let look = frames.look(frame);
             self.unlink(frame);
             match (look, place) {
                 (Look::Idle { uses: PROMOTED_AT.., .. }, Place::Small) => {
