@@ -68,12 +68,17 @@ pub enum Error {
     },
     /// No frame became free in time.
     #[error(
-        "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned and {unwritten} \
-         cannot be written back; drop page guards or build the cache with more capacity"
+        "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by {threads} \
+         threads, and {unwritten} cannot be written back; drop page guards or build the cache with \
+         more capacity"
     )]
     NoFrames {
-        /// Frames that somebody has pinned.
+        /// Frames that somebody has pinned, or holds for changing.
         pinned: usize,
+        /// Threads that took them. One is known of each frame: the one that took it when nobody
+        /// else had it. Those that took it after that are not counted for it, and a guard that was
+        /// sent to another thread counts for the one that it came from.
+        threads: usize,
         /// Frames whose write-back failed.
         unwritten: usize,
         /// All frames.

@@ -370,8 +370,8 @@ impl File {
     fn check_page(&self, page: PageNo) -> Result<(), Error> {
         let page_bytes = self.core().memory.page_bytes();
         let offset = page.0.checked_mul(page_bytes as u64);
-        let out_of_range = Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
-        self.core().check_range(offset.ok_or(out_of_range)?, page_bytes)?;
+        let out_of_range = || Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
+        self.core().check_range(offset.ok_or_else(out_of_range)?, page_bytes)?;
         Ok(())
     }
 

@@ -186,10 +186,15 @@ impl Core {
     }
 
     /// The largest offset that a file of any kind has.
+    #[inline]
     pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<u64, Error> {
         let end = offset.checked_add(len as u64);
         // The last page must end at a legal offset too, because pages are written whole.
         let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
-        end.filter(|&end| end <= last).ok_or(Error::OutOfRange { offset, len: len as u64 })
+        match end {
+            Some(end) if end <= last => Ok(end),
+            // Made here alone: each hit passes by.
+            _ => Err(Error::OutOfRange { offset, len: len as u64 }),
+        }
     }
 }

@@ -100,7 +100,7 @@
 //! it. The fences pair through that, so the second load sees the claim. A byte that was written
 //! before `look` is there, by the Acquire.
 
-use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
+use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 use crate::word::{HIT, HITS_FOLDED, PIN};
@@ -137,6 +137,20 @@ struct Frame {
     file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
     spell: AtomicU32,
+    /// The thread that had the page last when nobody else had it; see [`Frames::holders`]. Relaxed,
+    /// and for people only: nothing is decided by it.
+    holder: AtomicUsize,
+}
+
+thread_local! {
+    /// Its address names the thread.
+    static THREAD: u8 = const { 0 };
+}
+
+/// What tells the calling thread from all others that live. It costs no call and no branch.
+#[inline]
+fn this_thread() -> usize {
+    THREAD.with(|mine| std::ptr::from_ref(mine) as usize)
 }
 
 impl Frame {
@@ -147,6 +161,20 @@ impl Frame {
             period: AtomicU64::new(0),
             file: AtomicU32::new(0),
             spell: AtomicU32::new(0),
+            holder: AtomicUsize::new(0),
+        }
+    }
+
+    /// The calling thread has taken the page, which nobody else has.
+    #[inline]
+    fn note_holder(&self) {
+        self.holder.store(this_thread(), Ordering::Relaxed);
+    }
+
+    fn key(&self) -> PageKey {
+        PageKey {
+            file: FileId(self.file.load(Ordering::Relaxed)),
+            page: PageNo(self.page.load(Ordering::Relaxed)),
         }
     }
 
@@ -259,11 +287,7 @@ impl Frames {
     /// The key of the page in a frame; of an empty frame, that of its last page. A caller without
     /// a token of the frame must look it up in the index before it believes it.
     pub(crate) fn key(&self, id: FrameId) -> PageKey {
-        let frame = self.frame(id);
-        PageKey {
-            file: FileId(frame.file.load(Ordering::Relaxed)),
-            page: PageNo(frame.page.load(Ordering::Relaxed)),
-        }
+        self.frame(id).key()
     }
 
     /// The flush period in which the page was last written back.
@@ -291,6 +315,20 @@ impl Frames {
         self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
+    /// How many frames are pinned or being changed, and how many threads took them: of each frame
+    /// one is known, which took it when nobody else had it. It may have given it up since, while
+    /// others have it; and a pin that went to another thread stays with the one that took it.
+    pub(crate) fn holders(&self) -> (usize, usize) {
+        let is_held = |word: Word| word.pins() > 0 || word.state() == State::Changing;
+        let held = self.frames.iter().filter(|frame| is_held(frame.load()));
+        let mut holders: Vec<usize> =
+            held.map(|frame| frame.holder.load(Ordering::Relaxed)).collect();
+        let frames = holders.len();
+        holders.sort_unstable();
+        holders.dedup();
+        (frames, holders.len())
+    }
+
     // Transitions of a frame's claim.
 
     fn set_state(&self, id: FrameId, state: State) {
@@ -307,6 +345,7 @@ impl Frames {
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
         self.begin_spell(claim.0, spell);
+        frame.note_holder();
         let before = frame.update(|word| Some(word.with_state(state)));
         debug_assert!(before.is_ok_and(|word| word.state() == State::Empty));
     }
@@ -344,7 +383,9 @@ impl Frames {
 
     /// Pins the page. Gives the word if its state forbids it, or if it has too many pins.
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
-        self.frame(id).update(Word::pinned)?;
+        if self.frame(id).update(Word::pinned)?.pins() == 0 {
+            self.frame(id).note_holder();
+        }
         Ok(Pin(id))
     }
 
@@ -352,6 +393,7 @@ impl Frames {
     pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
         self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
+        self.frame(id).note_holder();
         Ok(Claim(id))
     }
 
@@ -414,10 +456,14 @@ impl Frames {
     /// pinned, and counts a hit. Else the pin is taken back; gives the word as [`Frames::unpin`].
     #[inline]
     pub(crate) fn try_hit(&self, id: FrameId, key: PageKey) -> Result<Pin, Word> {
+        let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
         // claim before is there. If the claim comes later, it is refused.
-        let word = Word(self.frame(id).word.fetch_add(PIN | HIT, PINNED));
-        if word.is_plain_hit() && self.key(id) == key {
+        let word = Word(frame.word.fetch_add(PIN | HIT, PINNED));
+        if word.is_plain_hit() && frame.key() == key {
+            if word.pins() == 0 {
+                frame.note_holder();
+            }
             return Ok(Pin(id));
         }
         self.try_hit_slow(id, key, word)
@@ -440,6 +486,9 @@ impl Frames {
             return Err(self.unpin(Pin(id)));
         }
         let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
+        if word.pins() == 0 {
+            self.frame(id).note_holder();
+        }
         Ok(Pin(id))
     }
 
@@ -447,10 +496,11 @@ impl Frames {
     /// is not that of `key`, or may not be read.
     #[inline]
     pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look> {
+        let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
         // reads nothing that is older.
-        let word = Word(self.frame(id).word.load(LOOKED));
-        (word.state().may_be_pinned() && self.key(id) == key).then_some(Look(word))
+        let word = Word(frame.word.load(LOOKED));
+        (word.state().may_be_pinned() && frame.key() == key).then_some(Look(word))
     }
 
     /// Whether what was read of the frame since `look` is what the page holds: nobody has written

@@ -339,8 +339,10 @@ impl Core {
 
     pub(crate) fn no_frames(&self, waited: Duration) -> Error {
         let words = || (0..self.frames.len()).map(|at| self.frames.word(FrameId(at as u32)));
+        let (pinned, threads) = self.frames.holders();
         Error::NoFrames {
-            pinned: words().filter(|word| word.pins() > 0).count(),
+            pinned,
+            threads,
             unwritten: words().filter(|word| word.state() == State::Failed).count(),
             capacity: self.frames.len(),
             waited,
