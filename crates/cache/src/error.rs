@@ -206,8 +206,8 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Pages must be a power of two from 512 bytes to 1 MiB.
-    #[error("a page size of {page_bytes} bytes: it must be a power of two from 512 to 1048576")]
+    /// Pages must be a power of two from 512 bytes to 2 MiB.
+    #[error("a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152")]
     PageSize {
         /// What was asked for.
         page_bytes: usize,

@@ -17,6 +17,11 @@ fn builders_name_the_value_that_does_not_do() {
     assert_eq!(build(1 << 20, 5000).unwrap_err(), page(5000));
     assert_eq!(build(1 << 20, 0).unwrap_err(), page(0));
     assert_eq!(build(1 << 20, 256).unwrap_err(), page(256));
+    assert_eq!(build(64 << 20, 4 << 20).unwrap_err(), page(4 << 20));
+    let told = "a page size of 5000 bytes: it must be a power of two from 512 to 2097152";
+    assert_eq!(page(5000).to_string(), told);
+    let too_few = BuildError::TooSmall { capacity_bytes: 7 << 20, frames: 3, least: 4 };
+    assert_eq!(build(7 << 20, 2 << 20).unwrap_err(), too_few);
     let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));

@@ -10,6 +10,7 @@ mod length;
 mod locks;
 mod model;
 mod page_mut;
+mod page_sizes;
 mod peek;
 mod policy;
 mod scene;
