@@ -81,7 +81,7 @@ impl Core {
     /// taken back, and those who wait for the page are told.
     pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
-        self.take_frame().inspect_err(|_| {
+        self.take_frame(announced.key).inspect_err(|_| {
             self.shard(announced.key).remove();
             self.wake_failed(announced.key, News::NoFrames(announced.spell));
         })

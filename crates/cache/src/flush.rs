@@ -128,7 +128,9 @@ impl Core {
         let is_cut = len < file.len();
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
-        let copy = if is_cut && tail > 0 { Some(self.take_frame()?) } else { None };
+        let last = PageNo(len / page_bytes);
+        let key = self.key(file, last);
+        let copy = if is_cut && tail > 0 { Some(self.take_frame(key)?) } else { None };
         let resized = {
             let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
             let resized = self.device.set_len(file.device_file, len);
@@ -137,7 +139,7 @@ impl Core {
             }
             match copy {
                 Some(copy) if resized.is_ok() => {
-                    self.cut_page(file, PageNo(len / page_bytes), tail, copy);
+                    self.cut_page(file, last, tail, copy);
                 }
                 Some(copy) => self.free_frame(copy),
                 None => {}

@@ -100,7 +100,7 @@
 //! it. The fences pair through that, so the second load sees the claim. A byte that was written
 //! before `look` is there, by the Acquire.
 
-use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
+use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use unherd_sys::{Errno, MapSlice};
 
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
@@ -138,6 +138,20 @@ struct Frame {
     file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
     spell: AtomicU32,
+    /// The thread that had the page last when nobody else had it; see [`Frames::holders`]. Relaxed,
+    /// and for people only: nothing is decided by it.
+    holder: AtomicUsize,
+}
+
+thread_local! {
+    /// Its address names the thread.
+    static THREAD: u8 = const { 0 };
+}
+
+/// What tells the calling thread from all others that live. It costs no call and no branch.
+#[inline]
+fn this_thread() -> usize {
+    THREAD.with(|mine| std::ptr::from_ref(mine) as usize)
 }
 
 impl Frame {
@@ -148,7 +162,14 @@ impl Frame {
             period: AtomicU64::new(0),
             file: AtomicU32::new(0),
             spell: AtomicU32::new(0),
+            holder: AtomicUsize::new(0),
         }
+    }
+
+    /// The calling thread has taken the page, which nobody else has.
+    #[inline]
+    fn note_holder(&self) {
+        self.holder.store(this_thread(), Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -324,6 +345,20 @@ impl Frames {
         self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
+    /// How many frames are pinned or being changed, and how many threads took them: of each frame
+    /// one is known, which took it when nobody else had it. It may have given it up since, while
+    /// others have it; and a pin that went to another thread stays with the one that took it.
+    pub(crate) fn holders(&self) -> (usize, usize) {
+        let is_held = |word: Word| word.pins() > 0 || word.state() == State::Changing;
+        let held = self.frames.iter().filter(|frame| is_held(frame.load()));
+        let mut holders: Vec<usize> =
+            held.map(|frame| frame.holder.load(Ordering::Relaxed)).collect();
+        let frames = holders.len();
+        holders.sort_unstable();
+        holders.dedup();
+        (frames, holders.len())
+    }
+
     // Transitions of a frame's claim.
 
     fn set_state(&self, id: FrameId, state: State) {
@@ -340,6 +375,7 @@ impl Frames {
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
         self.begin_spell(claim.0, spell);
+        frame.note_holder();
         let before = frame.update(|word| Some(word.with_state(state)));
         debug_assert!(before.is_ok_and(|word| word.state() == State::Empty));
     }
@@ -377,7 +413,9 @@ impl Frames {
 
     /// Pins the page. Gives the word if its state forbids it, or if it has too many pins.
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
-        self.frame(id).update(Word::pinned)?;
+        if self.frame(id).update(Word::pinned)?.pins() == 0 {
+            self.frame(id).note_holder();
+        }
         Ok(Pin(id))
     }
 
@@ -385,6 +423,7 @@ impl Frames {
     pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
         self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
+        self.frame(id).note_holder();
         Ok(Claim(id))
     }
 
@@ -452,6 +491,9 @@ impl Frames {
         // claim before is there. If the claim comes later, it is refused.
         let word = Word(frame.word.fetch_add(PIN | HIT, PINNED));
         if word.is_plain_hit() && frame.key() == key {
+            if word.pins() == 0 {
+                frame.note_holder();
+            }
             return Ok(Pin(id));
         }
         self.try_hit_slow(id, key, word)
@@ -474,6 +516,9 @@ impl Frames {
             return Err(self.unpin(Pin(id)));
         }
         let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
+        if word.pins() == 0 {
+            self.frame(id).note_holder();
+        }
         Ok(Pin(id))
     }
 
@@ -528,9 +573,15 @@ impl Frames {
         Some(Claim(id))
     }
 
-    /// Takes the marks of use away. The hand of the clock does.
-    pub(crate) fn forget_use(&self, id: FrameId) {
+    /// Takes the marks of use away. The policy does.
+    pub(crate) fn forget_uses(&self, id: FrameId) {
         let _ = self.frame(id).word.fetch_and(Word(u64::MAX).unused().0, Ordering::Relaxed);
+    }
+
+    /// Takes one mark of use away. The policy does.
+    pub(crate) fn forget_latest_use(&self, id: FrameId) {
+        let mark = self.word(id).latest_use();
+        let _ = self.frame(id).word.fetch_and(!mark, Ordering::Relaxed);
     }
 }
 

@@ -102,4 +102,6 @@ pub use page_mut::PageMut;
 #[cfg(not(any(loom, shuttle)))]
 pub use peek::{Peek, Torn};
 #[cfg(not(any(loom, shuttle)))]
+pub use policy::PolicyKind;
+#[cfg(not(any(loom, shuttle)))]
 pub use stats::Stats;

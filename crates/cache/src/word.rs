@@ -5,7 +5,7 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 0..4 | state; bit 3 is set in those whose page may be read |
-//! | 4..6 | use: how often the page was used since the hand last came by, as 00, 01, 11 |
+//! | 4..6 | use: how often the page was used since its marks of use were taken away, as 00, 01, 11 |
 //! | 6 | behind: an older version of the page is in write-back, in a superseded frame |
 //! | 7 | free |
 //! | 8..26 | pins; from bit 25 on, too many |
@@ -110,9 +110,19 @@ impl Word {
         (self.0 & (ONE_VERSION - HIT)) / HIT
     }
 
-    /// Whether the page was used since the hand last came by.
+    /// Whether the page was used since its marks of use were taken away.
     pub(crate) fn is_referenced(self) -> bool {
         self.0 & USE != 0
+    }
+
+    /// How often the page was used since marks of use were last taken away: 0, 1 or 2.
+    pub(crate) fn uses(self) -> u32 {
+        (self.0 & USE).count_ones()
+    }
+
+    /// The mark that was set last.
+    pub(crate) fn latest_use(self) -> u64 {
+        if self.uses() > 1 { USE & !USED_ONCE } else { USED_ONCE }
     }
 
     /// Whether the frame could be had without writing anything.

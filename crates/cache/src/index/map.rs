@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use unherd_sys::primitives::{AtomicU64, Mutex, MutexGuard};
 use unherd_sys::{Errno, MapSlice};
 
-use super::segment::Segment;
+use super::segment::{Segment, SegmentSize};
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 
 /// Pages for which there is a shard each time. Enough that the number of those that fall to one
@@ -53,8 +53,9 @@ pub(crate) struct Index {
     shards: Box<[Lock]>,
     /// The shards' segments, one after the other, of equal length.
     slots: MapSlice<AtomicU64>,
-    /// A segment's length, which is a power of two, less 1.
-    segment_mask: usize,
+    segment: SegmentSize,
+    /// Bits of a hash that do not choose a slot.
+    shift: u32,
 }
 
 /// Where a page may be.
@@ -111,24 +112,26 @@ impl Index {
             let rest = HashMap::with_capacity_and_hasher(ANNOUNCED, FixedState::default());
             Lock(Mutex::new(Shard { rest, ..Shard::default() }))
         };
+        let slots = shards * slots_per_shard;
         Ok(Self {
             shards: (0..shards).map(|_| shard()).collect(),
-            slots: MapSlice::new(shards * slots_per_shard, |_| AtomicU64::new(0))?,
-            segment_mask: slots_per_shard - 1,
+            slots: MapSlice::new(slots, |_| AtomicU64::new(0))?,
+            segment: SegmentSize::new(slots_per_shard),
+            shift: u32::BITS - slots.trailing_zeros(),
         })
     }
 
     #[inline(always)]
     fn place(&self, key: PageKey) -> Place {
         // Sixteen neighbours share a shard: who brings in or drops a range locks few.
-        let group = mix(key.file, key.page.0 >> 4) as usize;
-        let begin = group & (self.slots.len() - 1) & !self.segment_mask;
+        let group = (mix(key.file, key.page.0 >> 4) >> self.shift) as usize;
+        let begin = group & !(self.segment.slots() - 1);
         Place { begin, tag: mix(key.file, key.page.0) }
     }
 
     #[inline(always)]
     fn segment(&self, begin: usize) -> Segment<'_> {
-        Segment::new(&self.slots, begin, self.segment_mask)
+        Segment::new(&self.slots, begin, self.segment)
     }
 
     /// A frame that may hold the page. Takes no lock, and writes nothing.
@@ -145,7 +148,7 @@ impl Index {
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
         let Place { begin, tag } = self.place(key);
         let segment = self.segment(begin);
-        let shard = self.shards[begin / (self.segment_mask + 1)].0.lock();
+        let shard = self.shards[begin / self.segment.slots()].0.lock();
         let at = match segment.find(tag, |frame| key_of(frame) == key) {
             Some((at, frame)) => At::Slot(at, frame),
             None => shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
@@ -163,7 +166,7 @@ impl Index {
         let mut pages = Vec::new();
         for (number, lock) in self.shards.iter().enumerate() {
             let shard = lock.0.lock();
-            let in_frames = self.segment(number * (self.segment_mask + 1)).frames().map(&key_of);
+            let in_frames = self.segment(number * self.segment.slots()).frames().map(&key_of);
             let keys = in_frames.chain(shard.rest.keys().copied());
             let of_file = keys.filter(|key| key.file == file && key.page >= from);
             pages.extend(of_file.map(|key| key.page));

@@ -3,7 +3,7 @@
 //! | bits of a slot | meaning |
 //! |---|---|
 //! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
-//! | 32..64 | tag: the hash of the page; its lower bits say where the home is |
+//! | 32..64 | tag: the hash of the page; its upper bits say where the home is |
 //!
 //! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
 //! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
@@ -63,32 +63,53 @@ pub(crate) struct Segment<'a> {
     table: &'a [AtomicU64],
     /// Where those of this one begin: at a multiple of their number.
     begin: usize,
-    /// Their number, which is a power of two, less 1.
+    size: SegmentSize,
+}
+
+/// How many slots a segment has: a power of two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentSize {
+    /// The number, less 1.
     mask: usize,
+    /// Bits of a tag that do not choose a home.
+    shift: u32,
+}
+
+impl SegmentSize {
+    /// `slots` is a power of two from 2 to 2^32.
+    pub(crate) fn new(slots: usize) -> Self {
+        debug_assert!(slots.is_power_of_two() && slots > 1);
+        Self { mask: slots - 1, shift: u32::BITS - slots.trailing_zeros() }
+    }
+
+    #[inline]
+    pub(crate) fn slots(self) -> usize {
+        self.mask + 1
+    }
 }
 
 impl<'a> Segment<'a> {
     #[inline]
-    pub(crate) fn new(table: &'a [AtomicU64], begin: usize, mask: usize) -> Self {
-        debug_assert!((mask + 1).is_power_of_two() && begin & mask == 0);
-        Self { table, begin, mask }
+    pub(crate) fn new(table: &'a [AtomicU64], begin: usize, size: SegmentSize) -> Self {
+        debug_assert_eq!(begin & size.mask, 0);
+        Self { table, begin, size }
     }
 
     /// How many entries it takes. Fewer than slots: searches become long before it is full.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn entries_max(self) -> usize {
-        (self.mask + 1) / 8 * 7
+        self.size.slots() / 8 * 7
     }
 
     #[inline]
     fn home(self, tag: u32) -> usize {
-        tag as usize & self.mask
+        (tag >> self.size.shift) as usize
     }
 
     /// Where the slot is that comes so many steps after another.
     #[inline]
     fn after(self, at: usize, steps: usize) -> usize {
-        at.wrapping_add(steps) & self.mask
+        at.wrapping_add(steps) & self.size.mask
     }
 
     #[inline]
@@ -106,7 +127,7 @@ impl<'a> Segment<'a> {
     pub(crate) fn lookup(self, tag: u32) -> Option<FrameId> {
         let mut at = self.home(tag);
         // Bounded: while entries are moved, none need be empty at the moment that it is looked at.
-        let mut left = self.mask;
+        let mut left = self.size.mask;
         loop {
             let slot = self.load(at);
             if slot.is_empty() {
@@ -177,7 +198,7 @@ impl<'a> Segment<'a> {
 
     /// How many steps lead from one slot to another.
     fn distance(self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & self.mask
+        to.wrapping_sub(from) & self.size.mask
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
@@ -188,7 +209,7 @@ impl<'a> Segment<'a> {
     /// All frames in it.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn frames(self) -> impl Iterator<Item = FrameId> {
-        (0..=self.mask)
+        (0..self.size.slots())
             .map(move |at| self.load(at))
             .filter(|slot| !slot.is_empty())
             .map(Slot::frame)

@@ -122,15 +122,24 @@ proptest! {
     }
 }
 
+/// Each pattern of pages is found in few looks: files that were opened one after the other, one
+/// file from its beginning, and every 16th, 64th and 4096th page of one.
 #[test]
 fn pages_spread_over_slots_and_shards() {
+    spread(|number| (number % 64, number / 64));
+    for stride in [1, 16, 64, 4096] {
+        spread(|number| (7, number * stride));
+    }
+}
+
+fn spread(page_of: impl Fn(u32) -> (u32, u32)) {
     let frames = 16 * PAGES_PER_SHARD;
     let index = Index::new(frames).unwrap();
-    assert_eq!((index.shards.len(), index.segment_mask + 1), (16, 2 * PAGES_PER_SHARD));
-    // Files that were opened one after the other, read from the beginning.
+    assert_eq!((index.shards.len(), index.segment.slots()), (16, 2 * PAGES_PER_SHARD));
     let mut keys = HashMap::new();
     for number in 0..frames as u32 {
-        let key = PageKey { file: FileId(number % 64), page: PageNo(u64::from(number / 64)) };
+        let (file, page) = page_of(number);
+        let key = PageKey { file: FileId(file), page: PageNo(u64::from(page)) };
         keys.insert(FrameId(number), key);
         index.lock(key, |frame| keys[&frame]).set_frame(FrameId(number));
     }

@@ -7,7 +7,7 @@ use unherd_sys::primitives::{Arc, Mutex, thread};
 use super::*;
 
 /// Three entries with one home, so that they lie in three slots in a row, around the end.
-const TAGS: [u32; 3] = [0x13, 0x23, 0x33];
+const TAGS: [u32; 3] = [0xc000_0001, 0xc000_0002, 0xc000_0003];
 
 struct Scene {
     slots: [AtomicU64; 4],
@@ -16,7 +16,7 @@ struct Scene {
 
 impl Scene {
     fn segment(&self) -> Segment<'_> {
-        Segment::new(&self.slots, 0, self.slots.len() - 1)
+        Segment::new(&self.slots, 0, SegmentSize::new(self.slots.len()))
     }
 
     /// A look-up as the cache makes it: nothing counts only under the lock. Gives the frame, and
