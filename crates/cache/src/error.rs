@@ -101,6 +101,19 @@ pub enum Error {
         /// A page that the call would wait for.
         page: u64,
     },
+    /// A task wants a page that is not there, and the cache has no I/O thread to bring it in: the
+    /// task's thread would have to block.
+    #[error(
+        "page {page} of {} is not in memory, and this cache cannot bring it in for a task; build \
+         it with `Io::Ring`",
+        file.display()
+    )]
+    NeedsRing {
+        /// The file.
+        file: Arc<Path>,
+        /// The page.
+        page: u64,
+    },
     /// What looked at this page, by `File::peek`, has returned the [`crate::Torn`] of another page.
     #[error(
         "the look at page {page} of {} ended with another page's `Torn`, which belongs to the look \

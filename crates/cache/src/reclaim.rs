@@ -33,7 +33,7 @@ const FAILURES_MAX: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     pool: Mutex<Pool>,
-    waiters: FrameWaiters,
+    pub(crate) waiters: FrameWaiters,
     /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
     failures: AtomicU32,
     successes: AtomicU32,
@@ -54,6 +54,27 @@ enum Found {
     /// A page that must be written before its frame can be had.
     ToWrite(FrameId),
     Nothing,
+}
+
+/// What one that has entered the waiters has tried, between its waits.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    end: Timestamp,
+    /// How many write-backs had failed and succeeded when it began.
+    outcomes: (u32, u32),
+    /// Whether it was woken, and has found nothing since.
+    pub(crate) woken: bool,
+}
+
+/// What came of an attempt to have a frame.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    Frame(Claim),
+    /// There is none; a wait for one is to be told what was `seen` of the waiters before.
+    Wait {
+        seen: u32,
+    },
+    GiveUp,
 }
 
 impl Reclaim {
@@ -177,9 +198,7 @@ impl Core {
     fn take_slow(&self) -> Result<Claim, Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        self.reclaim.waiters.enter();
         let taken = self.take_before(end);
-        self.reclaim.waiters.leave();
         taken.ok_or_else(|| {
             self.notify_idle(1);
             self.no_frames(Timestamp::now().since(began))
@@ -187,21 +206,51 @@ impl Core {
     }
 
     fn take_before(&self, end: Timestamp) -> Option<Claim> {
+        let _entered = self.reclaim.waiters.enter();
+        let mut attempts = self.begin_attempts(end);
+        loop {
+            let seen = match self.attempt(&mut attempts) {
+                Attempt::Frame(claim) => return Some(claim),
+                Attempt::Wait { seen } => seen,
+                Attempt::GiveUp => return None,
+            };
+            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
+            match self.reclaim.waiters.wait(&self.waits, seen, wait) {
+                Outcome::Woken(LOOK) => attempts.woken = true,
+                Outcome::Woken(Token(frame)) => {
+                    let handed = self.frames.take_over(FrameId((frame - 1) as u32));
+                    if handed.is_some() {
+                        return handed;
+                    }
+                    attempts.woken = true;
+                }
+                Outcome::Invalid => attempts.woken = false,
+                Outcome::TimedOut => return None,
+            }
+        }
+    }
+
+    pub(crate) fn begin_attempts(&self, end: Timestamp) -> Attempts {
+        Attempts { end, outcomes: self.reclaim.outcomes(), woken: false }
+    }
+
+    /// Looks for a frame, and writes pages back as long as that can be done and none is found. The
+    /// caller has entered the waiters.
+    pub(crate) fn attempt(&self, attempts: &mut Attempts) -> Attempt {
         let reclaim = &self.reclaim;
-        let (failures, successes) = reclaim.outcomes();
+        let (failures, successes) = attempts.outcomes;
         let hopeless = || {
             let (failures_now, successes_now) = reclaim.outcomes();
             successes_now == successes && failures_now.wrapping_sub(failures) >= FAILURES_MAX
         };
-        let mut woken = false;
         loop {
             let seen = reclaim.waiters.idled();
             match self.search() {
-                Found::Frame(claim) => return Some(claim),
-                Found::ToWrite(frame) if Timestamp::now() < end => {
-                    woken = false;
+                Found::Frame(claim) => return Attempt::Frame(claim),
+                Found::ToWrite(frame) if Timestamp::now() < attempts.end => {
+                    attempts.woken = false;
                     if hopeless() {
-                        return None;
+                        return Attempt::GiveUp;
                     }
                     if self.write_back_frame(frame) {
                         continue;
@@ -209,22 +258,10 @@ impl Core {
                 }
                 Found::ToWrite(_) | Found::Nothing => {}
             }
-            if woken {
+            if attempts.woken {
                 self.waits.note_needless(self.reasons.frame);
             }
-            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
-            match reclaim.waiters.wait(&self.waits, seen, wait) {
-                Outcome::Woken(LOOK) => woken = true,
-                Outcome::Woken(Token(frame)) => {
-                    let handed = self.frames.take_over(FrameId((frame - 1) as u32));
-                    if handed.is_some() {
-                        return handed;
-                    }
-                    woken = true;
-                }
-                Outcome::Invalid => woken = false,
-                Outcome::TimedOut => return None,
-            }
+            return Attempt::Wait { seen };
         }
     }
 
