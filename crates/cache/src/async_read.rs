@@ -155,7 +155,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         let Some(engine) = &self.engine else {
             let page = guard.announced.key.page.0;
-            return Err(Error::NeedsRing { file: file.path.clone(), page });
+            return Err(Error::NeedsQueue { file: file.path.clone(), page });
         };
         self.counters.add(Count::Misses, 1);
         let claim = match self.try_take_frame() {

@@ -19,6 +19,7 @@ use crate::index::Index;
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::{Counters, Stats};
+use crate::worker_queue::WorkerQueue;
 
 /// The least number of pages that a cache has room for.
 pub const MIN_FRAMES: usize = 4;
@@ -31,6 +32,9 @@ pub enum Io {
     Own,
     /// Threads queue transfers, and wait; one thread of the cache takes the completions.
     Ring,
+    /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
+    /// transfers are made by so many more threads of the cache, at least one.
+    Threads(usize),
 }
 
 /// A page cache. Clones are the same cache; it lives until they and its files are gone.
@@ -196,8 +200,8 @@ impl CacheBuilder {
         Self { frame_wait, ..self }
     }
 
-    /// Builds the cache: maps its memory (which is used as pages come in) and, for [`Io::Ring`],
-    /// starts its thread.
+    /// Builds the cache: maps its memory (which is used as pages come in) and, unless each thread
+    /// does its own I/O, starts its threads.
     ///
     /// # Errors
     /// Each names the value that does not do.
@@ -218,6 +222,9 @@ impl CacheBuilder {
         let engine = match self.io {
             Io::Own => None,
             Io::Ring => Some(Engine::new(device.clone())?),
+            Io::Threads(workers) => {
+                Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
+            }
         };
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
         let memory = FrameMemory::new(count, page_bytes).map_err(no_memory)?;

@@ -105,10 +105,10 @@ pub enum Error {
     /// task's thread would have to block.
     #[error(
         "page {page} of {} is not in memory, and this cache cannot bring it in for a task; build \
-         it with `Io::Ring`",
+         it with `Io::Ring` or `Io::Threads`",
         file.display()
     )]
-    NeedsRing {
+    NeedsQueue {
         /// The file.
         file: Arc<Path>,
         /// The page.
@@ -247,7 +247,9 @@ pub enum BuildError {
         errno: Errno,
     },
     /// `Io::Ring` was asked for, and the device has no queue.
-    #[error("the device cannot queue transfers (is io_uring allowed here?); use `Io::Own`")]
+    #[error(
+        "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` or `Io::Own`"
+    )]
     NoQueue,
     /// `Io::Ring` was asked for, and another cache uses the device's queue.
     #[error("another cache queues transfers on this device; give each its own, or use `Io::Own`")]

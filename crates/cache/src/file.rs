@@ -326,8 +326,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::page`]; [`Error::NeedsRing`] if the page is not there, nor being read by a
-    /// thread, and the cache was built without [`crate::Io::Ring`]; [`Error::HeldByThisThread`] if
+    /// As [`File::page`]; [`Error::NeedsQueue`] if the page is not there, nor being read by a
+    /// thread, and the cache was built with [`crate::Io::Own`]; [`Error::HeldByThisThread`] if
     /// the thread that polls has a [`PageMut`] of the page, be it another task's.
     pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         self.check_page(page)?;
@@ -342,7 +342,7 @@ impl File {
     /// not told.
     ///
     /// # Errors
-    /// As [`File::read_at`], and [`Error::NeedsRing`] as [`File::page_async`].
+    /// As [`File::read_at`], and [`Error::NeedsQueue`] as [`File::page_async`].
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;

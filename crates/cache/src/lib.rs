@@ -13,8 +13,8 @@
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.
 //! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
 //!   `frame`, `file`. None polls.
-//! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the same
-//!   queues, under the same names. A future may be dropped at any time.
+//! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the
+//!   same queues, under the same names. A future may be dropped at any time.
 //! - **A hit takes no lock.** [`File::page`] writes one word, and its guard's drop the same word;
 //!   [`File::peek`] and [`File::read_at`] write nothing that others read, but the mark of the
 //!   page's use where that is clear.
@@ -89,6 +89,8 @@ mod stats;
 mod transfer;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod word;
+#[cfg(not(any(loom, shuttle)))]
+mod worker_queue;
 #[cfg(not(any(loom, shuttle)))]
 mod writeback;
 
