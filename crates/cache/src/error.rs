@@ -248,7 +248,8 @@ pub enum BuildError {
     },
     /// `Io::Ring` was asked for, and the device has no queue.
     #[error(
-        "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` or `Io::Own`"
+        "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` or \
+         `Io::Own`"
     )]
     NoQueue,
     /// `Io::Ring` was asked for, and another cache uses the device's queue.
