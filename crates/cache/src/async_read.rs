@@ -100,14 +100,8 @@ impl Core {
         file: &Arc<FileState>,
         page: PageNo,
     ) -> Result<Pin, Error> {
+        self.check_page(page)?;
         let key = self.key(file, page);
-        match self.try_hit(key) {
-            Some(pin) => Ok(pin),
-            None => self.pin_async_slow(file, key).await,
-        }
-    }
-
-    async fn pin_async_slow(&self, file: &Arc<FileState>, key: PageKey) -> Result<Pin, Error> {
         let mut waited = false;
         loop {
             match self.look_up(key) {
@@ -153,14 +147,14 @@ impl Core {
         file: &Arc<FileState>,
         mut guard: AnnouncedGuard<'_>,
     ) -> Result<Pin, Error> {
+        let key = guard.announced.key;
         let Some(engine) = &self.engine else {
-            let page = guard.announced.key.page.0;
-            return Err(Error::NeedsQueue { file: file.path.clone(), page });
+            return Err(Error::NeedsQueue { file: file.path.clone(), page: key.page.0 });
         };
         self.counters.add(Count::Misses, 1);
-        let claim = match self.try_take_frame() {
+        let claim = match self.try_take_frame(key) {
             Some(claim) => claim,
-            None => self.take_frame_async(engine).await.inspect_err(|_| {
+            None => self.take_frame_async(engine, key).await.inspect_err(|_| {
                 guard.news = News::NoFrames(guard.announced.spell);
             })?,
         };
@@ -168,20 +162,25 @@ impl Core {
     }
 
     /// As [`Core::take_frame`], in a task.
-    async fn take_frame_async(&self, engine: &Engine) -> Result<Claim, Error> {
+    async fn take_frame_async(&self, engine: &Engine, key: PageKey) -> Result<Claim, Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        let taken = self.take_before_async(engine, end).await;
+        let taken = self.take_before_async(engine, key, end).await;
         taken.ok_or_else(|| {
             self.notify_idle(1);
             self.no_frames(Timestamp::now().since(began))
         })
     }
 
-    async fn take_before_async(&self, engine: &Engine, end: Timestamp) -> Option<Claim> {
+    async fn take_before_async(
+        &self,
+        engine: &Engine,
+        key: PageKey,
+        end: Timestamp,
+    ) -> Option<Claim> {
         let waiters = &self.reclaim.waiters;
         let _entered = waiters.enter();
-        let mut attempts = self.begin_attempts(end);
+        let mut attempts = self.begin_attempts(key, end);
         loop {
             let seen = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),

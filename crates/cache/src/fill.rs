@@ -41,19 +41,12 @@ pub(crate) fn too_many_pins(file: &FileState, key: PageKey) -> Error {
 }
 
 impl Core {
-    /// The page, pinned; it is read if it is not there. Blocks under `page-read`, `page-change` and
-    /// `frame`, or on the device.
-    #[inline]
-    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
-        let key = self.key(file, page);
-        match self.try_hit(key) {
-            Some(pin) => Ok(pin),
-            None => self.pin_slow(file, key),
-        }
-    }
-
+    /// The page, pinned, for a caller that has tried [`Core::try_hit`]; it is read if it is not
+    /// there. Blocks under `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
-    fn pin_slow(&self, file: &Arc<FileState>, key: PageKey) -> Result<Pin, Error> {
+    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
+        self.check_page(page)?;
+        let key = self.key(file, page);
         let mut waited = false;
         loop {
             match self.look_up(key) {
@@ -98,7 +91,7 @@ impl Core {
     /// taken back, and those who wait for the page are told.
     pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
-        self.take_frame()
+        self.take_frame(announced.key)
             .inspect_err(|_| self.take_back(announced, News::NoFrames(announced.spell)))
     }
 
