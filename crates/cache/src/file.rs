@@ -282,10 +282,14 @@ impl File {
     /// runtime. The guard is `Send`, and so is the future.
     ///
     /// Tasks and threads stand in the same queues, for the page (`page-read`, `page-change`) and,
-    /// while there is none to be had for it, for a frame (`frame`), and are served in the order in
-    /// which they came. No poll blocks. The future is woken by the thread that ends what it waits
-    /// for, most often the cache's I/O thread; so its waker must not make calls of the cache that
-    /// block. If a waker panics, the panic is thrown away (the panic hook has seen it).
+    /// while there is none to be had for it, for a frame (`frame`), and are told in the order in
+    /// which they came. A frame that a task was told of is not kept for it: if somebody else comes
+    /// before its next poll and takes it, the task waits again, behind the others. No poll blocks.
+    /// It may begin to write dirty pages back, for a frame.
+    ///
+    /// The future is woken by the thread that ends what it waits for, most often the cache's I/O
+    /// thread; so its waker must not make calls of the cache that block. If a waker panics, the
+    /// panic is thrown away (the panic hook has seen it).
     ///
     /// The future may be dropped at any time, and what it was about to get goes to others: those
     /// who wait for the same page bring it in, and a free frame goes to the next who wants one. A
