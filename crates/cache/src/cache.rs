@@ -21,6 +21,7 @@ use crate::policy::PolicyKind;
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::{Counters, Stats};
+use crate::worker_queue::WorkerQueue;
 
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
@@ -36,6 +37,9 @@ pub enum Io {
     Own,
     /// Threads queue transfers, and wait; one thread of the cache takes the completions.
     Ring,
+    /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
+    /// transfers are made by so many more threads of the cache, at least one.
+    Threads(usize),
 }
 
 /// A page cache. Clones are the same cache; it lives until they and its files are gone.
@@ -235,8 +239,8 @@ impl CacheBuilder {
         Self { huge_pages, ..self }
     }
 
-    /// Builds the cache: takes its memory and, for [`Io::Ring`],
-    /// starts its thread.
+    /// Builds the cache: takes its memory and, unless each thread does its own I/O, starts its
+    /// threads.
     ///
     /// # Errors
     /// Each names the value that does not do.
@@ -257,6 +261,9 @@ impl CacheBuilder {
         let engine = match self.io {
             Io::Own => None,
             Io::Ring => Some(Engine::new(device.clone())?),
+            Io::Threads(workers) => {
+                Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
+            }
         };
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
         let memory = FrameMemory::new(count, page_bytes, self.huge_pages).map_err(no_memory)?;

@@ -98,7 +98,11 @@ fn failed(job: &Job, message: &str) -> LoadError {
 
 /// What callgrind writes about a run of `hit`.
 fn profile(job: &Job, executable: &Path, operations: u64) -> Result<String, LoadError> {
-    let out = job.dir()?.join("callgrind.out");
+    // Of each run its own: the file of its pages must not be there yet.
+    let dir = job.dir()?.join(operations.to_string());
+    std::fs::create_dir(&dir)
+        .map_err(|source| LoadError::Directory { dir: dir.clone(), source })?;
+    let out = dir.join("callgrind.out");
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--dump-instr=yes"])
@@ -107,7 +111,7 @@ fn profile(job: &Job, executable: &Path, operations: u64) -> Result<String, Load
         .arg(executable)
         .args(["load", "hit", "--with", &job.with, "--threads", "1"])
         .args(["--seed", &job.seed.to_string(), "--dir"])
-        .arg(job.dir()?)
+        .arg(&dir)
         .args(["--param", "chain=false", "--param", &format!("ops={operations}")]);
     for name in PASSED_ON {
         command.args(["--param", &format!("{name}={}", job.params.text(name))]);
@@ -124,8 +128,7 @@ fn profile(job: &Job, executable: &Path, operations: u64) -> Result<String, Load
     }
     let profile = std::fs::read_to_string(&out)
         .map_err(|error| failed(job, &format!("{}: {error}", out.display())))?;
-    // The next run makes its own, and so does the file of pages.
-    std::fs::remove_file(&out).map_err(|error| failed(job, &error.to_string()))?;
+    std::fs::remove_dir_all(&dir).map_err(|source| LoadError::Directory { dir, source })?;
     Ok(profile)
 }
 
