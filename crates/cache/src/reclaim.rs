@@ -188,10 +188,13 @@ impl Core {
 
     fn take_before(&self, end: Timestamp) -> Option<Claim> {
         let reclaim = &self.reclaim;
-        let (failures, successes) = reclaim.outcomes();
-        let hopeless = || {
+        let (mut failures, mut successes) = reclaim.outcomes();
+        let mut hopeless = || {
             let (failures_now, successes_now) = reclaim.outcomes();
-            successes_now == successes && failures_now.wrapping_sub(failures) >= FAILURES_MAX
+            if successes_now != successes {
+                (failures, successes) = (failures_now, successes_now);
+            }
+            failures_now.wrapping_sub(failures) >= FAILURES_MAX
         };
         let mut woken = false;
         loop {
