@@ -32,70 +32,72 @@
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod cache;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod change;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod core;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod durability;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod engine;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod error;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod file;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod files;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod fill;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod flush;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod frame;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod frame_memory;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod frame_waiters;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod hit;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod index;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod latch;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod page;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod page_mut;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod peek;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod policy;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod reclaim;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod run;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(test, shuttle))]
+mod shuttle;
+#[cfg(not(loom))]
 mod stats;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod transfer;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod word;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod writeback;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use error::{BuildError, Error, Operation};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use file::{Direct, File, OpenOptions, PageGuard};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use page::PageNo;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use page_mut::PageMut;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use peek::{Peek, Torn};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use stats::Stats;

@@ -20,7 +20,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, thread_local};
 
 use crate::Error;
 use crate::core::Core;

@@ -12,7 +12,7 @@
 #[cfg(not(any(loom, shuttle)))]
 pub mod ledger_layout;
 pub mod primitives;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod racy;
 
 // A model checker's build has what can be modelled: time, the traits, the futex.
@@ -22,24 +22,24 @@ mod busy;
 mod cgroup;
 mod clock;
 mod device;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod direct;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod file_table;
 mod futex;
 #[cfg(not(any(loom, shuttle)))]
 mod machine;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod map;
 #[cfg(not(any(loom, shuttle)))]
 mod process_mark;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
 #[cfg(not(any(loom, shuttle)))]
 mod reserve;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
 mod sampler;
@@ -61,12 +61,12 @@ pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, OpenError, OpenHow,
     Opened, Transfer,
 };
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use direct::DirectDevice;
 pub use futex::{Futex, FutexWait, PARK_MARK};
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{Directory, Machine};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 #[cfg(not(any(loom, shuttle)))]
 pub use process_mark::{NotAProcessMark, ProcessMark};

@@ -70,7 +70,7 @@ impl<'a> Segment<'a> {
     }
 
     /// How many entries it takes. Fewer than slots: searches become long before it is full.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     pub(crate) fn entries_max(self) -> usize {
         self.slots.len() / 8 * 7
     }
@@ -173,13 +173,13 @@ impl<'a> Segment<'a> {
         to.wrapping_sub(from) & (self.slots.len() - 1)
     }
 
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn steps_from_home(self, tag: u32, at: usize) -> usize {
         self.distance(self.home(tag), at)
     }
 
     /// All frames in it.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     pub(crate) fn frames(self) -> impl Iterator<Item = FrameId> {
         (0..self.slots.len())
             .map(move |at| self.load(at))

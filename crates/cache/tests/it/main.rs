@@ -12,5 +12,6 @@ mod model;
 mod page_mut;
 mod peek;
 mod scene;
+mod soak;
 mod superseded;
 mod threads;
