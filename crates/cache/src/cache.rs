@@ -1,12 +1,13 @@
 //! The cache itself, and how it is built.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_sys::{Device, DirectDevice};
+use unherd_sys::{Device, DirectDevice, HugePages};
 
 use crate::core::{Core, Reasons};
 use crate::engine::Engine;
@@ -16,9 +17,13 @@ use crate::files::Files;
 use crate::frame::Frames;
 use crate::frame_memory::FrameMemory;
 use crate::index::Index;
+use crate::policy::PolicyKind;
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::{Counters, Stats};
+
+/// Sizes that a page may have, if they are powers of two.
+const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
 
 /// The least number of pages that a cache has room for.
 pub const MIN_FRAMES: usize = 4;
@@ -87,6 +92,8 @@ impl Cache {
             queues: 256,
             filtered: true,
             frame_wait: Duration::from_secs(30),
+            policy: PolicyKind::default(),
+            huge_pages: HugePages::Advised,
         }
     }
 
@@ -111,6 +118,12 @@ impl Cache {
         self.owner.core.frames.len()
     }
 
+    /// Whether the kernel took the advice to back the pages' memory by huge pages of its own. It
+    /// may still lack free ones.
+    pub fn huge_pages_advised(&self) -> bool {
+        self.owner.core.memory.huge_pages_advised()
+    }
+
     /// What was counted since the cache was built. Looks at what is kept about each frame, where
     /// hits are counted: about 1 ms for 1 GiB of pages.
     pub fn stats(&self) -> Stats {
@@ -118,8 +131,8 @@ impl Cache {
     }
 
     /// Bytes that the cache takes beyond its capacity: what it keeps about frames, the index, the
-    /// wait table and buffers for write-back. Heap that grows with the number of open files, and
-    /// with that of pages not yet synced, is not part of it.
+    /// policy, the wait table and buffers for write-back. Heap that grows with the number of open
+    /// files, and with that of pages not yet synced, is not part of it.
     pub fn overhead_bytes(&self) -> usize {
         let core = &self.owner.core;
         core.frames.overhead_bytes()
@@ -127,6 +140,7 @@ impl Cache {
             + core.runs.memory_bytes()
             + core.pages.memory_bytes()
             + core.waits.memory_bytes()
+            + core.reclaim.memory_bytes()
     }
 }
 
@@ -143,6 +157,8 @@ pub struct CacheBuilder {
     queues: usize,
     filtered: bool,
     frame_wait: Duration,
+    policy: PolicyKind,
+    huge_pages: HugePages,
 }
 
 impl fmt::Debug for CacheBuilder {
@@ -153,6 +169,8 @@ impl fmt::Debug for CacheBuilder {
             .field("io", &self.io)
             .field("queues", &self.queues)
             .field("filtered", &self.filtered)
+            .field("policy", &self.policy)
+            .field("huge_pages", &self.huge_pages)
             .finish_non_exhaustive()
     }
 }
@@ -163,7 +181,12 @@ impl CacheBuilder {
         Self { capacity_bytes, ..self }
     }
 
-    /// The size of a page in bytes: a power of two from 512 to 1 MiB. 4096 unless told.
+    /// The size of a page in bytes: a power of two from 512 to 2 MiB. 4096 unless told.
+    ///
+    /// Small pages waste less of the cache on what is not asked for, large ones make fewer
+    /// transfers and need fewer frames, each of which takes 64 bytes beyond the capacity and about
+    /// as much again for index and policy. A file whose device wants larger transfers cannot be
+    /// opened ([`Error::Misaligned`]).
     pub fn page_size(self, page_bytes: usize) -> Self {
         Self { page_bytes, ..self }
     }
@@ -196,14 +219,30 @@ impl CacheBuilder {
         Self { frame_wait, ..self }
     }
 
-    /// Builds the cache: maps its memory (which is used as pages come in) and, for [`Io::Ring`],
+    /// Which page is given up for another. [`PolicyKind::S3Fifo`] unless told.
+    pub fn policy(self, policy: PolicyKind) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Whether the kernel is asked to back the pages' memory by huge pages of its own, so that a
+    /// hit rarely waits for a look-up of its address. It is, unless told; whether it does,
+    /// [`Cache::huge_pages_advised`] and the line `AnonHugePages` in /proc/self/smaps tell.
+    ///
+    /// The memory is taken when the cache is built, in either case. Without huge pages it is what
+    /// the system is set up for, which may be huge pages as well.
+    pub fn huge_pages(self, huge_pages: bool) -> Self {
+        let huge_pages = if huge_pages { HugePages::Advised } else { HugePages::AsConfigured };
+        Self { huge_pages, ..self }
+    }
+
+    /// Builds the cache: takes its memory and, for [`Io::Ring`],
     /// starts its thread.
     ///
     /// # Errors
     /// Each names the value that does not do.
     pub fn build(self) -> Result<Cache, BuildError> {
         let Self { capacity_bytes, page_bytes, .. } = self;
-        if !page_bytes.is_power_of_two() || !(512..=1 << 20).contains(&page_bytes) {
+        if !page_bytes.is_power_of_two() || !PAGE_BYTES.contains(&page_bytes) {
             return Err(BuildError::PageSize { page_bytes });
         }
         let count = capacity_bytes / page_bytes;
@@ -220,13 +259,13 @@ impl CacheBuilder {
             Io::Ring => Some(Engine::new(device.clone())?),
         };
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
-        let memory = FrameMemory::new(count, page_bytes).map_err(no_memory)?;
-        let (frames, free) = Frames::new(count);
+        let memory = FrameMemory::new(count, page_bytes, self.huge_pages).map_err(no_memory)?;
+        let (frames, free) = Frames::new(count).map_err(no_memory)?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
             device,
-            index: Index::new(count),
-            reclaim: Reclaim::new(free),
+            index: Index::new(count).map_err(no_memory)?,
+            reclaim: Reclaim::new(free, self.policy),
             runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,
             memory,

@@ -115,6 +115,7 @@ impl Core {
         };
         self.memory.copy(&mut copy, &old, tail);
         self.memory.zero_from(&mut copy, tail);
+        self.reclaim.note_copied(&old, &copy);
         self.unpin(old);
         self.end_change(file, key, copy);
     }
@@ -145,13 +146,14 @@ impl Core {
                 Turn::Copy(mut claim, old) => {
                     self.counters.add(Count::Copies, 1);
                     self.memory.copy(&mut claim, &old, self.memory.page_bytes());
+                    self.reclaim.note_copied(&old, &claim);
                     self.unpin(old);
                     return Ok(claim);
                 }
-                Turn::NeedsSpare => spare.claim = Some(self.take_frame()?),
+                Turn::NeedsSpare => spare.claim = Some(self.take_frame(key)?),
                 Turn::InWriteBack(busy) => {
                     // To wait for a frame would be no better: it may take as many write-backs.
-                    spare.claim = self.try_take_frame();
+                    spare.claim = self.try_take_frame(key);
                     if spare.claim.is_none() {
                         self.wait_for_page(file, key, busy, Want::Change)?;
                     }

@@ -68,12 +68,17 @@ pub enum Error {
     },
     /// No frame became free in time.
     #[error(
-        "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned and {unwritten} \
-         cannot be written back; drop page guards or build the cache with more capacity"
+        "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by {threads} \
+         threads, and {unwritten} cannot be written back; drop page guards or build the cache with \
+         more capacity"
     )]
     NoFrames {
-        /// Frames that somebody has pinned.
+        /// Frames that somebody has pinned, or holds for changing.
         pinned: usize,
+        /// Threads that took them. One is known of each frame: the one that took it when nobody
+        /// else had it. Those that took it after that are not counted for it, and a guard that was
+        /// sent to another thread counts for the one that it came from.
+        threads: usize,
         /// Frames whose write-back failed.
         unwritten: usize,
         /// All frames.
@@ -201,8 +206,8 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Pages must be a power of two from 512 bytes to 1 MiB.
-    #[error("a page size of {page_bytes} bytes: it must be a power of two from 512 to 1048576")]
+    /// Pages must be a power of two from 512 bytes to 2 MiB.
+    #[error("a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152")]
     PageSize {
         /// What was asked for.
         page_bytes: usize,

@@ -29,19 +29,12 @@ enum Lookup {
 }
 
 impl Core {
-    /// The page, pinned; it is read if it is not there. Blocks under `page-read`, `page-change` and
-    /// `frame`, or on the device.
-    #[inline]
-    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
-        let key = self.key(file, page);
-        match self.try_hit(key) {
-            Some(pin) => Ok(pin),
-            None => self.pin_slow(file, key),
-        }
-    }
-
+    /// The page, pinned, for a caller that has tried [`Core::try_hit`]; it is read if it is not
+    /// there. Blocks under `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
-    fn pin_slow(&self, file: &Arc<FileState>, key: PageKey) -> Result<Pin, Error> {
+    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
+        self.check_page(page)?;
+        let key = self.key(file, page);
         let mut waited = false;
         loop {
             match self.look_up(key) {
@@ -88,7 +81,7 @@ impl Core {
     /// taken back, and those who wait for the page are told.
     pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
-        self.take_frame().inspect_err(|_| {
+        self.take_frame(announced.key).inspect_err(|_| {
             self.shard(announced.key).remove();
             self.wake_failed(announced.key, News::NoFrames(announced.spell));
         })

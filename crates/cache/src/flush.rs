@@ -128,7 +128,9 @@ impl Core {
         let is_cut = len < file.len();
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
-        let copy = if is_cut && tail > 0 { Some(self.take_frame()?) } else { None };
+        let last = PageNo(len / page_bytes);
+        let key = self.key(file, last);
+        let copy = if is_cut && tail > 0 { Some(self.take_frame(key)?) } else { None };
         let resized = {
             let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
             let resized = self.device.set_len(file.device_file, len);
@@ -137,7 +139,7 @@ impl Core {
             }
             match copy {
                 Some(copy) if resized.is_ok() => {
-                    self.cut_page(file, PageNo(len / page_bytes), tail, copy);
+                    self.cut_page(file, last, tail, copy);
                 }
                 Some(copy) => self.free_frame(copy),
                 None => {}
@@ -183,11 +185,22 @@ impl Core {
         (outcome, errors)
     }
 
-    /// The largest offset that a file of any kind has.
-    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<u64, Error> {
-        let end = offset.checked_add(len as u64);
+    /// Refuses what lies beyond the largest offset that a file of any kind has.
+    #[inline]
+    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
+        let len = len as u64;
         // The last page must end at a legal offset too, because pages are written whole.
         let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
-        end.filter(|&end| end <= last).ok_or(Error::OutOfRange { offset, len: len as u64 })
+        match offset.checked_add(len) {
+            Some(end) if end <= last => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len }),
+        }
+    }
+
+    /// As [`Core::check_range`] of a page.
+    pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
+        let page_bytes = self.memory.page_bytes();
+        let offset = page.0.saturating_mul(page_bytes as u64);
+        self.check_range(offset, page_bytes)
     }
 }

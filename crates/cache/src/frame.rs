@@ -100,7 +100,8 @@
 //! it. The fences pair through that, so the second load sees the claim. A byte that was written
 //! before `look` is there, by the Acquire.
 
-use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, fence};
+use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use unherd_sys::{Errno, MapSlice};
 
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 use crate::word::{HIT, HITS_FOLDED, PIN};
@@ -137,6 +138,20 @@ struct Frame {
     file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
     spell: AtomicU32,
+    /// The thread that had the page last when nobody else had it; see [`Frames::holders`]. Relaxed,
+    /// and for people only: nothing is decided by it.
+    holder: AtomicUsize,
+}
+
+thread_local! {
+    /// Its address names the thread.
+    static THREAD: u8 = const { 0 };
+}
+
+/// What tells the calling thread from all others that live. It costs no call and no branch.
+#[inline]
+fn this_thread() -> usize {
+    THREAD.with(|mine| std::ptr::from_ref(mine) as usize)
 }
 
 impl Frame {
@@ -147,6 +162,21 @@ impl Frame {
             period: AtomicU64::new(0),
             file: AtomicU32::new(0),
             spell: AtomicU32::new(0),
+            holder: AtomicUsize::new(0),
+        }
+    }
+
+    /// The calling thread has taken the page, which nobody else has.
+    #[inline]
+    fn note_holder(&self) {
+        self.holder.store(this_thread(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn key(&self) -> PageKey {
+        PageKey {
+            file: FileId(self.file.load(Ordering::Relaxed)),
+            page: PageNo(self.page.load(Ordering::Relaxed)),
         }
     }
 
@@ -218,7 +248,7 @@ impl Lent {
 /// All frames of a cache, without their memory.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    frames: Box<[Frame]>,
+    frames: MapSlice<Frame>,
     /// Hits that the words no longer count, less those that they count and that were none; wraps
     /// around. Relaxed: it publishes nothing.
     hits_elsewhere: AtomicU64,
@@ -226,17 +256,43 @@ pub(crate) struct Frames {
     hits_told: AtomicU64,
 }
 
-/// What one that peeks at a page has found before.
+/// A look at a page without a pin: the frame, and its word as the look began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look(Word);
+pub(crate) struct Look<'a> {
+    frame: &'a Frame,
+    began: Word,
+}
+
+impl Look<'_> {
+    /// Whether what was read of the frame since is what the page holds: nobody has written it
+    /// meanwhile.
+    #[inline(always)]
+    pub(crate) fn is_unchanged(self) -> bool {
+        #[cfg(not(mutant = "PEEK1-read"))]
+        // ORDER[PEEK1]: Acquire fence; pairs with the Release fence in `Claim::begin_write`: if any
+        // of the bytes was written after the look began, the load sees the claim.
+        fence(Ordering::Acquire);
+        Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
+    }
+
+    /// The page was used.
+    #[inline(always)]
+    pub(crate) fn note_use(self) {
+        let marks = self.began.used().0 & !self.began.0;
+        if marks != 0 {
+            let _ = self.frame.word.fetch_or(marks, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Frames {
     /// `count` empty frames, with their claims.
-    pub(crate) fn new(count: usize) -> (Self, Vec<Claim>) {
-        let frames = (0..count).map(|_| Frame::new()).collect();
+    pub(crate) fn new(count: usize) -> Result<(Self, Vec<Claim>), Errno> {
+        let frames = MapSlice::new(count, |_| Frame::new())?;
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim(FrameId(id))).collect();
-        (Self { frames, hits_elsewhere: AtomicU64::new(0), hits_told: AtomicU64::new(0) }, claims)
+        let hits = || AtomicU64::new(0);
+        Ok((Self { frames, hits_elsewhere: hits(), hits_told: hits() }, claims))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -248,6 +304,7 @@ impl Frames {
         size_of_val(&*self.frames)
     }
 
+    #[inline(always)]
     fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.index()]
     }
@@ -258,12 +315,9 @@ impl Frames {
 
     /// The key of the page in a frame; of an empty frame, that of its last page. A caller without
     /// a token of the frame must look it up in the index before it believes it.
+    #[inline]
     pub(crate) fn key(&self, id: FrameId) -> PageKey {
-        let frame = self.frame(id);
-        PageKey {
-            file: FileId(frame.file.load(Ordering::Relaxed)),
-            page: PageNo(frame.page.load(Ordering::Relaxed)),
-        }
+        self.frame(id).key()
     }
 
     /// The flush period in which the page was last written back.
@@ -291,6 +345,20 @@ impl Frames {
         self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
+    /// How many frames are pinned or being changed, and how many threads took them: of each frame
+    /// one is known, which took it when nobody else had it. It may have given it up since, while
+    /// others have it; and a pin that went to another thread stays with the one that took it.
+    pub(crate) fn holders(&self) -> (usize, usize) {
+        let is_held = |word: Word| word.pins() > 0 || word.state() == State::Changing;
+        let held = self.frames.iter().filter(|frame| is_held(frame.load()));
+        let mut holders: Vec<usize> =
+            held.map(|frame| frame.holder.load(Ordering::Relaxed)).collect();
+        let frames = holders.len();
+        holders.sort_unstable();
+        holders.dedup();
+        (frames, holders.len())
+    }
+
     // Transitions of a frame's claim.
 
     fn set_state(&self, id: FrameId, state: State) {
@@ -307,6 +375,7 @@ impl Frames {
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
         self.begin_spell(claim.0, spell);
+        frame.note_holder();
         let before = frame.update(|word| Some(word.with_state(state)));
         debug_assert!(before.is_ok_and(|word| word.state() == State::Empty));
     }
@@ -344,7 +413,9 @@ impl Frames {
 
     /// Pins the page. Gives the word if its state forbids it, or if it has too many pins.
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
-        self.frame(id).update(Word::pinned)?;
+        if self.frame(id).update(Word::pinned)?.pins() == 0 {
+            self.frame(id).note_holder();
+        }
         Ok(Pin(id))
     }
 
@@ -352,6 +423,7 @@ impl Frames {
     pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
         self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
+        self.frame(id).note_holder();
         Ok(Claim(id))
     }
 
@@ -412,12 +484,16 @@ impl Frames {
 
     /// Pins the page in a frame that the index has named, if it is the page of `key` and may be
     /// pinned, and counts a hit. Else the pin is taken back; gives the word as [`Frames::unpin`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_hit(&self, id: FrameId, key: PageKey) -> Result<Pin, Word> {
+        let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
         // claim before is there. If the claim comes later, it is refused.
-        let word = Word(self.frame(id).word.fetch_add(PIN | HIT, PINNED));
-        if word.is_plain_hit() && self.key(id) == key {
+        let word = Word(frame.word.fetch_add(PIN | HIT, PINNED));
+        if word.is_plain_hit() && frame.key() == key {
+            if word.pins() == 0 {
+                frame.note_holder();
+            }
             return Ok(Pin(id));
         }
         self.try_hit_slow(id, key, word)
@@ -440,37 +516,21 @@ impl Frames {
             return Err(self.unpin(Pin(id)));
         }
         let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
+        if word.pins() == 0 {
+            self.frame(id).note_holder();
+        }
         Ok(Pin(id))
     }
 
     /// Begins to look at the page in a frame that the index has named, without a pin; `None` if it
     /// is not that of `key`, or may not be read.
-    #[inline]
-    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look> {
+    #[inline(always)]
+    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look<'_>> {
+        let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
         // reads nothing that is older.
-        let word = Word(self.frame(id).word.load(LOOKED));
-        (word.state().may_be_pinned() && self.key(id) == key).then_some(Look(word))
-    }
-
-    /// Whether what was read of the frame since `look` is what the page holds: nobody has written
-    /// it meanwhile.
-    #[inline]
-    pub(crate) fn is_unchanged(&self, id: FrameId, look: Look) -> bool {
-        #[cfg(not(mutant = "PEEK1-read"))]
-        // ORDER[PEEK1]: Acquire fence; pairs with the Release fence in `Claim::begin_write`: if any
-        // of the bytes was written after `look`, the load sees the claim.
-        fence(Ordering::Acquire);
-        Word(self.frame(id).word.load(Ordering::Relaxed)).is_unchanged_since(look.0)
-    }
-
-    /// A page was used by one that peeked.
-    #[inline]
-    pub(crate) fn note_use(&self, id: FrameId, look: Look) {
-        let marks = look.0.used().0 & !look.0.0;
-        if marks != 0 {
-            let _ = self.frame(id).word.fetch_or(marks, Ordering::Relaxed);
-        }
+        let began = Word(frame.word.load(LOOKED));
+        (began.is_readable() && frame.key() == key).then_some(Look { frame, began })
     }
 
     /// Ends a write-back: unstable, with the flush period of its file, or failed; if the page was
@@ -513,9 +573,15 @@ impl Frames {
         Some(Claim(id))
     }
 
-    /// Takes the marks of use away. The hand of the clock does.
-    pub(crate) fn forget_use(&self, id: FrameId) {
+    /// Takes the marks of use away. The policy does.
+    pub(crate) fn forget_uses(&self, id: FrameId) {
         let _ = self.frame(id).word.fetch_and(Word(u64::MAX).unused().0, Ordering::Relaxed);
+    }
+
+    /// Takes one mark of use away. The policy does.
+    pub(crate) fn forget_latest_use(&self, id: FrameId) {
+        let mark = self.word(id).latest_use();
+        let _ = self.frame(id).word.fetch_and(!mark, Ordering::Relaxed);
     }
 }
 

@@ -19,7 +19,8 @@ use crate::page::FrameId;
 pub(crate) struct FrameMemory {
     map: Map,
     frames: usize,
-    /// The binary logarithm of the size of a page in bytes.
+    page_bytes: usize,
+    /// The binary logarithm of that.
     page_shift: u32,
     is_racy_copy_fast: bool,
 }
@@ -34,20 +35,30 @@ pub(crate) struct RacyPage<'a> {
 
 impl FrameMemory {
     /// `page_bytes` is a power of two.
-    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        frames: usize,
+        page_bytes: usize,
+        huge_pages: HugePages,
+    ) -> Result<Self, Errno> {
         let bytes = frames.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
-        let map = Map::new(bytes, HugePages::Advised)?;
+        let map = Map::new(bytes, huge_pages)?;
         map.populate()?;
         Ok(Self {
             map,
             frames,
+            page_bytes,
             page_shift: page_bytes.trailing_zeros(),
             is_racy_copy_fast: racy::is_fast(),
         })
     }
 
+    pub(crate) fn huge_pages_advised(&self) -> bool {
+        self.map.huge_pages_advised()
+    }
+
+    #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
-        1 << self.page_shift
+        self.page_bytes
     }
 
     #[inline]
@@ -192,8 +203,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_its_neighbours_stay() {
-        let (frames, mut claims) = Frames::new(2);
-        let memory = FrameMemory::new(2, 512).unwrap();
+        let (frames, mut claims) = Frames::new(2).unwrap();
+        let memory = FrameMemory::new(2, 512, HugePages::AsConfigured).unwrap();
         let key = PageKey { file: FileId(0), page: PageNo(0) };
         let pins: Vec<Pin> = [1u8, 2]
             .map(|fill| {

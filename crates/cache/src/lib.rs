@@ -67,6 +67,8 @@ mod latch;
 #[cfg(any(not(loom), test))]
 mod page;
 #[cfg(not(loom))]
+mod page_guard;
+#[cfg(not(loom))]
 mod page_mut;
 #[cfg(not(loom))]
 mod peek;
@@ -92,12 +94,16 @@ pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
 #[cfg(not(loom))]
 pub use error::{BuildError, Error, Operation};
 #[cfg(not(loom))]
-pub use file::{Direct, File, OpenOptions, PageGuard};
+pub use file::{Direct, File, OpenOptions};
 #[cfg(not(loom))]
 pub use page::PageNo;
+#[cfg(not(loom))]
+pub use page_guard::PageGuard;
 #[cfg(not(loom))]
 pub use page_mut::PageMut;
 #[cfg(not(loom))]
 pub use peek::{Peek, Torn};
+#[cfg(not(loom))]
+pub use policy::PolicyKind;
 #[cfg(not(loom))]
 pub use stats::Stats;

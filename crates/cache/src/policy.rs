@@ -7,9 +7,14 @@
 //!
 //! | policy | for the cache | for comparison ([`replay`]) |
 //! |---|---|---|
-//! | [`Clock`] | yes | yes |
-//! | [`S3Fifo`] | not yet | yes |
+//! | [`Clock`] | if told | yes |
+//! | [`S3Fifo`] | yes, unless told otherwise | yes |
 //! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
+//!
+//! Marks of use spare a page only while there are others. Those who peek may mark pages faster than
+//! a search takes the marks away, and as they tell nobody, who then waited for a page without marks
+//! might wait for ever. So a search that has taken all its looks, and has met no page to be had
+//! even by writing, looks at each frame once more and ignores the marks.
 //!
 //! Dirty pages are not proposed but remembered in the [`Search`], so that the owner can have them
 //! written back: a policy looks at a *window* of idle frames for a clean one, once it has met a
@@ -70,6 +75,26 @@ pub trait Frames {
     fn forget(&mut self, frame: u32, uses: Uses);
 }
 
+/// The policies that a cache may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PolicyKind {
+    /// [`S3Fifo`]: a scan does not drive out what is used again and again.
+    #[default]
+    S3Fifo,
+    /// [`Clock`]: next to no memory and work; a scan drives out everything.
+    Clock,
+}
+
+impl PolicyKind {
+    pub(crate) fn for_frames(self, frames: u32) -> Box<dyn Policy> {
+        match self {
+            Self::S3Fifo => Box::new(S3Fifo::new(frames)),
+            Self::Clock => Box::new(Clock::new(frames)),
+        }
+    }
+}
+
 /// Chooses pages to give up.
 pub trait Policy: fmt::Debug + Send {
     /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
@@ -86,6 +111,9 @@ pub trait Policy: fmt::Debug + Send {
     /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
     fn transfer(&mut self, from: u32, to: u32);
 
+    /// Bytes of memory beside its own.
+    fn memory_bytes(&self) -> usize;
+
     /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
     /// end. A caller that cannot have it after all calls again: it was put behind the others.
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32>;
@@ -94,17 +122,28 @@ pub trait Policy: fmt::Debug + Send {
 /// The progress of one search for a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
+    frames: usize,
     looks_left: usize,
+    /// Whether marks of use still count.
+    spares: bool,
     window_left: usize,
     dirty: Option<u32>,
     failed: Option<u32>,
 }
 
 impl Search {
-    /// A search over `frames` frames: at most three looks at each, so that one used twice is seen
-    /// again without its marks; and `window` looks at idle frames once it has met a dirty one.
+    /// A search over `frames` frames: three looks at each, so that one used twice is seen again
+    /// without its marks, and a fourth that ignores them if there was nothing else; and `window`
+    /// looks at idle frames once it has met a dirty one.
     pub fn new(frames: usize, window: usize) -> Self {
-        Self { looks_left: 3 * frames, window_left: window, dirty: None, failed: None }
+        Self {
+            frames,
+            looks_left: 3 * frames,
+            spares: true,
+            window_left: window,
+            dirty: None,
+            failed: None,
+        }
     }
 
     /// The first idle frame to be written back; one whose write failed only if there is no other.
@@ -117,11 +156,22 @@ impl Search {
         self.dirty
     }
 
-    /// Whether there may be another look, which it then counts.
-    fn may_look(&mut self) -> bool {
-        let may = self.looks_left > 0 && (self.dirty.is_none() || self.window_left > 0);
-        self.looks_left -= usize::from(may);
-        may
+    /// Another look, at `frame`, if there may be one.
+    fn look(&mut self, frame: u32, frames: &mut dyn Frames) -> Option<Look> {
+        if self.looks_left == 0 && self.spares && self.dirty.is_none() {
+            self.spares = false;
+            if cfg!(not(mutant = "SEARCH-used")) {
+                self.looks_left = self.frames;
+            }
+        }
+        if self.looks_left == 0 || self.dirty.is_some() && self.window_left == 0 {
+            return None;
+        }
+        self.looks_left -= 1;
+        Some(match frames.look(frame) {
+            Look::Idle { page, .. } if !self.spares => Look::Idle { uses: 0, page },
+            look => look,
+        })
     }
 
     /// Takes note of an idle frame without marks of use; gives whether it can be had.

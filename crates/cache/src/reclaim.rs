@@ -6,6 +6,11 @@
 //!
 //! How neither misses the other stands in `frame_waiters.rs`.
 //!
+//! Which page is given up, the policy says. It is told of each frame that leaves the free ones, and
+//! of each that comes back to them, under the pool's lock: so a frame with a page is known to it,
+//! and it is asked about no others for long. A frame that was handed to a waiter is admitted by
+//! that waiter.
+//!
 //! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it
 //! did not take.
 
@@ -18,13 +23,13 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::core::Core;
 use crate::durability::Eviction;
-use crate::frame::{Claim, Frames, State, Word};
+use crate::frame::{Claim, Frames, Pin, State, Word};
 use crate::frame_waiters::{FrameWaiters, LOOK};
-use crate::page::FrameId;
-use crate::policy::{self, Clock, Idle, Look, Policy, Search, Uses};
+use crate::page::{FrameId, PageKey};
+use crate::policy::{self, Idle, Look, Policy, PolicyKind, Search, Uses};
 use crate::stats::Count;
 
-/// Idle frames that the hand looks at for a clean one, once it has met a dirty one.
+/// Idle frames that the policy looks at for a clean one, once it has met a dirty one.
 const WINDOW: usize = 64;
 
 /// Write-backs that may fail, while none succeeds, before a thread in want of a frame gives up.
@@ -42,9 +47,9 @@ pub(crate) struct Reclaim {
 #[derive(Debug)]
 struct Pool {
     free: Vec<Claim>,
-    /// Frames just written back, to be had before the hand finds them. Hints: each is checked.
+    /// Frames just written back, to be had before the policy finds them. Hints: each is checked.
     written: Vec<FrameId>,
-    clock: Clock,
+    policy: Box<dyn Policy>,
 }
 
 /// What a search has found.
@@ -57,14 +62,27 @@ enum Found {
 }
 
 impl Reclaim {
-    pub(crate) fn new(free: Vec<Claim>) -> Self {
+    pub(crate) fn new(free: Vec<Claim>, policy: PolicyKind) -> Self {
         let written = Vec::with_capacity(free.len());
-        let clock = Clock::new(free.len() as u32);
+        let policy = policy.for_frames(free.len() as u32);
         Self {
-            pool: Mutex::new(Pool { free, written, clock }),
+            pool: Mutex::new(Pool { free, written, policy }),
             waiters: FrameWaiters::new(),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
+        }
+    }
+
+    /// Bytes of what the policy keeps.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.pool.lock().policy.memory_bytes()
+    }
+
+    /// The copy of a page takes the place of the page. The caller has both: the copy by a claim,
+    /// and the page, which is out of the index, by a pin, so its frame has no other page yet.
+    pub(crate) fn note_copied(&self, from: &Pin, to: &Claim) {
+        if cfg!(not(mutant = "POLICY-copy")) {
+            self.pool.lock().policy.transfer(from.id().0, to.id().0);
         }
     }
 
@@ -96,8 +114,8 @@ impl Reclaim {
     }
 }
 
-/// What the policy sees in a frame's word. Marks of use count only if it `spares`.
-fn look(word: Word, spares: bool) -> Look {
+/// What the policy sees in a frame's word.
+fn look(word: Word) -> Look {
     let page = match word.state() {
         // What is behind an older version cannot be written yet.
         _ if word.pins() > 0 || word.is_behind() => return Look::Busy,
@@ -112,23 +130,28 @@ fn look(word: Word, spares: bool) -> Look {
         | State::Superseded
         | State::WriteBack => return Look::Busy,
     };
-    Look::Idle { uses: u32::from(spares && word.is_referenced()), page }
+    Look::Idle { uses: word.uses(), page }
+}
+
+/// The page's name for the policy. Where two have the same, one may be taken for one that came
+/// back, which harms nobody.
+fn policy_hash(key: PageKey) -> u64 {
+    key.page.0 ^ u64::from(key.file.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The frames, as the policy may see them.
-struct Seen<'a> {
-    frames: &'a Frames,
-    /// Whether pages that were used are spared.
-    spares: bool,
-}
+struct Seen<'a>(&'a Frames);
 
 impl policy::Frames for Seen<'_> {
     fn look(&mut self, frame: u32) -> Look {
-        look(self.frames.word(FrameId(frame)), self.spares)
+        look(self.0.word(FrameId(frame)))
     }
 
-    fn forget(&mut self, frame: u32, _uses: Uses) {
-        self.frames.forget_use(FrameId(frame));
+    fn forget(&mut self, frame: u32, uses: Uses) {
+        match uses {
+            Uses::One => self.0.forget_latest_use(FrameId(frame)),
+            Uses::All => self.0.forget_uses(FrameId(frame)),
+        }
     }
 }
 
@@ -152,33 +175,36 @@ impl Core {
                 None => return,
             }
         }
-        self.reclaim.pool.lock().free.push(claim);
+        let mut pool = self.reclaim.pool.lock();
+        pool.policy.remove(claim.id().0);
+        pool.free.push(claim);
+        drop(pool);
         self.notify_idle(1);
     }
 
-    /// An empty frame, if there is one or one can be had without a write-back.
-    pub(crate) fn try_take_frame(&self) -> Option<Claim> {
-        match self.search() {
+    /// An empty frame for the page, if there is one or one can be had without a write-back.
+    pub(crate) fn try_take_frame(&self, key: PageKey) -> Option<Claim> {
+        match self.search(key) {
             Found::Frame(claim) => Some(claim),
             Found::ToWrite(_) | Found::Nothing => None,
         }
     }
 
-    /// An empty frame. Blocks under `frame` while there is none, and under the device while it
-    /// writes a page back; gives up at the cache's frame deadline.
-    pub(crate) fn take_frame(&self) -> Result<Claim, Error> {
-        match self.search() {
+    /// An empty frame for the page. Blocks under `frame` while there is none, and under the device
+    /// while it writes a page back; gives up at the cache's frame deadline.
+    pub(crate) fn take_frame(&self, key: PageKey) -> Result<Claim, Error> {
+        match self.search(key) {
             Found::Frame(claim) => Ok(claim),
-            Found::ToWrite(_) | Found::Nothing => self.take_slow(),
+            Found::ToWrite(_) | Found::Nothing => self.take_slow(key),
         }
     }
 
     #[cold]
-    fn take_slow(&self) -> Result<Claim, Error> {
+    fn take_slow(&self, key: PageKey) -> Result<Claim, Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
         self.reclaim.waiters.enter();
-        let taken = self.take_before(end);
+        let taken = self.take_before(key, end);
         self.reclaim.waiters.leave();
         taken.ok_or_else(|| {
             self.notify_idle(1);
@@ -186,7 +212,7 @@ impl Core {
         })
     }
 
-    fn take_before(&self, end: Timestamp) -> Option<Claim> {
+    fn take_before(&self, key: PageKey, end: Timestamp) -> Option<Claim> {
         let reclaim = &self.reclaim;
         let (mut failures, mut successes) = reclaim.outcomes();
         let mut hopeless = || {
@@ -199,7 +225,7 @@ impl Core {
         let mut woken = false;
         loop {
             let seen = reclaim.waiters.idled();
-            match self.search() {
+            match self.search(key) {
                 Found::Frame(claim) => return Some(claim),
                 Found::ToWrite(frame) if Timestamp::now() < end => {
                     woken = false;
@@ -220,8 +246,10 @@ impl Core {
                 Outcome::Woken(LOOK) => woken = true,
                 Outcome::Woken(Token(frame)) => {
                     let handed = self.frames.take_over(FrameId((frame - 1) as u32));
-                    if handed.is_some() {
-                        return handed;
+                    if let Some(claim) = handed {
+                        let mut pool = reclaim.pool.lock();
+                        pool.policy.admit(claim.id().0, policy_hash(key));
+                        return Some(claim);
                     }
                     woken = true;
                 }
@@ -231,35 +259,13 @@ impl Core {
         }
     }
 
-    /// Looks for a frame once.
-    fn search(&self) -> Found {
+    /// Looks for a frame once, for the page.
+    fn search(&self, key: PageKey) -> Found {
         let mut pool = self.reclaim.pool.lock();
-        if let Some(claim) = pool.free.pop() {
-            return Found::Frame(claim);
-        }
-        while let Some(frame) = pool.written.pop() {
-            let word = self.frames.word(frame);
-            if word.is_evictable()
-                && !word.is_referenced()
-                && let Some(claim) = self.try_evict(frame)
-            {
-                return Found::Frame(claim);
-            }
-        }
         let mut search = Search::new(self.frames.len(), WINDOW);
-        let mut claim = None;
-        let mut seen = Seen { frames: &self.frames, spares: true };
-        while claim.is_none() {
-            match pool.clock.propose(&mut search, &mut seen) {
-                Some(frame) => claim = self.try_evict(FrameId(frame)),
-                // Those who peek may mark a page again before the hand comes back. They tell
-                // nobody, so who waited for a page without a mark might wait for ever.
-                None if seen.spares && search.dirty().is_none() => {
-                    seen.spares = false;
-                    search = Search::new(self.frames.len(), WINDOW);
-                }
-                None => break,
-            }
+        let claim = self.search_pool(&mut pool, &mut search);
+        if let Some(claim) = &claim {
+            pool.policy.admit(claim.id().0, policy_hash(key));
         }
         drop(pool);
         match (claim, search.candidate()) {
@@ -272,6 +278,29 @@ impl Core {
             (None, Some(frame)) => Found::ToWrite(FrameId(frame)),
             (None, None) => Found::Nothing,
         }
+    }
+
+    fn search_pool(&self, pool: &mut Pool, search: &mut Search) -> Option<Claim> {
+        if let Some(claim) = pool.free.pop() {
+            return Some(claim);
+        }
+        while let Some(frame) = pool.written.pop() {
+            let word = self.frames.word(frame);
+            if word.is_evictable()
+                && !word.is_referenced()
+                && let Some(claim) = self.try_evict(frame)
+            {
+                pool.policy.evicted(frame.0);
+                return Some(claim);
+            }
+        }
+        while let Some(frame) = pool.policy.propose(search, &mut Seen(&self.frames)) {
+            if let Some(claim) = self.try_evict(FrameId(frame)) {
+                pool.policy.evicted(frame);
+                return Some(claim);
+            }
+        }
+        None
     }
 
     /// Takes the frame from its page, if that can be read again and nobody uses it.
@@ -313,8 +342,10 @@ impl Core {
 
     pub(crate) fn no_frames(&self, waited: Duration) -> Error {
         let words = || (0..self.frames.len()).map(|at| self.frames.word(FrameId(at as u32)));
+        let (pinned, threads) = self.frames.holders();
         Error::NoFrames {
-            pinned: words().filter(|word| word.pins() > 0).count(),
+            pinned,
+            threads,
             unwritten: words().filter(|word| word.state() == State::Failed).count(),
             capacity: self.frames.len(),
             waited,

@@ -5,7 +5,7 @@
 //! | bits | meaning |
 //! |---|---|
 //! | 0..4 | state; bit 3 is set in those whose page may be read |
-//! | 4..6 | use: how often the page was used since the hand last came by, as 00, 01, 11 |
+//! | 4..6 | use: how often the page was used since its marks of use were taken away, as 00, 01, 11 |
 //! | 6 | behind: an older version of the page is in write-back, in a superseded frame |
 //! | 7 | free |
 //! | 8..26 | pins; from bit 25 on, too many |
@@ -94,6 +94,13 @@ impl Word {
         }
     }
 
+    /// Whether the page is there, and may be pinned.
+    #[inline]
+    pub(crate) fn is_readable(self) -> bool {
+        self.0 & READABLE != 0
+    }
+
+    #[inline]
     pub(crate) fn pins(self) -> u64 {
         (self.0 & PINS) / PIN
     }
@@ -103,9 +110,19 @@ impl Word {
         (self.0 & (ONE_VERSION - HIT)) / HIT
     }
 
-    /// Whether the page was used since the hand last came by.
+    /// Whether the page was used since its marks of use were taken away.
     pub(crate) fn is_referenced(self) -> bool {
         self.0 & USE != 0
+    }
+
+    /// How often the page was used since marks of use were last taken away: 0, 1 or 2.
+    pub(crate) fn uses(self) -> u32 {
+        (self.0 & USE).count_ones()
+    }
+
+    /// The mark that was set last.
+    pub(crate) fn latest_use(self) -> u64 {
+        if self.uses() > 1 { USE & !USED_ONCE } else { USED_ONCE }
     }
 
     /// Whether the frame could be had without writing anything.
@@ -135,6 +152,7 @@ impl Word {
     }
 
     /// Whether nobody has written the memory since `earlier`, and the page may be read.
+    #[inline]
     pub(crate) fn is_unchanged_since(self, earlier: Self) -> bool {
         (self.0 ^ earlier.0) & (VERSION | READABLE) == 0 && self.0 & READABLE != 0
     }
@@ -155,6 +173,7 @@ impl Word {
     }
 
     /// One use more.
+    #[inline]
     pub(crate) fn used(self) -> Self {
         Self(self.0 | USED_ONCE | (self.0 & USED_ONCE) << 1)
     }

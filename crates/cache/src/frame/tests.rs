@@ -4,7 +4,7 @@ const SPELL: Spell = Spell(0);
 const KEY: PageKey = PageKey { file: FileId(3), page: PageNo(5) };
 
 fn one_frame() -> (Frames, Claim) {
-    let (frames, mut claims) = Frames::new(1);
+    let (frames, mut claims) = Frames::new(1).unwrap();
     (frames, claims.pop().unwrap())
 }
 
@@ -67,7 +67,12 @@ fn use_is_forgotten_and_nothing_else() {
     assert!(!frames.word(id).is_referenced(), "being brought in is no use");
     let pin = frames.try_pin(id).unwrap();
     assert!(frames.word(id).is_referenced());
-    frames.forget_use(id);
+    let again = frames.try_pin(id).unwrap();
+    let _ = frames.unpin(again);
+    assert_eq!(frames.word(id).uses(), 2);
+    frames.forget_latest_use(id);
+    assert_eq!(frames.word(id).uses(), 1);
+    frames.forget_uses(id);
     let word = frames.word(id);
     assert_eq!((word.is_referenced(), word.pins(), word.state()), (false, 1, State::Clean));
     let _ = frames.unpin(pin);

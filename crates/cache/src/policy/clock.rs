@@ -26,11 +26,15 @@ impl Policy for Clock {
     fn remove(&mut self, _frame: u32) {}
     fn transfer(&mut self, _from: u32, _to: u32) {}
 
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
-        while search.may_look() {
+        while let Some(look) = search.look(self.hand, frames) {
             let at = self.hand;
             self.hand = if at + 1 < self.frames { at + 1 } else { 0 };
-            match frames.look(at) {
+            match look {
                 Look::Busy => {}
                 Look::Idle { uses: 0, page } => {
                     if search.can_have(at, page) {

@@ -32,6 +32,10 @@ impl Ghost {
         }
     }
 
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.ring) + size_of_val(&*self.slots)
+    }
+
     /// Remembers a page, in place of the one that came first of those remembered.
     pub(super) fn insert(&mut self, page: u64) {
         self.take(page);

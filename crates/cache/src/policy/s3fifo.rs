@@ -133,12 +133,18 @@ impl Policy for S3Fifo {
         self.places[from as usize] = Place::Nowhere;
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.links.memory_bytes()
+            + self.ghost.memory_bytes()
+            + size_of_val(&*self.places)
+            + size_of_val(&*self.pages)
+    }
+
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
         let mut barren = Barren::default();
         while let Some((frame, place)) = self.next(barren)
-            && search.may_look()
+            && let Some(look) = search.look(frame, frames)
         {
-            let look = frames.look(frame);
             self.unlink(frame);
             match (look, place) {
                 (Look::Idle { uses: PROMOTED_AT.., .. }, Place::Small) => {

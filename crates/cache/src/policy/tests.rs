@@ -65,21 +65,39 @@ fn nothing_idle_ends_the_search() {
     }
 }
 
-#[test]
-fn marks_that_come_back_at_once_end_the_search_too() {
-    /// Frames that are used faster than they are looked at.
-    struct Hot(usize);
-    impl Frames for Hot {
-        fn look(&mut self, _frame: u32) -> Look {
-            self.0 += 1;
-            used(2)
-        }
-        fn forget(&mut self, _frame: u32, _uses: Uses) {}
+/// Frames that are used faster than they are looked at, or else are as `rest` says.
+struct Hot {
+    looks: usize,
+    rest: Look,
+}
+
+impl Frames for Hot {
+    fn look(&mut self, frame: u32) -> Look {
+        self.looks += 1;
+        if frame == 0 { used(2) } else { self.rest }
     }
+
+    fn forget(&mut self, _frame: u32, _uses: Uses) {}
+}
+
+#[test]
+fn a_page_that_is_used_faster_than_it_is_looked_at_is_found_all_the_same() {
+    for rest in [used(2), Look::Busy, FAILED] {
+        for mut policy in policies(5) {
+            let mut hot = Hot { looks: 0, rest };
+            let found = policy.propose(&mut Search::new(5, 1), &mut hot);
+            assert!(found.is_some(), "{rest:?} {policy:?}");
+            assert!((16..=20).contains(&hot.looks), "after all other looks: {}", hot.looks);
+        }
+    }
+}
+
+#[test]
+fn a_page_that_is_used_is_spared_where_another_can_be_written() {
     for mut policy in policies(5) {
-        let mut hot = Hot(0);
-        assert_eq!(policy.propose(&mut Search::new(5, 1), &mut hot), None);
-        assert_eq!(hot.0, 15);
+        let mut search = Search::new(5, 1000);
+        let found = policy.propose(&mut search, &mut Hot { looks: 0, rest: DIRTY });
+        assert_eq!((found, search.candidate()), (None, Some(1)), "{policy:?}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Each refusal is an error that names what it is about.
 
+use std::sync::Barrier;
 use std::time::Duration;
 
 use unherd_cache::{BuildError, Cache, Direct, Error, File, Io, OpenOptions, PageGuard, PageNo};
@@ -16,6 +17,11 @@ fn builders_name_the_value_that_does_not_do() {
     assert_eq!(build(1 << 20, 5000).unwrap_err(), page(5000));
     assert_eq!(build(1 << 20, 0).unwrap_err(), page(0));
     assert_eq!(build(1 << 20, 256).unwrap_err(), page(256));
+    assert_eq!(build(64 << 20, 4 << 20).unwrap_err(), page(4 << 20));
+    let told = "a page size of 5000 bytes: it must be a power of two from 512 to 2097152";
+    assert_eq!(page(5000).to_string(), told);
+    let too_few = BuildError::TooSmall { capacity_bytes: 7 << 20, frames: 3, least: 4 };
+    assert_eq!(build(7 << 20, 2 << 20).unwrap_err(), too_few);
     let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
@@ -150,6 +156,60 @@ fn running_out_of_frames_is_an_error_that_says_what_holds_them() {
         drop(guards);
         file.read_at(&mut [0; 4], 512 * 10).unwrap();
         file.write_at(&[2; 4], 0).unwrap();
+    }
+}
+
+/// What the caller is told when it wants a page more, after four threads have taken all frames. The
+/// pages may be `there` before.
+fn told_by_four(io: Io, there: bool, frame_wait: Duration) -> Error {
+    let device = sim(21, FaultPlan::default());
+    device.put("f", &[1; 512 * 20]);
+    let cache = small(8, 512).device(device).io(io).frame_wait(frame_wait).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    if there {
+        drop(pin_all(&file, 8));
+    }
+    // All have their pages; the error is there.
+    let stages = [Barrier::new(4), Barrier::new(4)];
+    thread::scope(|scope| {
+        for first in [0, 3] {
+            let (file, stages) = (&file, &stages);
+            scope.spawn(move || {
+                let guards: Vec<_> =
+                    (first..first + 3).map(|page| file.page(PageNo(page)).unwrap()).collect();
+                stages.iter().for_each(|stage| _ = stage.wait());
+                drop(guards);
+            });
+        }
+        scope.spawn(|| {
+            let changing = file.page_mut(PageNo(6)).unwrap();
+            stages.iter().for_each(|stage| _ = stage.wait());
+            drop(changing);
+        });
+        let last = file.page(PageNo(7)).unwrap();
+        stages[0].wait();
+        // These have holders.
+        let shared = [file.page(PageNo(0)).unwrap(), file.page(PageNo(4)).unwrap()];
+        let refused = file.page(PageNo(10)).map(|_| ());
+        stages[1].wait();
+        drop((last, shared));
+        refused.unwrap_err()
+    })
+}
+
+#[test]
+fn running_out_of_frames_is_an_error_that_says_how_many_threads_hold_them() {
+    let _turn = turn();
+    let frame_wait = Duration::from_millis(30);
+    for (io, there) in BOTH.into_iter().flat_map(|io| [(io, false), (io, true)]) {
+        let error = told_by_four(io, there, frame_wait);
+        match error {
+            Error::NoFrames { pinned: 8, threads: 4, unwritten: 0, capacity: 8, waited } => {
+                assert!(waited >= frame_wait, "before the deadline: {error}");
+            }
+            _ => panic!("{io:?} {there} {error:?}"),
+        }
+        assert!(error.to_string().contains("8 are pinned, by 4 threads"), "{error}");
     }
 }
 

@@ -1,0 +1,126 @@
+//! Which pages a cache gives up.
+
+use unherd_cache::policy::replay::Chooser;
+use unherd_cache::{Cache, File, Io, PageNo, PolicyKind};
+use unherd_testkit::{FaultPlan, Seed};
+
+use crate::scene::{sim, small, writable};
+
+const PAGE: usize = 4096;
+const FRAMES: usize = 64;
+const HOT: u64 = 8;
+const COLD: u64 = 300;
+
+fn cache_with(policy: PolicyKind) -> (Cache, File) {
+    let device = sim(1, FaultPlan::default());
+    let cache = small(FRAMES, PAGE).device(device).io(Io::Own).policy(policy).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    file.set_len((HOT + COLD) * PAGE as u64).unwrap();
+    (cache, file)
+}
+
+fn read(file: &File, pages: impl Iterator<Item = u64>) {
+    pages.for_each(|page| drop(file.page(PageNo(page)).unwrap()));
+}
+
+/// How many of the hot pages are gone.
+fn lost(cache: &Cache, file: &File) -> u64 {
+    let before = cache.stats().misses;
+    read(file, 0..HOT);
+    cache.stats().misses - before
+}
+
+#[test]
+fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
+    for (policy, lost_pages) in [(PolicyKind::S3Fifo, 0), (PolicyKind::Clock, HOT)] {
+        let (cache, file) = cache_with(policy);
+        for _ in 0..3 {
+            read(&file, 0..HOT);
+        }
+        read(&file, HOT..HOT + COLD);
+        assert_eq!(lost(&cache, &file), lost_pages, "{policy:?}");
+        let stats = cache.stats();
+        assert_eq!(stats.misses - stats.evictions, FRAMES as u64, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_page_that_was_copied_keeps_its_place() {
+    let (cache, file) = cache_with(PolicyKind::S3Fifo);
+    for _ in 0..3 {
+        read(&file, 0..HOT);
+    }
+    read(&file, HOT..HOT + COLD);
+    let pinned = file.page(PageNo(1)).unwrap();
+    file.write_at(b"new", PAGE as u64).unwrap();
+    drop(pinned);
+    assert_eq!(cache.stats().copies, 1);
+    // Clean again, and used once: not enough to leave the small queue.
+    file.sync_all().unwrap();
+    read(&file, 1..2);
+    read(&file, HOT..HOT + COLD);
+    assert_eq!(lost(&cache, &file), 0);
+    assert_eq!(&file.page(PageNo(1)).unwrap()[..3], b"new");
+}
+
+#[test]
+fn pages_that_were_cut_off_leave_their_frames_to_others() {
+    let (cache, file) = cache_with(PolicyKind::S3Fifo);
+    for _ in 0..20 {
+        read(&file, 0..HOT + COLD);
+        file.set_len(PAGE as u64).unwrap();
+        file.set_len((HOT + COLD) * PAGE as u64).unwrap();
+    }
+    // Each frame is still to be had.
+    let guards: Vec<_> = (0..FRAMES as u64).map(|page| file.page(PageNo(page)).unwrap()).collect();
+    assert_eq!(guards.len(), cache.frames());
+}
+
+/// Skewed requests for 2,000 pages, and now and then a scan of pages that come once.
+fn zipf_and_scans(seed: &mut Seed) -> Vec<u32> {
+    const SKEWED: f64 = 2000.0;
+    let mut requests = Vec::new();
+    for scan in 0..10 {
+        for _ in 0..3000 {
+            let uniform = seed.below(1 << 32) as f64 / (1u64 << 32) as f64;
+            // Page n is asked for with a probability of about 1 / n.
+            requests.push(SKEWED.powf(uniform) as u32);
+        }
+        requests.extend(2000 + 500 * scan..2500 + 500 * scan);
+    }
+    requests
+}
+
+/// One thread, whose reads are uses of whole pages: the cache does what the replay says, whichever
+/// way it reads.
+#[test]
+fn the_cache_hits_what_the_replay_hits() {
+    let mut seed = Seed::of_test(0x5e9);
+    let requests = zipf_and_scans(&mut seed);
+    let pages = u64::from(*requests.iter().max().unwrap()) + 1;
+    for (policy, chooser) in
+        [(PolicyKind::S3Fifo, Chooser::S3Fifo), (PolicyKind::Clock, Chooser::Clock)]
+    {
+        for frames in [16, 100, 640] {
+            let device = sim(1, FaultPlan::default());
+            let cache = small(frames, PAGE).device(device).policy(policy).build().unwrap();
+            let file = cache.open("f", writable()).unwrap();
+            file.set_len(pages * PAGE as u64).unwrap();
+            let mut buf = vec![0; PAGE];
+            for &page in &requests {
+                match seed.below(3) {
+                    0 => drop(file.page(PageNo(page.into())).unwrap()),
+                    1 => assert_eq!(
+                        file.read_at(&mut buf, u64::from(page) * PAGE as u64).unwrap(),
+                        PAGE
+                    ),
+                    _ => assert_eq!(file.peek(PageNo(page.into()), |peek| peek.get_u8(9)), Ok(0)),
+                }
+            }
+            let stats = cache.stats();
+            let hits = chooser.hits(&requests, frames as u32);
+            assert!(hits > 0 && hits < requests.len() as u64);
+            assert_eq!(stats.misses, requests.len() as u64 - hits, "{policy:?} {frames} {seed:?}");
+        }
+    }
+}
