@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_sys::{Device, DirectDevice, HugePages};
+use unherd_sys::{Device, DirectDevice, ForkMark, HugePages};
 
 use crate::core::{Core, Reasons};
 use crate::engine::Engine;
@@ -69,6 +69,10 @@ impl Drop for Owner {
         else {
             return;
         };
+        if self.core.fork.is_forked() {
+            // The thread is the parent's, and its handle means nothing here.
+            return std::mem::forget(io_thread);
+        }
         engine.stop();
         // It does not panic; if it did, there is nothing more to do about it here.
         let _ = io_thread.join();
@@ -279,6 +283,7 @@ impl CacheBuilder {
             counters: Counters::new(),
             engine,
             frame_wait: self.frame_wait,
+            fork: ForkMark::new().map_err(no_memory)?,
         });
         let io_thread = if core.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
         Ok(Cache { owner: Arc::new(Owner { core, io_thread: Mutex::new(io_thread) }) })

@@ -19,9 +19,10 @@
 //!
 //! What it does not promise: readahead, atomic reads or writes of several pages, or that another
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open
-//! file only as far as the lock keeps them out. After fork(2) the child must not use its parent's
-//! caches. If the process is killed before a sync, the file may be longer than it was, by zeros, up
-//! to a whole page.
+//! file only as far as the lock keeps them out. A child made by fork(2) may not use its parent's
+//! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
+//! for nobody. If the process is killed before a sync, the file may be longer than it was, by
+//! zeros, up to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
 //! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` and

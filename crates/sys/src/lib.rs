@@ -26,6 +26,8 @@ mod device;
 mod direct;
 #[cfg(not(loom))]
 mod file_table;
+#[cfg(not(loom))]
+mod fork_mark;
 mod futex;
 #[cfg(not(any(loom, shuttle)))]
 mod machine;
@@ -63,6 +65,8 @@ pub use device::{
 };
 #[cfg(not(loom))]
 pub use direct::DirectDevice;
+#[cfg(not(loom))]
+pub use fork_mark::ForkMark;
 pub use futex::{Futex, FutexWait, PARK_MARK};
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{Directory, Machine};

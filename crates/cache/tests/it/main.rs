@@ -4,6 +4,7 @@
 mod bad_input;
 mod crash;
 mod durability;
+mod fork;
 mod herd;
 mod interrupted;
 mod length;
