@@ -51,7 +51,7 @@ impl Plan {
         }
         Self {
             io: if seed.coin() { Io::Own } else { Io::Ring },
-            frames: 6 + seed.below(6) as usize,
+            frames: 6 + seed.below(18) as usize,
             threads: 2 + seed.below(3) as usize,
             operations: 6 + seed.below(14),
             is_filtered: seed.below(4) > 0,
