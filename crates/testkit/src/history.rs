@@ -30,7 +30,8 @@ use crate::Found;
 pub enum Content {
     /// All of it, with the stamp of the write's sequence.
     Stamped,
-    /// Zeros.
+    /// Zeros, as the file ends before it. While that comes about, others may see how the page
+    /// becomes shorter.
     Zeros,
     /// What there was, up to somewhere, and then zeros.
     Cut,
@@ -75,6 +76,7 @@ pub struct PageHistory(Mutex<State>);
 #[derive(Debug)]
 #[must_use]
 pub struct PageRead {
+    began: u64,
     horizon: u64,
 }
 
@@ -119,7 +121,7 @@ impl PageHistory {
         let mut state = self.0.lock();
         let horizon = state.horizon;
         state.reads.push(horizon);
-        PageRead { horizon }
+        PageRead { began: state.now, horizon }
     }
 
     /// A read has ended without finding anything.
@@ -137,6 +139,8 @@ impl PageHistory {
         let mut state = self.0.lock();
         let left = |write: &&Write| match found {
             Found::Zeros => write.content == Content::Zeros,
+            // A page that is read in parts may meet the zeros between two of them.
+            Found::Cut(_) if write.content == Content::Zeros => write.ended > read.began,
             Found::Cut(_) => write.content == Content::Cut,
             Found::Whole(sequence) => {
                 write.content == Content::Stamped && write.sequence == sequence
@@ -217,6 +221,10 @@ mod tests {
         page.end_write(two, Outcome::Failed);
         find(&page, 2).unwrap_err();
         find(&page, 1).unwrap();
+        let zeros = page.begin_write(Content::Zeros);
+        page.end_read(page.begin_read(), Found::Cut(1)).unwrap();
+        page.end_write(zeros, Outcome::Failed);
+        page.end_read(page.begin_read(), Found::Cut(1)).unwrap_err();
         let cut = page.begin_write(Content::Cut);
         page.end_write(cut, Outcome::Perhaps);
         find(&page, 1).unwrap();

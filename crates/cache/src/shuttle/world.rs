@@ -51,7 +51,8 @@ impl Plan {
         }
         Self {
             io: if seed.coin() { Io::Own } else { Io::Ring },
-            frames: 6 + seed.below(6) as usize,
+            // Few, of which there are never enough; or so many that several write-backs go on.
+            frames: if seed.below(3) > 0 { 6 + seed.below(8) as usize } else { 32 },
             threads: 2 + seed.below(3) as usize,
             operations: 6 + seed.below(14),
             is_filtered: seed.below(4) > 0,
