@@ -12,7 +12,7 @@
 #[cfg(not(any(loom, shuttle)))]
 pub mod ledger_layout;
 pub mod primitives;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod racy;
 
 // A model checker's build has what can be modelled: time, the traits, the futex.
@@ -22,10 +22,12 @@ mod busy;
 mod cgroup;
 mod clock;
 mod device;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod direct;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod file_table;
+#[cfg(not(loom))]
+mod fork_mark;
 mod futex;
 #[cfg(not(any(loom, shuttle)))]
 mod machine;
@@ -33,13 +35,13 @@ mod map;
 mod map_slice;
 #[cfg(not(any(loom, shuttle)))]
 mod process_mark;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
 #[cfg(not(any(loom, shuttle)))]
 mod reserve;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
 mod sampler;
@@ -61,8 +63,10 @@ pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, OpenError, OpenHow,
     Opened, Transfer,
 };
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use direct::DirectDevice;
+#[cfg(not(loom))]
+pub use fork_mark::ForkMark;
 pub use futex::{Futex, FutexWait, PARK_MARK};
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{Directory, Machine};
