@@ -73,6 +73,8 @@ mod peek;
 #[cfg(not(any(loom, shuttle)))]
 pub mod policy;
 #[cfg(not(any(loom, shuttle)))]
+mod pools;
+#[cfg(not(any(loom, shuttle)))]
 mod reclaim;
 #[cfg(not(any(loom, shuttle)))]
 mod run;

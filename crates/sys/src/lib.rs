@@ -32,6 +32,8 @@ mod machine;
 #[cfg(not(any(loom, shuttle)))]
 mod map;
 #[cfg(not(any(loom, shuttle)))]
+mod memory_policy;
+#[cfg(not(any(loom, shuttle)))]
 mod process_mark;
 #[cfg(not(any(loom, shuttle)))]
 mod readiness;
@@ -83,6 +85,6 @@ pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
 #[cfg(not(any(loom, shuttle)))]
-pub use topology::{NodeId, Topology, TopologyError};
+pub use topology::{NodeId, Topology, TopologyError, current_cpu};
 #[cfg(not(any(loom, shuttle)))]
 pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};

@@ -139,6 +139,12 @@ impl Topology {
     }
 }
 
+/// The processor that the calling thread runs on, or ran on a moment ago. No system call where the
+/// kernel offers that (x86-64 and AArch64 do).
+pub fn current_cpu() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
 /// The numbers in a file such as `0-3,8`, ascending and below `limit`; a blank file has none.
 fn list(path: &Path, limit: u32) -> Result<Vec<u32>, TopologyError> {
     let text = fs::read_to_string(path)
