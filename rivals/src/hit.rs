@@ -60,7 +60,7 @@ impl<M: PageMap> Filled<M> {
 }
 
 impl<M: PageMap> Pages for Filled<M> {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,

@@ -289,11 +289,11 @@ impl CacheBuilder {
         let memory =
             FrameMemory::new(count, page_bytes, self.huge_pages, pools::share(&topology, count))
                 .map_err(no_memory)?;
-        let (frames, free) = Frames::new(count);
+        let (frames, free) = Frames::new(count).map_err(no_memory)?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
             device,
-            index: Index::new(count),
+            index: Index::new(count).map_err(no_memory)?,
             reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),
             runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,

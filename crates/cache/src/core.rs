@@ -157,6 +157,7 @@ impl News {
 }
 
 impl Core {
+    #[inline]
     pub(crate) fn key(&self, file: &FileState, page: crate::PageNo) -> PageKey {
         PageKey { file: file.id, page }
     }

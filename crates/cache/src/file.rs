@@ -1,7 +1,6 @@
-//! Handles of files, and pinned pages.
+//! Handles of files.
 
 use std::fmt;
-use std::ops::Deref;
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
@@ -10,9 +9,8 @@ use crate::cache::{Cache, Owner};
 use crate::core::Core;
 use crate::error::Error;
 use crate::files::{Access, FileState};
-use crate::frame::Pin;
-use crate::frame_memory::RacyPage;
-use crate::page::{FrameId, PageNo};
+use crate::page::PageNo;
+use crate::page_guard::PageGuard;
 use crate::page_mut::PageMut;
 use crate::peek::{Peek, Torn};
 
@@ -169,7 +167,7 @@ impl File {
             let bytes = (wanted - done).min(core.memory.page_bytes() - at);
             let to = &mut buf[done..done + bytes];
             if !core.copy_out(core.key(&self.file, page), at, to) {
-                to.copy_from_slice(&self.pin(page)?[at..at + bytes]);
+                to.copy_from_slice(&self.page(page)?[at..at + bytes]);
             }
             done += bytes;
         }
@@ -259,8 +257,7 @@ impl File {
     /// As [`File::read_at`]; [`Error::TooManyPins`].
     #[inline]
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        self.check_page(page)?;
-        self.pin(page)
+        PageGuard::new(self.core(), &self.file, page)
     }
 
     /// The page, for this thread alone: until the guard is dropped, others who want the page wait
@@ -297,7 +294,7 @@ impl File {
     /// [`Error::HeldByThisThread`] if the thread holds the page already.
     pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
         self.check_write()?;
-        self.check_page(page)?;
+        self.core().check_page(page)?;
         self.core().hold_page(&self.file, page)
     }
 
@@ -331,13 +328,12 @@ impl File {
     ///
     /// # Panics
     /// If `look` does, over bytes that belong together.
-    #[inline]
+    #[inline(always)]
     pub fn peek<R>(
         &self,
         page: PageNo,
         look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
     ) -> Result<R, Error> {
-        self.check_page(page)?;
         self.core().peek(&self.file, page, look)
     }
 
@@ -365,20 +361,6 @@ impl File {
         let page_bytes = self.core().memory.page_bytes() as u64;
         (PageNo(offset / page_bytes), (offset % page_bytes) as usize)
     }
-
-    #[inline]
-    fn check_page(&self, page: PageNo) -> Result<(), Error> {
-        let page_bytes = self.core().memory.page_bytes();
-        let offset = page.0.checked_mul(page_bytes as u64);
-        let out_of_range = || Error::OutOfRange { offset: u64::MAX, len: page_bytes as u64 };
-        self.core().check_range(offset.ok_or_else(out_of_range)?, page_bytes)?;
-        Ok(())
-    }
-
-    #[inline]
-    fn pin(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        PageGuard::new(self.core(), &self.file, page)
-    }
 }
 
 impl Drop for File {
@@ -386,51 +368,6 @@ impl Drop for File {
         if !self.is_closed {
             // Documented: `close` reports, a drop cannot.
             let _ = self.owner.core.close_file(&self.file);
-        }
-    }
-}
-
-/// A pinned page: its bytes do not change while the guard lives.
-pub struct PageGuard<'a> {
-    core: &'a Core,
-    frame: FrameId,
-    /// There until the guard is dropped.
-    pin: Option<Pin>,
-}
-
-impl<'a> PageGuard<'a> {
-    #[inline]
-    pub(crate) fn new(core: &'a Core, file: &Arc<FileState>, page: PageNo) -> Result<Self, Error> {
-        let pin = core.pin(file, page)?;
-        Ok(Self { core, frame: pin.id(), pin: Some(pin) })
-    }
-
-    /// The page as those see it who peek: nobody changes it now.
-    pub(crate) fn racy(&self) -> RacyPage<'_> {
-        self.core.memory.racy(self.frame)
-    }
-}
-
-impl fmt::Debug for PageGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageGuard").field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-impl Deref for PageGuard<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        self.pin.as_ref().map_or(&[], |pin| self.core.memory.bytes(pin))
-    }
-}
-
-impl Drop for PageGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(pin) = self.pin.take() {
-            self.core.unpin(pin);
         }
     }
 }

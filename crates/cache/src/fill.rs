@@ -29,19 +29,12 @@ enum Lookup {
 }
 
 impl Core {
-    /// The page, pinned; it is read if it is not there. Blocks under `page-read`, `page-change` and
-    /// `frame`, or on the device.
-    #[inline]
-    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
-        let key = self.key(file, page);
-        match self.try_hit(key) {
-            Some(pin) => Ok(pin),
-            None => self.pin_slow(file, key),
-        }
-    }
-
+    /// The page, pinned, for a caller that has tried [`Core::try_hit`]; it is read if it is not
+    /// there. Blocks under `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
-    fn pin_slow(&self, file: &Arc<FileState>, key: PageKey) -> Result<Pin, Error> {
+    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
+        self.check_page(page)?;
+        let key = self.key(file, page);
         let mut waited = false;
         loop {
             match self.look_up(key) {

@@ -185,16 +185,22 @@ impl Core {
         (outcome, errors)
     }
 
-    /// The largest offset that a file of any kind has.
+    /// Refuses what lies beyond the largest offset that a file of any kind has.
     #[inline]
-    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<u64, Error> {
-        let end = offset.checked_add(len as u64);
+    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
+        let len = len as u64;
         // The last page must end at a legal offset too, because pages are written whole.
         let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
-        match end {
-            Some(end) if end <= last => Ok(end),
-            // Made here alone: each hit passes by.
-            _ => Err(Error::OutOfRange { offset, len: len as u64 }),
+        match offset.checked_add(len) {
+            Some(end) if end <= last => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len }),
         }
+    }
+
+    /// As [`Core::check_range`] of a page.
+    pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
+        let page_bytes = self.memory.page_bytes();
+        let offset = page.0.saturating_mul(page_bytes as u64);
+        self.check_range(offset, page_bytes)
     }
 }

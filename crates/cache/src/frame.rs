@@ -101,6 +101,7 @@
 //! before `look` is there, by the Acquire.
 
 use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use unherd_sys::{Errno, MapSlice};
 
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 use crate::word::{HIT, HITS_FOLDED, PIN};
@@ -171,6 +172,7 @@ impl Frame {
         self.holder.store(this_thread(), Ordering::Relaxed);
     }
 
+    #[inline(always)]
     fn key(&self) -> PageKey {
         PageKey {
             file: FileId(self.file.load(Ordering::Relaxed)),
@@ -246,7 +248,7 @@ impl Lent {
 /// All frames of a cache, without their memory.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    frames: Box<[Frame]>,
+    frames: MapSlice<Frame>,
     /// Hits that the words no longer count, less those that they count and that were none; wraps
     /// around. Relaxed: it publishes nothing.
     hits_elsewhere: AtomicU64,
@@ -254,17 +256,43 @@ pub(crate) struct Frames {
     hits_told: AtomicU64,
 }
 
-/// What one that peeks at a page has found before.
+/// A look at a page without a pin: the frame, and its word as the look began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look(Word);
+pub(crate) struct Look<'a> {
+    frame: &'a Frame,
+    began: Word,
+}
+
+impl Look<'_> {
+    /// Whether what was read of the frame since is what the page holds: nobody has written it
+    /// meanwhile.
+    #[inline(always)]
+    pub(crate) fn is_unchanged(self) -> bool {
+        #[cfg(not(mutant = "PEEK1-read"))]
+        // ORDER[PEEK1]: Acquire fence; pairs with the Release fence in `Claim::begin_write`: if any
+        // of the bytes was written after the look began, the load sees the claim.
+        fence(Ordering::Acquire);
+        Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
+    }
+
+    /// The page was used.
+    #[inline(always)]
+    pub(crate) fn note_use(self) {
+        let marks = self.began.used().0 & !self.began.0;
+        if marks != 0 {
+            let _ = self.frame.word.fetch_or(marks, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Frames {
     /// `count` empty frames, with their claims.
-    pub(crate) fn new(count: usize) -> (Self, Vec<Claim>) {
-        let frames = (0..count).map(|_| Frame::new()).collect();
+    pub(crate) fn new(count: usize) -> Result<(Self, Vec<Claim>), Errno> {
+        let frames = MapSlice::new(count, |_| Frame::new())?;
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim(FrameId(id))).collect();
-        (Self { frames, hits_elsewhere: AtomicU64::new(0), hits_told: AtomicU64::new(0) }, claims)
+        let hits = || AtomicU64::new(0);
+        Ok((Self { frames, hits_elsewhere: hits(), hits_told: hits() }, claims))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -276,6 +304,7 @@ impl Frames {
         size_of_val(&*self.frames)
     }
 
+    #[inline(always)]
     fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.index()]
     }
@@ -286,6 +315,7 @@ impl Frames {
 
     /// The key of the page in a frame; of an empty frame, that of its last page. A caller without
     /// a token of the frame must look it up in the index before it believes it.
+    #[inline]
     pub(crate) fn key(&self, id: FrameId) -> PageKey {
         self.frame(id).key()
     }
@@ -454,7 +484,7 @@ impl Frames {
 
     /// Pins the page in a frame that the index has named, if it is the page of `key` and may be
     /// pinned, and counts a hit. Else the pin is taken back; gives the word as [`Frames::unpin`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_hit(&self, id: FrameId, key: PageKey) -> Result<Pin, Word> {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
@@ -494,33 +524,13 @@ impl Frames {
 
     /// Begins to look at the page in a frame that the index has named, without a pin; `None` if it
     /// is not that of `key`, or may not be read.
-    #[inline]
-    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look> {
+    #[inline(always)]
+    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look<'_>> {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
         // reads nothing that is older.
-        let word = Word(frame.word.load(LOOKED));
-        (word.state().may_be_pinned() && frame.key() == key).then_some(Look(word))
-    }
-
-    /// Whether what was read of the frame since `look` is what the page holds: nobody has written
-    /// it meanwhile.
-    #[inline]
-    pub(crate) fn is_unchanged(&self, id: FrameId, look: Look) -> bool {
-        #[cfg(not(mutant = "PEEK1-read"))]
-        // ORDER[PEEK1]: Acquire fence; pairs with the Release fence in `Claim::begin_write`: if any
-        // of the bytes was written after `look`, the load sees the claim.
-        fence(Ordering::Acquire);
-        Word(self.frame(id).word.load(Ordering::Relaxed)).is_unchanged_since(look.0)
-    }
-
-    /// A page was used by one that peeked.
-    #[inline]
-    pub(crate) fn note_use(&self, id: FrameId, look: Look) {
-        let marks = look.0.used().0 & !look.0.0;
-        if marks != 0 {
-            let _ = self.frame(id).word.fetch_or(marks, Ordering::Relaxed);
-        }
+        let began = Word(frame.word.load(LOOKED));
+        (began.is_readable() && frame.key() == key).then_some(Look { frame, began })
     }
 
     /// Ends a write-back: unstable, with the flush period of its file, or failed; if the page was

@@ -19,7 +19,8 @@ use crate::page::FrameId;
 pub(crate) struct FrameMemory {
     map: Map,
     frames: usize,
-    /// The binary logarithm of the size of a page in bytes.
+    page_bytes: usize,
+    /// The binary logarithm of that.
     page_shift: u32,
     is_racy_copy_fast: bool,
 }
@@ -55,6 +56,7 @@ impl FrameMemory {
         Ok(Self {
             map,
             frames,
+            page_bytes,
             page_shift: page_bytes.trailing_zeros(),
             is_racy_copy_fast: racy::is_fast(),
         })
@@ -64,8 +66,9 @@ impl FrameMemory {
         self.map.huge_pages_advised()
     }
 
+    #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
-        1 << self.page_shift
+        self.page_bytes
     }
 
     #[inline]
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_its_neighbours_stay() {
-        let (frames, mut claims) = Frames::new(2);
+        let (frames, mut claims) = Frames::new(2).unwrap();
         let memory = FrameMemory::new(2, 512, HugePages::AsConfigured, (&[], 2)).unwrap();
         let key = PageKey { file: FileId(0), page: PageNo(0) };
         let pins: Vec<Pin> = [1u8, 2]

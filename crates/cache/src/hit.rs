@@ -17,7 +17,7 @@ use crate::stats::Stats;
 
 impl Core {
     /// The page, pinned, if it is there and may be pinned. That there is none means nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_hit(&self, key: PageKey) -> Option<Pin> {
         let frame = self.index.lookup(key)?;
         match self.frames.try_hit(frame, key) {
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unpin(&self, pin: Pin) {
         let frame = pin.id();
         let before = self.frames.unpin(pin);
@@ -38,7 +38,7 @@ impl Core {
 
     /// A pin was taken off the frame, whose word was `before`. The pin of one that has only looked
     /// may have been in the way of others as well.
-    #[inline]
+    #[inline(always)]
     fn after_unpin(&self, frame: FrameId, before: Word) {
         if before.pins() == 1
             && (self.reclaim.is_waited_for_after_rmw() || before.state() == State::Detached)

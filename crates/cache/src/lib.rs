@@ -67,6 +67,8 @@ mod latch;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod page;
 #[cfg(not(any(loom, shuttle)))]
+mod page_guard;
+#[cfg(not(any(loom, shuttle)))]
 mod page_mut;
 #[cfg(not(any(loom, shuttle)))]
 mod peek;
@@ -92,9 +94,11 @@ pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
 #[cfg(not(any(loom, shuttle)))]
 pub use error::{BuildError, Error, Operation};
 #[cfg(not(any(loom, shuttle)))]
-pub use file::{Direct, File, OpenOptions, PageGuard};
+pub use file::{Direct, File, OpenOptions};
 #[cfg(not(any(loom, shuttle)))]
 pub use page::PageNo;
+#[cfg(not(any(loom, shuttle)))]
+pub use page_guard::PageGuard;
 #[cfg(not(any(loom, shuttle)))]
 pub use page_mut::PageMut;
 #[cfg(not(any(loom, shuttle)))]

@@ -12,11 +12,11 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::core::Core;
-use crate::file::PageGuard;
 use crate::files::FileState;
-use crate::frame::{Frames, Look};
+use crate::frame::Look;
 use crate::frame_memory::RacyPage;
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{PageKey, PageNo};
+use crate::page_guard::PageGuard;
 use crate::stats::Tick;
 
 /// Looks without a pin, before the page is pinned.
@@ -39,7 +39,7 @@ pub struct Torn(());
 pub struct Peek<'a> {
     page: RacyPage<'a>,
     /// `None` of a page that is pinned.
-    unpinned: Option<(&'a Frames, FrameId, Look)>,
+    unpinned: Option<Look<'a>>,
     fuel: Cell<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Peek<'_> {
     #[inline]
     pub fn check(&self) -> Result<(), Torn> {
         match self.unpinned {
-            Some((frames, frame, look)) if !frames.is_unchanged(frame, look) => Err(Torn(())),
+            Some(look) if !look.is_unchanged() => Err(Torn(())),
             _ => Ok(()),
         }
     }
@@ -132,6 +132,16 @@ impl Peek<'_> {
     }
 }
 
+/// How a look without a pin ended.
+enum Seen<R> {
+    /// The page is not there, or is being changed.
+    Nothing,
+    /// It was changed meanwhile.
+    Torn,
+    /// It was not; what the caller made of it. An error is another page's.
+    Whole(Result<R, Torn>),
+}
+
 /// The page itself is as it was: a version never comes back, so neither does what was torn. To look
 /// again would not mend the other page, perhaps for ever.
 #[cold]
@@ -141,51 +151,72 @@ fn torn_elsewhere(file: &FileState, page: PageNo) -> Error {
 
 impl Core {
     /// As [`File::peek`](crate::File::peek).
+    #[inline(always)]
     pub(crate) fn peek<R>(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
     ) -> Result<R, Error> {
-        let key = self.key(file, page);
-        for _ in 0..TRIES {
-            let Some((frame, word)) = self.begin_look(key) else { break };
-            let peek = Peek {
-                page: self.memory.racy(frame),
-                unpinned: Some((&self.frames, frame, word)),
-                fuel: Cell::new(FUEL),
-            };
-            // What panics over torn bytes is not the caller's fault: it is called again.
-            let seen = catch_unwind(AssertUnwindSafe(|| look(&peek)));
-            if self.frames.is_unchanged(frame, word) {
-                match seen {
-                    Ok(Ok(value)) => {
-                        self.frames.note_use(frame, word);
-                        self.counters.tick(Tick::Peeks);
-                        return Ok(value);
-                    }
-                    Ok(Err(Torn(()))) => return Err(torn_elsewhere(file, page)),
-                    Err(panic) => resume_unwind(panic),
-                }
-            }
-            self.counters.tick(Tick::PeekRetries);
+        match self.try_peek(self.key(file, page), &mut look) {
+            Seen::Whole(Ok(value)) => Ok(value),
+            other => self.peek_slow(file, page, look, other),
         }
-        self.peek_slow(file, page, look)
     }
 
-    #[inline]
-    fn begin_look(&self, key: PageKey) -> Option<(FrameId, Look)> {
+    /// Looks once.
+    #[inline(always)]
+    fn try_peek<R>(
+        &self,
+        key: PageKey,
+        look: &mut impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+    ) -> Seen<R> {
+        let Some((page, begun)) = self.begin_look(key) else { return Seen::Nothing };
+        let peek = Peek { page, unpinned: Some(begun), fuel: Cell::new(FUEL) };
+        // What panics over torn bytes is not the caller's fault: it is called again.
+        let seen = catch_unwind(AssertUnwindSafe(|| look(&peek)));
+        if !begun.is_unchanged() {
+            self.counters.tick(Tick::PeekRetries);
+            return Seen::Torn;
+        }
+        match seen {
+            Ok(seen) => {
+                if seen.is_ok() {
+                    begun.note_use();
+                    self.counters.tick(Tick::Peeks);
+                }
+                Seen::Whole(seen)
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    #[inline(always)]
+    fn begin_look(&self, key: PageKey) -> Option<(RacyPage<'_>, Look<'_>)> {
         let frame = self.index.lookup(key)?;
-        Some((frame, self.frames.begin_peek(frame, key)?))
+        Some((self.memory.racy(frame), self.frames.begin_peek(frame, key)?))
     }
 
+    /// Looks on, after a first look that ended so.
     #[cold]
+    #[inline(never)]
     fn peek_slow<R>(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+        first: Seen<R>,
     ) -> Result<R, Error> {
+        let mut seen = first;
+        let mut tries = 1;
+        loop {
+            match seen {
+                Seen::Whole(seen) => return seen.map_err(|Torn(())| torn_elsewhere(file, page)),
+                Seen::Torn if tries < TRIES => tries += 1,
+                Seen::Torn | Seen::Nothing => break,
+            }
+            seen = self.try_peek(self.key(file, page), &mut look);
+        }
         let pinned = PageGuard::new(self, file, page)?;
         let peek = Peek { page: pinned.racy(), unpinned: None, fuel: Cell::new(FUEL) };
         look(&peek).map_err(|Torn(())| torn_elsewhere(file, page))
@@ -198,10 +229,9 @@ impl Core {
         if !self.memory.is_racy_copy_fast() {
             return false;
         }
-        let Some((frame, look)) = self.begin_look(key) else { return false };
-        let copied = self.memory.racy(frame).copy_to(at, to);
-        if copied && self.frames.is_unchanged(frame, look) {
-            self.frames.note_use(frame, look);
+        let Some((page, begun)) = self.begin_look(key) else { return false };
+        if page.copy_to(at, to) && begun.is_unchanged() {
+            begun.note_use();
             self.counters.tick(Tick::CopiesOut);
             return true;
         }

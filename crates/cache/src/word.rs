@@ -94,6 +94,13 @@ impl Word {
         }
     }
 
+    /// Whether the page is there, and may be pinned.
+    #[inline]
+    pub(crate) fn is_readable(self) -> bool {
+        self.0 & READABLE != 0
+    }
+
+    #[inline]
     pub(crate) fn pins(self) -> u64 {
         (self.0 & PINS) / PIN
     }
@@ -145,6 +152,7 @@ impl Word {
     }
 
     /// Whether nobody has written the memory since `earlier`, and the page may be read.
+    #[inline]
     pub(crate) fn is_unchanged_since(self, earlier: Self) -> bool {
         (self.0 ^ earlier.0) & (VERSION | READABLE) == 0 && self.0 & READABLE != 0
     }
@@ -165,6 +173,7 @@ impl Word {
     }
 
     /// One use more.
+    #[inline]
     pub(crate) fn used(self) -> Self {
         Self(self.0 | USED_ONCE | (self.0 & USED_ONCE) << 1)
     }

@@ -29,8 +29,8 @@ mod file_table;
 mod futex;
 #[cfg(not(any(loom, shuttle)))]
 mod machine;
-#[cfg(not(any(loom, shuttle)))]
 mod map;
+mod map_slice;
 #[cfg(not(any(loom, shuttle)))]
 mod memory_policy;
 #[cfg(not(any(loom, shuttle)))]
@@ -68,8 +68,8 @@ pub use direct::DirectDevice;
 pub use futex::{Futex, FutexWait, PARK_MARK};
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{Directory, Machine};
-#[cfg(not(any(loom, shuttle)))]
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
+pub use map_slice::MapSlice;
 #[cfg(not(any(loom, shuttle)))]
 pub use process_mark::{NotAProcessMark, ProcessMark};
 #[cfg(not(any(loom, shuttle)))]

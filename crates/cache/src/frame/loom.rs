@@ -30,7 +30,7 @@ unsafe impl Sync for Scene {}
 
 impl Scene {
     fn new() -> (Self, Claim) {
-        let (frames, mut claims) = Frames::new(1);
+        let (frames, mut claims) = Frames::new(1).unwrap();
         let racy = [AtomicU32::new(1), AtomicU32::new(1)];
         let late = AtomicU32::new(0);
         let scene = Self { frames, memory: UnsafeCell::new(1), racy, late };
@@ -96,7 +96,7 @@ impl Scene {
     fn peek(&self, page: u32) -> Option<[u32; 2]> {
         let look = self.frames.begin_peek(FRAME, key(page))?;
         let seen = self.racy.each_ref().map(|word| word.load(Ordering::Relaxed));
-        self.frames.is_unchanged(FRAME, look).then_some(seen)
+        look.is_unchanged().then_some(seen)
     }
 
     fn evict_and_reuse(&self) {
@@ -217,7 +217,7 @@ fn two_hits_meet_detach() {
 
 /// Two frames, the second for a copy of the page in the first.
 fn with_copy(scene: &mut Scene, state: State) -> Claim {
-    let (frames, mut claims) = Frames::new(2);
+    let (frames, mut claims) = Frames::new(2).unwrap();
     let claim = claims.pop().unwrap();
     assert_eq!(claim.id(), FRAME);
     frames.install(&claim, key(1), State::Reading, SPELL);

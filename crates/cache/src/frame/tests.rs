@@ -4,7 +4,7 @@ const SPELL: Spell = Spell(0);
 const KEY: PageKey = PageKey { file: FileId(3), page: PageNo(5) };
 
 fn one_frame() -> (Frames, Claim) {
-    let (frames, mut claims) = Frames::new(1);
+    let (frames, mut claims) = Frames::new(1).unwrap();
     (frames, claims.pop().unwrap())
 }
 

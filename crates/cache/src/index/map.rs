@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 use unherd_sys::primitives::{AtomicU64, Mutex, MutexGuard};
+use unherd_sys::{Errno, MapSlice};
 
-use super::segment::Segment;
+use super::segment::{Segment, SegmentSize};
 use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 
 /// Pages for which there is a shard each time. Enough that the number of those that fall to one
@@ -50,15 +51,18 @@ struct Lock(Mutex<Shard>);
 #[derive(Debug)]
 pub(crate) struct Index {
     shards: Box<[Lock]>,
-    slots: Box<[AtomicU64]>,
-    /// Slots of each shard: at least twice the pages that fall to it on average.
-    slots_per_shard: usize,
+    /// The shards' segments, one after the other, of equal length.
+    slots: MapSlice<AtomicU64>,
+    segment: SegmentSize,
+    /// Bits of a hash that do not choose a slot.
+    shift: u32,
 }
 
 /// Where a page may be.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    shard: usize,
+    /// Where its shard's segment begins.
+    begin: usize,
     tag: u32,
 }
 
@@ -94,52 +98,57 @@ fn mix(file: FileId, value: u64) -> u32 {
 
 impl Index {
     /// An index with room for `frames` pages.
-    pub(crate) fn new(frames: usize) -> Self {
+    pub(crate) fn new(frames: usize) -> Result<Self, Errno> {
         let shards = (frames / PAGES_PER_SHARD).max(1).next_power_of_two();
-        let slots_per_shard = (2 * frames / shards).next_power_of_two().max(SLOTS_MIN);
-        Self::with_shards(shards, slots_per_shard)
+        // One to two thirds are used: what is looked at then lies on one cache line mostly, and the
+        // smaller the table is, the more of it stays in the processor's caches.
+        let slots = (frames + frames / 2).next_power_of_two();
+        Self::with_shards(shards, (slots / shards).max(SLOTS_MIN))
     }
 
-    fn with_shards(shards: usize, slots_per_shard: usize) -> Self {
+    /// Both are powers of two.
+    fn with_shards(shards: usize, slots_per_shard: usize) -> Result<Self, Errno> {
         let shard = || {
             let rest = HashMap::with_capacity_and_hasher(ANNOUNCED, FixedState::default());
             Lock(Mutex::new(Shard { rest, ..Shard::default() }))
         };
-        Self {
+        let slots = shards * slots_per_shard;
+        Ok(Self {
             shards: (0..shards).map(|_| shard()).collect(),
-            slots: (0..shards * slots_per_shard).map(|_| AtomicU64::new(0)).collect(),
-            slots_per_shard,
-        }
+            slots: MapSlice::new(slots, |_| AtomicU64::new(0))?,
+            segment: SegmentSize::new(slots_per_shard),
+            shift: u32::BITS - slots.trailing_zeros(),
+        })
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, key: PageKey) -> Place {
         // Sixteen neighbours share a shard: who brings in or drops a range locks few.
-        let group = u64::from(mix(key.file, key.page.0 >> 4));
-        let shard = ((group * self.shards.len() as u64) >> 32) as usize;
-        Place { shard, tag: mix(key.file, key.page.0) }
+        let group = (mix(key.file, key.page.0 >> 4) >> self.shift) as usize;
+        let begin = group & !(self.segment.slots() - 1);
+        Place { begin, tag: mix(key.file, key.page.0) }
     }
 
-    #[inline]
-    fn segment(&self, shard: usize) -> Segment<'_> {
-        Segment::new(&self.slots[shard * self.slots_per_shard..][..self.slots_per_shard])
+    #[inline(always)]
+    fn segment(&self, begin: usize) -> Segment<'_> {
+        Segment::new(&self.slots, begin, self.segment)
     }
 
     /// A frame that may hold the page. Takes no lock, and writes nothing.
     ///
     /// The caller pins the frame, and compares its key. If that differs, or if there is none, the
     /// page may be there all the same: only [`Index::lock`] tells.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lookup(&self, key: PageKey) -> Option<FrameId> {
-        let Place { shard, tag } = self.place(key);
-        self.segment(shard).lookup(tag)
+        let Place { begin, tag } = self.place(key);
+        self.segment(begin).lookup(tag)
     }
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
-        let Place { shard, tag } = self.place(key);
-        let segment = self.segment(shard);
-        let shard = self.shards[shard].0.lock();
+        let Place { begin, tag } = self.place(key);
+        let segment = self.segment(begin);
+        let shard = self.shards[begin / self.segment.slots()].0.lock();
         let at = match segment.find(tag, |frame| key_of(frame) == key) {
             Some((at, frame)) => At::Slot(at, frame),
             None => shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
@@ -157,7 +166,7 @@ impl Index {
         let mut pages = Vec::new();
         for (number, lock) in self.shards.iter().enumerate() {
             let shard = lock.0.lock();
-            let in_frames = self.segment(number).frames().map(&key_of);
+            let in_frames = self.segment(number * self.segment.slots()).frames().map(&key_of);
             let keys = in_frames.chain(shard.rest.keys().copied());
             let of_file = keys.filter(|key| key.file == file && key.page >= from);
             pages.extend(of_file.map(|key| key.page));

@@ -3,7 +3,7 @@
 //! | bits of a slot | meaning |
 //! |---|---|
 //! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
-//! | 32..64 | tag: of the hash of the page; its upper bits say where the home is |
+//! | 32..64 | tag: the hash of the page; its upper bits say where the home is |
 //!
 //! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
 //! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
@@ -55,62 +55,90 @@ impl Slot {
     }
 }
 
-/// One shard's part of the table. Its length is a power of two. Whoever calls a method that changes
-/// it, or [`Segment::find`], holds the shard's lock.
+/// One shard's part of the table. Whoever calls a method that changes it, or [`Segment::find`],
+/// holds the shard's lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment<'a> {
-    slots: &'a [AtomicU64],
+    /// The slots of all shards.
+    table: &'a [AtomicU64],
+    /// Where those of this one begin: at a multiple of their number.
+    begin: usize,
+    size: SegmentSize,
+}
+
+/// How many slots a segment has: a power of two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SegmentSize {
+    /// The number, less 1.
+    mask: usize,
+    /// Bits of a tag that do not choose a home.
+    shift: u32,
+}
+
+impl SegmentSize {
+    /// `slots` is a power of two from 2 to 2^32.
+    pub(crate) fn new(slots: usize) -> Self {
+        debug_assert!(slots.is_power_of_two() && slots > 1);
+        Self { mask: slots - 1, shift: u32::BITS - slots.trailing_zeros() }
+    }
+
+    #[inline]
+    pub(crate) fn slots(self) -> usize {
+        self.mask + 1
+    }
 }
 
 impl<'a> Segment<'a> {
     #[inline]
-    pub(crate) fn new(slots: &'a [AtomicU64]) -> Self {
-        debug_assert!(slots.len().is_power_of_two());
-        Self { slots }
+    pub(crate) fn new(table: &'a [AtomicU64], begin: usize, size: SegmentSize) -> Self {
+        debug_assert_eq!(begin & size.mask, 0);
+        Self { table, begin, size }
     }
 
     /// How many entries it takes. Fewer than slots: searches become long before it is full.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn entries_max(self) -> usize {
-        self.slots.len() / 8 * 7
+        self.size.slots() / 8 * 7
     }
 
     #[inline]
     fn home(self, tag: u32) -> usize {
-        ((u64::from(tag) * self.slots.len() as u64) >> 32) as usize
+        (tag >> self.size.shift) as usize
     }
 
     /// Where the slot is that comes so many steps after another.
     #[inline]
     fn after(self, at: usize, steps: usize) -> usize {
-        at.wrapping_add(steps) & (self.slots.len() - 1)
+        at.wrapping_add(steps) & self.size.mask
     }
 
     #[inline]
     fn load(self, at: usize) -> Slot {
-        Slot(self.slots[at].load(Ordering::Relaxed))
+        Slot(self.table[self.begin | at].load(Ordering::Relaxed))
     }
 
     fn store(self, at: usize, slot: Slot) {
-        self.slots[at].store(slot.0, Ordering::Relaxed);
+        self.table[self.begin | at].store(slot.0, Ordering::Relaxed);
     }
 
     /// A frame that may hold a page of this tag, for those who do not hold the lock. That there is
     /// none means nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lookup(self, tag: u32) -> Option<FrameId> {
-        let home = self.home(tag);
+        let mut at = self.home(tag);
         // Bounded: while entries are moved, none need be empty at the moment that it is looked at.
-        for steps in 0..self.slots.len() {
-            let slot = self.load(self.after(home, steps));
+        let mut left = self.size.mask;
+        loop {
+            let slot = self.load(at);
             if slot.is_empty() {
                 return None;
             }
             if slot.tag() == tag {
                 return Some(slot.frame());
             }
+            left = left.checked_sub(1)?;
+            at = self.after(at, 1);
         }
-        None
     }
 
     /// Where the entry of this tag lies whose frame `is_it`.
@@ -170,7 +198,7 @@ impl<'a> Segment<'a> {
 
     /// How many steps lead from one slot to another.
     fn distance(self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & (self.slots.len() - 1)
+        to.wrapping_sub(from) & self.size.mask
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
@@ -181,7 +209,7 @@ impl<'a> Segment<'a> {
     /// All frames in it.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn frames(self) -> impl Iterator<Item = FrameId> {
-        (0..self.slots.len())
+        (0..self.size.slots())
             .map(move |at| self.load(at))
             .filter(|slot| !slot.is_empty())
             .map(Slot::frame)

@@ -21,7 +21,7 @@ fn three_nodes() -> Topology {
 }
 
 fn pools(frames: usize, topology: &Topology) -> Pools {
-    Pools::new(Frames::new(frames).1, PolicyKind::S3Fifo, topology)
+    Pools::new(Frames::new(frames).unwrap().1, PolicyKind::S3Fifo, topology)
 }
 
 fn pop(pools: &Pools, at: usize) -> Option<Claim> {

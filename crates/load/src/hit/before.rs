@@ -69,7 +69,7 @@ impl Lru {
 }
 
 impl Pages for TreeLock {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,

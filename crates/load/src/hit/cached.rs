@@ -56,7 +56,7 @@ struct Copied {
 }
 
 impl Pages for Copied {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,
@@ -86,7 +86,7 @@ struct Pinned {
 }
 
 impl Pages for Pinned {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,
@@ -115,7 +115,7 @@ struct Peeked {
 }
 
 impl Pages for Peeked {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,

@@ -43,7 +43,7 @@ impl<const COPIED: bool> Memory<COPIED> {
 }
 
 impl<const COPIED: bool> Pages for Memory<COPIED> {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,

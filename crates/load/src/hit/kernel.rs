@@ -39,7 +39,7 @@ impl Preads {
 }
 
 impl Pages for Preads {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,

@@ -46,7 +46,7 @@ impl Drop for Mapped {
 }
 
 impl Pages for Mapped {
-    #[inline]
+    #[inline(always)]
     fn load<const N: usize>(
         &self,
         page: u32,

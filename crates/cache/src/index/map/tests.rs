@@ -40,7 +40,7 @@ struct Scene {
 impl Scene {
     fn new(shards: usize, slots: usize) -> Self {
         Self {
-            index: Index::with_shards(shards, slots),
+            index: Index::with_shards(shards, slots).unwrap(),
             model: HashMap::new(),
             keys: (0..FRAMES).map(|_| Cell::new(NO_PAGE)).collect(),
             free: (0..FRAMES).map(FrameId).collect(),
@@ -122,15 +122,24 @@ proptest! {
     }
 }
 
+/// Each pattern of pages is found in few looks: files that were opened one after the other, one
+/// file from its beginning, and every 16th, 64th and 4096th page of one.
 #[test]
 fn pages_spread_over_slots_and_shards() {
+    spread(|number| (number % 64, number / 64));
+    for stride in [1, 16, 64, 4096] {
+        spread(|number| (7, number * stride));
+    }
+}
+
+fn spread(page_of: impl Fn(u32) -> (u32, u32)) {
     let frames = 16 * PAGES_PER_SHARD;
-    let index = Index::new(frames);
-    assert_eq!((index.shards.len(), index.slots_per_shard), (16, 2 * PAGES_PER_SHARD));
-    // Files that were opened one after the other, read from the beginning.
+    let index = Index::new(frames).unwrap();
+    assert_eq!((index.shards.len(), index.segment.slots()), (16, 2 * PAGES_PER_SHARD));
     let mut keys = HashMap::new();
     for number in 0..frames as u32 {
-        let key = PageKey { file: FileId(number % 64), page: PageNo(u64::from(number / 64)) };
+        let (file, page) = page_of(number);
+        let key = PageKey { file: FileId(file), page: PageNo(u64::from(page)) };
         keys.insert(FrameId(number), key);
         index.lock(key, |frame| keys[&frame]).set_frame(FrameId(number));
     }
@@ -140,9 +149,9 @@ fn pages_spread_over_slots_and_shards() {
     let steps: usize = keys
         .iter()
         .map(|(_, &key)| {
-            let Place { shard, tag } = index.place(key);
+            let Place { begin, tag } = index.place(key);
             let At::Slot(at, _) = index.lock(key, |frame| keys[&frame]).at else { return 0 };
-            index.segment(shard).steps_from_home(tag, at) + 1
+            index.segment(begin).steps_from_home(tag, at) + 1
         })
         .sum();
     // Half full, linear probing takes 1.5 looks on average.
