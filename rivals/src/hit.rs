@@ -38,6 +38,20 @@ impl Workload for Hit {
     }
 }
 
+/// The workload `hit-cost` with rival implementations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HitCost;
+
+impl Workload for HitCost {
+    fn describe(&self) -> Description {
+        unherd_load::hit_cost::describe_with(&Hit, Vec::new())
+    }
+
+    fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        unherd_load::hit_cost::run(job)
+    }
+}
+
 /// A map of pages that may give some up.
 trait PageMap: Sync {
     /// Looks a page up, and hands it to `with`.

@@ -13,5 +13,5 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     args.next_if(|first| first == "load");
-    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake, &hit::Hit], args)
+    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake, &hit::Hit, &hit::HitCost], args)
 }

@@ -109,16 +109,20 @@ fn catcher(root: &Path, mutant: &Mutant) -> Result<Option<&'static str>, Failure
         Expected::Caught | Expected::NotVisible(_) => MODELS.iter().filter(is_loom).collect(),
     };
     for model in models {
-        let step = model
+        let mut step = model
             .step(&mutant.package, &format!("mutants/{}", model.target))
             .environment("RUSTC_WORKSPACE_WRAPPER", wrapper.to_string_lossy());
+        if mutant.expected == Expected::CaughtByTest {
+            // Integration tests as well, which have no models.
+            step = step.arguments(&["--tests"]);
+        }
         let (builds, output) = step.clone().arguments(&["--no-run"]).run_quietly(root)?;
         if !builds {
             let what = format!("mutant `{}` does not build:\n{output}", mutant.id);
             return Err(Failure::Failed(what));
         }
         let (passes, output) = step.arguments(&["--", &mutant.test]).run_quietly(root)?;
-        if output.contains("running 0 tests") {
+        if !runs_any(&output) {
             let what = format!("mutant `{}`: no test is called `{}`", mutant.id, mutant.test);
             return Err(Failure::Failed(what));
         }
@@ -127,6 +131,11 @@ fn catcher(root: &Path, mutant: &Mutant) -> Result<Option<&'static str>, Failure
         }
     }
     Ok(None)
+}
+
+/// Whether any of the binaries whose `output` this is has run a test.
+fn runs_any(output: &str) -> bool {
+    output.lines().any(|line| line.starts_with("running ") && line != "running 0 tests")
 }
 
 /// A compiler that builds the mutant: for the workspace's crates alone, so that their dependencies
@@ -155,6 +164,12 @@ fn verdict(mutant: &Mutant, catcher: Option<&str>) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_of_no_test_is_none() {
+        assert!(!runs_any("running 0 tests\n\nok\nrunning 0 tests\n"));
+        assert!(runs_any("running 0 tests\n\nok\nrunning 1 test\n"));
+    }
 
     #[test]
     fn the_list_is_read_and_its_faults_are_named() {

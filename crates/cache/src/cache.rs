@@ -22,6 +22,7 @@ use crate::pools::{self, Pools};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::{Counters, Stats};
+use crate::worker_queue::WorkerQueue;
 
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
@@ -37,6 +38,9 @@ pub enum Io {
     Own,
     /// Threads queue transfers, and wait; one thread of the cache takes the completions.
     Ring,
+    /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
+    /// transfers are made by so many more threads of the cache, at least one.
+    Threads(usize),
 }
 
 /// A page cache. Clones are the same cache; it lives until they and its files are gone.
@@ -259,8 +263,8 @@ impl CacheBuilder {
         Self { topology: Some(topology), ..self }
     }
 
-    /// Builds the cache: takes its memory and, for [`Io::Ring`],
-    /// starts its thread.
+    /// Builds the cache: takes its memory and, unless each thread does its own I/O, starts its
+    /// threads.
     ///
     /// # Errors
     /// Each names the value that does not do.
@@ -281,6 +285,9 @@ impl CacheBuilder {
         let engine = match self.io {
             Io::Own => None,
             Io::Ring => Some(Engine::new(device.clone())?),
+            Io::Threads(workers) => {
+                Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
+            }
         };
         // A machine that does not tell its nodes is as good as one that has one.
         let this_machine = || Topology::of_this_machine().unwrap_or_else(|_| Topology::of(1));

@@ -17,6 +17,7 @@ use crate::index::{Entry, Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
+use crate::shield::shielded;
 use crate::stats::Counters;
 
 /// The names of the cache's waits.
@@ -94,7 +95,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    fn tag(self) -> Tag {
+    pub(crate) fn tag(self) -> Tag {
         Tag(self as u64)
     }
 }
@@ -206,7 +207,7 @@ impl Core {
         self.frames.word(frame).is_behind().then_some(busy)
     }
 
-    fn is_still(&self, key: PageKey, busy: Busy) -> bool {
+    pub(crate) fn is_still(&self, key: PageKey, busy: Busy) -> bool {
         let now = match busy.work {
             Work::OlderWriteBack => self.busy_behind(key),
             Work::Reading | Work::Changing | Work::WriteBack => self.busy(key),
@@ -240,14 +241,32 @@ impl Core {
         busy: Busy,
         want: Want,
     ) -> Result<(), Error> {
-        let reason = match busy.work {
+        let (how, began) = (self.how_to_wait(busy, want), Timestamp::now());
+        let outcome = self.pages.wait(&key.into(), || self.is_still(key, busy), how);
+        self.heed(file, key, busy, outcome, began)
+    }
+
+    fn reason_of(&self, work: Work) -> Reason {
+        match work {
             Work::Reading => self.reasons.page_read,
             Work::Changing => self.reasons.page_change,
             Work::WriteBack | Work::OlderWriteBack => self.reasons.write_back,
-        };
-        let began = Timestamp::now();
-        let still = || self.is_still(key, busy);
-        let outcome = self.pages.wait(&key.into(), still, Wait::new(reason).tag(want.tag()));
+        }
+    }
+
+    pub(crate) fn how_to_wait(&self, busy: Busy, want: Want) -> Wait {
+        Wait::new(self.reason_of(busy.work)).tag(want.tag())
+    }
+
+    /// What follows for one that has waited for a page since `began`, by what it was told.
+    pub(crate) fn heed(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        busy: Busy,
+        outcome: Outcome,
+        began: Timestamp,
+    ) -> Result<(), Error> {
         let Outcome::Woken(token) = outcome else {
             return Ok(());
         };
@@ -260,7 +279,7 @@ impl Core {
             }
             _ => {
                 if self.is_still(key, busy) {
-                    self.pages.note_needless(reason);
+                    self.pages.note_needless(self.reason_of(busy.work));
                 }
                 Ok(())
             }
@@ -280,7 +299,7 @@ impl Core {
             }
             Verdict::Wake
         };
-        self.pages.wake_where(&key.into(), choose, News::Look.token());
+        shielded(|| self.pages.wake_where(&key.into(), choose, News::Look.token()));
     }
 
     /// Passes on a wake that was meant for one that changes the page.
@@ -288,12 +307,12 @@ impl Core {
         let choose = |tag: Tag| {
             if tag == Want::Change.tag() { Verdict::WakeAndStop } else { Verdict::Skip }
         };
-        self.pages.wake_where(&key.into(), choose, News::Look.token());
+        shielded(|| self.pages.wake_where(&key.into(), choose, News::Look.token()));
     }
 
     /// The page could not be brought in: wakes all that wait for it.
     pub(crate) fn wake_failed(&self, key: PageKey, news: News) {
-        self.pages.wake_with(&key.into(), usize::MAX, news.token());
+        shielded(|| self.pages.wake_with(&key.into(), usize::MAX, news.token()));
     }
 
     pub(crate) fn read_error(&self, file: &FileState, key: PageKey, errno: Errno) -> Error {

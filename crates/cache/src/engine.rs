@@ -4,15 +4,30 @@
 //! that wanted it there or not: the slot owns the claim or the run, and with it the memory. The
 //! tag of a transfer is the number of its slot.
 //!
-//! The thread that brings a page in waits for the page like everybody else, and finds its pin in
-//! the slot.
+//! The thread or task that brings a page in waits for the page like everybody else, and finds its
+//! pin in the slot, for which it has a [`Ticket`]. A task may be dropped while it waits:
+//!
+//! ```text
+//!  the ticket is dropped                    the I/O thread completes the read
+//!  ---------------------                    ---------------------------------
+//!                                           publish the page, pinned
+//!  lock the slots                           lock the slots
+//!  filled: take the pin, free the slot      abandoned: take the pin, free the slot
+//!  else: abandoned                          else: filled
+//!  unlock; unpin what was taken             unlock; unpin what was taken
+//!                                           wake those who wait for the page
+//! ```
+//!
+//! Excluded: that both leave the pin, or both take it; the one that locks first leaves, the other
+//! takes. The claim is the slot's until the transfer is complete, so no memory is freed that the
+//! device writes; and the page comes in for the others.
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
-use unherd_sync::{Wait, WaitKey};
+use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering};
-use unherd_sys::{Completion, Deadline, Device, Direction, Errno, Transfer};
+use unherd_sys::{Completion, Deadline, Device, Direction, Errno, Timestamp, Transfer};
 
-use crate::core::Core;
+use crate::core::{Core, Want};
 use crate::error::BuildError;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin};
@@ -35,6 +50,8 @@ struct Slot {
     /// without the lock. Relaxed: set under the lock, and the owner takes that before it believes
     /// what it saw.
     is_filled: Arc<AtomicBool>,
+    /// Nobody will come for what the slot is filled with.
+    is_abandoned: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,12 +60,107 @@ struct Slots {
     free: Vec<usize>,
 }
 
+impl Slots {
+    /// Frees the slot if it is filled. Gives what was in it.
+    fn take_filled(&mut self, at: usize) -> Option<Result<Pin, Errno>> {
+        match self.slots[at].operation.take() {
+            Some(Operation::Filled(filled)) => {
+                self.free.push(at);
+                Some(filled)
+            }
+            other => {
+                self.slots[at].operation = other;
+                None
+            }
+        }
+    }
+
+    /// Fills the slot, whose operation has ended. Gives back what nobody will come for.
+    fn fill(&mut self, at: usize, filled: Result<Pin, Errno>) -> Option<Result<Pin, Errno>> {
+        let slot = &mut self.slots[at];
+        if slot.is_abandoned {
+            self.free.push(at);
+            return Some(filled);
+        }
+        slot.operation = Some(Operation::Filled(filled));
+        slot.is_filled.store(true, Ordering::Relaxed);
+        None
+    }
+}
+
 /// The queue of a device, claimed for one cache.
 pub(crate) struct Engine {
     device: Arc<dyn Device>,
     slots: Mutex<Slots>,
     /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
     stopping: AtomicBool,
+    /// When the I/O thread is to look at the deadlines of tasks: they have no clock.
+    alarm: Mutex<Deadline>,
+}
+
+/// The right to what a read will put into its slot: a pin, or an error.
+#[must_use]
+pub(crate) struct Ticket<'a> {
+    core: &'a Core,
+    engine: &'a Engine,
+    at: usize,
+    page: WaitKey,
+    is_filled: Arc<AtomicBool>,
+    is_taken: bool,
+}
+
+impl Ticket<'_> {
+    fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Relaxed)
+    }
+
+    fn how_to_wait(&self) -> Wait {
+        Wait::new(self.core.reasons.page_read).tag(Want::Read.tag())
+    }
+
+    fn take(&mut self) -> Option<Result<Pin, Errno>> {
+        let filled = self.engine.take_filled(self.at);
+        self.is_taken = filled.is_some();
+        filled
+    }
+
+    /// Waits for the end of the read, under `page-read`.
+    pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
+        // Without a deadline it cannot time out.
+        let how = self.how_to_wait();
+        loop {
+            let _ = self.core.pages.wait_until(&self.page, || self.is_filled(), how);
+            if let Some(filled) = self.take() {
+                return filled;
+            }
+        }
+    }
+
+    /// As [`Ticket::wait`], in a task.
+    pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
+        // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
+        let how = self.how_to_wait().shared();
+        loop {
+            let still = || !self.is_filled();
+            let outcome = self.core.pages.wait_async(&self.page, still, how).await;
+            if let Some(filled) = self.take() {
+                return filled;
+            }
+            if matches!(outcome, Outcome::Woken(_)) {
+                self.core.pages.note_needless(self.core.reasons.page_read);
+            }
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.is_taken
+            && let Some(Ok(pin)) = self.engine.abandon(self.at)
+        {
+            self.core.unpin(pin);
+        }
+    }
 }
 
 impl Drop for Engine {
@@ -66,7 +178,12 @@ impl Engine {
         if !device.claim_queue() {
             return Err(BuildError::QueueTaken);
         }
-        Ok(Self { device, slots: Mutex::default(), stopping: AtomicBool::new(false) })
+        Ok(Self {
+            device,
+            slots: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            alarm: Mutex::new(Deadline::NEVER),
+        })
     }
 
     /// Puts an operation into a slot. Gives what will say that it is filled.
@@ -78,6 +195,7 @@ impl Engine {
         }
         let slot = &mut slots.slots[at];
         slot.operation = Some(operation);
+        slot.is_abandoned = false;
         slot.is_filled.store(false, Ordering::Relaxed);
         (at, slot.is_filled.clone())
     }
@@ -114,41 +232,34 @@ impl Engine {
         unsafe { self.device.submit(transfer) };
     }
 
-    /// Reads a page into a claimed frame, and waits for it under `page-read`.
-    pub(crate) fn fill(
-        &self,
-        core: &Core,
+    /// Begins to read a page into a claimed frame.
+    pub(crate) fn begin_fill<'a>(
+        &'a self,
+        core: &'a Core,
         file: &Arc<FileState>,
         announced: Announced,
         claim: Claim,
-    ) -> Result<Pin, Errno> {
+    ) -> Ticket<'a> {
         let progress = Progress::new(Direction::Read, core.memory.page_bytes(), file.alignment);
         let operation = Operation::Fill { file: file.clone(), announced, claim, progress };
         let (at, is_filled) = self.keep(operation);
         self.submit(core, at);
-        let page: WaitKey = announced.key.into();
-        // Without a deadline it cannot time out.
-        let how = Wait::new(core.reasons.page_read);
-        loop {
-            let _ = core.pages.wait_until(&page, || is_filled.load(Ordering::Relaxed), how);
-            if let Some(filled) = self.take_filled(at) {
-                return filled;
-            }
-        }
+        let page = announced.key.into();
+        Ticket { core, engine: self, at, page, is_filled, is_taken: false }
     }
 
     fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
+        self.slots.lock().take_filled(at)
+    }
+
+    /// Nobody will come for what the slot is filled with. Gives it, if it is there already.
+    fn abandon(&self, at: usize) -> Option<Result<Pin, Errno>> {
         let mut slots = self.slots.lock();
-        match slots.slots[at].operation.take() {
-            Some(Operation::Filled(filled)) => {
-                slots.free.push(at);
-                Some(filled)
-            }
-            other => {
-                slots.slots[at].operation = other;
-                None
-            }
+        let filled = slots.take_filled(at);
+        if filled.is_none() && !cfg!(mutant = "TASK-abandon") {
+            slots.slots[at].is_abandoned = true;
         }
+        filled
     }
 
     /// Begins to write a run back.
@@ -161,10 +272,48 @@ impl Engine {
     pub(crate) fn run(&self, core: &Core) {
         let mut completions = Vec::new();
         while !self.stopping.load(Ordering::Relaxed) {
-            self.device.reap(&mut completions, Deadline::NEVER);
+            let alarm = *self.alarm.lock();
+            self.device.reap(&mut completions, alarm);
             for completion in completions.drain(..) {
                 self.complete(core, completion);
             }
+            self.expire_tasks(core);
+        }
+    }
+
+    /// Has the I/O thread look at the deadlines of tasks at `at`. The caller's task is in its queue
+    /// by then.
+    pub(crate) fn set_alarm(&self, at: Timestamp) {
+        if cfg!(mutant = "TASK-alarm") {
+            return;
+        }
+        {
+            let mut alarm = self.alarm.lock();
+            if alarm.timestamp().is_some_and(|set| set <= at) {
+                return;
+            }
+            *alarm = Deadline::at(at);
+        }
+        self.device.interrupt();
+    }
+
+    /// If it is time, wakes the tasks whose deadline has come.
+    fn expire_tasks(&self, core: &Core) {
+        let now = {
+            let mut alarm = self.alarm.lock();
+            if *alarm == Deadline::NEVER {
+                return;
+            }
+            let now = Timestamp::now();
+            if !alarm.has_passed(now) {
+                return;
+            }
+            // First: whoever comes too late for the look that follows sets it anew.
+            *alarm = Deadline::NEVER;
+            now
+        };
+        if let Some(next) = core.reclaim.waiters.expire(&core.waits, now) {
+            self.set_alarm(next);
         }
     }
 
@@ -196,7 +345,7 @@ impl Engine {
                 let filled = core.end_fill(announced.key, claim, read);
                 let news = filled.as_ref().map(|_| ()).map_err(|errno| *errno);
                 // The pin lies in the slot before anybody is woken.
-                self.keep_filled(at, filled);
+                self.keep_filled(core, at, filled);
                 core.tell_filled(announced, news);
             }
             Operation::Write { run, mut progress } => {
@@ -214,15 +363,15 @@ impl Engine {
                 core.notify_idle(1);
             }
             // Nothing is under way for it.
-            Operation::Filled(filled) => self.keep_filled(at, filled),
+            Operation::Filled(filled) => self.keep_filled(core, at, filled),
         }
     }
 
-    fn keep_filled(&self, at: usize, filled: Result<Pin, Errno>) {
-        let mut slots = self.slots.lock();
-        let slot = &mut slots.slots[at];
-        slot.operation = Some(Operation::Filled(filled));
-        slot.is_filled.store(true, Ordering::Relaxed);
+    fn keep_filled(&self, core: &Core, at: usize, filled: Result<Pin, Errno>) {
+        let unwanted = self.slots.lock().fill(at, filled);
+        if let Some(Ok(pin)) = unwanted {
+            core.unpin(pin);
+        }
     }
 
     /// Submits the rest of a transfer that came out short, or was interrupted.

@@ -106,6 +106,19 @@ pub enum Error {
         /// A page that the call would wait for.
         page: u64,
     },
+    /// A task wants a page that is not there, and the cache has no I/O thread to bring it in: the
+    /// task's thread would have to block.
+    #[error(
+        "page {page} of {} is not in memory, and this cache cannot bring it in for a task; build \
+         it with `Io::Ring` or `Io::Threads`",
+        file.display()
+    )]
+    NeedsQueue {
+        /// The file.
+        file: Arc<Path>,
+        /// The page.
+        page: u64,
+    },
     /// What looked at this page, by `File::peek`, has returned the [`crate::Torn`] of another page.
     #[error(
         "the look at page {page} of {} ended with another page's `Torn`, which belongs to the look \
@@ -239,7 +252,10 @@ pub enum BuildError {
         errno: Errno,
     },
     /// `Io::Ring` was asked for, and the device has no queue.
-    #[error("the device cannot queue transfers (is io_uring allowed here?); use `Io::Own`")]
+    #[error(
+        "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` or \
+         `Io::Own`"
+    )]
     NoQueue,
     /// `Io::Ring` was asked for, and another cache uses the device's queue.
     #[error("another cache queues transfers on this device; give each its own, or use `Io::Own`")]

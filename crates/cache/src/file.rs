@@ -157,21 +157,38 @@ impl File {
     /// [`Error::HeldByThisThread`].
     /// What `buf` holds then is not told.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let core = self.core();
-        core.check_range(offset, buf.len())?;
-        let left = self.file.len().saturating_sub(offset);
-        let wanted = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;
         while done < wanted {
-            let (page, at) = self.locate(offset + done as u64);
-            let bytes = (wanted - done).min(core.memory.page_bytes() - at);
-            let to = &mut buf[done..done + bytes];
-            if !core.copy_out(core.key(&self.file, page), at, to) {
-                to.copy_from_slice(&self.page(page)?[at..at + bytes]);
+            let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
+                to.copy_from_slice(&self.page(page)?[at..at + to.len()]);
             }
-            done += bytes;
+            done += to.len();
         }
         Ok(done)
+    }
+
+    /// How many of `len` bytes at `offset` the file has.
+    #[inline]
+    fn bytes_to_read(&self, offset: u64, len: usize) -> Result<usize, Error> {
+        self.core().check_range(offset, len)?;
+        let left = self.file.len().saturating_sub(offset);
+        Ok(usize::try_from(left).map_or(len, |left| left.min(len)))
+    }
+
+    /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
+    /// been read of those at `offset`.
+    #[inline]
+    fn next_part<'b>(
+        &self,
+        buf: &'b mut [u8],
+        done: usize,
+        offset: u64,
+    ) -> (PageNo, usize, &'b mut [u8]) {
+        let (page, at) = self.locate(offset + done as u64);
+        let bytes = (buf.len() - done).min(self.core().memory.page_bytes() - at);
+        (page, at, &mut buf[done..done + bytes])
     }
 
     /// Writes `bytes` at `offset`, as pwrite(2), and makes the file longer if they reach beyond its
@@ -258,6 +275,85 @@ impl File {
     #[inline]
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         PageGuard::new(self.core(), &self.file, page)
+    }
+
+    /// As [`File::page`], for tasks: the future is ready with the pinned page. A page that is there
+    /// is had by the first poll, which takes no lock then and allocates nothing; it needs no
+    /// runtime. The guard is `Send`, and so is the future.
+    ///
+    /// Tasks and threads stand in the same queues, for the page (`page-read`, `page-change`) and,
+    /// while there is none to be had for it, for a frame (`frame`), and are told in the order in
+    /// which they came. A frame that a task was told of is not kept for it: if somebody else comes
+    /// before its next poll and takes it, the task waits again, behind the others. No poll blocks.
+    /// It may begin to write dirty pages back, for a frame.
+    ///
+    /// The future is woken by the thread that ends what it waits for, most often the cache's I/O
+    /// thread; so its waker must not make calls of the cache that block. If a waker panics, the
+    /// panic is thrown away (the panic hook has seen it).
+    ///
+    /// The future may be dropped at any time, and what it was about to get goes to others: those
+    /// who wait for the same page bring it in, and a free frame goes to the next who wants one. A
+    /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
+    /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
+    /// keep a pin, or have threads and tasks wait for the page that it was to bring in. So a
+    /// thread that polls such futures should make no blocking calls between.
+    ///
+    /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
+    /// time.
+    ///
+    /// ```no_run
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
+    /// # use unherd_cache::{Cache, File, Io, OpenOptions, PageNo};
+    /// async fn sum(file: &File, page: PageNo) -> Result<u64, unherd_cache::Error> {
+    ///     let page = file.page_async(page).await?;
+    ///     Ok(page.iter().map(|&byte| u64::from(byte)).sum())
+    /// }
+    ///
+    /// # fn run<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = pin!(future);
+    /// #     loop {
+    /// #         let mut context = Context::from_waker(Waker::noop());
+    /// #         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+    /// #             return output;
+    /// #         }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// let cache = Cache::builder().io(Io::Ring).build()?;
+    /// let file = cache.open("data", OpenOptions::new())?;
+    /// println!("{}", run(sum(&file, PageNo(3)))?); // by any executor
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::page`]; [`Error::NeedsQueue`] if the page is not there, nor being read by a
+    /// thread, and the cache was built with [`crate::Io::Own`]; [`Error::HeldByThisThread`] if
+    /// the thread that polls has a [`PageMut`] of the page, be it another task's.
+    pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
+        PageGuard::new_async(self.core(), &self.file, page).await
+    }
+
+    /// As [`File::read_at`], for tasks. Pages that are there are copied as they come, in one poll
+    /// as long as there are such.
+    ///
+    /// Waits, wakes, may be dropped, and has to be polled as [`File::page_async`] says. `buf` is
+    /// never given to the device, so nothing is written to it after the drop; what it holds then is
+    /// not told.
+    ///
+    /// # Errors
+    /// As [`File::read_at`], and [`Error::NeedsQueue`] as [`File::page_async`].
+    pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let wanted = self.bytes_to_read(offset, buf.len())?;
+        let mut done = 0;
+        while done < wanted {
+            let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
+                to.copy_from_slice(&self.page_async(page).await?[at..at + to.len()]);
+            }
+            done += to.len();
+        }
+        Ok(done)
     }
 
     /// The page, for this thread alone: until the guard is dropped, others who want the page wait

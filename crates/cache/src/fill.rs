@@ -12,6 +12,7 @@ use unherd_sys::{Direction, Errno};
 
 use crate::Error;
 use crate::core::{Busy, Core, News, Want, Work};
+use crate::engine::Ticket;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State};
 use crate::index::{Announced, Entry};
@@ -20,12 +21,23 @@ use crate::stats::Count;
 use crate::transfer::{Progress, Step};
 
 /// What a lookup has found.
-enum Lookup {
+pub(crate) enum Lookup {
     Here(Pin),
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
     Mine(Announced),
     TooManyPins,
+}
+
+/// What became of a page that is brought in.
+enum Begun<'a> {
+    Ended(Result<Pin, Errno>),
+    /// The I/O thread will end it.
+    UnderWay(Ticket<'a>),
+}
+
+pub(crate) fn too_many_pins(file: &FileState, key: PageKey) -> Error {
+    Error::TooManyPins { file: file.path.clone(), page: key.page.0 }
 }
 
 impl Core {
@@ -55,16 +67,14 @@ impl Core {
                     let claim = self.frame_for_announced(announced)?;
                     return self.fill(file, announced, claim);
                 }
-                Lookup::TooManyPins => {
-                    return Err(Error::TooManyPins { file: file.path.clone(), page: key.page.0 });
-                }
+                Lookup::TooManyPins => return Err(too_many_pins(file, key)),
             }
         }
     }
 
     /// Decides what is there and what is missing. A hit gets here only if its page was being moved
     /// in the index, or changed, when it looked without the lock.
-    fn look_up(&self, key: PageKey) -> Lookup {
+    pub(crate) fn look_up(&self, key: PageKey) -> Lookup {
         let mut shard = self.shard(key);
         match shard.get() {
             Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
@@ -81,10 +91,14 @@ impl Core {
     /// taken back, and those who wait for the page are told.
     pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
-        self.take_frame(announced.key).inspect_err(|_| {
-            self.shard(announced.key).remove();
-            self.wake_failed(announced.key, News::NoFrames(announced.spell));
-        })
+        self.take_frame(announced.key)
+            .inspect_err(|_| self.take_back(announced, News::NoFrames(announced.spell)))
+    }
+
+    /// Takes an announcement back, with news for those who wait for the page.
+    pub(crate) fn take_back(&self, announced: Announced, news: News) {
+        self.shard(announced.key).remove();
+        self.wake_failed(announced.key, news);
     }
 
     /// Puts a claimed frame in the place of its page's announcement.
@@ -102,9 +116,31 @@ impl Core {
         announced: Announced,
         claim: Claim,
     ) -> Result<Pin, Error> {
+        let filled = match self.begin_fill(file, announced, claim) {
+            Begun::Ended(filled) => filled,
+            Begun::UnderWay(ticket) => ticket.wait(),
+        };
+        filled.map_err(|errno| self.read_error(file, announced.key, errno))
+    }
+
+    /// As [`Core::fill`], in a task of a cache with queued I/O.
+    pub(crate) async fn fill_async(
+        &self,
+        file: &Arc<FileState>,
+        announced: Announced,
+        claim: Claim,
+    ) -> Result<Pin, Error> {
+        let filled = match self.begin_fill(file, announced, claim) {
+            Begun::Ended(filled) => filled,
+            Begun::UnderWay(ticket) => ticket.wait_async().await,
+        };
+        filled.map_err(|errno| self.read_error(file, announced.key, errno))
+    }
+
+    /// Begins to bring the page in; where it needs no read, or this thread reads, that is all.
+    fn begin_fill(&self, file: &Arc<FileState>, announced: Announced, claim: Claim) -> Begun<'_> {
         let key = announced.key;
         self.install(announced, &claim, State::Reading);
-        let read_error = |errno| self.read_error(file, key, errno);
         let mut claim = claim;
         let read = if self.offset(key.page) >= file.len() {
             Ok(0)
@@ -112,14 +148,14 @@ impl Core {
             self.counters.add(Count::Reads, 1);
             match &self.engine {
                 Some(engine) => {
-                    return engine.fill(self, file, announced, claim).map_err(read_error);
+                    return Begun::UnderWay(engine.begin_fill(self, file, announced, claim));
                 }
                 None => self.read_blocking(file, key, &mut claim),
             }
         };
         let filled = self.end_fill(key, claim, read);
         self.tell_filled(announced, read.map(|_| ()));
-        filled.map_err(read_error)
+        Begun::Ended(filled)
     }
 
     /// Reads the page by this thread; gives the bytes that the file had.

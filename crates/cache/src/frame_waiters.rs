@@ -1,4 +1,4 @@
-//! Threads that wait for a frame, and what they are told.
+//! Threads and tasks that wait for a frame, and what they are told.
 //!
 //! ```text
 //!  a thread in want                         whoever makes a frame idle
@@ -17,9 +17,23 @@
 //!
 //! An unpin changes the word by a read-modify-write, which on x86-64 is fence (B) already: a hit
 //! ends with one load of `waiting`, which is on a cache line of its own.
+//!
+//! Threads and tasks stand in one queue. A frame itself is handed to a thread only, and only to the
+//! one that has waited longest: a thread always comes to take it. Where a task is first, the frame
+//! goes to the free ones, and the task is told to look: if it was dropped, the wake goes on to the
+//! next in the queue, and if there is none, the frame lies where everybody finds it.
+//!
+//! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
+//! queue, as its tag, for [`FrameWaiters::expire`].
 
-use unherd_sync::{Outcome, Token, Wait, WaitKey, WaitTable};
+#[cfg(not(loom))]
+use unherd_sync::Verdict;
+use unherd_sync::{Outcome, Reason, Tag, Token, Wait, WaitKey, WaitTable};
+#[cfg(not(loom))]
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
+
+use crate::shield::shielded;
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);
@@ -28,6 +42,9 @@ pub(crate) const LOOK: Token = Token(0);
 const SEEN: Ordering =
     if cfg!(mutant = "R2-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
 
+/// The tag of a thread. That of a task is its deadline in nanoseconds.
+const THREAD: Tag = Tag(0);
+
 /// A count on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -35,11 +52,21 @@ struct Alone(AtomicU32);
 
 #[derive(Debug)]
 pub(crate) struct FrameWaiters {
-    /// Threads between [`FrameWaiters::enter`] and [`FrameWaiters::leave`]. Each last unpin looks
-    /// here.
+    /// Threads and tasks that have entered. Each last unpin looks here.
     waiting: Alone,
     /// How often frames became idle while somebody waited; wraps around.
     idled: Alone,
+}
+
+/// That its owner is counted among the waiters, until dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Entered<'a>(&'a FrameWaiters);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl FrameWaiters {
@@ -52,16 +79,13 @@ impl FrameWaiters {
     }
 
     /// The caller will search, and wait if it finds nothing.
-    pub(crate) fn enter(&self) {
+    pub(crate) fn enter(&self) -> Entered<'_> {
         self.waiting.0.fetch_add(1, Ordering::Relaxed);
         #[cfg(not(mutant = "R1-wait"))]
         // ORDER[R1]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows sees
         // the frame, or whoever makes it idle sees this thread.
         fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn leave(&self) {
-        self.waiting.0.fetch_sub(1, Ordering::Relaxed);
+        Entered(self)
     }
 
     /// Whether nobody waits. The caller has made a frame idle before.
@@ -97,24 +121,63 @@ impl FrameWaiters {
         waits.wait(&self.key(), || self.idled.0.load(Ordering::Relaxed) == seen, how)
     }
 
+    /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].
+    pub(crate) fn wait_async(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        seen: u32,
+        reason: Reason,
+        deadline: Tag,
+    ) -> impl Future<Output = Outcome> + Send {
+        debug_assert_ne!(deadline, THREAD);
+        let how = Wait::new(reason).tag(deadline);
+        waits.wait_async(&self.key(), move || self.idled.0.load(Ordering::Relaxed) == seen, how)
+    }
+
     /// So many frames became idle: has as many waiters look.
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) {
         if frames > 0 && !self.is_empty() {
             self.idled.0.fetch_add(1, Ordering::Relaxed);
-            waits.wake_with(&self.key(), frames, LOOK);
+            shielded(|| waits.wake_with(&self.key(), frames, LOOK));
         }
     }
 
-    /// Wakes one waiter with a token of its own; whether there was one.
+    /// Wakes the one that has waited longest with a token of its own, if that is a thread; whether
+    /// it was.
     #[cfg(not(loom))]
     pub(crate) fn hand(&self, waits: &WaitTable<WaitKey>, token: Token) -> bool {
-        waits.wake_with(&self.key(), 1, token) > 0
+        let first = |tag| {
+            let is_thread = tag == THREAD || cfg!(mutant = "TASK-hand");
+            if is_thread { Verdict::WakeAndStop } else { Verdict::Stop }
+        };
+        waits.wake_where(&self.key(), first, token) > 0
+    }
+
+    /// Wakes the tasks whose deadline has come by `now`. Gives the next deadline, if there is one.
+    #[cfg(not(loom))]
+    pub(crate) fn expire(&self, waits: &WaitTable<WaitKey>, now: Timestamp) -> Option<Timestamp> {
+        let mut next = None;
+        let expired = |tag: Tag| {
+            if tag == THREAD {
+                return Verdict::Skip;
+            }
+            let deadline = Timestamp::from_ns(tag.0);
+            if deadline <= now {
+                return Verdict::Wake;
+            }
+            next = Some(next.map_or(deadline, |next: Timestamp| next.min(deadline)));
+            Verdict::Skip
+        };
+        shielded(|| waits.wake_where(&self.key(), expired, LOOK));
+        next
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom {
-    use unherd_sync::Reason;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use unherd_sys::primitives::{Arc, thread};
 
     use super::*;
@@ -126,36 +189,43 @@ mod loom {
         idle: [AtomicU32; 2],
     }
 
+    impl Scene {
+        fn new() -> Self {
+            Self {
+                waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
+                waiters: FrameWaiters::new(),
+                idle: [AtomicU32::new(0), AtomicU32::new(0)],
+            }
+        }
+
+        /// Takes so many frames, one after the other, and misses none.
+        fn take(&self, frames: usize) {
+            let Self { waits, waiters, idle } = self;
+            let _entered = waiters.enter();
+            let mut taken = 0;
+            while taken < frames {
+                let seen = waiters.idled();
+                let found = idle.iter().find(|word| word.load(Ordering::Relaxed) == 1);
+                if let Some(word) = found {
+                    word.store(2, Ordering::Relaxed);
+                    taken += 1;
+                } else {
+                    let _ = waiters.wait(waits, seen, Wait::new(Reason::OTHER));
+                }
+            }
+        }
+    }
+
     /// Each frame that becomes idle is found by the search, or ends the wait.
     fn no_wakeup_is_lost(frames: usize, make_idle: fn(&Scene, &AtomicU32)) {
         let mut model = ::loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.max_branches = 20_000;
         model.check(move || {
-            let scene = Arc::new(Scene {
-                waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
-                waiters: FrameWaiters::new(),
-                idle: [AtomicU32::new(0), AtomicU32::new(0)],
-            });
+            let scene = Arc::new(Scene::new());
             let waiter = {
                 let scene = scene.clone();
-                thread::spawn(move || {
-                    let Scene { waits, waiters, idle } = &*scene;
-                    waiters.enter();
-                    // It takes all frames, one after the other, and misses none.
-                    let mut taken = 0;
-                    while taken < frames {
-                        let seen = waiters.idled();
-                        let found = idle.iter().find(|word| word.load(Ordering::Relaxed) == 1);
-                        if let Some(word) = found {
-                            word.store(2, Ordering::Relaxed);
-                            taken += 1;
-                        } else {
-                            let _ = waiters.wait(waits, seen, Wait::new(Reason::OTHER));
-                        }
-                    }
-                    waiters.leave();
-                })
+                thread::spawn(move || scene.take(frames))
             };
             for word in &scene.idle[..frames] {
                 make_idle(&scene, word);
@@ -175,6 +245,36 @@ mod loom {
         if !scene.waiters.is_empty_after_rmw() {
             scene.waiters.tell(&scene.waits, 1);
         }
+    }
+
+    /// The wake for the one frame may choose a task, which is dropped: the thread gets it.
+    #[test]
+    fn a_frame_of_which_a_dropped_task_was_told_ends_the_wait_of_the_next() {
+        let mut model = ::loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.max_branches = 20_000;
+        model.check(|| {
+            let scene = Arc::new(Scene::new());
+            let waiter = {
+                let scene = scene.clone();
+                thread::spawn(move || scene.take(1))
+            };
+            let dropped = {
+                let scene = scene.clone();
+                thread::spawn(move || {
+                    let Scene { waits, waiters, idle } = &*scene;
+                    let _entered = waiters.enter();
+                    let seen = waiters.idled();
+                    if idle[0].load(Ordering::Relaxed) == 0 {
+                        let wait = pin!(waiters.wait_async(waits, seen, Reason::OTHER, Tag(1)));
+                        let _ = wait.poll(&mut Context::from_waker(Waker::noop()));
+                    }
+                })
+            };
+            store_and_tell(&scene, &scene.idle[0]);
+            dropped.join().unwrap();
+            waiter.join().unwrap();
+        });
     }
 
     #[test]

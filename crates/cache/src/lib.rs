@@ -13,6 +13,8 @@
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.
 //! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
 //!   `frame`, `file`. None polls.
+//! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the
+//!   same queues, under the same names. A future may be dropped at any time.
 //! - **A hit takes no lock.** [`File::page`] writes one word, and its guard's drop the same word;
 //!   [`File::peek`] and [`File::read_at`] write nothing that others read, but the mark of the
 //!   page's use where that is clear.
@@ -24,7 +26,8 @@
 //! to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
-//! have the way to a page that is there, `fill.rs` to one that is not; `change.rs` and
+//! have the way to a page that is there, `fill.rs` to one that is not, `async_read.rs` what differs
+//! for tasks; `change.rs` and
 //! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
 //! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
 //! of the locks.
@@ -32,6 +35,8 @@
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
+#[cfg(not(any(loom, shuttle)))]
+mod async_read;
 #[cfg(not(any(loom, shuttle)))]
 mod cache;
 #[cfg(not(any(loom, shuttle)))]
@@ -80,12 +85,16 @@ mod pools;
 mod reclaim;
 #[cfg(not(any(loom, shuttle)))]
 mod run;
+#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+mod shield;
 #[cfg(not(any(loom, shuttle)))]
 mod stats;
 #[cfg(not(any(loom, shuttle)))]
 mod transfer;
 #[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
 mod word;
+#[cfg(not(any(loom, shuttle)))]
+mod worker_queue;
 #[cfg(not(any(loom, shuttle)))]
 mod writeback;
 

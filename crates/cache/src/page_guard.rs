@@ -32,6 +32,18 @@ impl<'a> PageGuard<'a> {
         Ok(Self { core, pin: ManuallyDrop::new(pin) })
     }
 
+    pub(crate) async fn new_async(
+        core: &'a Core,
+        file: &Arc<FileState>,
+        page: PageNo,
+    ) -> Result<Self, Error> {
+        let pin = match core.try_hit(core.key(file, page)) {
+            Some(pin) => pin,
+            None => core.pin_async(file, page).await?,
+        };
+        Ok(Self { core, pin: ManuallyDrop::new(pin) })
+    }
+
     /// The page as those see it who peek: nobody changes it now.
     pub(crate) fn racy(&self) -> RacyPage<'_> {
         self.core.memory.racy(self.pin.id())

@@ -40,7 +40,7 @@ const FAILURES_MAX: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     pub(crate) pools: Pools,
-    waiters: FrameWaiters,
+    pub(crate) waiters: FrameWaiters,
     /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
     failures: AtomicU32,
     successes: AtomicU32,
@@ -53,6 +53,29 @@ enum Found {
     /// A page that must be written before its frame can be had.
     ToWrite(FrameId),
     Nothing,
+}
+
+/// What one that has entered the waiters has tried, between its waits.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    /// The page that wants the frame.
+    key: PageKey,
+    end: Timestamp,
+    /// How many write-backs had failed and succeeded when it began.
+    outcomes: (u32, u32),
+    /// Whether it was woken, and has found nothing since.
+    pub(crate) woken: bool,
+}
+
+/// What came of an attempt to have a frame.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    Frame(Claim),
+    /// There is none; a wait for one is to be told what was `seen` of the waiters before.
+    Wait {
+        seen: u32,
+    },
+    GiveUp,
 }
 
 impl Reclaim {
@@ -204,9 +227,7 @@ impl Core {
     fn take_slow(&self, key: PageKey) -> Result<Claim, Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        self.reclaim.waiters.enter();
         let taken = self.take_before(key, end);
-        self.reclaim.waiters.leave();
         taken.ok_or_else(|| {
             self.notify_idle(1);
             self.no_frames(Timestamp::now().since(began))
@@ -214,21 +235,53 @@ impl Core {
     }
 
     fn take_before(&self, key: PageKey, end: Timestamp) -> Option<Claim> {
+        let _entered = self.reclaim.waiters.enter();
+        let mut attempts = self.begin_attempts(key, end);
+        loop {
+            let seen = match self.attempt(&mut attempts) {
+                Attempt::Frame(claim) => return Some(claim),
+                Attempt::Wait { seen } => seen,
+                Attempt::GiveUp => return None,
+            };
+            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
+            match self.reclaim.waiters.wait(&self.waits, seen, wait) {
+                Outcome::Woken(LOOK) => attempts.woken = true,
+                Outcome::Woken(Token(frame)) => {
+                    let handed = self.frames.take_over(FrameId((frame - 1) as u32));
+                    if let Some(claim) = handed {
+                        let pools = &self.reclaim.pools;
+                        pools.lock(pools.of(claim.id())).admit(&claim, policy_hash(key));
+                        return Some(claim);
+                    }
+                    attempts.woken = true;
+                }
+                Outcome::Invalid => attempts.woken = false,
+                Outcome::TimedOut => return None,
+            }
+        }
+    }
+
+    pub(crate) fn begin_attempts(&self, key: PageKey, end: Timestamp) -> Attempts {
+        Attempts { key, end, outcomes: self.reclaim.outcomes(), woken: false }
+    }
+
+    /// Looks for a frame, and writes pages back as long as that can be done and none is found. The
+    /// caller has entered the waiters.
+    pub(crate) fn attempt(&self, attempts: &mut Attempts) -> Attempt {
         let reclaim = &self.reclaim;
-        let (failures, successes) = reclaim.outcomes();
+        let (failures, successes) = attempts.outcomes;
         let hopeless = || {
             let (failures_now, successes_now) = reclaim.outcomes();
             successes_now == successes && failures_now.wrapping_sub(failures) >= FAILURES_MAX
         };
-        let mut woken = false;
         loop {
             let seen = reclaim.waiters.idled();
-            match self.search(key) {
-                Found::Frame(claim) => return Some(claim),
-                Found::ToWrite(frame) if Timestamp::now() < end => {
-                    woken = false;
+            match self.search(attempts.key) {
+                Found::Frame(claim) => return Attempt::Frame(claim),
+                Found::ToWrite(frame) if Timestamp::now() < attempts.end => {
+                    attempts.woken = false;
                     if hopeless() {
-                        return None;
+                        return Attempt::GiveUp;
                     }
                     if self.write_back_frame(frame) {
                         continue;
@@ -236,24 +289,10 @@ impl Core {
                 }
                 Found::ToWrite(_) | Found::Nothing => {}
             }
-            if woken {
+            if attempts.woken {
                 self.waits.note_needless(self.reasons.frame);
             }
-            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
-            match reclaim.waiters.wait(&self.waits, seen, wait) {
-                Outcome::Woken(LOOK) => woken = true,
-                Outcome::Woken(Token(frame)) => {
-                    let handed = self.frames.take_over(FrameId((frame - 1) as u32));
-                    if let Some(claim) = handed {
-                        let pools = &reclaim.pools;
-                        pools.lock(pools.of(claim.id())).admit(&claim, policy_hash(key));
-                        return Some(claim);
-                    }
-                    woken = true;
-                }
-                Outcome::Invalid => woken = false,
-                Outcome::TimedOut => return None,
-            }
+            return Attempt::Wait { seen };
         }
     }
 

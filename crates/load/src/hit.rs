@@ -29,6 +29,10 @@ pub struct Hit;
 
 const IMPLS: &[Impl] = &[
     Impl { name: "floor", about: "the same loads from memory, with no cache at all" },
+    Impl {
+        name: "floor-pin",
+        about: "the same loads, between two atomic additions to the page's word",
+    },
     Impl { name: "floor-copy", about: "the page is copied from memory, then loaded from the copy" },
     Impl { name: "kernel", about: "pread(2) of the page, then the loads" },
     Impl { name: "mmap", about: "the same loads from a file that is mapped and present" },
@@ -65,7 +69,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "writes",
-        about: "percent of the operations that write 64 bytes; not for floor, floor-copy, mmap",
+        about: "percent of the operations that write 64 bytes; not for the floors and mmap",
         default: "0",
         kind: Kind::Count,
     },
@@ -91,6 +95,7 @@ impl Workload for Hit {
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         match job.with.as_str() {
             "floor" => run_with(job, &floor::Memory::<false>::new(job)?),
+            "floor-pin" => run_with(job, &floor::Pinned::new(job)?),
             "floor-copy" => run_with(job, &floor::Memory::<true>::new(job)?),
             "kernel" => run_with(job, &kernel::Preads::new(job)?),
             "mmap" => run_with(job, &mapped::Mapped::new(job)?),

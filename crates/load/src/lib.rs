@@ -18,6 +18,7 @@ mod random;
 
 pub mod growth;
 pub mod hit;
+pub mod hit_cost;
 pub mod pagewait;
 pub mod policy;
 pub mod tiotest;
@@ -55,6 +56,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &wake::Wake,
             &policy::Policy,
             &hit::Hit,
+            &hit_cost::HitCost,
         ],
         args,
     )

@@ -1,6 +1,7 @@
 //! The cache against the plainest model of a file, on simulated and on real devices.
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod async_reads;
 mod bad_input;
 mod crash;
 mod durability;

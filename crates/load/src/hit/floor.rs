@@ -1,7 +1,8 @@
-//! `floor` and `floor-copy`: memory, and nothing else.
+//! `floor`, `floor-pin` and `floor-copy`: memory, and nothing else.
 #![expect(unsafe_code, reason = "pages lie in a map of huge pages, as those of a cache do")]
 
-use unherd_sys::{HugePages, Map};
+use unherd_sys::primitives::{AtomicU64, Ordering};
+use unherd_sys::{HugePages, Map, MapSlice};
 
 use super::kernel::from_copy;
 use super::page::{self, PAGE_BYTES, Page, Places, WRITTEN_BYTES};
@@ -60,5 +61,48 @@ impl<const COPIED: bool> Pages for Memory<COPIED> {
 
     fn write(&self, _page: u32, _bytes: &[u8; WRITTEN_BYTES]) -> Result<(), LoadError> {
         Err(LoadError::usage("a floor is not written"))
+    }
+}
+
+/// A word on a cache line of its own.
+#[repr(align(64))]
+struct Word(AtomicU64);
+
+/// The least that a pin does, where the page is found for nothing: it counts up and down.
+pub(super) struct Pinned {
+    memory: Memory<false>,
+    words: MapSlice<Word>,
+}
+
+impl Pinned {
+    pub(super) fn new(job: &Job) -> Result<Self, LoadError> {
+        let memory = Memory::new(job)?;
+        let words = MapSlice::new(memory.pages as usize, |_| Word(AtomicU64::new(0)));
+        let no_memory =
+            |error| LoadError::Setup { name: job.with.clone(), message: format!("{error}") };
+        Ok(Self { memory, words: words.map_err(no_memory)? })
+    }
+}
+
+impl Pages for Pinned {
+    #[inline(always)]
+    fn load<const N: usize>(
+        &self,
+        page: u32,
+        places: Places<N>,
+        block: &mut Page,
+    ) -> Result<u64, LoadError> {
+        let word = &self.words[page as usize].0;
+        // ORDER[FLOOR1]: Acquire; pairs with the Release below, as those of a pin would with what
+        // a writer does. Nobody writes here: they are there for their price.
+        word.fetch_add(1, Ordering::Acquire);
+        let sum = self.memory.load(page, places, block);
+        // ORDER[FLOOR1]: Release; pairs with the Acquire above.
+        word.fetch_sub(1, Ordering::Release);
+        sum
+    }
+
+    fn write(&self, page: u32, bytes: &[u8; WRITTEN_BYTES]) -> Result<(), LoadError> {
+        self.memory.write(page, bytes)
     }
 }

@@ -132,7 +132,8 @@ fn plan(job: &Job) -> Result<Plan, LoadError> {
     if writes_pct > 100 {
         return Err(LoadError::usage(format!("writes={writes_pct}: give 0 to 100 percent")));
     }
-    if writes_pct > 0 && matches!(job.with.as_str(), "floor" | "floor-copy" | "mmap") {
+    if writes_pct > 0 && matches!(job.with.as_str(), "floor" | "floor-pin" | "floor-copy" | "mmap")
+    {
         let with = &job.with;
         return Err(LoadError::usage(format!(
             "{with} has nothing that keeps a reader from a writer: leave --writes at 0"

@@ -1,0 +1,211 @@
+//! Reads in a task: futures that stand in the same queues as threads, and may be dropped.
+//!
+//! A future goes through these states; it may be dropped in each, as its owner likes. What it has
+//! then is given back by a guard that lies in it.
+//!
+//! | | state | it has | its drop |
+//! |---|---|---|---|
+//! | 0 | fresh, or in a poll | nothing, between polls | does nothing |
+//! | 1 | waits for a page that others read or change | a place in the page's queue | leaves the queue |
+//! | 2 | has announced the page, and waits for a frame | the announcement ([`AnnouncedGuard`]), a place in the frames' queue, the count of one waiter | leaves the queue; a wake that had chosen it goes to the next there; the announcement is taken back, and those who wait for the page look again |
+//! | 3 | waits for its read | the right to the pin ([`crate::engine::Ticket`]), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
+//! | 4 | its read has ended, and it was not polled since | the same, with a pin | the pin is given back |
+//! | 5 | ready | the guard is the caller's | |
+//!
+//! 1. No claim lies in a future: from the poll in which it gets a frame, the slot of the engine has
+//!    it, until the transfer is complete. So nothing is freed that the device still writes, and no
+//!    frame is lost with a future.
+//! 2. An announcement lies in a guard until a frame is put in its place. So no page stays announced
+//!    that nobody brings in.
+//! 3. A wake of one reaches one that uses it. The waits for a page are shared: whenever they are
+//!    woken, so are all others of their kind, and who leaves takes nothing along. The wait for a
+//!    frame is not: the wait table passes the wake on (`ASYNC` there), which is enough, because a
+//!    task is never handed the frame itself (`frame_waiters.rs`).
+//! 4. Polls and drops take mutexes for a few steps, and sleep for nothing else.
+//!
+//! ```text
+//!  the future is dropped in state 2         somebody frees a frame
+//!  --------------------------------         ----------------------
+//!                                           put the frame to the free ones
+//!                                           choose the first in the queue
+//!  leave the queue:
+//!    was not chosen: nothing                chosen is another
+//!    was chosen: choose the next            (no more)
+//!    nobody is next: nothing
+//!  count one waiter less
+//!  take the announcement back
+//!  wake those who wait for the page
+//! ```
+//!
+//! Excluded: a frame lies free while one waits for it that was in the queue before. Either the
+//! other chose that one, or the drop does; one that comes later than both finds the frame in its
+//! search, or that the count of idled frames has changed. Nor is a frame lost if nobody is next: it
+//! is among the free ones. The races of a drop with the end of a read and of a drop with the wake
+//! of a page stand in `engine.rs` and in the wait table's `task.rs`.
+//!
+//! The deadline of state 2 is kept by the I/O thread: see [`crate::engine::Engine::set_alarm`].
+
+use std::future::poll_fn;
+use std::pin::pin;
+
+use unherd_sync::{Outcome, Tag};
+use unherd_sys::Timestamp;
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::core::{Busy, Core, News, Want, Work};
+use crate::engine::Engine;
+use crate::files::FileState;
+use crate::fill::{Lookup, too_many_pins};
+use crate::frame::{Claim, Pin};
+use crate::index::Announced;
+use crate::page::{PageKey, PageNo};
+use crate::reclaim::Attempt;
+use crate::stats::Count;
+
+/// A page that a task has announced, and has no frame for yet.
+#[must_use]
+struct AnnouncedGuard<'a> {
+    core: &'a Core,
+    announced: Announced,
+    /// What those are told who wait for the page, if the announcement is taken back.
+    news: News,
+}
+
+impl<'a> AnnouncedGuard<'a> {
+    fn new(core: &'a Core, announced: Announced) -> Self {
+        Self { core, announced, news: News::Look }
+    }
+
+    /// There is a frame to put in the place of the announcement.
+    fn pass_on(self) -> Announced {
+        let announced = self.announced;
+        std::mem::forget(self);
+        announced
+    }
+}
+
+impl Drop for AnnouncedGuard<'_> {
+    fn drop(&mut self) {
+        if !cfg!(mutant = "TASK-announced") {
+            self.core.take_back(self.announced, self.news);
+        }
+    }
+}
+
+impl Core {
+    /// As [`Core::pin`], in a task.
+    pub(crate) async fn pin_async(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+    ) -> Result<Pin, Error> {
+        self.check_page(page)?;
+        let key = self.key(file, page);
+        let mut waited = false;
+        loop {
+            match self.look_up(key) {
+                Lookup::Here(pin) => {
+                    if !waited {
+                        self.counters.add(Count::Hits, 1);
+                    }
+                    return Ok(pin);
+                }
+                Lookup::Busy(busy) => {
+                    if busy.work == Work::Reading && !waited {
+                        self.counters.add(Count::DeduplicatedMisses, 1);
+                    }
+                    waited = true;
+                    self.wait_for_page_async(file, key, busy).await?;
+                }
+                Lookup::Mine(announced) => {
+                    let guard = AnnouncedGuard::new(self, announced);
+                    return self.bring_in_async(file, guard).await;
+                }
+                Lookup::TooManyPins => return Err(too_many_pins(file, key)),
+            }
+        }
+    }
+
+    /// As [`Core::wait_for_page`], in a task that wants to read.
+    async fn wait_for_page_async(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        busy: Busy,
+    ) -> Result<(), Error> {
+        self.check_not_held(file, key)?;
+        let began = Timestamp::now();
+        let how = self.how_to_wait(busy, Want::Read).shared();
+        let still = || self.is_still(key, busy);
+        let outcome = self.pages.wait_async(&key.into(), still, how).await;
+        self.heed(file, key, busy, outcome, began)
+    }
+
+    async fn bring_in_async(
+        &self,
+        file: &Arc<FileState>,
+        mut guard: AnnouncedGuard<'_>,
+    ) -> Result<Pin, Error> {
+        let key = guard.announced.key;
+        let Some(engine) = &self.engine else {
+            return Err(Error::NeedsQueue { file: file.path.clone(), page: key.page.0 });
+        };
+        self.counters.add(Count::Misses, 1);
+        let claim = match self.try_take_frame(key) {
+            Some(claim) => claim,
+            None => self.take_frame_async(engine, key).await.inspect_err(|_| {
+                guard.news = News::NoFrames(guard.announced.spell);
+            })?,
+        };
+        self.fill_async(file, guard.pass_on(), claim).await
+    }
+
+    /// As [`Core::take_frame`], in a task.
+    async fn take_frame_async(&self, engine: &Engine, key: PageKey) -> Result<Claim, Error> {
+        let began = Timestamp::now();
+        let end = began.after(self.frame_wait);
+        let taken = self.take_before_async(engine, key, end).await;
+        taken.ok_or_else(|| {
+            self.notify_idle(1);
+            self.no_frames(Timestamp::now().since(began))
+        })
+    }
+
+    async fn take_before_async(
+        &self,
+        engine: &Engine,
+        key: PageKey,
+        end: Timestamp,
+    ) -> Option<Claim> {
+        let waiters = &self.reclaim.waiters;
+        let _entered = waiters.enter();
+        let mut attempts = self.begin_attempts(key, end);
+        loop {
+            let seen = match self.attempt(&mut attempts) {
+                Attempt::Frame(claim) => return Some(claim),
+                Attempt::Wait { seen } => seen,
+                Attempt::GiveUp => return None,
+            };
+            if Timestamp::now() >= end {
+                return None;
+            }
+            let deadline = Tag(end.as_ns());
+            let mut wait =
+                pin!(waiters.wait_async(&self.waits, seen, self.reasons.frame, deadline));
+            let mut is_alarm_set = false;
+            let outcome = poll_fn(|context| {
+                let poll = wait.as_mut().poll(context);
+                // It is in the queue now.
+                if poll.is_pending() && !is_alarm_set {
+                    is_alarm_set = true;
+                    engine.set_alarm(end);
+                }
+                poll
+            })
+            .await;
+            // Who is woken at the deadline was not woken in vain.
+            attempts.woken = matches!(outcome, Outcome::Woken(_)) && Timestamp::now() < end;
+        }
+    }
+}
