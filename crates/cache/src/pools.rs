@@ -152,10 +152,11 @@ impl Pools {
         self.places[pool].pool.lock()
     }
 
-    /// All pools, in the order in which the calling thread is to ask them for a frame.
+    /// All pools, of which there are several, in the order in which the calling thread is to ask
+    /// them for a frame.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
         let count = self.places.len();
-        let first = if count == 1 { 0 } else { self.first_for(current_cpu()) };
+        let first = self.first_for(current_cpu());
         (0..count).map(move |nth| (first + nth) % count)
     }
 

@@ -298,6 +298,9 @@ impl Core {
 
     /// Looks for a frame once, for the page, in all pools.
     fn search(&self, key: PageKey) -> Found {
+        if self.reclaim.pools.count() == 1 {
+            return self.search_pool(0, key);
+        }
         let mut to_write = None;
         let pools = if cfg!(mutant = "POOLS-all") { 1 } else { usize::MAX };
         for at in self.reclaim.pools.in_order().take(pools) {
