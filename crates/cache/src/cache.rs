@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_sys::{Device, DirectDevice, ForkMark, HugePages};
+use unherd_sys::{Device, DirectDevice, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
 use crate::engine::Engine;
@@ -18,6 +18,7 @@ use crate::frame::Frames;
 use crate::frame_memory::FrameMemory;
 use crate::index::Index;
 use crate::policy::PolicyKind;
+use crate::pools::{self, Pools};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
 use crate::stats::{Counters, Stats};
@@ -102,6 +103,7 @@ impl Cache {
             frame_wait: Duration::from_secs(30),
             policy: PolicyKind::default(),
             huge_pages: HugePages::Advised,
+            topology: None,
         }
     }
 
@@ -130,6 +132,11 @@ impl Cache {
     /// may still lack free ones.
     pub fn huge_pages_advised(&self) -> bool {
         self.owner.core.memory.huge_pages_advised()
+    }
+
+    /// The number of pools into which the frames are divided: one for each NUMA node, or one.
+    pub fn frame_pools(&self) -> usize {
+        self.owner.core.reclaim.pools.count()
     }
 
     /// What was counted since the cache was built. Looks at what is kept about each frame, where
@@ -167,6 +174,7 @@ pub struct CacheBuilder {
     frame_wait: Duration,
     policy: PolicyKind,
     huge_pages: HugePages,
+    topology: Option<Topology>,
 }
 
 impl fmt::Debug for CacheBuilder {
@@ -243,6 +251,22 @@ impl CacheBuilder {
         Self { huge_pages, ..self }
     }
 
+    /// The NUMA nodes among which frames are shared out, and their processors: this machine's,
+    /// unless told. A page is brought into the memory of the node where its reader runs, if there
+    /// is room or a page to give up; a cache that is too small for that keeps to one node.
+    ///
+    /// ```
+    /// use unherd_cache::Cache;
+    /// use unherd_sys::Topology;
+    ///
+    /// let cache = Cache::builder().capacity(1 << 20).topology(Topology::of(2)).build()?;
+    /// assert_eq!(cache.frame_pools(), 2);
+    /// # Ok::<(), unherd_cache::BuildError>(())
+    /// ```
+    pub fn topology(self, topology: Topology) -> Self {
+        Self { topology: Some(topology), ..self }
+    }
+
     /// Builds the cache: takes its memory and, unless each thread does its own I/O, starts its
     /// threads.
     ///
@@ -269,14 +293,19 @@ impl CacheBuilder {
                 Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
             }
         };
+        // A machine that does not tell its nodes is as good as one that has one.
+        let this_machine = || Topology::of_this_machine().unwrap_or_else(|_| Topology::of(1));
+        let topology = self.topology.unwrap_or_else(this_machine);
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
-        let memory = FrameMemory::new(count, page_bytes, self.huge_pages).map_err(no_memory)?;
+        let memory =
+            FrameMemory::new(count, page_bytes, self.huge_pages, pools::share(&topology, count))
+                .map_err(no_memory)?;
         let (frames, free) = Frames::new(count).map_err(no_memory)?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
             device,
             index: Index::new(count).map_err(no_memory)?,
-            reclaim: Reclaim::new(free, self.policy),
+            reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),
             runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
             frames,
             memory,

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use unherd_sys::{Errno, HugePages, IoBuf, Map, racy};
+use unherd_sys::{Errno, HugePages, IoBuf, Map, NodeId, racy};
 
 use crate::frame::{Claim, Lent, Pin};
 use crate::page::FrameId;
@@ -34,14 +34,24 @@ pub(crate) struct RacyPage<'a> {
 }
 
 impl FrameMemory {
-    /// `page_bytes` is a power of two.
+    /// `page_bytes` is a power of two. Each of the nodes, if there are several, gives the memory of
+    /// so many frames in a row, the last that of all others.
     pub(crate) fn new(
         frames: usize,
         page_bytes: usize,
         huge_pages: HugePages,
+        (nodes, frames_each): (&[NodeId], usize),
     ) -> Result<Self, Errno> {
         let bytes = frames.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
         let map = Map::new(bytes, huge_pages)?;
+        if nodes.len() > 1 {
+            for (nth, node) in nodes.iter().enumerate() {
+                let (start, len) = (nth * frames_each * page_bytes, frames_each * page_bytes);
+                let end = if nth + 1 == nodes.len() { bytes } else { start + len };
+                // A node that refuses has no memory for us: that comes from elsewhere then.
+                let _ = map.bind(start..end, *node);
+            }
+        }
         map.populate()?;
         Ok(Self {
             map,
@@ -204,7 +214,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_its_neighbours_stay() {
         let (frames, mut claims) = Frames::new(2).unwrap();
-        let memory = FrameMemory::new(2, 512, HugePages::AsConfigured).unwrap();
+        let memory = FrameMemory::new(2, 512, HugePages::AsConfigured, (&[], 2)).unwrap();
         let key = PageKey { file: FileId(0), page: PageNo(0) };
         let pins: Vec<Pin> = [1u8, 2]
             .map(|fill| {

@@ -80,6 +80,8 @@ mod peek;
 #[cfg(not(loom))]
 pub mod policy;
 #[cfg(not(loom))]
+mod pools;
+#[cfg(not(loom))]
 mod reclaim;
 #[cfg(not(loom))]
 mod run;

@@ -6,7 +6,8 @@
 //!
 //! How neither misses the other stands in `frame_waiters.rs`.
 //!
-//! Which page is given up, the policy says. It is told of each frame that leaves the free ones, and
+//! Frames lie in a pool for each NUMA node (`pools.rs`). Which page is given up, the pool's policy
+//! says. It is told of each frame that leaves the free ones, and
 //! of each that comes back to them, under the pool's lock: so a frame with a page is known to it,
 //! and it is asked about no others for long. A frame that was handed to a waiter is admitted by
 //! that waiter.
@@ -17,7 +18,7 @@
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Token, Wait};
-use unherd_sys::primitives::{AtomicU32, Mutex, Ordering};
+use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
@@ -26,7 +27,8 @@ use crate::durability::Eviction;
 use crate::frame::{Claim, Frames, Pin, State, Word};
 use crate::frame_waiters::{FrameWaiters, LOOK};
 use crate::page::{FrameId, PageKey};
-use crate::policy::{self, Idle, Look, Policy, PolicyKind, Search, Uses};
+use crate::policy::{self, Idle, Look, Search, Uses};
+use crate::pools::{Pool, Pools};
 use crate::stats::Count;
 
 /// Idle frames that the policy looks at for a clean one, once it has met a dirty one.
@@ -37,19 +39,11 @@ const FAILURES_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Reclaim {
-    pool: Mutex<Pool>,
+    pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
     /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
     failures: AtomicU32,
     successes: AtomicU32,
-}
-
-#[derive(Debug)]
-struct Pool {
-    free: Vec<Claim>,
-    /// Frames just written back, to be had before the policy finds them. Hints: each is checked.
-    written: Vec<FrameId>,
-    policy: Box<dyn Policy>,
 }
 
 /// What a search has found.
@@ -85,38 +79,39 @@ pub(crate) enum Attempt {
 }
 
 impl Reclaim {
-    pub(crate) fn new(free: Vec<Claim>, policy: PolicyKind) -> Self {
-        let written = Vec::with_capacity(free.len());
-        let policy = policy.for_frames(free.len() as u32);
+    pub(crate) fn new(pools: Pools) -> Self {
         Self {
-            pool: Mutex::new(Pool { free, written, policy }),
+            pools,
             waiters: FrameWaiters::new(),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
         }
     }
 
-    /// Bytes of what the policy keeps.
+    /// Bytes of what the policies keep.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.pool.lock().policy.memory_bytes()
+        self.pools.memory_bytes()
     }
 
     /// The copy of a page takes the place of the page. The caller has both: the copy by a claim,
-    /// and the page, which is out of the index, by a pin, so its frame has no other page yet.
+    /// and the page, which is out of the index, by a pin, so its frame has no other page yet. In
+    /// the pool of another node the copy is a new page.
     pub(crate) fn note_copied(&self, from: &Pin, to: &Claim) {
-        if cfg!(not(mutant = "POLICY-copy")) {
-            self.pool.lock().policy.transfer(from.id().0, to.id().0);
+        let at = self.pools.of(from.id());
+        if cfg!(not(mutant = "POLICY-copy")) && at == self.pools.of(to.id()) {
+            let mut pool = self.pools.lock(at);
+            let (from, to) = (pool.number(from.id()), pool.number(to.id()));
+            pool.policy.transfer(from, to);
         }
     }
 
     /// Frames that were just written back and could be evicted.
     pub(crate) fn note_written(&self, frames: &[FrameId]) {
-        if frames.is_empty() {
-            return;
+        for same in frames.chunk_by(|a, b| self.pools.of(*a) == self.pools.of(*b)) {
+            let mut pool = self.pools.lock(self.pools.of(same[0]));
+            let room = pool.written.capacity() - pool.written.len();
+            pool.written.extend(same.iter().take(room));
         }
-        let mut pool = self.pool.lock();
-        let room = pool.written.capacity() - pool.written.len();
-        pool.written.extend(frames.iter().take(room));
     }
 
     pub(crate) fn note_write(&self, succeeded: bool) {
@@ -171,18 +166,27 @@ fn policy_hash(key: PageKey) -> u64 {
     key.page.0 ^ u64::from(key.file.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The frames, as the policy may see them.
-struct Seen<'a>(&'a Frames);
+/// The frames of a pool, as its policy may see them.
+struct Seen<'a> {
+    frames: &'a Frames,
+    first: FrameId,
+}
+
+impl Seen<'_> {
+    fn frame(&self, number: u32) -> FrameId {
+        FrameId(self.first.0 + number)
+    }
+}
 
 impl policy::Frames for Seen<'_> {
     fn look(&mut self, frame: u32) -> Look {
-        look(self.0.word(FrameId(frame)))
+        look(self.frames.word(self.frame(frame)))
     }
 
     fn forget(&mut self, frame: u32, uses: Uses) {
         match uses {
-            Uses::One => self.0.forget_latest_use(FrameId(frame)),
-            Uses::All => self.0.forget_uses(FrameId(frame)),
+            Uses::One => self.frames.forget_latest_use(self.frame(frame)),
+            Uses::All => self.frames.forget_uses(self.frame(frame)),
         }
     }
 }
@@ -207,10 +211,7 @@ impl Core {
                 None => return,
             }
         }
-        let mut pool = self.reclaim.pool.lock();
-        pool.policy.remove(claim.id().0);
-        pool.free.push(claim);
-        drop(pool);
+        self.reclaim.pools.push_free(claim);
         self.notify_idle(1);
     }
 
@@ -257,8 +258,8 @@ impl Core {
                 Outcome::Woken(Token(frame)) => {
                     let handed = self.frames.take_over(FrameId((frame - 1) as u32));
                     if let Some(claim) = handed {
-                        let mut pool = self.reclaim.pool.lock();
-                        pool.policy.admit(claim.id().0, policy_hash(key));
+                        let pools = &self.reclaim.pools;
+                        pools.lock(pools.of(claim.id())).admit(&claim, policy_hash(key));
                         return Some(claim);
                     }
                     attempts.woken = true;
@@ -299,44 +300,65 @@ impl Core {
         }
     }
 
-    /// Looks for a frame once, for the page.
+    /// Looks for a frame once, for the page, in all pools.
     fn search(&self, key: PageKey) -> Found {
-        let mut pool = self.reclaim.pool.lock();
-        let mut search = Search::new(self.frames.len(), WINDOW);
-        let claim = self.search_pool(&mut pool, &mut search);
-        if let Some(claim) = &claim {
-            pool.policy.admit(claim.id().0, policy_hash(key));
+        if self.reclaim.pools.count() == 1 {
+            return self.search_pool(0, key);
         }
+        let mut to_write = None;
+        let pools = if cfg!(mutant = "POOLS-all") { 1 } else { usize::MAX };
+        for at in self.reclaim.pools.in_order().take(pools) {
+            match self.search_pool(at, key) {
+                Found::Nothing => {}
+                Found::ToWrite(frame) => to_write = to_write.or(Some(frame)),
+                found @ Found::Frame(_) => return found,
+            }
+        }
+        to_write.map_or(Found::Nothing, Found::ToWrite)
+    }
+
+    fn search_pool(&self, at: usize, key: PageKey) -> Found {
+        let mut pool = self.reclaim.pools.lock(at);
+        let mut search = Search::new(pool.len(), WINDOW);
+        let claim = match self.reclaim.pools.pop_free(at, &mut pool) {
+            Some(claim) => Some(claim),
+            None => self.evict_one(&mut pool, &mut search),
+        };
+        if let Some(claim) = &claim {
+            pool.admit(claim, policy_hash(key));
+        }
+        let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
+        let (ahead, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
         drop(pool);
-        match (claim, search.candidate()) {
+        match (claim, candidate) {
             (Some(claim), _) => {
-                if let Some(ahead) = search.dirty() {
-                    self.write_ahead(FrameId(ahead));
+                if let Some(ahead) = ahead {
+                    self.write_ahead(ahead);
                 }
                 Found::Frame(claim)
             }
-            (None, Some(frame)) => Found::ToWrite(FrameId(frame)),
+            (None, Some(frame)) => Found::ToWrite(frame),
             (None, None) => Found::Nothing,
         }
     }
 
-    fn search_pool(&self, pool: &mut Pool, search: &mut Search) -> Option<Claim> {
-        if let Some(claim) = pool.free.pop() {
-            return Some(claim);
-        }
+    /// Takes a frame of the pool from its page.
+    fn evict_one(&self, pool: &mut Pool, search: &mut Search) -> Option<Claim> {
         while let Some(frame) = pool.written.pop() {
             let word = self.frames.word(frame);
             if word.is_evictable()
                 && !word.is_referenced()
                 && let Some(claim) = self.try_evict(frame)
             {
-                pool.policy.evicted(frame.0);
+                let number = pool.number(frame);
+                pool.policy.evicted(number);
                 return Some(claim);
             }
         }
-        while let Some(frame) = pool.policy.propose(search, &mut Seen(&self.frames)) {
-            if let Some(claim) = self.try_evict(FrameId(frame)) {
-                pool.policy.evicted(frame);
+        let mut seen = Seen { frames: &self.frames, first: pool.frame(0) };
+        while let Some(number) = pool.policy.propose(search, &mut seen) {
+            if let Some(claim) = self.try_evict(pool.frame(number)) {
+                pool.policy.evicted(number);
                 return Some(claim);
             }
         }
@@ -392,3 +414,6 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

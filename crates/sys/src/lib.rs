@@ -33,6 +33,7 @@ mod futex;
 mod machine;
 mod map;
 mod map_slice;
+mod memory_policy;
 #[cfg(not(any(loom, shuttle)))]
 mod process_mark;
 #[cfg(not(loom))]
@@ -49,7 +50,6 @@ mod sampler;
 mod symbols;
 #[cfg(not(any(loom, shuttle)))]
 mod sysctl;
-#[cfg(not(any(loom, shuttle)))]
 mod topology;
 #[cfg(not(any(loom, shuttle)))]
 mod usage;
@@ -86,7 +86,6 @@ pub use sampler::{
 pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
-#[cfg(not(any(loom, shuttle)))]
-pub use topology::{NodeId, Topology, TopologyError};
+pub use topology::{NodeId, Topology, TopologyError, current_cpu};
 #[cfg(not(any(loom, shuttle)))]
 pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};

@@ -5,10 +5,13 @@
 //! gets a copy as of any private memory (`MADV_DONTFORK` is not set).
 #![expect(unsafe_code, reason = "mmap, madvise and munmap are raw by nature")]
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::{NodeId, memory_policy};
 
 /// The size of a huge page, in bytes: that of x86-64 and of AArch64 with 4 KiB pages.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -91,6 +94,27 @@ impl Map {
             Err(Errno::INVAL) => Ok(()),
             other => other,
         }
+    }
+
+    /// Has the pages that lie in a range of bytes come from `node` while that has some, else from
+    /// near it. Pages that are there already stay where they are, so this comes before
+    /// [`Map::populate`]; those that a range shares with another stay as they were. Each range that
+    /// is bound is a mapping of its own.
+    ///
+    /// An error changes nothing but where the memory comes from, so it is no reason to fail.
+    /// `EINVAL` for a node that has no memory for this process, or a range beyond the map.
+    pub fn bind(&self, range: Range<usize>, node: NodeId) -> Result<(), Errno> {
+        let page = rustix::param::page_size();
+        if range.start > range.end || range.end > self.len {
+            return Err(Errno::INVAL);
+        }
+        let (first, end) = (range.start.next_multiple_of(page), range.end / page * page);
+        if first >= end {
+            return Ok(());
+        }
+        // SAFETY: in the map, as just checked.
+        let start = unsafe { self.start.add(first) };
+        memory_policy::set(start, end - first, libc::MPOL_PREFERRED, &[node])
     }
 
     /// The first byte.
@@ -191,5 +215,20 @@ mod tests {
         // SAFETY: mincore(2)-like question: madvise of an unmapped range changes nothing.
         let gone = unsafe { madvise(start.as_ptr().cast(), 4096, Advice::Normal) };
         assert_eq!(gone, Err(Errno::NOMEM));
+    }
+
+    #[test]
+    fn a_range_is_bound_and_one_beyond_the_map_is_refused() {
+        let map = Map::new(64 << 10, HugePages::AsConfigured).unwrap();
+        let node = crate::Topology::of_this_machine().unwrap().nodes()[0];
+        match map.bind(100..40 << 10, node) {
+            Err(Errno::NOSYS | Errno::PERM) => println!("skipped: this kernel refuses mbind(2)"),
+            done => assert_eq!(done, Ok(())),
+        }
+        assert_eq!(map.bind(1..2, node), Ok(()), "no whole page");
+        assert_eq!(map.bind(0..1 << 20, node), Err(Errno::INVAL));
+        let nowhere = NodeId::new(NodeId::COUNT_MAX as u32 - 1).unwrap();
+        assert!(map.bind(0..64 << 10, nowhere).is_err());
+        map.populate().unwrap();
     }
 }

@@ -29,7 +29,7 @@
 //! What it costs on a virtual machine of two processors: `commit` 2 µs whatever the length,
 //! `populate` 1 µs a page, `give_back` 2 µs and 0.2 µs a page, and 10 µs more while a thread of
 //! the process runs on the other one, which is interrupted.
-#![expect(unsafe_code, reason = "mmap, mprotect, madvise, mbind and mincore are raw by nature")]
+#![expect(unsafe_code, reason = "mmap, mprotect, madvise and mincore are raw by nature")]
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -39,8 +39,8 @@ use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
 };
 
-use crate::NodeId;
 use crate::primitives::{AtomicU32, Ordering};
+use crate::{NodeId, memory_policy};
 
 /// Why a [`Reserve`] did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -278,37 +278,9 @@ impl Reserve {
         policy: libc::c_int,
         nodes: &[NodeId],
     ) -> Result<(), ReserveError> {
-        const WORD_BITS: usize = libc::c_ulong::BITS as usize;
         let (start, bytes) = self.part(range)?;
-        // An empty set would mean "wherever the thread runs" for one policy, an error for another.
-        if nodes.is_empty() {
-            return Err(ReserveError::NotPlaced { bytes, errno: Errno::INVAL });
-        }
-        let mut mask: [libc::c_ulong; NodeId::COUNT_MAX / WORD_BITS] =
-            [0; NodeId::COUNT_MAX / WORD_BITS];
-        for node in nodes {
-            let number = node.number() as usize;
-            mask[number / WORD_BITS] |= 1 << (number % WORD_BITS);
-        }
-        // KERNEL: mbind(2) reads one bit less than it is told that there are.
-        let bits = (NodeId::COUNT_MAX + 1) as libc::c_ulong;
-        let no_flags: libc::c_uint = 0;
-        // SAFETY: a part of this reserve, whose content stays; the mask is read during the call.
-        let done = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                start.as_ptr(),
-                bytes,
-                policy,
-                mask.as_ptr(),
-                bits,
-                no_flags,
-            )
-        };
-        if done == 0 {
-            return Ok(());
-        }
-        Err(ReserveError::NotPlaced { bytes, errno: last_errno() })
+        memory_policy::set(start, bytes, policy, nodes)
+            .map_err(|errno| ReserveError::NotPlaced { bytes, errno })
     }
 
     /// How many bytes of the reserve are in memory, as mincore(2) tells.

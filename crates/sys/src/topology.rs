@@ -5,8 +5,6 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::primitives::thread;
-
 /// The kernel's number of a NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u16);
@@ -121,7 +119,7 @@ impl Topology {
     /// processors as this process may use, numbered from 0, are dealt to the nodes in turn.
     pub fn of(nodes: u32) -> Self {
         let count = nodes.clamp(1, NodeId::COUNT_MAX as u32);
-        let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         Self {
             nodes: (0..count).filter_map(NodeId::new).collect(),
             cpus: (0..count).map(|node| (node..cpus).step_by(count as usize).collect()).collect(),
@@ -137,6 +135,12 @@ impl Topology {
     pub fn cpus_of(&self, node: NodeId) -> &[u32] {
         self.nodes.binary_search(&node).map_or(&[], |at| &self.cpus[at])
     }
+}
+
+/// The processor that the calling thread runs on, or ran on a moment ago. No system call where the
+/// kernel offers that (x86-64 and AArch64 do).
+pub fn current_cpu() -> usize {
+    rustix::thread::sched_getcpu()
 }
 
 /// The numbers in a file such as `0-3,8`, ascending and below `limit`; a blank file has none.

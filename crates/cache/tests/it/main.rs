@@ -11,6 +11,7 @@ mod interrupted;
 mod length;
 mod locks;
 mod model;
+mod nodes;
 mod page_mut;
 mod page_sizes;
 mod peek;

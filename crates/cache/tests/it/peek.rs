@@ -182,7 +182,8 @@ fn storm(io: Io) {
             scope.spawn(move || {
                 let mut buf = vec![0; PAGE];
                 let mut at = reader;
-                while !stop.load(Ordering::Relaxed) {
+                // Some rounds of each, also where the writers were quicker.
+                while !stop.load(Ordering::Relaxed) || at < 100 {
                     at += 1;
                     let page = at % PAGES;
                     let mut copy = vec![0; PAGE];

@@ -45,25 +45,6 @@ fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
 }
 
 #[test]
-fn a_page_that_was_copied_keeps_its_place() {
-    let (cache, file) = cache_with(PolicyKind::S3Fifo);
-    for _ in 0..3 {
-        read(&file, 0..HOT);
-    }
-    read(&file, HOT..HOT + COLD);
-    let pinned = file.page(PageNo(1)).unwrap();
-    file.write_at(b"new", PAGE as u64).unwrap();
-    drop(pinned);
-    assert_eq!(cache.stats().copies, 1);
-    // Clean again, and used once: not enough to leave the small queue.
-    file.sync_all().unwrap();
-    read(&file, 1..2);
-    read(&file, HOT..HOT + COLD);
-    assert_eq!(lost(&cache, &file), 0);
-    assert_eq!(&file.page(PageNo(1)).unwrap()[..3], b"new");
-}
-
-#[test]
 fn pages_that_were_cut_off_leave_their_frames_to_others() {
     let (cache, file) = cache_with(PolicyKind::S3Fifo);
     for _ in 0..20 {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use proptest::test_runner::Config;
 use unherd_cache::{Cache, CacheBuilder, Io, OpenOptions};
+use unherd_sys::Topology;
 use unherd_sys::primitives::{Arc, Mutex, MutexGuard, thread};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
@@ -43,12 +44,14 @@ pub(crate) fn sim(seed: u64, plan: FaultPlan) -> Arc<SimDevice> {
     Arc::new(SimDevice::with_faults(Seed::new(seed), plan))
 }
 
-/// A cache of so many pages; one that runs out of frames says so soon.
+/// A cache of so many pages; one that runs out of frames says so soon. Frames are not shared out,
+/// so that tests do the same on machines of several nodes.
 pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
     Cache::builder()
         .capacity(frames * page_bytes)
         .page_size(page_bytes)
         .frame_wait(Duration::from_secs(5))
+        .topology(Topology::of(1))
 }
 
 pub(crate) fn writable() -> OpenOptions {

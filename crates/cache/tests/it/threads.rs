@@ -51,7 +51,7 @@ fn work(file: &File, page_bytes: usize, mut seed: Seed, steps: u64, may_fail: bo
     }
 }
 
-fn storm(cache: &Cache, paths: &[std::path::PathBuf], steps: u64, may_fail: bool) {
+pub(crate) fn storm(cache: &Cache, paths: &[std::path::PathBuf], steps: u64, may_fail: bool) {
     let files: Vec<File> = paths.iter().map(|path| cache.open(path, writable()).unwrap()).collect();
     thread::scope(|scope| {
         for number in 0..THREADS {

@@ -1,0 +1,199 @@
+//! The frames, by the NUMA node that their memory is of: a *pool* for each node, with its free
+//! frames and a policy of its own.
+//!
+//! Frames of one pool are neighbours, and so is their memory, which is bound to the node. Who needs
+//! a frame asks the pools in this order, each once:
+//!
+//! 1. one with free frames, that of the node it runs on before others;
+//! 2. if none has any: that of its node, and each eighth time another, so that pages which nobody
+//!    wants any more leave the nodes too where nothing is missing;
+//! 3. the others.
+//!
+//! A frame goes back to its own pool, or to a thread that waits for a frame, wherever that runs:
+//! those wait in one queue. Each pool has a lock; nobody has two of them at a time.
+//!
+//! On a machine of one node there is one pool, and nobody asks where it runs.
+
+use unherd_sys::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
+use unherd_sys::{NodeId, Topology, current_cpu};
+
+use crate::MIN_FRAMES;
+use crate::frame::Claim;
+use crate::page::FrameId;
+use crate::policy::{Policy, PolicyKind};
+
+/// Every so often a thread that finds no free frame asks the pool of another node first.
+const AWAY_EVERY: u32 = 8;
+
+/// The frames of one node.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// The first of its frames. The policy counts from there.
+    first: u32,
+    len: u32,
+    free: Vec<Claim>,
+    /// Frames just written back, to be had before the policy finds them. Hints: each is checked.
+    pub(crate) written: Vec<FrameId>,
+    pub(crate) policy: Box<dyn Policy>,
+}
+
+impl Pool {
+    /// How many frames it has.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// A frame's number in the pool.
+    pub(crate) fn number(&self, frame: FrameId) -> u32 {
+        frame.0 - self.first
+    }
+
+    /// The frame of that number.
+    pub(crate) fn frame(&self, number: u32) -> FrameId {
+        FrameId(self.first + number)
+    }
+
+    /// A page was brought into the frame.
+    pub(crate) fn admit(&mut self, claim: &Claim, page: u64) {
+        let number = self.number(claim.id());
+        self.policy.admit(number, page);
+    }
+}
+
+/// On cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Place {
+    pool: Mutex<Pool>,
+    /// How many frames are free, as it was when the lock was held last. Relaxed, as all here: a
+    /// hint where to begin.
+    free: AtomicU32,
+    /// How often a thread of this node began to look where no pool had a free frame.
+    begun: AtomicU32,
+}
+
+/// All frames of a cache.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    places: Box<[Place]>,
+    /// Frames of each pool; the last may have more.
+    frames_each: u32,
+    /// The pool of each processor; none where there is one pool.
+    of_cpu: Box<[u16]>,
+}
+
+/// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
+/// gets; the last gets what is left as well. If they are too few for all, one pool has them.
+pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
+    let nodes = topology.nodes();
+    let each = frames / nodes.len();
+    if nodes.len() > 1 && each >= MIN_FRAMES { (nodes, each) } else { (&nodes[..1], frames) }
+}
+
+impl Pools {
+    /// The claims are those of all frames.
+    pub(crate) fn new(claims: Vec<Claim>, kind: PolicyKind, topology: &Topology) -> Self {
+        let frames = claims.len();
+        let (nodes, each) = share(topology, frames);
+        let mut claims = claims;
+        // So that they are dealt in ascending order, whichever way they came.
+        claims.sort_unstable_by_key(|claim| claim.id().0);
+        let mut rest = claims.into_iter();
+        let place = |number: usize| {
+            // Popped from the end: the first frame is used first.
+            let is_last = number + 1 == nodes.len();
+            let len = if is_last { usize::MAX } else { each };
+            let mut free: Vec<Claim> = rest.by_ref().take(len).collect();
+            free.reverse();
+            let len = free.len() as u32;
+            let pool = Pool {
+                first: (number * each) as u32,
+                len,
+                written: Vec::with_capacity(free.len()),
+                policy: kind.for_frames(len),
+                free,
+            };
+            let (free, begun) = (AtomicU32::new(len), AtomicU32::new(0));
+            Place { pool: Mutex::new(pool), free, begun }
+        };
+        let places: Box<[Place]> = (0..nodes.len()).map(place).collect();
+        let mut of_cpu = Vec::new();
+        if places.len() > 1 {
+            for (pool, node) in nodes.iter().enumerate() {
+                for &cpu in topology.cpus_of(*node) {
+                    let cpu = cpu as usize;
+                    of_cpu.resize(of_cpu.len().max(cpu + 1), 0);
+                    of_cpu[cpu] = pool as u16;
+                }
+            }
+        }
+        Self { places, frames_each: each as u32, of_cpu: of_cpu.into_boxed_slice() }
+    }
+
+    /// How many pools there are.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Bytes of what the policies keep.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.places.iter().map(|place| place.pool.lock().policy.memory_bytes()).sum()
+    }
+
+    /// The pool of a frame.
+    pub(crate) fn of(&self, frame: FrameId) -> usize {
+        match self.places.len() - 1 {
+            0 => 0,
+            last => last.min((frame.0 / self.frames_each) as usize),
+        }
+    }
+
+    pub(crate) fn lock(&self, pool: usize) -> MutexGuard<'_, Pool> {
+        self.places[pool].pool.lock()
+    }
+
+    /// All pools, of which there are several, in the order in which the calling thread is to ask
+    /// them for a frame.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
+        let count = self.places.len();
+        let first = self.first_for(current_cpu());
+        (0..count).map(move |nth| (first + nth) % count)
+    }
+
+    /// Where a thread on that processor begins to look. One that the topology did not name is
+    /// taken to be near the first node.
+    fn first_for(&self, cpu: usize) -> usize {
+        let count = self.places.len();
+        let here = usize::from(self.of_cpu.get(cpu).copied().unwrap_or(0));
+        let mut ring = (0..count).map(|nth| (here + nth) % count);
+        if let Some(pool) = ring.find(|&pool| self.places[pool].free.load(Ordering::Relaxed) > 0) {
+            return pool;
+        }
+        let begun = self.places[here].begun.fetch_add(1, Ordering::Relaxed);
+        if begun % AWAY_EVERY < AWAY_EVERY - 1 {
+            return here;
+        }
+        let away = 1 + (begun / AWAY_EVERY) as usize % (count - 1);
+        (here + away) % count
+    }
+
+    /// A free frame of the pool, which the caller has locked.
+    pub(crate) fn pop_free(&self, at: usize, pool: &mut Pool) -> Option<Claim> {
+        let claim = pool.free.pop()?;
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+        Some(claim)
+    }
+
+    /// Puts an empty frame to the free ones of its pool.
+    pub(crate) fn push_free(&self, claim: Claim) {
+        let at = self.of(claim.id());
+        let mut pool = self.lock(at);
+        let number = pool.number(claim.id());
+        pool.policy.remove(number);
+        pool.free.push(claim);
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The pools by themselves.
+
+use std::fs;
+
+use unherd_testkit::Seed;
+
+use super::*;
+use crate::frame::Frames;
+
+/// Three nodes: processors 0 and 1, processor 2, and none.
+fn three_nodes() -> Topology {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("devices/system/node");
+    for (file, text) in
+        [("online", "0-2"), ("node0/cpulist", "0-1"), ("node1/cpulist", "2"), ("node2/cpulist", "")]
+    {
+        fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
+        fs::write(dir.join(file), text).unwrap();
+    }
+    Topology::read(root.path()).unwrap()
+}
+
+fn pools(frames: usize, topology: &Topology) -> Pools {
+    Pools::new(Frames::new(frames).unwrap().1, PolicyKind::S3Fifo, topology)
+}
+
+fn pop(pools: &Pools, at: usize) -> Option<Claim> {
+    pools.pop_free(at, &mut pools.lock(at))
+}
+
+fn free(pools: &Pools, at: usize) -> Vec<u32> {
+    let mut ids: Vec<u32> = pools.lock(at).free.iter().map(|claim| claim.id().0).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn frames_are_dealt_in_rows_and_go_back_to_their_own_pool() {
+    let pools = pools(14, &Topology::of(3));
+    let dealt: Vec<Vec<u32>> = (0..3).map(|at| free(&pools, at)).collect();
+    assert_eq!(dealt, [(0..4).collect(), (4..8).collect(), (8..14).collect::<Vec<u32>>()]);
+    let mut claims: Vec<Claim> =
+        (0..3).flat_map(|at| std::iter::from_fn(|| pop(&pools, at)).collect::<Vec<_>>()).collect();
+    assert_eq!(claims.len(), 14);
+    Seed::new(1).shuffle(&mut claims);
+    for claim in claims {
+        assert!(dealt[pools.of(claim.id())].contains(&claim.id().0));
+        pools.push_free(claim);
+    }
+    assert_eq!((0..3).map(|at| free(&pools, at)).collect::<Vec<_>>(), dealt);
+}
+
+#[test]
+fn frames_that_are_too_few_for_all_nodes_stay_together() {
+    for (frames, nodes, expected) in [(8, 2, 2), (7, 2, 1), (6, 2, 1), (4, 1024, 1), (9, 2, 2)] {
+        let pools = pools(frames, &Topology::of(nodes));
+        assert_eq!(pools.count(), expected, "{frames} {nodes}");
+        let total: usize = (0..expected).map(|at| free(&pools, at).len()).sum();
+        assert_eq!(total, frames);
+    }
+}
+
+#[test]
+fn one_node_is_one_pool_and_nobody_asks_where_it_runs() {
+    let pools = pools(1000, &Topology::of(1));
+    assert!(pools.of_cpu.is_empty());
+    assert_eq!(pools.count(), 1);
+    assert_eq!(pools.of(FrameId(999)), 0);
+    let pool = pools.lock(0);
+    assert_eq!((pool.number(FrameId(7)), pool.frame(7)), (7, FrameId(7)));
+}
+
+#[test]
+fn a_thread_begins_at_free_frames_then_at_its_node_and_now_and_then_elsewhere() {
+    let pools = pools(12, &three_nodes());
+    // Of processor 77 nothing is known.
+    for (cpu, expected) in [(0, 0), (1, 0), (2, 1), (77, 0)] {
+        assert_eq!(pools.first_for(cpu), expected, "{cpu}");
+    }
+    let mut taken: Vec<Claim> = std::iter::from_fn(|| pop(&pools, 1)).collect();
+    assert_eq!((taken.len(), pools.first_for(2)), (4, 2), "the next with free frames");
+    taken.extend(std::iter::from_fn(|| pop(&pools, 2)));
+    assert_eq!(pools.first_for(2), 0);
+    taken.extend(std::iter::from_fn(|| pop(&pools, 0)));
+    assert_eq!(taken.len(), 12);
+    let begun: Vec<usize> = (0..24).map(|_| pools.first_for(2)).collect();
+    let away: Vec<_> = begun.iter().enumerate().filter(|(_, pool)| **pool != 1).collect();
+    assert_eq!(away, [(7, &2), (15, &0), (23, &2)]);
+    pools.push_free(taken.pop().unwrap());
+    assert_eq!(pools.first_for(2), 0, "where a frame is free");
+}

@@ -1,0 +1,56 @@
+//! Which frame a thread gets that needs one.
+
+use std::time::Duration;
+
+use unherd_sys::Topology;
+use unherd_sys::primitives::Arc;
+use unherd_testkit::{Seed, SimDevice};
+
+use crate::{Cache, CacheBuilder, File, OpenOptions, PageNo};
+
+const PAGE: usize = 512;
+
+fn open(frames: usize, pages: u64, builder: CacheBuilder) -> (Cache, File) {
+    let device = Arc::new(SimDevice::new(Seed::new(1)));
+    let builder = builder.frame_wait(Duration::from_millis(20)).device(device);
+    let cache = builder.page_size(PAGE).capacity(frames * PAGE).build().unwrap();
+    let file = cache.open("f", OpenOptions::new().write(true).create(true)).unwrap();
+    file.set_len(pages * PAGE as u64).unwrap();
+    (cache, file)
+}
+
+fn read(file: &File, pages: std::ops::Range<u64>) {
+    pages.for_each(|page| drop(file.page(PageNo(page)).unwrap()));
+}
+
+#[test]
+fn a_page_that_was_copied_keeps_its_place() {
+    const HOT: u64 = 8;
+    let (cache, file) = open(64, 308, Cache::builder().topology(Topology::of(1)));
+    for _ in 0..3 {
+        read(&file, 0..HOT);
+    }
+    read(&file, HOT..308);
+    let pinned = file.page(PageNo(1)).unwrap();
+    file.write_at(b"new", PAGE as u64).unwrap();
+    drop(pinned);
+    assert_eq!(cache.stats().copies, 1);
+    // Clean again, and used once: not enough to leave the small queue.
+    file.sync_all().unwrap();
+    read(&file, 1..2);
+    read(&file, HOT..308);
+    let before = cache.stats().misses;
+    read(&file, 0..HOT);
+    assert_eq!(cache.stats().misses, before, "a hot page is gone");
+    assert_eq!(&file.page(PageNo(1)).unwrap()[..3], b"new");
+}
+
+#[test]
+fn frames_of_all_nodes_are_given_up_for_one_thread() {
+    let (_cache, file) = open(12, 40, Cache::builder().topology(Topology::of(3)));
+    read(&file, 0..12);
+    let pinned: Vec<_> = (20..32).map(|page| file.page(PageNo(page)).map(|_| ())).collect();
+    assert!(pinned.iter().all(Result::is_ok), "{pinned:?}");
+    let guards: Vec<_> = (0..12).map(|page| file.page(PageNo(page))).collect();
+    assert!(guards.iter().all(Result::is_ok), "{guards:?}");
+}

@@ -1,0 +1,112 @@
+//! Frames of several NUMA nodes, which are invented.
+
+use std::time::Duration;
+
+use unherd_cache::{Cache, CacheBuilder, Error, File, Io, PageGuard, PageNo};
+use unherd_sync::{Ledger, Reason};
+use unherd_sys::Topology;
+use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_testkit::FaultPlan;
+
+use crate::scene::{BOTH, sim, small, turn, writable};
+use crate::threads::storm;
+
+const FRAMES: usize = 12;
+
+fn of_nodes(nodes: u32) -> CacheBuilder {
+    small(FRAMES, 512).topology(Topology::of(nodes))
+}
+
+fn pages(file: &File, range: std::ops::Range<u64>) -> Vec<PageGuard<'_>> {
+    range.map(|page| file.page(PageNo(page)).unwrap()).collect()
+}
+
+fn open(builder: CacheBuilder) -> (Cache, File) {
+    let device = sim(31, FaultPlan::default());
+    device.put("f", &[1; 512 * 40]);
+    let cache = builder.device(device).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    (cache, file)
+}
+
+#[test]
+fn a_thread_may_have_the_frames_of_all_nodes() {
+    let _turn = turn();
+    for (io, nodes) in BOTH.into_iter().flat_map(|io| [(io, 2), (io, 3)]) {
+        let builder = of_nodes(nodes).io(io).frame_wait(Duration::from_millis(20));
+        let (cache, file) = open(builder);
+        assert_eq!(cache.frame_pools(), nodes as usize);
+        // Free at first; then clean, and given up again.
+        for first in [0, 20] {
+            let guards = pages(&file, first..first + FRAMES as u64);
+            match file.page(PageNo(39)).map(|_| ()) {
+                Err(Error::NoFrames { pinned: FRAMES, capacity: FRAMES, .. }) => {}
+                other => panic!("{nodes} nodes: {other:?}"),
+            }
+            drop(guards);
+        }
+        // Dirty, and written back to make room.
+        file.write_at(&[2; 512 * FRAMES], 0).unwrap();
+        drop(pages(&file, 20..20 + FRAMES as u64));
+        // Cut off.
+        file.set_len(0).unwrap();
+        file.set_len(512 * 40).unwrap();
+        assert_eq!(pages(&file, 0..FRAMES as u64).len(), FRAMES);
+    }
+}
+
+#[test]
+fn those_who_wait_for_a_frame_get_one_of_any_node_in_the_order_of_their_coming() {
+    let _turn = turn();
+    let (_cache, file) = open(of_nodes(3).frame_wait(Duration::from_secs(3600)));
+    let mut guards = pages(&file, 0..FRAMES as u64);
+    let before = Ledger::snapshot();
+    let waits = || Ledger::snapshot().since(&before).reason(Reason::register("frame")).waits;
+    let served = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for waiter in 0..FRAMES as u64 {
+            let (file, served) = (&file, &served);
+            scope.spawn(move || {
+                let guard = file.page(PageNo(20 + waiter)).unwrap();
+                served.lock().push(waiter);
+                // Not dropped: the next one waits for another frame.
+                std::mem::forget(guard);
+            });
+            while waits() <= waiter {
+                thread::yield_now();
+            }
+        }
+        // Of the three nodes in turn, as the guards lie.
+        for served_before in 0..FRAMES {
+            drop(guards.remove(guards.len() / 2));
+            while served.lock().len() == served_before {
+                thread::yield_now();
+            }
+        }
+    });
+    assert_eq!(*served.lock(), (0..FRAMES as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn threads_of_several_nodes_on_few_frames_lose_none() {
+    let _turn = turn();
+    for (io, nodes) in [(Io::Own, 2), (Io::Ring, 3)] {
+        let device = sim(u64::from(nodes), FaultPlan::default());
+        let builder = small(24, 512).topology(Topology::of(nodes)).io(io);
+        let cache = builder.device(device.clone()).build().unwrap();
+        assert_eq!(cache.frame_pools(), nodes as usize);
+        let paths: Vec<_> = ["f", "g"].map(std::path::PathBuf::from).into();
+        storm(&cache, &paths, 400, false);
+        let file = cache.open("f", writable()).unwrap();
+        file.set_len(512 * 48).unwrap();
+        assert_eq!(pages(&file, 0..24).len(), 24, "a frame was lost");
+    }
+}
+
+/// A node that is not there has no memory to bind; that is no reason to fail.
+#[test]
+fn memory_comes_from_elsewhere_where_a_node_has_none() {
+    let cache = Cache::builder().capacity(4 << 20).topology(Topology::of(200));
+    let device = Arc::new(unherd_sys::DirectDevice::new());
+    assert_eq!(cache.device(device).build().unwrap().frame_pools(), 200);
+}
