@@ -33,6 +33,7 @@ mod futex;
 mod machine;
 mod map;
 mod map_slice;
+#[cfg(not(loom))]
 mod memory_policy;
 #[cfg(not(any(loom, shuttle)))]
 mod process_mark;
@@ -50,6 +51,7 @@ mod sampler;
 mod symbols;
 #[cfg(not(any(loom, shuttle)))]
 mod sysctl;
+#[cfg(not(loom))]
 mod topology;
 #[cfg(not(any(loom, shuttle)))]
 mod usage;
@@ -86,6 +88,7 @@ pub use sampler::{
 pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
+#[cfg(not(loom))]
 pub use topology::{NodeId, Topology, TopologyError, current_cpu};
 #[cfg(not(any(loom, shuttle)))]
 pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};

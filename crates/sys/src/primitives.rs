@@ -25,6 +25,8 @@ pub use backend::sync::atomic::{
 };
 pub use backend::thread;
 pub use backend::thread_local;
+/// Of the machine, also where threads are a checker's.
+pub use std::thread::available_parallelism;
 
 /// `fence(SeqCst)` for where an atomic read-modify-write of the same thread comes just before it.
 ///

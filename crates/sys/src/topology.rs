@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crate::primitives::available_parallelism;
+
 /// The kernel's number of a NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u16);
@@ -119,7 +121,7 @@ impl Topology {
     /// processors as this process may use, numbered from 0, are dealt to the nodes in turn.
     pub fn of(nodes: u32) -> Self {
         let count = nodes.clamp(1, NodeId::COUNT_MAX as u32);
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let cpus = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         Self {
             nodes: (0..count).filter_map(NodeId::new).collect(),
             cpus: (0..count).map(|node| (node..cpus).step_by(count as usize).collect()).collect(),
