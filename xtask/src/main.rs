@@ -27,6 +27,8 @@ Usage: ./x COMMAND   (or: cargo x COMMAND)
   claims [NAME]  measure the published figures again, and show what has regressed
                  (--without-rivals: do not build the other projects' implementations)
   loom           the loom and shuttle models alone
+  simulate       the whole cache under ten thousand seeds; UNHERD_SEED=N: from that one on,
+                 UNHERD_SEEDS=N: so many
   mutants [ID]   remove each ordering fence in turn, and see its check fail
   soak           the checks that are too long for CI
   help           this text
@@ -55,12 +57,13 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "demo" => demo::run(&root, rest),
         "claims" => claims::run(&root, rest),
         "mutants" => mutants::run(&root, rest),
-        "test" | "ci" | "tidy" | "loom" | "soak" if !rest.is_empty() => {
+        "test" | "ci" | "tidy" | "loom" | "simulate" | "soak" if !rest.is_empty() => {
             Err(Failure::Usage(format!("`{command}` takes no arguments, not `{}`", rest[0])))
         }
         "test" => suite::test(&root),
         "ci" => suite::ci(&root),
         "loom" => suite::models(&root),
+        "simulate" => suite::conclude(&[suite::simulate(&root)?]),
         "tidy" => tidy::run(&root),
         "soak" => soak::run(&root),
         "help" | "--help" | "-h" => {

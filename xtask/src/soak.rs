@@ -14,7 +14,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=32;
 const PROPERTY_CASES: &str = "4096";
 
 /// Runs every test under optimisation, those marked `#[ignore]` (which are the long ones) too, then
-/// the simulated ones under many seeds, then the mutants.
+/// the whole cache simulated, the simulated ones under many seeds, then the mutants.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     let every = ["test", "--release", "--workspace", "--no-fail-fast"];
     let mut outcomes = vec![
@@ -22,6 +22,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
             .arguments(&["--", "--include-ignored"])
             .environment("PROPTEST_CASES", PROPERTY_CASES)
             .run_tests(root)?,
+        suite::simulate(root)?,
     ];
     for seed in SEEDS {
         let step = Step::cargo(format!("simulation, seed {seed}"), &every)

@@ -19,7 +19,7 @@ pub(crate) struct Model {
 
 /// The models of each checker. The second run of loom replaces sleeping by yielding, because the
 /// mutex that models a futex word adds order of its own.
-pub(crate) const MODELS: [Model; 4] = [
+pub(crate) const MODELS: [Model; 5] = [
     Model {
         name: "loom models",
         package: "unherd-sync",
@@ -48,7 +48,17 @@ pub(crate) const MODELS: [Model; 4] = [
         target: "shuttle",
         filter: "shuttle",
     },
+    SIMULATION,
 ];
+
+/// The whole cache under shuttle.
+pub(crate) const SIMULATION: Model = Model {
+    name: "simulation of the cache",
+    package: "unherd-cache",
+    cfgs: &["shuttle"],
+    target: "shuttle",
+    filter: "shuttle",
+};
 
 impl Model {
     /// The step that builds and runs tests of `package` under the flags of this model, below
@@ -85,6 +95,12 @@ pub(crate) fn test(root: &Path) -> Result<(), Failure> {
 /// Runs the models alone.
 pub(crate) fn models(root: &Path) -> Result<(), Failure> {
     conclude(&run_models(root)?)
+}
+
+/// Simulates the cache with ten thousand seeds, or those that `UNHERD_SEED` and `UNHERD_SEEDS` say.
+pub(crate) fn simulate(root: &Path) -> Result<Outcome, Failure> {
+    let tests = ["--", "shuttle::many_seeds", "--include-ignored", "--nocapture"];
+    SIMULATION.step(SIMULATION.package, SIMULATION.target).arguments(&tests).run_tests(root)
 }
 
 /// What CI runs: the checks, up to the first that fails, then the tests.

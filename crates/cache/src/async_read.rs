@@ -87,7 +87,8 @@ impl<'a> AnnouncedGuard<'a> {
 
 impl Drop for AnnouncedGuard<'_> {
     fn drop(&mut self) {
-        if !cfg!(mutant = "TASK-announced") {
+        // In a child of fork(2) nobody is there to bring it in, and the locks may be held for ever.
+        if !cfg!(mutant = "TASK-announced") && !self.core.fork.is_forked() {
             self.core.take_back(self.announced, self.news);
         }
     }
@@ -100,6 +101,7 @@ impl Core {
         file: &Arc<FileState>,
         page: PageNo,
     ) -> Result<Pin, Error> {
+        self.check_not_forked()?;
         self.check_page(page)?;
         let key = self.key(file, page);
         let mut waited = false;

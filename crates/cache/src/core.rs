@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Device, Errno, Timestamp};
+use unherd_sys::{Device, Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::engine::Engine;
@@ -72,6 +72,9 @@ pub(crate) struct Core {
     /// Queued I/O; without it each thread does its own.
     pub(crate) engine: Option<Engine>,
     pub(crate) frame_wait: Duration,
+    /// Of the process that built the cache. A child of it has the memory, but neither the threads
+    /// nor what they were about to do; locks that they held stay locked there.
+    pub(crate) fork: ForkMark,
 }
 
 impl fmt::Debug for Core {
@@ -161,6 +164,12 @@ impl Core {
     #[inline]
     pub(crate) fn key(&self, file: &FileState, page: crate::PageNo) -> PageKey {
         PageKey { file: file.id, page }
+    }
+
+    /// Refuses what a child of fork(2) may not do with its parent's cache: all that takes a lock,
+    /// waits, or reaches the device. Comes before the first lock of every call; hits take none.
+    pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
+        if self.fork.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Locks the index's shard of a page.

@@ -155,7 +155,9 @@ impl Ticket<'_> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
+        // In a child of fork(2) the read is the parent's.
         if !self.is_taken
+            && !self.core.fork.is_forked()
             && let Some(Ok(pin)) = self.engine.abandon(self.at)
         {
             self.core.unpin(pin);

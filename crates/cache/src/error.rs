@@ -210,6 +210,13 @@ pub enum Error {
         /// The file.
         file: Arc<Path>,
     },
+    /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
+    /// done; the parent goes on undisturbed.
+    #[error(
+        "this process was forked from the one that built the cache, and may not use it; build one \
+         here, or execute another program"
+    )]
+    Forked,
     /// The cache has opened 2^32 - 1 files in its life.
     #[error("the cache has no number left for another file")]
     TooManyFiles,

@@ -257,6 +257,7 @@ impl File {
     }
 
     fn report(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
         let seen = self.seen.load(Ordering::Relaxed);
         let (outcome, errors) = self.core().report(&self.file, seen);
         self.seen.fetch_max(errors, Ordering::Relaxed);
@@ -448,6 +449,7 @@ impl File {
     }
 
     fn check_write(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
         if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
     }
 

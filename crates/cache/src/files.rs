@@ -199,6 +199,7 @@ impl Files {
 impl Core {
     /// Opens a file, or finds it open.
     pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
+        self.check_not_forked()?;
         let _alone = AloneGuard::new(&self.files.opening, &self.waits, self.reasons.file);
         let name: Arc<Path> = Arc::from(path);
         let how = OpenHow {
@@ -261,6 +262,8 @@ impl Core {
 
     /// A handle goes. With the last one the file is written back and closed.
     pub(crate) fn close_file(&self, file: &Arc<FileState>) -> Result<(), Error> {
+        // The parent has the file open still, and will write back what is dirty.
+        self.check_not_forked()?;
         if !self.files.detach(file) {
             return Ok(());
         }

@@ -45,6 +45,7 @@ impl Core {
     /// there. Blocks under `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
     pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
+        self.check_not_forked()?;
         self.check_page(page)?;
         let key = self.key(file, page);
         let mut waited = false;

@@ -21,6 +21,7 @@ impl Core {
     ///
     /// Pages that are written while it runs may or may not be part of it.
     pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), (Error, u64)> {
+        self.check_not_forked().map_err(|error| (error, 0))?;
         let _alone = AloneGuard::new(&file.syncing, &self.waits, self.reasons.file);
         let before = file.durability.lock().errors();
         self.write_back_all(file);

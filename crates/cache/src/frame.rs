@@ -124,6 +124,9 @@ const CHANGED: Ordering = if cfg!(mutant = "FRAME1-acquire") {
     Ordering::AcqRel
 };
 
+/// What a hit adds to the word.
+const PIN_AND_HIT: u64 = if cfg!(feature = "uncounted") { PIN } else { PIN | HIT };
+
 /// What is kept about a frame, on a cache line of its own.
 ///
 /// The fields but `word` are Relaxed: they are written under a claim or a loan, and published by
@@ -489,7 +492,7 @@ impl Frames {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
         // claim before is there. If the claim comes later, it is refused.
-        let word = Word(frame.word.fetch_add(PIN | HIT, PINNED));
+        let word = Word(frame.word.fetch_add(PIN_AND_HIT, PINNED));
         if word.is_plain_hit() && frame.key() == key {
             if word.pins() == 0 {
                 frame.note_holder();

@@ -49,6 +49,10 @@ impl Core {
 
     #[cold]
     fn after_last_unpin(&self, frame: FrameId, state: State) {
+        if self.fork.is_forked() {
+            // Who waits for the frame does so in the parent, and there it is still pinned.
+            return;
+        }
         if state == State::Detached {
             if let Some(claim) = self.frames.free_detached(frame) {
                 self.free_frame(claim);

@@ -25,9 +25,9 @@
 //!
 //! Nothing sleeps and no other lock is taken while a shard is locked.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod map;
 mod segment;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub(crate) use map::{Announced, Entry, Index, ShardGuard};

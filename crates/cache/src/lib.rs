@@ -21,98 +21,100 @@
 //!
 //! What it does not promise: readahead, atomic reads or writes of several pages, or that another
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open
-//! file only as far as the lock keeps them out. After fork(2) the child must not use its parent's
-//! caches. If the process is killed before a sync, the file may be longer than it was, by zeros, up
-//! to a whole page.
+//! file only as far as the lock keeps them out. A child made by fork(2) may not use its parent's
+//! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
+//! for nobody. If the process is killed before a sync, the file may be longer than it was, by
+//! zeros, up to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
 //! have the way to a page that is there, `fill.rs` to one that is not, `async_read.rs` what differs
-//! for tasks; `change.rs` and
-//! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
-//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
-//! of the locks.
+//! for tasks; `change.rs` and `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what
+//! becomes of dirty pages, `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for
+//! them, `core.rs` the order of the locks.
 
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod async_read;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod cache;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod change;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod core;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod durability;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod engine;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod error;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod file;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod files;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod fill;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod flush;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod frame;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod frame_memory;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod frame_waiters;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod hit;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod index;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod latch;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod page;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod page_guard;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod page_mut;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod peek;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod policy;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod pools;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod reclaim;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod run;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod shield;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(all(test, shuttle))]
+mod shuttle;
+#[cfg(not(loom))]
 mod stats;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod transfer;
-#[cfg(any(not(any(loom, shuttle)), all(loom, test)))]
+#[cfg(any(not(loom), test))]
 mod word;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod worker_queue;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod writeback;
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use error::{BuildError, Error, Operation};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use file::{Direct, File, OpenOptions};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use page::PageNo;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use page_guard::PageGuard;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use page_mut::PageMut;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use peek::{Peek, Torn};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use policy::PolicyKind;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use stats::Stats;

@@ -20,7 +20,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, thread_local};
 
 use crate::Error;
 use crate::core::Core;
@@ -177,6 +177,10 @@ impl PageMut<'_> {
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take() else { return };
+        if self.core.fork.is_forked() {
+            // The parent holds the page, too, and publishes it there.
+            return;
+        }
         Held::new(self.core, self.key).end();
         // A page that is not part of the file, as nothing was written, could never be written back.
         if self.core.offset(self.key.page) < self.file.len() {

@@ -130,6 +130,15 @@ impl Reclaim {
     fn outcomes(&self) -> (u32, u32) {
         (self.failures.load(Ordering::Relaxed), self.successes.load(Ordering::Relaxed))
     }
+
+    /// Whether too many write-backs have failed, and none succeeded, since `since`.
+    fn is_hopeless(&self, since: &mut (u32, u32)) -> bool {
+        let (failures, successes) = self.outcomes();
+        if successes != since.1 {
+            *since = (failures, successes);
+        }
+        failures.wrapping_sub(since.0) >= FAILURES_MAX
+    }
 }
 
 /// What the policy sees in a frame's word.
@@ -269,18 +278,13 @@ impl Core {
     /// caller has entered the waiters.
     pub(crate) fn attempt(&self, attempts: &mut Attempts) -> Attempt {
         let reclaim = &self.reclaim;
-        let (failures, successes) = attempts.outcomes;
-        let hopeless = || {
-            let (failures_now, successes_now) = reclaim.outcomes();
-            successes_now == successes && failures_now.wrapping_sub(failures) >= FAILURES_MAX
-        };
         loop {
             let seen = reclaim.waiters.idled();
             match self.search(attempts.key) {
                 Found::Frame(claim) => return Attempt::Frame(claim),
                 Found::ToWrite(frame) if Timestamp::now() < attempts.end => {
                     attempts.woken = false;
-                    if hopeless() {
+                    if reclaim.is_hopeless(&mut attempts.outcomes) {
                         return Attempt::GiveUp;
                     }
                     if self.write_back_frame(frame) {

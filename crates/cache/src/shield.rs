@@ -13,7 +13,7 @@ use unherd_sync::Woken;
 /// itself, and the wakers are their owners'.
 pub(crate) fn shielded(wake: impl FnOnce() -> Woken) {
     // A model checker's own panics are to be seen.
-    if cfg!(any(loom, mutant = "TASK-shield")) {
+    if cfg!(any(loom, shuttle, mutant = "TASK-shield")) {
         let _ = wake();
     } else {
         let _ = catch_unwind(AssertUnwindSafe(wake));

@@ -6,7 +6,9 @@
 //! | under way | a worker, which took it out under the lock | that worker |
 //! | done | `Queue::done`, as a completion | nobody; who reaps it, from then on |
 //!
-//! It belongs to one cache, whose engine gives it up when nothing is queued or under way.
+//! It belongs to one cache, whose engine gives it up when nothing is queued or under way. In a
+//! child of fork(2), where the workers are not, it is never dropped: there the reference of the I/O
+//! thread to the cache is not given back.
 #![expect(unsafe_code, reason = "transfers are made in the place of the one who queues them")]
 
 use std::collections::VecDeque;

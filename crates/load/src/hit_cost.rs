@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use object::{Object, ObjectSection, SectionKind};
 
+use crate::hit::UNCOUNTED;
 use crate::{Better, Description, Impl, Job, LoadError, Metric, Param, Round, Waits, Workload};
 
 /// The workload `hit-cost` with the implementations of this crate.
@@ -24,7 +25,8 @@ const PASSED_ON: [&str; 3] = ["pattern", "words", "writes"];
 
 impl Workload for HitCost {
     fn describe(&self) -> Description {
-        describe_with(&crate::hit::Hit, vec!["floor-pin", "unherd-pin", "unherd-peek"])
+        let default_impls = vec!["floor-pin", "unherd-pin", "unherd-peek"];
+        describe_with(&crate::hit::Hit, if UNCOUNTED { Vec::new() } else { default_impls })
     }
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
@@ -82,7 +84,8 @@ pub fn run(job: &Job) -> Result<Round, LoadError> {
         Counts::parse(&profile, &executable, &code).map_err(|error| failed(job, &error))
     };
     let (few, many) = (count(OPERATIONS)?, count(3 * OPERATIONS)?);
-    let per_hit = |few: u64, many: u64| (many as f64 - few as f64) / (2 * OPERATIONS) as f64;
+    // What comes before and after varies by a few instructions, of which none is a hit's.
+    let per_hit = |few: u64, many: u64| many.saturating_sub(few) as f64 / (2 * OPERATIONS) as f64;
     let metrics = [
         ("instructions_per_hit", per_hit(few.instructions, many.instructions)),
         ("atomic_writes_per_hit", per_hit(few.atomic_writes, many.atomic_writes)),

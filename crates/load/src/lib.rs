@@ -47,6 +47,9 @@ pub trait Workload: Sync {
 
 /// Runs `unherd load …` with the workloads of this crate; `args` is what follows the word `load`.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    if hit::UNCOUNTED {
+        return main_with(&[&hit::Hit, &hit_cost::HitCost], args);
+    }
     main_with(
         &[
             &pagewait::PageWait,

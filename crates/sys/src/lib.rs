@@ -12,7 +12,7 @@
 #[cfg(not(any(loom, shuttle)))]
 pub mod ledger_layout;
 pub mod primitives;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub mod racy;
 
 // A model checker's build has what can be modelled: time, the traits, the futex.
@@ -22,26 +22,28 @@ mod busy;
 mod cgroup;
 mod clock;
 mod device;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod direct;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod file_table;
+#[cfg(not(loom))]
+mod fork_mark;
 mod futex;
 #[cfg(not(any(loom, shuttle)))]
 mod machine;
 mod map;
 mod map_slice;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod memory_policy;
 #[cfg(not(any(loom, shuttle)))]
 mod process_mark;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
 #[cfg(not(any(loom, shuttle)))]
 mod reserve;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod ring;
 #[cfg(not(any(loom, shuttle)))]
 mod sampler;
@@ -49,7 +51,7 @@ mod sampler;
 mod symbols;
 #[cfg(not(any(loom, shuttle)))]
 mod sysctl;
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 mod topology;
 #[cfg(not(any(loom, shuttle)))]
 mod usage;
@@ -63,8 +65,10 @@ pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, OpenError, OpenHow,
     Opened, Transfer,
 };
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use direct::DirectDevice;
+#[cfg(not(loom))]
+pub use fork_mark::ForkMark;
 pub use futex::{Futex, FutexWait, PARK_MARK};
 #[cfg(not(any(loom, shuttle)))]
 pub use machine::{Directory, Machine};
@@ -84,7 +88,7 @@ pub use sampler::{
 pub use symbols::Side;
 #[cfg(not(any(loom, shuttle)))]
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 pub use topology::{NodeId, Topology, TopologyError, current_cpu};
 #[cfg(not(any(loom, shuttle)))]
 pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};

@@ -5,14 +5,14 @@
 //! gets a copy as of any private memory (`MADV_DONTFORK` is not set).
 #![expect(unsafe_code, reason = "mmap, madvise and munmap are raw by nature")]
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(not(loom))]
 use crate::{NodeId, memory_policy};
 
 /// The size of a huge page, in bytes: that of x86-64 and of AArch64 with 4 KiB pages.
@@ -105,7 +105,7 @@ impl Map {
     ///
     /// An error changes nothing but where the memory comes from, so it is no reason to fail.
     /// `EINVAL` for a node that has no memory for this process, or a range beyond the map.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     pub fn bind(&self, range: Range<usize>, node: NodeId) -> Result<(), Errno> {
         let page = rustix::param::page_size();
         if range.start > range.end || range.end > self.len {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(gone, Err(Errno::NOMEM));
     }
 
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     #[test]
     fn a_range_is_bound_and_one_beyond_the_map_is_refused() {
         let map = Map::new(64 << 10, HugePages::AsConfigured).unwrap();

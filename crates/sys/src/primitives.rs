@@ -24,6 +24,7 @@ pub use backend::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 pub use backend::thread;
+pub use backend::thread_local;
 
 /// `fence(SeqCst)` for where an atomic read-modify-write of the same thread comes just before it.
 ///
@@ -57,13 +58,13 @@ pub struct Mutex<T>(backend::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     /// A mutex that guards `value`.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     pub const fn new(value: T) -> Self {
         Self(backend::sync::Mutex::new(value))
     }
 
     /// A mutex that guards `value`.
-    #[cfg(any(loom, shuttle))]
+    #[cfg(loom)]
     pub fn new(value: T) -> Self {
         Self(backend::sync::Mutex::new(value))
     }

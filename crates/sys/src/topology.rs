@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+#[cfg(not(shuttle))]
 use crate::primitives::thread;
 
 /// The kernel's number of a NUMA node.
@@ -121,7 +122,7 @@ impl Topology {
     /// processors as this process may use, numbered from 0, are dealt to the nodes in turn.
     pub fn of(nodes: u32) -> Self {
         let count = nodes.clamp(1, NodeId::COUNT_MAX as u32);
-        let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        let cpus = processors();
         Self {
             nodes: (0..count).filter_map(NodeId::new).collect(),
             cpus: (0..count).map(|node| (node..cpus).step_by(count as usize).collect()).collect(),
@@ -137,6 +138,18 @@ impl Topology {
     pub fn cpus_of(&self, node: NodeId) -> &[u32] {
         self.nodes.binary_search(&node).map_or(&[], |at| &self.cpus[at])
     }
+}
+
+/// How many processors this process may use.
+#[cfg(not(shuttle))]
+fn processors() -> u32 {
+    thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32)
+}
+
+/// What shuttle models are threads on one.
+#[cfg(shuttle)]
+fn processors() -> u32 {
+    1
 }
 
 /// The processor that the calling thread runs on, or ran on a moment ago. No system call where the

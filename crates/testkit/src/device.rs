@@ -2,9 +2,9 @@
 //!
 //! Fault model: operations fail with `EIO`, once or from then on; transfers are short; completions
 //! are late and out of order; a failed write leaves some of its sectors written; a failed sync is
-//! reported once, and what it should have made durable is lost in the next crash; a crash keeps
-//! what was synced and a random selection of the sectors that were not. Misaligned transfers are
-//! refused with `EINVAL`, as direct I/O refuses them.
+//! reported once, and the writes that it should have made durable are lost in the next crash; a
+//! crash keeps what was synced and a random selection of the sectors that were not. Misaligned
+//! transfers are refused with `EINVAL`, as direct I/O refuses them.
 //!
 //! Not modelled: time that a transfer takes, silent corruption, sectors that are torn inside,
 //! the loss of a directory entry.

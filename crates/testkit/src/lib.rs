@@ -11,11 +11,15 @@
 mod clock;
 mod device;
 mod file;
+mod history;
 mod queue;
 mod seed;
+mod stamp;
 
 pub use clock::SimClock;
 pub use device::{Counts, Failure, FaultPlan, SimDevice, When};
 pub use file::FileModel;
+pub use history::{Content, Outcome, PageHistory, PageRead};
 pub use queue::QueueModel;
 pub use seed::Seed;
+pub use stamp::{Found, Stamp};

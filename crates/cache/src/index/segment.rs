@@ -96,7 +96,7 @@ impl<'a> Segment<'a> {
     }
 
     /// How many entries it takes. Fewer than slots: searches become long before it is full.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     pub(crate) fn entries_max(self) -> usize {
         self.size.slots() / 8 * 7
     }
@@ -201,13 +201,13 @@ impl<'a> Segment<'a> {
         to.wrapping_sub(from) & self.size.mask
     }
 
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn steps_from_home(self, tag: u32, at: usize) -> usize {
         self.distance(self.home(tag), at)
     }
 
     /// All frames in it.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     pub(crate) fn frames(self) -> impl Iterator<Item = FrameId> {
         (0..self.size.slots())
             .map(move |at| self.load(at))

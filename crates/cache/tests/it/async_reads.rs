@@ -2,7 +2,7 @@
 
 mod allocation;
 mod drops;
-mod executor;
+pub(crate) mod executor;
 mod stress;
 
 use std::pin::pin;

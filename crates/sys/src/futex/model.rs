@@ -7,15 +7,16 @@
 //! the checker gives up.
 //!
 //! A wait with a deadline times out at once, after other threads had the chance to run: that is
-//! the race between a timeout and a wake in all its interleavings.
+//! the race between a timeout and a wake in all its interleavings. The last deadline that can be
+//! told does not pass.
 #![expect(unsafe_code, reason = "the same unsafe signature as the kernel's")]
 
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 
 use super::FutexWait;
-use crate::Deadline;
 use crate::primitives::{AtomicU32, Condvar, Mutex, Ordering, lazy_static, thread};
+use crate::{Deadline, Timestamp};
 
 /// A 32-bit word that modelled threads can sleep on. See the kernel's version for the contract.
 #[derive(Debug)]
@@ -50,16 +51,13 @@ impl Futex {
 
     /// Sleeps while the word holds `expected`.
     pub fn wait_until(&self, expected: u32, deadline: Deadline) -> FutexWait {
-        if cfg!(model_yield) || deadline != Deadline::NEVER {
+        let passes = deadline.timestamp().is_some_and(|at| at < Timestamp::from_ns(u64::MAX));
+        if cfg!(model_yield) || passes {
             if self.0.load(Ordering::Relaxed) != expected {
                 return FutexWait::Mismatch;
             }
             thread::yield_now();
-            return if deadline == Deadline::NEVER {
-                FutexWait::Woken
-            } else {
-                FutexWait::TimedOut
-            };
+            return if passes { FutexWait::TimedOut } else { FutexWait::Woken };
         }
         let address = std::ptr::from_ref(self).addr();
         let mut sleepers = KERNEL.sleepers.lock();

@@ -49,7 +49,7 @@ pub struct FaultPlan {
     pub read: Failure,
     /// Failing writes. A random subset of the sectors of one that failed has been written.
     pub write: Failure,
-    /// Failing syncs. What was unsynced can still be read, but no later sync makes it durable.
+    /// Failing syncs. Unsynced writes can still be read, but no later sync makes them durable.
     pub sync: Failure,
     /// So many transfers in a thousand move less than was asked for, but at least one unit of the
     /// alignment.

@@ -65,11 +65,12 @@ impl Image {
         }
     }
 
-    /// Forgets that there is anything to sync: the changes can be read, and are lost in a crash.
+    /// Forgets that there are writes to sync: they can be read, and are lost in a crash.
     ///
-    /// KERNEL: a failed flush marks pages clean; the next fsync(2) succeeds without them.
+    /// KERNEL: a failed flush marks pages clean; the next fsync(2) succeeds without them. The
+    /// length is a matter of the file system's journal: it stays in there, or all is over.
     pub(super) fn lose_unsynced(&mut self) {
-        self.unsynced.clear();
+        self.unsynced.retain(|change| matches!(change, Change::SetLen(_)));
     }
 
     /// What a crash leaves becomes all there is.
@@ -147,11 +148,13 @@ mod tests {
     fn changes_lost_by_a_failed_sync_can_be_read_until_the_crash() {
         let mut image = Image::durable(vec![1; 512]);
         image.write(0, &[2; 512]);
+        image.set_len(600);
         image.lose_unsynced();
         image.sync();
-        assert_eq!(image.live(), [2; 512]);
+        assert_eq!(image.live()[..512], [2; 512]);
         image.crash(&mut Seed::new(1));
-        assert_eq!(image.live(), [1; 512]);
+        assert_eq!(image.live()[..512], [1; 512]);
+        assert_eq!(image.live()[512..], [0; 88], "a length is not lost");
     }
 
     #[test]

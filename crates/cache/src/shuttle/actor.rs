@@ -1,0 +1,234 @@
+//! One thread of a simulated world, and what it does.
+
+use unherd_sys::primitives::thread;
+use unherd_testkit::{Content, Outcome, PageRead, Seed, Stamp};
+
+use super::world::{FILES, PAGE_BYTES, PAGES, World};
+use crate::{Error, File, PageGuard, PageNo};
+
+pub(super) struct Actor<'a> {
+    world: &'a World,
+    /// Those that stay open; the others are opened for each operation.
+    files: &'a [File],
+    number: usize,
+    seed: Seed,
+    /// Pages that stay pinned for a while, and what they held.
+    kept: Vec<(PageGuard<'a>, Vec<u8>)>,
+}
+
+/// So many pages, from the first on.
+fn run(first: Stamp, pages: u64) -> impl Iterator<Item = Stamp> + Clone {
+    (first.page..first.page + pages).map(move |page| Stamp { page, ..first })
+}
+
+fn offset(stamp: Stamp) -> u64 {
+    stamp.page * PAGE_BYTES as u64
+}
+
+impl<'a> Actor<'a> {
+    pub(super) fn new(world: &'a World, files: &'a [File], number: usize, seed: Seed) -> Self {
+        Self { world, files, number, seed, kept: Vec::new() }
+    }
+
+    pub(super) fn run(mut self) {
+        for _ in 0..self.world.plan.operations {
+            let number = self.seed.below(FILES as u64) as usize;
+            if let Some(file) = self.files.get(number) {
+                self.operate(number, file);
+                self.keep_one(number, file);
+            } else if let Some(file) = self.world.allowed(self.world.open(number)) {
+                self.operate(number, &file);
+                let closed = if self.seed.coin() { file.close() } else { Ok(drop(file)) };
+                self.world.allowed(closed);
+            }
+            self.unpin(false);
+        }
+        self.unpin(true);
+    }
+
+    fn operate(&mut self, number: usize, file: &File) {
+        match self.seed.below(20) {
+            0..4 => self.read_at(number, file),
+            4..7 => self.page(number, file),
+            7..10 => self.peek(number, file),
+            10..14 => self.write_at(number, file),
+            14..17 => self.page_mut(number, file),
+            17 => self.set_len(number, file),
+            _ => {
+                let synced = self.world.sync(number, file);
+                self.world.note(self.number, &("sync", number, synced));
+            }
+        }
+    }
+
+    fn any_page(&mut self, file: usize) -> Stamp {
+        Stamp { file, page: self.seed.below(PAGES) }
+    }
+
+    fn any_run(&mut self, file: usize) -> (Stamp, u64) {
+        let first = self.any_page(file);
+        let pages = 1 + self.seed.below(3);
+        (first, pages.min(PAGES - first.page))
+    }
+
+    fn judge(&self, stamp: Stamp, read: PageRead, bytes: &[u8]) {
+        let found = stamp.examine(bytes).unwrap_or_else(|torn| panic!("{torn}"));
+        self.world.note(self.number, &(stamp, found));
+        let judged = self.world.history(stamp).end_read(read, found);
+        judged.unwrap_or_else(|wrong| panic!("{stamp:?}: {wrong}"));
+    }
+
+    fn fail(&self, stamp: Stamp, read: PageRead) {
+        self.world.note(self.number, &("failed", stamp));
+        self.world.history(stamp).give_up(read);
+    }
+
+    fn read_at(&mut self, number: usize, file: &File) {
+        let (first, pages) = self.any_run(number);
+        let world = self.world;
+        let reads: Vec<_> =
+            run(first, pages).map(|it| (it, world.history(it).begin_read())).collect();
+        let mut buf = vec![0xee; pages as usize * PAGE_BYTES];
+        let read = world.allowed(file.read_at(&mut buf, offset(first)));
+        let Some(bytes) = read else {
+            return reads.into_iter().for_each(|(stamp, read)| self.fail(stamp, read));
+        };
+        assert!(buf[bytes..].iter().all(|&byte| byte == 0xee), "bytes beyond what was read");
+        buf[bytes..].fill(0);
+        for ((stamp, read), bytes) in reads.into_iter().zip(buf.chunks(PAGE_BYTES)) {
+            self.judge(stamp, read, bytes);
+        }
+    }
+
+    fn page(&mut self, number: usize, file: &File) {
+        let stamp = self.any_page(number);
+        let read = self.world.history(stamp).begin_read();
+        match self.world.allowed(file.page(PageNo(stamp.page))) {
+            Some(guard) => {
+                self.judge(stamp, read, &guard);
+                let before = guard.to_vec();
+                thread::yield_now();
+                assert!(guard[..] == before[..], "a pinned page has changed");
+            }
+            None => self.fail(stamp, read),
+        }
+    }
+
+    /// Pins a page for as long as some operations take.
+    fn keep_one(&mut self, number: usize, file: &'a File) {
+        // With more, there might be no frame left to work with.
+        if !self.kept.is_empty() || self.seed.below(4) > 0 {
+            return;
+        }
+        let stamp = self.any_page(number);
+        let read = self.world.history(stamp).begin_read();
+        match self.world.allowed(file.page(PageNo(stamp.page))) {
+            Some(guard) => {
+                self.judge(stamp, read, &guard);
+                let before = guard.to_vec();
+                self.kept.push((guard, before));
+            }
+            None => self.fail(stamp, read),
+        }
+    }
+
+    fn unpin(&mut self, all: bool) {
+        for (guard, before) in &self.kept {
+            assert!(guard[..] == before[..], "a page that stayed pinned has changed");
+        }
+        if all || self.seed.below(3) == 0 {
+            self.kept.clear();
+        }
+    }
+
+    fn peek(&mut self, number: usize, file: &File) {
+        let stamp = self.any_page(number);
+        let read = self.world.history(stamp).begin_read();
+        let mut bytes = vec![0; PAGE_BYTES];
+        let halves = bytes.split_at_mut(PAGE_BYTES / 2);
+        let looked = file.peek(PageNo(stamp.page), |page| {
+            page.copy_to(0, halves.0)?;
+            thread::yield_now();
+            page.copy_to(PAGE_BYTES / 2, halves.1)
+        });
+        match self.world.allowed(looked) {
+            Some(()) => self.judge(stamp, read, &bytes),
+            None => self.fail(stamp, read),
+        }
+    }
+
+    fn write_at(&mut self, number: usize, file: &File) {
+        let (first, pages) = self.any_run(number);
+        let world = self.world;
+        let mut bytes = vec![0; pages as usize * PAGE_BYTES];
+        let begun: Vec<_> = run(first, pages)
+            .map(|it| (it, world.history(it).begin_write(Content::Stamped)))
+            .collect();
+        for (&(stamp, sequence), bytes) in begun.iter().zip(bytes.chunks_mut(PAGE_BYTES)) {
+            stamp.fill(sequence, bytes);
+        }
+        let written = world.allowed(file.write_at(&bytes, offset(first))).unwrap_or(0);
+        world.note(self.number, &("wrote", first, written));
+        for ((stamp, sequence), pages) in begun.into_iter().zip(1..) {
+            let is_done = written >= pages * PAGE_BYTES;
+            let outcome = if is_done { Outcome::Done } else { Outcome::Failed };
+            world.history(stamp).end_write(sequence, outcome);
+        }
+    }
+
+    /// In two parts. Meanwhile what would wait for this thread itself is refused.
+    fn page_mut(&mut self, number: usize, file: &File) {
+        let stamp = self.any_page(number);
+        let history = self.world.history(stamp);
+        let read = history.begin_read();
+        let Some(mut held) = self.world.allowed(file.page_mut(PageNo(stamp.page))) else {
+            return self.fail(stamp, read);
+        };
+        self.judge(stamp, read, &held);
+        let sequence = history.begin_write(Content::Stamped);
+        let mut page = vec![0; PAGE_BYTES];
+        stamp.fill(sequence, &mut page);
+        let (front, back) = page.split_at(self.seed.below(PAGE_BYTES as u64) as usize);
+        held.write(front.len(), back);
+        thread::yield_now();
+        if self.seed.below(4) == 0 {
+            let refused = file.sync_all();
+            assert!(matches!(refused, Err(Error::HeldByThisThread { .. })), "{refused:?}");
+        }
+        held.write(0, front);
+        assert!(held[..] == page[..], "{stamp:?} is not what its only writer wrote");
+        drop(held);
+        history.end_write(sequence, Outcome::Done);
+        self.world.note(self.number, &("changed", stamp, sequence));
+    }
+
+    /// Cuts the file, or lengthens it; mostly at the end of a page.
+    fn set_len(&mut self, number: usize, file: &File) {
+        let world = self.world;
+        let first = self.any_page(number);
+        let header = Stamp::HEADER_BYTES as u64;
+        let tail = if self.seed.below(3) == 0 {
+            header + self.seed.below(PAGE_BYTES as u64 - header)
+        } else {
+            0
+        };
+        let begun: Vec<_> = run(first, PAGES - first.page)
+            .map(|stamp| {
+                let is_cut = stamp == first && tail > 0;
+                let content = if is_cut { Content::Cut } else { Content::Zeros };
+                (stamp, content, world.history(stamp).begin_write(content))
+            })
+            .collect();
+        let is_done = world.allowed(file.set_len(offset(first) + tail)).is_some();
+        world.note(self.number, &("cut", first, tail, is_done));
+        for (stamp, content, sequence) in begun {
+            let outcome = match content {
+                _ if !is_done => Outcome::Failed,
+                // The file may have been shorter.
+                Content::Cut => Outcome::Perhaps,
+                _ => Outcome::Done,
+            };
+            world.history(stamp).end_write(sequence, outcome);
+        }
+    }
+}
