@@ -3,7 +3,7 @@
 //! | bits of a slot | meaning |
 //! |---|---|
 //! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
-//! | 32..64 | tag: the hash of the page; its upper bits say where the home is |
+//! | 32..64 | tag: the hash of the page; the bits below those that choose a shard say where the home is |
 //!
 //! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
 //! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
@@ -71,15 +71,18 @@ pub(crate) struct Segment<'a> {
 pub(crate) struct SegmentSize {
     /// The number, less 1.
     mask: usize,
-    /// Bits of a tag that do not choose a home.
+    /// Bits of a tag below those that choose a home.
     shift: u32,
 }
 
 impl SegmentSize {
-    /// `slots` is a power of two from 2 to 2^32.
-    pub(crate) fn new(slots: usize) -> Self {
-        debug_assert!(slots.is_power_of_two() && slots > 1);
-        Self { mask: slots - 1, shift: u32::BITS - slots.trailing_zeros() }
+    /// `slots` of `table_slots`; both are powers of two, from 2 to 2^32.
+    ///
+    /// The upper bits of a tag choose no home. In a shard they are nearly the same for all pages at
+    /// the beginning of a file, because the shard was chosen by the like bits of a like hash.
+    pub(crate) fn new(slots: usize, table_slots: usize) -> Self {
+        debug_assert!(slots.is_power_of_two() && slots > 1 && table_slots.is_power_of_two());
+        Self { mask: slots - 1, shift: u32::BITS - table_slots.trailing_zeros() }
     }
 
     #[inline]
@@ -103,7 +106,7 @@ impl<'a> Segment<'a> {
 
     #[inline]
     fn home(self, tag: u32) -> usize {
-        (tag >> self.size.shift) as usize
+        (tag >> self.size.shift) as usize & self.size.mask
     }
 
     /// Where the slot is that comes so many steps after another.

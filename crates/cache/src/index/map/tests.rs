@@ -122,11 +122,14 @@ proptest! {
     }
 }
 
-/// Each pattern of pages is found in few looks: files that were opened one after the other, one
-/// file from its beginning, and every 16th, 64th and 4096th page of one.
+/// Each pattern of pages is found in few looks: files of one page, of a few and of many that were
+/// opened one after the other, one file from its beginning, and every 16th, 64th and 4096th page of
+/// one.
 #[test]
 fn pages_spread_over_slots_and_shards() {
-    spread(|number| (number % 64, number / 64));
+    for pages in [1, 4, 16, 256] {
+        spread(|number| (number / pages, number % pages));
+    }
     for stride in [1, 16, 64, 4096] {
         spread(|number| (7, number * stride));
     }

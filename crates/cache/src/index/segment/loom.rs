@@ -16,7 +16,7 @@ struct Scene {
 
 impl Scene {
     fn segment(&self) -> Segment<'_> {
-        Segment::new(&self.slots, 0, SegmentSize::new(self.slots.len()))
+        Segment::new(&self.slots, 0, SegmentSize::new(self.slots.len(), self.slots.len()))
     }
 
     /// A look-up as the cache makes it: nothing counts only under the lock. Gives the frame, and
