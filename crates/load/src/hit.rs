@@ -27,6 +27,9 @@ pub use scene::{Counts, Pages, run_with};
 #[derive(Debug, Clone, Copy)]
 pub struct Hit;
 
+const FLOOR_ALONE: &str = "floor-alone";
+const PIN_ALONE: &str = "unherd-pin-alone";
+const PEEK_ALONE: &str = "unherd-peek-alone";
 const COPY: &str = if UNCOUNTED { "uncounted-copy" } else { "unherd-copy" };
 const PIN: &str = if UNCOUNTED { "uncounted-pin" } else { "unherd-pin" };
 const PEEK: &str = if UNCOUNTED { "uncounted-peek" } else { "unherd-peek" };
@@ -47,6 +50,9 @@ const IMPLS: &[Impl] = &[
     Impl { name: COPY, about: "read_at of the page, then the loads" },
     Impl { name: PIN, about: "a pinned page, which the words are loaded from" },
     Impl { name: PEEK, about: "a look without a pin, repeated if the page was written" },
+    Impl { name: FLOOR_ALONE, about: "floor by one thread, whatever --threads says" },
+    Impl { name: PIN_ALONE, about: "unherd-pin by one thread" },
+    Impl { name: PEEK_ALONE, about: "unherd-peek by one thread" },
 ];
 
 const PARAMS: &[Param] = &[
@@ -114,9 +120,17 @@ impl Workload for Hit {
             COPY => cached::run(job, Way::Copy),
             PIN => cached::run(job, Way::Pin),
             PEEK => cached::run(job, Way::Peek),
+            FLOOR_ALONE => run_with(&alone(job), &floor::Memory::<false>::new(job)?),
+            PIN_ALONE => cached::run(&alone(job), Way::Pin),
+            PEEK_ALONE => cached::run(&alone(job), Way::Peek),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }
+}
+
+/// The job for one thread: what the others are worth is the ratio of `hits_per_s`.
+fn alone(job: &Job) -> Job {
+    Job { threads: 1, ..job.clone() }
 }
 
 /// The description of `hit` in a runner that has these implementations.
