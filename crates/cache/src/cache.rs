@@ -21,6 +21,7 @@ use crate::policy::PolicyKind;
 use crate::pools::{self, Pools};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
+use crate::shield::is_in_waker;
 use crate::stats::{Counters, Stats};
 use crate::worker_queue::WorkerQueue;
 
@@ -85,6 +86,10 @@ impl Drop for Owner {
 }
 
 impl fmt::Debug for Cache {
+        if is_in_waker() {
+            // Of this very thread, perhaps. It ends by itself, and has a share of the core.
+            return;
+        }
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.owner.core.fmt(f)
     }

@@ -1,0 +1,94 @@
+//! What wakers may do: end their task, with all that it has.
+
+use std::pin::Pin;
+use std::task::{Context, Wake, Waker};
+
+use unherd_cache::{BuildError, PageNo};
+use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
+
+use super::{LONG, PAGE, QUEUED, page_of, queued};
+use crate::scene::{small, turn, writable};
+
+/// A task that is dropped by its wake, as executors do that are at their end.
+struct EndsAtWake {
+    future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+    has_ended: AtomicBool,
+}
+
+impl Wake for EndsAtWake {
+    fn wake(self: Arc<Self>) {
+        let future = self.future.lock().take();
+        drop(future);
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Polls the future once. It is its waker's from then on.
+fn leave_to_its_waker(future: impl Future<Output = ()> + Send + 'static) -> Arc<EndsAtWake> {
+    let future = Mutex::new(Some(Box::pin(future) as Pin<Box<_>>));
+    let task = Arc::new(EndsAtWake { future, has_ended: AtomicBool::new(false) });
+    let waker = Waker::from(task.clone());
+    let polled = {
+        let mut future = task.future.lock();
+        future.as_mut().map(|it| it.as_mut().poll(&mut Context::from_waker(&waker)))
+    };
+    assert!(polled.is_some_and(|poll| poll.is_pending()));
+    task
+}
+
+/// The I/O thread runs the waker, and has yet to write back what the handle leaves.
+#[test]
+fn a_waker_that_drops_the_last_handle_of_a_file() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (device, cache, file) = queued(io, 8, LONG);
+        device.put("other", &[9; 4 * PAGE]);
+        let other = cache.open("other", writable()).unwrap();
+        file.write_at(&[1; PAGE], 0).unwrap();
+        device.block_reads();
+        leave_to_its_waker(async move {
+            let _ = file.page_async(PageNo(5)).await;
+        });
+        device.release_reads();
+        // The I/O thread lives.
+        assert_eq!(other.page(PageNo(3)).unwrap()[..], [9; PAGE]);
+        while device.bytes("f").unwrap()[..PAGE] != [1; PAGE] {
+            thread::yield_now();
+        }
+        let again = cache.open("f", writable()).unwrap();
+        assert_eq!(again.page(PageNo(0)).unwrap()[..], [1; PAGE]);
+        drop(again);
+        drop(other);
+    }
+}
+
+#[test]
+fn a_waker_that_drops_the_cache() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (device, cache, file) = queued(io, 8, LONG);
+        device.block_reads();
+        let task = leave_to_its_waker(async move {
+            let _cache = cache;
+            let _ = file.page_async(PageNo(5)).await;
+        });
+        device.release_reads();
+        // The I/O thread ends, and gives the queue and the file back.
+        let again = loop {
+            match small(8, PAGE).device(device.clone()).io(io).build() {
+                Ok(cache) => break cache,
+                Err(BuildError::QueueTaken) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let file = loop {
+            match again.open("f", writable()) {
+                Ok(file) => break file,
+                Err(unherd_cache::Error::Locked { .. }) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(file.page(PageNo(5)).unwrap()[..], page_of(5));
+        assert!(task.has_ended.load(Ordering::Relaxed), "the waker has panicked");
+    }
+}
