@@ -1,12 +1,14 @@
-//! What wakers may do: end their task, with all that it has.
+//! What wakers may do: end their task, with all that it has, or panic.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Wake, Waker};
 
 use unherd_cache::{BuildError, PageNo};
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 
-use super::{LONG, PAGE, QUEUED, page_of, queued};
+use super::executor::Task;
+use super::{LONG, PAGE, QUEUED, check_all_frames, page_of, pin_all, queued};
 use crate::scene::{small, turn, writable};
 
 /// A task that is dropped by its wake, as executors do that are at their end.
@@ -90,5 +92,31 @@ fn a_waker_that_drops_the_cache() {
         };
         assert_eq!(file.page(PageNo(5)).unwrap()[..], page_of(5));
         assert!(task.has_ended.load(Ordering::Relaxed), "the waker has panicked");
+    }
+}
+
+/// A wake that goes on to the next as a future is dropped runs the next one's waker there.
+#[test]
+fn a_waker_that_panics_as_another_task_leaves() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker panics, as the test wants it");
+        }
+    }
+    for io in QUEUED {
+        let _turn = turn();
+        let (_device, cache, file) = queued(io, 4, LONG);
+        let mut guards = pin_all(&file, 0..4);
+        let first = Task::waiting(file.page_async(PageNo(10)));
+        let mut next = Box::pin(file.page_async(PageNo(11)));
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(guards.pop());
+        assert_eq!(first.wakes(), 1);
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(first)));
+        assert!(dropped.is_ok(), "the panic of another's waker");
+        drop((next, guards));
+        check_all_frames(&cache, &file);
     }
 }
