@@ -1,10 +1,13 @@
-//! What wakers may do: end their task, with all that it has, or panic.
+//! What wakers may do: end their task, with all that it has, or panic; and tasks that nobody polls
+//! when they were woken.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use unherd_cache::{BuildError, PageNo};
+use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 
 use super::executor::Task;
@@ -117,6 +120,34 @@ fn a_waker_that_panics_as_another_task_leaves() {
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(first)));
         assert!(dropped.is_ok(), "the panic of another's waker");
         drop((next, guards));
+        check_all_frames(&cache, &file);
+    }
+}
+
+/// The frame is told to a task, which does not come. A thread behind it finds it at its deadline.
+#[test]
+fn a_task_that_is_not_polled_leaves_the_frame_to_threads() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (_device, cache, file) = queued(io, 4, Duration::from_millis(200));
+        let frame = Reason::register("frame");
+        let mut guards = pin_all(&file, 0..4);
+        let before = Ledger::snapshot();
+        let task = Task::waiting(file.page_async(PageNo(10)));
+        thread::scope(|scope| {
+            let behind = scope.spawn(|| file.page(PageNo(11)).map(|guard| guard[0]));
+            while Ledger::snapshot().since(&before).reason(frame).waits < 2 && !behind.is_finished()
+            {
+                thread::yield_now();
+            }
+            drop(guards.pop());
+            let found = behind.join().unwrap();
+            // So slow a machine that its deadline came before the frame proves nothing.
+            if task.wakes() == 1 {
+                assert_eq!(found, Ok(page_of(11)[0]));
+            }
+        });
+        drop((task, guards));
         check_all_frames(&cache, &file);
     }
 }
