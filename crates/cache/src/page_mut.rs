@@ -107,7 +107,14 @@ impl Core {
         let key = self.key(file, page);
         let claim = self.claim_page(file, key, false)?;
         Held::new(self, key).begin();
-        Ok(PageMut { core: self, file, key, claim: Some(claim), inside, thread: PhantomData })
+        Ok(PageMut {
+            core: self,
+            file,
+            key,
+            claim: Some(claim),
+            inside: Some(inside),
+            thread: PhantomData,
+        })
     }
 }
 
@@ -133,8 +140,8 @@ pub struct PageMut<'a> {
     key: PageKey,
     /// There until the guard is dropped.
     claim: Option<Claim>,
-    #[expect(dead_code, reason = "left on drop, after the page was published")]
-    inside: InsideGuard<'a>,
+    /// Left after the page was published.
+    inside: Option<InsideGuard<'a>>,
     /// Not `Send`: what a thread holds is remembered by thread.
     thread: PhantomData<*const ()>,
 }
@@ -178,8 +185,9 @@ impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take() else { return };
         if self.core.fork.is_forked() {
-            // The parent holds the page, too, and publishes it there.
-            return;
+            // The parent holds the page, too, and publishes it there. Those whom the latch would
+            // wake are there as well, and the lock under which they wait may be held for ever.
+            return std::mem::forget(self.inside.take());
         }
         Held::new(self.core, self.key).end();
         // A page that is not part of the file, as nothing was written, could never be written back.
