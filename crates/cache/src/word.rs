@@ -12,7 +12,8 @@
 //! | 26..36 | hits: pins taken without a lock, since they were last counted elsewhere |
 //! | 36..64 | version |
 //!
-//! Use is unary so that it can be raised by setting a bit, which cannot overflow.
+//! Use is unary so that it can be raised by setting a bit, which cannot overflow. A use while a
+//! mark is being taken away may leave 10, which is one as well.
 //!
 //! The version rises with each beginning of a claim, so two words with one version and a state that
 //! may be read say that nobody has written the memory between them. It wraps around: to be
@@ -120,9 +121,10 @@ impl Word {
         (self.0 & USE).count_ones()
     }
 
-    /// The mark that was set last.
+    /// The mark to take away for one use less: the upper one, if it is set.
     pub(crate) fn latest_use(self) -> u64 {
-        if self.uses() > 1 { USE & !USED_ONCE } else { USED_ONCE }
+        let upper = USE & !USED_ONCE;
+        if self.0 & upper != 0 { upper } else { USED_ONCE }
     }
 
     /// Whether the frame could be had without writing anything.
@@ -339,6 +341,23 @@ mod tests {
         assert_eq!((twice.0, twice.used()), (USE, twice));
     }
 
+    /// Whoever takes a mark away has looked at the word before; it may have got a use since.
+    #[test]
+    fn each_mark_that_is_taken_away_leaves_one_use_less() {
+        for uses in 0..=2 {
+            let seen = (0..uses).fold(Word(0), |word, _| word.used());
+            for mut word in [seen, seen.used()] {
+                word.0 &= !seen.latest_use();
+                while word.is_referenced() {
+                    let before = word.uses();
+                    word.0 &= !word.latest_use();
+                    assert_eq!(word.uses(), before - 1, "{word:?}, of {uses} uses");
+                }
+            }
+        }
+    }
+
+    /// With the shard lock or without.
     #[test]
     fn pins_cannot_overflow() {
         let word = Word(PINS_MAX * PIN).with_state(State::Clean);
