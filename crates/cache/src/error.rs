@@ -86,7 +86,7 @@ pub enum Error {
         /// How long the call has waited.
         waited: Duration,
     },
-    /// A page has as many pins as can be counted (2^17 - 1).
+    /// A page has as many pins as it may have (2^17).
     #[error("page {page} of {} has too many pins", file.display())]
     TooManyPins {
         /// The file.

@@ -59,11 +59,11 @@ const BEHIND: u64 = 1 << 6;
 /// One pin.
 pub(crate) const PIN: u64 = 1 << 8;
 const PINS: u64 = HIT - PIN;
-/// Who pins without a lock and sees so many pins takes its own back.
+/// Who pins without a lock and finds so many pins takes its own back.
 const TOO_MANY: u64 = 1 << 25;
-/// Pins that the locked path gives out. The field has room for as many again: for those who take
-/// theirs back, and for the one who copies the page.
-pub(crate) const PINS_MAX: u64 = TOO_MANY / PIN - 1;
+/// Pins that a page may have, however they were taken. The field has room for as many again, less
+/// one: for those who take theirs back, and for the one who copies the page.
+pub(crate) const PINS_MAX: u64 = TOO_MANY / PIN;
 
 /// One hit.
 pub(crate) const HIT: u64 = 1 << 26;
@@ -360,8 +360,10 @@ mod tests {
     /// With the shard lock or without.
     #[test]
     fn pins_cannot_overflow() {
-        let word = Word(PINS_MAX * PIN).with_state(State::Clean);
-        assert_eq!(word.pinned(), None);
-        assert_eq!(Word(word.0 - PIN).pinned().map(Word::pins), Some(PINS_MAX));
+        let full = Word(PINS_MAX * PIN).used().used().with_state(State::Clean);
+        assert!(full.pinned().is_none() && !full.may_be_hit() && !full.is_plain_hit());
+        let last = Word(full.0 - PIN);
+        assert_eq!(last.pinned().map(Word::pins), Some(PINS_MAX));
+        assert!(last.may_be_hit() && last.is_plain_hit());
     }
 }
