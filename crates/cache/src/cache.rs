@@ -28,6 +28,9 @@ use crate::worker_queue::WorkerQueue;
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
 
+/// Threads that [`Io::Threads`] may start.
+const IO_THREADS: RangeInclusive<usize> = 1..=1024;
+
 /// The least number of pages that a cache has room for.
 pub const MIN_FRAMES: usize = 4;
 
@@ -40,7 +43,7 @@ pub enum Io {
     /// Threads queue transfers, and wait; one thread of the cache takes the completions.
     Ring,
     /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
-    /// transfers are made by so many more threads of the cache, at least one.
+    /// transfers are made by so many more threads of the cache, 1 to 1024.
     Threads(usize),
 }
 
@@ -296,6 +299,9 @@ impl CacheBuilder {
             Io::Ring => Some(Engine::new(device.clone())?),
             Io::Threads(workers) => {
                 Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
+            }
+            Io::Threads(threads) if !IO_THREADS.contains(&threads) => {
+                return Err(BuildError::IoThreads { threads });
             }
         };
         // A machine that does not tell its nodes is as good as one that has one.

@@ -259,6 +259,12 @@ pub enum BuildError {
         errno: Errno,
     },
     /// `Io::Ring` was asked for, and the device has no queue.
+    /// `Io::Threads` must be given 1 to 1024 threads.
+    #[error("`Io::Threads` of {threads} threads: it must be 1 to 1024")]
+    IoThreads {
+        /// What was asked for.
+        threads: usize,
+    },
     #[error(
         "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` or \
          `Io::Own`"
