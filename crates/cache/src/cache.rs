@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
-use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering, thread};
 use unherd_sys::{Device, DirectDevice, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
@@ -33,6 +33,9 @@ const IO_THREADS: RangeInclusive<usize> = 1..=1024;
 
 /// The least number of pages that a cache has room for.
 pub const MIN_FRAMES: usize = 4;
+
+/// Numbers caches. Relaxed: a number is all that it gives.
+static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);
 
 /// Who moves pages between the cache and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,16 +86,16 @@ impl Drop for Owner {
             return std::mem::forget(io_thread);
         }
         engine.stop();
+        if is_in_waker() {
+            // Of this very thread, perhaps. It ends by itself, and has a share of the core.
+            return;
+        }
         // It does not panic; if it did, there is nothing more to do about it here.
         let _ = io_thread.join();
     }
 }
 
 impl fmt::Debug for Cache {
-        if is_in_waker() {
-            // Of this very thread, perhaps. It ends by itself, and has a share of the core.
-            return;
-        }
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.owner.core.fmt(f)
     }
@@ -297,11 +300,11 @@ impl CacheBuilder {
         let engine = match self.io {
             Io::Own => None,
             Io::Ring => Some(Engine::new(device.clone())?),
-            Io::Threads(workers) => {
-                Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
-            }
             Io::Threads(threads) if !IO_THREADS.contains(&threads) => {
                 return Err(BuildError::IoThreads { threads });
+            }
+            Io::Threads(workers) => {
+                Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
             }
         };
         // A machine that does not tell its nodes is as good as one that has one.
@@ -314,6 +317,7 @@ impl CacheBuilder {
         let (frames, free) = Frames::new(count).map_err(no_memory)?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
+            number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             device,
             index: Index::new(count).map_err(no_memory)?,
             reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),

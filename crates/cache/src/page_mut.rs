@@ -36,14 +36,15 @@ thread_local! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
-    /// The address of the cache's core, which outlives the guard.
-    core: usize,
+    /// The number of the cache. Not its address: another may come to lie there, and a guard that
+    /// was forgotten is remembered.
+    cache: u64,
     key: PageKey,
 }
 
 impl Held {
     fn new(core: &Core, key: PageKey) -> Self {
-        Self { core: std::ptr::from_ref(core) as usize, key }
+        Self { cache: core.number, key }
     }
 
     /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
@@ -82,8 +83,7 @@ impl Core {
     }
 
     fn held_in(&self, file: FileId) -> Option<PageNo> {
-        let core = std::ptr::from_ref(self) as usize;
-        Held::find(|held| held.core == core && held.key.file == file)
+        Held::find(|held| held.cache == self.number && held.key.file == file)
     }
 
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
