@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
-use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering, thread};
 use unherd_sys::{Device, DirectDevice, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
@@ -21,14 +21,21 @@ use crate::policy::PolicyKind;
 use crate::pools::{self, Pools};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
+use crate::shield::is_in_waker;
 use crate::stats::{Counters, Stats};
 use crate::worker_queue::WorkerQueue;
 
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
 
+/// Threads that [`Io::Threads`] may start.
+const IO_THREADS: RangeInclusive<usize> = 1..=1024;
+
 /// The least number of pages that a cache has room for.
 pub const MIN_FRAMES: usize = 4;
+
+/// Numbers caches. Relaxed: a number is all that it gives.
+static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);
 
 /// Who moves pages between the cache and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +46,7 @@ pub enum Io {
     /// Threads queue transfers, and wait; one thread of the cache takes the completions.
     Ring,
     /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
-    /// transfers are made by so many more threads of the cache, at least one.
+    /// transfers are made by so many more threads of the cache, 1 to 1024.
     Threads(usize),
 }
 
@@ -79,6 +86,10 @@ impl Drop for Owner {
             return std::mem::forget(io_thread);
         }
         engine.stop();
+        if is_in_waker() {
+            // Of this very thread, perhaps. It ends by itself, and has a share of the core.
+            return;
+        }
         // It does not panic; if it did, there is nothing more to do about it here.
         let _ = io_thread.join();
     }
@@ -289,6 +300,9 @@ impl CacheBuilder {
         let engine = match self.io {
             Io::Own => None,
             Io::Ring => Some(Engine::new(device.clone())?),
+            Io::Threads(threads) if !IO_THREADS.contains(&threads) => {
+                return Err(BuildError::IoThreads { threads });
+            }
             Io::Threads(workers) => {
                 Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
             }
@@ -303,6 +317,7 @@ impl CacheBuilder {
         let (frames, free) = Frames::new(count).map_err(no_memory)?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
+            number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             device,
             index: Index::new(count).map_err(no_memory)?,
             reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),

@@ -55,6 +55,8 @@ impl Reasons {
 /// So nobody is woken with any of these held; the engine's slots are locked with no other. Latches
 /// are waited for with none of these held.
 pub(crate) struct Core {
+    /// No other cache of the process has or had it.
+    pub(crate) number: u64,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) frames: Frames,
     pub(crate) memory: FrameMemory,

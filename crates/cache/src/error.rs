@@ -86,7 +86,7 @@ pub enum Error {
         /// How long the call has waited.
         waited: Duration,
     },
-    /// A page has as many pins as can be counted (2^17 - 1).
+    /// A page has as many pins as it may have (2^17).
     #[error("page {page} of {} has too many pins", file.display())]
     TooManyPins {
         /// The file.
@@ -211,7 +211,8 @@ pub enum Error {
         file: Arc<Path>,
     },
     /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
-    /// done; the parent goes on undisturbed.
+    /// done; the parent goes on undisturbed. (Where it reads into pages of less than 4096 bytes at
+    /// the fork, that needs Linux 6.5: see "After fork(2)" in `docs/cache.md`.)
     #[error(
         "this process was forked from the one that built the cache, and may not use it; build one \
          here, or execute another program"
@@ -257,6 +258,12 @@ pub enum BuildError {
         bytes: usize,
         /// The kernel's number.
         errno: Errno,
+    },
+    /// `Io::Threads` must be given 1 to 1024 threads.
+    #[error("`Io::Threads` of {threads} threads: it must be 1 to 1024")]
+    IoThreads {
+        /// What was asked for.
+        threads: usize,
     },
     /// `Io::Ring` was asked for, and the device has no queue.
     #[error(

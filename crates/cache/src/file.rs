@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, Ordering, thread};
 
 use crate::cache::{Cache, Owner};
 use crate::core::Core;
@@ -13,6 +13,7 @@ use crate::page::PageNo;
 use crate::page_guard::PageGuard;
 use crate::page_mut::PageMut;
 use crate::peek::{Peek, Torn};
+use crate::shield::is_in_waker;
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,7 +84,8 @@ impl OpenOptions {
 ///
 /// When the last handle is dropped, dirty pages are written back (but not flushed) and the file is
 /// closed; errors of that are lost. [`File::close`] reports them; only [`File::sync_all`] makes
-/// writes durable.
+/// writes durable. If it is dropped in a waker, as the waker drops its task, a thread that is
+/// started for it does this; where none can be, the file stays open.
 pub struct File {
     owner: Arc<Owner>,
     file: Arc<FileState>,
@@ -463,9 +465,29 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if !self.is_closed {
-            // Documented: `close` reports, a drop cannot.
-            let _ = self.owner.core.close_file(&self.file);
+        if self.is_closed {
+            return;
         }
+        if is_in_waker() {
+            if self.core().detach_file(&self.file) == Ok(true) {
+                close_elsewhere(self.owner.clone(), self.file.clone());
+            }
+            return;
+        }
+        // Documented: `close` reports, a drop cannot.
+        let _ = self.core().close_file(&self.file);
+    }
+}
+
+/// Has a thread of its own close a file whose last handle went in a waker.
+fn close_elsewhere(owner: Arc<Owner>, file: Arc<FileState>) {
+    let kept = (owner.clone(), file.clone());
+    let closing = move || {
+        let _ = owner.core.close_abandoned(&file);
+    };
+    if thread::Builder::new().name("unherd-close".into()).spawn(closing).is_err() {
+        // Nobody can end the cache properly any more, so it goes on: what is dirty may still be
+        // written back for its frame, or by another handle of the file.
+        std::mem::forget(kept);
     }
 }

@@ -262,11 +262,18 @@ impl Core {
 
     /// A handle goes. With the last one the file is written back and closed.
     pub(crate) fn close_file(&self, file: &Arc<FileState>) -> Result<(), Error> {
+        if self.detach_file(file)? { self.close_abandoned(file) } else { Ok(()) }
+    }
+
+    /// A handle goes; whether it was the last, and the file is to be closed. Waits for nothing.
+    pub(crate) fn detach_file(&self, file: &FileState) -> Result<bool, Error> {
         // The parent has the file open still, and will write back what is dirty.
         self.check_not_forked()?;
-        if !self.files.detach(file) {
-            return Ok(());
-        }
+        Ok(self.files.detach(file))
+    }
+
+    /// Writes the file back and closes it, unless it has got a handle since the last one went.
+    pub(crate) fn close_abandoned(&self, file: &Arc<FileState>) -> Result<(), Error> {
         if file.writable {
             // The bulk of the work, without keeping others from opening files.
             self.write_back_all(file);

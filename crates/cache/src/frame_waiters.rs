@@ -26,6 +26,10 @@
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
 #[cfg(not(loom))]
 use unherd_sync::Verdict;
 use unherd_sync::{Outcome, Reason, Tag, Token, Wait, WaitKey, WaitTable};
@@ -66,6 +70,18 @@ pub(crate) struct Entered<'a>(&'a FrameWaiters);
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         self.0.waiting.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A task's place in the queue. When it is left, a wake that had chosen the task goes on to the
+/// next, whose waker is a stranger's.
+struct PlaceGuard<'a, F>(Pin<&'a mut Option<F>>);
+
+impl<F> Drop for PlaceGuard<'_, F> {
+    fn drop(&mut self) {
+        if cfg!(not(mutant = "TASK-place")) {
+            shielded(|| self.0.set(None));
+        }
     }
 }
 
@@ -122,16 +138,23 @@ impl FrameWaiters {
     }
 
     /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].
-    pub(crate) fn wait_async(
+    pub(crate) async fn wait_async(
         &self,
         waits: &WaitTable<WaitKey>,
         seen: u32,
         reason: Reason,
         deadline: Tag,
-    ) -> impl Future<Output = Outcome> + Send {
+    ) -> Outcome {
         debug_assert_ne!(deadline, THREAD);
         let how = Wait::new(reason).tag(deadline);
-        waits.wait_async(&self.key(), move || self.idled.0.load(Ordering::Relaxed) == seen, how)
+        let still = || self.idled.0.load(Ordering::Relaxed) == seen;
+        let mut place = PlaceGuard(pin!(Some(waits.wait_async(&self.key(), still, how))));
+        poll_fn(|context| match place.0.as_mut().as_pin_mut() {
+            Some(wait) => wait.poll(context),
+            // It leaves with the guard only.
+            None => Poll::Ready(Outcome::Invalid),
+        })
+        .await
     }
 
     /// So many frames became idle: has as many waiters look.
@@ -175,7 +198,6 @@ impl FrameWaiters {
 
 #[cfg(all(test, loom))]
 mod loom {
-    use std::pin::pin;
     use std::task::{Context, Waker};
 
     use unherd_sys::primitives::{Arc, thread};

@@ -36,14 +36,15 @@ thread_local! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
-    /// The address of the cache's core, which outlives the guard.
-    core: usize,
+    /// The number of the cache. Not its address: another may come to lie there, and a guard that
+    /// was forgotten is remembered.
+    cache: u64,
     key: PageKey,
 }
 
 impl Held {
     fn new(core: &Core, key: PageKey) -> Self {
-        Self { core: std::ptr::from_ref(core) as usize, key }
+        Self { cache: core.number, key }
     }
 
     /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
@@ -82,8 +83,7 @@ impl Core {
     }
 
     fn held_in(&self, file: FileId) -> Option<PageNo> {
-        let core = std::ptr::from_ref(self) as usize;
-        Held::find(|held| held.core == core && held.key.file == file)
+        Held::find(|held| held.cache == self.number && held.key.file == file)
     }
 
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
@@ -107,7 +107,14 @@ impl Core {
         let key = self.key(file, page);
         let claim = self.claim_page(file, key, false)?;
         Held::new(self, key).begin();
-        Ok(PageMut { core: self, file, key, claim: Some(claim), inside, thread: PhantomData })
+        Ok(PageMut {
+            core: self,
+            file,
+            key,
+            claim: Some(claim),
+            inside: Some(inside),
+            thread: PhantomData,
+        })
     }
 }
 
@@ -133,8 +140,8 @@ pub struct PageMut<'a> {
     key: PageKey,
     /// There until the guard is dropped.
     claim: Option<Claim>,
-    #[expect(dead_code, reason = "left on drop, after the page was published")]
-    inside: InsideGuard<'a>,
+    /// Left after the page was published.
+    inside: Option<InsideGuard<'a>>,
     /// Not `Send`: what a thread holds is remembered by thread.
     thread: PhantomData<*const ()>,
 }
@@ -178,8 +185,9 @@ impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take() else { return };
         if self.core.fork.is_forked() {
-            // The parent holds the page, too, and publishes it there.
-            return;
+            // The parent holds the page, too, and publishes it there. Those whom the latch would
+            // wake are there as well, and the lock under which they wait may be held for ever.
+            return std::mem::forget(self.inside.take());
         }
         Held::new(self.core, self.key).end();
         // A page that is not part of the file, as nothing was written, could never be written back.

@@ -176,14 +176,14 @@ impl Core {
         // What panics over torn bytes is not the caller's fault: it is called again.
         let seen = catch_unwind(AssertUnwindSafe(|| look(&peek)));
         if !begun.is_unchanged() {
-            self.counters.tick(Tick::PeekRetries);
+            self.counters.tick(Tick::PeekRetries, &self.fork);
             return Seen::Torn;
         }
         match seen {
             Ok(seen) => {
                 if seen.is_ok() {
                     begun.note_use();
-                    self.counters.tick(Tick::Peeks);
+                    self.counters.tick(Tick::Peeks, &self.fork);
                 }
                 Seen::Whole(seen)
             }
@@ -232,10 +232,10 @@ impl Core {
         let Some((page, begun)) = self.begin_look(key) else { return false };
         if page.copy_to(at, to) && begun.is_unchanged() {
             begun.note_use();
-            self.counters.tick(Tick::CopiesOut);
+            self.counters.tick(Tick::CopiesOut, &self.fork);
             return true;
         }
-        self.counters.tick(Tick::PeekRetries);
+        self.counters.tick(Tick::PeekRetries, &self.fork);
         false
     }
 }

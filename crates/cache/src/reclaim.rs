@@ -51,8 +51,24 @@ pub(crate) struct Reclaim {
 enum Found {
     Frame(Claim),
     /// A page that must be written before its frame can be had.
-    ToWrite(FrameId),
+    ToWrite {
+        frame: FrameId,
+        /// Whether that was tried before.
+        has_failed: bool,
+    },
     Nothing,
+}
+
+impl Found {
+    /// The higher, the rather is it what a search over several pools has found.
+    fn rank(&self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::ToWrite { has_failed: true, .. } => 1,
+            Self::ToWrite { has_failed: false, .. } => 2,
+            Self::Frame(_) => 3,
+        }
+    }
 }
 
 /// What one that has entered the waiters has tried, between its waits.
@@ -219,7 +235,7 @@ impl Core {
     pub(crate) fn try_take_frame(&self, key: PageKey) -> Option<Claim> {
         match self.search(key) {
             Found::Frame(claim) => Some(claim),
-            Found::ToWrite(_) | Found::Nothing => None,
+            Found::ToWrite { .. } | Found::Nothing => None,
         }
     }
 
@@ -228,7 +244,7 @@ impl Core {
     pub(crate) fn take_frame(&self, key: PageKey) -> Result<Claim, Error> {
         match self.search(key) {
             Found::Frame(claim) => Ok(claim),
-            Found::ToWrite(_) | Found::Nothing => self.take_slow(key),
+            Found::ToWrite { .. } | Found::Nothing => self.take_slow(key),
         }
     }
 
@@ -265,7 +281,9 @@ impl Core {
                     attempts.woken = true;
                 }
                 Outcome::Invalid => attempts.woken = false,
-                Outcome::TimedOut => return None,
+                // A frame may be there: a task may have been told of it that nobody polls.
+                Outcome::TimedOut if cfg!(mutant = "FRAME-late") => return None,
+                Outcome::TimedOut => return self.try_take_frame(key),
             }
         }
     }
@@ -282,7 +300,7 @@ impl Core {
             let seen = reclaim.waiters.idled();
             match self.search(attempts.key) {
                 Found::Frame(claim) => return Attempt::Frame(claim),
-                Found::ToWrite(frame) if Timestamp::now() < attempts.end => {
+                Found::ToWrite { frame, .. } if Timestamp::now() < attempts.end => {
                     attempts.woken = false;
                     if reclaim.is_hopeless(&mut attempts.outcomes) {
                         return Attempt::GiveUp;
@@ -291,7 +309,7 @@ impl Core {
                         continue;
                     }
                 }
-                Found::ToWrite(_) | Found::Nothing => {}
+                Found::ToWrite { .. } | Found::Nothing => {}
             }
             if attempts.woken {
                 self.waits.note_needless(self.reasons.frame);
@@ -305,16 +323,18 @@ impl Core {
         if self.reclaim.pools.count() == 1 {
             return self.search_pool(0, key);
         }
-        let mut to_write = None;
+        let mut best = Found::Nothing;
         let pools = if cfg!(mutant = "POOLS-all") { 1 } else { usize::MAX };
         for at in self.reclaim.pools.in_order().take(pools) {
-            match self.search_pool(at, key) {
-                Found::Nothing => {}
-                Found::ToWrite(frame) => to_write = to_write.or(Some(frame)),
-                found @ Found::Frame(_) => return found,
+            let found = self.search_pool(at, key);
+            if matches!(found, Found::Frame(_)) {
+                return found;
+            }
+            if found.rank() > best.rank() {
+                best = found;
             }
         }
-        to_write.map_or(Found::Nothing, Found::ToWrite)
+        best
     }
 
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
@@ -328,16 +348,16 @@ impl Core {
             pool.admit(claim, policy_hash(key));
         }
         let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
-        let (ahead, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
+        let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
         drop(pool);
         match (claim, candidate) {
             (Some(claim), _) => {
-                if let Some(ahead) = ahead {
-                    self.write_ahead(ahead);
+                if let Some(dirty) = dirty {
+                    self.write_ahead(dirty);
                 }
                 Found::Frame(claim)
             }
-            (None, Some(frame)) => Found::ToWrite(frame),
+            (None, Some(frame)) => Found::ToWrite { frame, has_failed: dirty.is_none() },
             (None, None) => Found::Nothing,
         }
     }

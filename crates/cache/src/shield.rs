@@ -1,21 +1,43 @@
 //! Wakes, kept apart from what a task's waker does.
 //!
-//! Whoever ends a read or gives up a pin wakes tasks, and with that runs the wakers of strangers.
-//! If one panics, that must not end the cache's I/O thread, nor come out of the drop of somebody
-//! else's guard. So the panic ends here; the panic hook has seen it. The wait table has woken all
-//! others by then.
+//! Whoever ends a read, gives up a pin or drops a future wakes tasks, and with that runs the wakers
+//! of strangers.
+//!
+//! - If one panics, that must not end the cache's I/O thread, nor come out of the drop of somebody
+//!   else's guard. So the panic ends here; the panic hook has seen it. The wait table has woken all
+//!   others by then.
+//! - If one drops its task, the last handle of a file or of the cache may go with it, and its drop
+//!   would wait: on the I/O thread for what that thread alone can do, on any other for what the
+//!   call that has woken the task is in the middle of. So it is told that it is in a waker.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use unherd_sync::Woken;
+#[cfg(not(loom))]
+use unherd_sys::primitives::thread_local;
+
+thread_local! {
+    /// Whether wakers may run on this thread just now.
+    static IN_WAKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread may be in a waker, where it must wait for nothing of the cache.
+#[cfg(not(loom))]
+pub(crate) fn is_in_waker() -> bool {
+    !cfg!(mutant = "TASK-waker") && IN_WAKER.try_with(Cell::get).unwrap_or(false)
+}
 
 /// Runs a wake. Nothing that it touches is left in between by a panic: the wait table sees to
 /// itself, and the wakers are their owners'.
-pub(crate) fn shielded(wake: impl FnOnce() -> Woken) {
+pub(crate) fn shielded<T>(wake: impl FnOnce() -> T) {
+    let before = IN_WAKER.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.
     if cfg!(any(loom, shuttle, mutant = "TASK-shield")) {
         let _ = wake();
     } else {
         let _ = catch_unwind(AssertUnwindSafe(wake));
+    }
+    if let Ok(before) = before {
+        let _ = IN_WAKER.try_with(|is_in| is_in.set(before));
     }
 }

@@ -4,6 +4,7 @@
 //! publish nothing. What a hit would feel is counted otherwise: pins in the frames' words, and
 //! looks without a pin in rows that one thread alone writes (`stats/rows.rs`).
 
+use unherd_sys::ForkMark;
 use unherd_sys::primitives::{AtomicU64, AtomicUsize, Ordering};
 
 mod rows;
@@ -85,10 +86,10 @@ impl Counters {
         Self { shards: Default::default(), rows: Rows::new() }
     }
 
-    /// Counts one more, for next to nothing.
+    /// Counts one more, for next to nothing. `fork` is of the cache.
     #[inline]
-    pub(crate) fn tick(&self, tick: Tick) {
-        if !cfg!(feature = "uncounted") && !self.rows.tick(tick) {
+    pub(crate) fn tick(&self, tick: Tick, fork: &ForkMark) {
+        if !cfg!(feature = "uncounted") && !self.rows.tick(tick, fork) {
             self.add(
                 match tick {
                     Tick::Peeks => Count::Peeks,

@@ -12,7 +12,8 @@
 //! | 26..36 | hits: pins taken without a lock, since they were last counted elsewhere |
 //! | 36..64 | version |
 //!
-//! Use is unary so that it can be raised by setting a bit, which cannot overflow.
+//! Use is unary so that it can be raised by setting a bit, which cannot overflow. A use while a
+//! mark is being taken away may leave 10, which is one as well.
 //!
 //! The version rises with each beginning of a claim, so two words with one version and a state that
 //! may be read say that nobody has written the memory between them. It wraps around: to be
@@ -58,11 +59,11 @@ const BEHIND: u64 = 1 << 6;
 /// One pin.
 pub(crate) const PIN: u64 = 1 << 8;
 const PINS: u64 = HIT - PIN;
-/// Who pins without a lock and sees so many pins takes its own back.
+/// Who pins without a lock and finds so many pins takes its own back.
 const TOO_MANY: u64 = 1 << 25;
-/// Pins that the locked path gives out. The field has room for as many again: for those who take
-/// theirs back, and for the one who copies the page.
-pub(crate) const PINS_MAX: u64 = TOO_MANY / PIN - 1;
+/// Pins that a page may have, however they were taken. The field has room for as many again, less
+/// one: for those who take theirs back, and for the one who copies the page.
+pub(crate) const PINS_MAX: u64 = TOO_MANY / PIN;
 
 /// One hit.
 pub(crate) const HIT: u64 = 1 << 26;
@@ -120,9 +121,10 @@ impl Word {
         (self.0 & USE).count_ones()
     }
 
-    /// The mark that was set last.
+    /// The mark to take away for one use less: the upper one, if it is set.
     pub(crate) fn latest_use(self) -> u64 {
-        if self.uses() > 1 { USE & !USED_ONCE } else { USED_ONCE }
+        let upper = USE & !USED_ONCE;
+        if self.0 & upper != 0 { upper } else { USED_ONCE }
     }
 
     /// Whether the frame could be had without writing anything.
@@ -339,10 +341,29 @@ mod tests {
         assert_eq!((twice.0, twice.used()), (USE, twice));
     }
 
+    /// Whoever takes a mark away has looked at the word before; it may have got a use since.
+    #[test]
+    fn each_mark_that_is_taken_away_leaves_one_use_less() {
+        for uses in 0..=2 {
+            let seen = (0..uses).fold(Word(0), |word, _| word.used());
+            for mut word in [seen, seen.used()] {
+                word.0 &= !seen.latest_use();
+                while word.is_referenced() {
+                    let before = word.uses();
+                    word.0 &= !word.latest_use();
+                    assert_eq!(word.uses(), before - 1, "{word:?}, of {uses} uses");
+                }
+            }
+        }
+    }
+
+    /// With the shard lock or without.
     #[test]
     fn pins_cannot_overflow() {
-        let word = Word(PINS_MAX * PIN).with_state(State::Clean);
-        assert_eq!(word.pinned(), None);
-        assert_eq!(Word(word.0 - PIN).pinned().map(Word::pins), Some(PINS_MAX));
+        let full = Word(PINS_MAX * PIN).used().used().with_state(State::Clean);
+        assert!(full.pinned().is_none() && !full.may_be_hit() && !full.is_plain_hit());
+        let last = Word(full.0 - PIN);
+        assert_eq!(last.pinned().map(Word::pins), Some(PINS_MAX));
+        assert!(last.may_be_hit() && last.is_plain_hit());
     }
 }

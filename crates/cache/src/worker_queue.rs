@@ -77,12 +77,12 @@ pub(crate) struct WorkerQueue {
 }
 
 impl WorkerQueue {
-    /// Starts so many workers, at least one.
+    /// Starts so many workers.
     pub(crate) fn new(device: Arc<dyn Device>, workers: usize) -> Result<Self, BuildError> {
         let (queue, work, news) = (Mutex::default(), Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { device, queue, work, news });
         let mut this = Self { shared, workers: Vec::new() };
-        for _ in 0..workers.max(1) {
+        for _ in 0..workers {
             let shared = this.shared.clone();
             let worker = thread::Builder::new()
                 .name("unherd-cache-rw".into())

@@ -236,10 +236,14 @@ impl Core {
             self.finish_page(file, page, &mut kept);
         }
         if let Some(buffer) = kept {
-            self.runs.put(buffer, &self.waits);
-            // Somebody may have wanted to write a page back and found no buffer.
-            self.notify_idle(1);
+            self.give_buffer_back(buffer);
         }
+    }
+
+    fn give_buffer_back(&self, buffer: RunBuffer) {
+        self.runs.put(buffer, &self.waits);
+        // Somebody may have wanted to write a page back and found no buffer.
+        self.notify_idle(1);
     }
 
     /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
@@ -284,6 +288,11 @@ impl Core {
                 _ => return,
             };
             if let Some(busy) = busy {
+                // Who has the page may be waiting for a frame, and another for a buffer to make
+                // one free.
+                if let Some(buffer) = kept.take() {
+                    self.give_buffer_back(buffer);
+                }
                 // If it is being read again meanwhile, it was clean, and the read may fail.
                 let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
             }

@@ -4,13 +4,15 @@
 //! A thread finds its slot by a thread-local, and its row by the number of the cache. Slots live
 //! for ever: one whose thread has ended is taken over by the next, which counts on. The number of a
 //! cache that is gone is given to another, which remembers what the rows held then. Who has no slot
-//! (thread-locals are gone) or no number (there are too many caches) counts elsewhere.
+//! (thread-locals are gone, or it is one of a child of fork(2)) or no number (there are too many
+//! caches) counts elsewhere.
 //!
 //! All counts are Relaxed. The lock of the slots is held while they change hands, and while they
 //! are summed; the number of a cache is given back by the last that has it.
 
 use std::cell::Cell;
 
+use unherd_sys::ForkMark;
 use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 
 /// What threads count for themselves.
@@ -96,9 +98,9 @@ impl Rows {
         Self { number, before: slots.sum(number) }
     }
 
-    /// Counts one more; false if the caller must count it elsewhere.
+    /// Counts one more; false if the caller must count it elsewhere. `fork` is of the cache.
     #[inline]
-    pub(super) fn tick(&self, tick: Tick) -> bool {
+    pub(super) fn tick(&self, tick: Tick, fork: &ForkMark) -> bool {
         match MINE.get() {
             Some(slot) if self.number < CACHES => {
                 let count = &slot.0[self.number][tick as usize];
@@ -106,12 +108,16 @@ impl Rows {
                 count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 true
             }
-            _ => self.tick_slow(tick),
+            _ => self.tick_slow(tick, fork),
         }
     }
 
     #[cold]
-    fn tick_slow(&self, tick: Tick) -> bool {
+    fn tick_slow(&self, tick: Tick, fork: &ForkMark) -> bool {
+        // A thread of the parent may have had the lock of the slots at the fork.
+        if fork.is_forked() {
+            return false;
+        }
         // Before a slot is taken it must be certain that it will be given back.
         let taken = TAKEN.try_with(|taken| {
             if self.number < CACHES && taken.0.get().is_none() {
@@ -120,7 +126,7 @@ impl Rows {
                 MINE.set(Some(slot));
             }
         });
-        taken.is_ok() && self.number < CACHES && self.tick(tick)
+        taken.is_ok() && self.number < CACHES && self.tick(tick, fork)
     }
 
     pub(super) fn read(&self) -> [u64; TICKS] {
@@ -159,13 +165,14 @@ mod tests {
     #[test]
     fn counts_of_ended_threads_stay_and_each_cache_has_its_own() {
         let (first, second) = (Rows::new(), Rows::new());
+        let fork = ForkMark::new().unwrap();
         for _ in 0..3 {
             thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..100 {
-                            assert!(first.tick(Tick::Peeks));
-                            assert!(second.tick(Tick::CopiesOut));
+                            assert!(first.tick(Tick::Peeks, &fork));
+                            assert!(second.tick(Tick::CopiesOut, &fork));
                         }
                     });
                 }
@@ -186,10 +193,34 @@ mod tests {
         caches_beyond_the_last_number_count_elsewhere();
     }
 
+    /// Another thread of the parent may change the slots while it forks.
+    #[test]
+    #[cfg_attr(miri, ignore = "fork")]
+    #[expect(unsafe_code, reason = "fork")]
+    fn in_a_child_the_first_count_of_a_thread_waits_for_no_lock() {
+        let (rows, fork) = (Rows::new(), ForkMark::new().unwrap());
+        let slots = SLOTS.lock();
+        // SAFETY: the child counts, which is what is tested, and ends by `_exit`.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: a signal that is not handled ends the child.
+            unsafe { libc::alarm(10) };
+            let is_counted = rows.tick(Tick::Peeks, &fork);
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(i32::from(is_counted)) };
+        }
+        drop(slots);
+        let mut status = 0;
+        // SAFETY: waits for the child started above.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        assert_eq!(status, 0, "it hangs, or has counted in a row of the parent's");
+    }
+
     /// Not a test of its own: it would take the other's numbers.
     fn caches_beyond_the_last_number_count_elsewhere() {
         let many: Vec<Rows> = (0..=CACHES).map(|_| Rows::new()).collect();
-        let counted = many.iter().filter(|rows| rows.tick(Tick::Peeks)).count();
+        let fork = ForkMark::new().unwrap();
+        let counted = many.iter().filter(|rows| rows.tick(Tick::Peeks, &fork)).count();
         assert!(counted < many.len());
         for rows in &many {
             let own = u64::from(rows.number < CACHES);

@@ -4,6 +4,7 @@ mod allocation;
 mod drops;
 pub(crate) mod executor;
 mod stress;
+mod wakers;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

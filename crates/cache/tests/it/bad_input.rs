@@ -29,6 +29,18 @@ fn builders_name_the_value_that_does_not_do() {
 }
 
 #[test]
+fn threads_that_are_none_or_too_many_are_refused_and_none_is_started() {
+    let _turn = turn();
+    for threads in [0, 1025, usize::MAX] {
+        let refused = small(8, 4096).io(Io::Threads(threads)).build().unwrap_err();
+        assert_eq!(refused, BuildError::IoThreads { threads });
+    }
+    for threads in [1, 1024] {
+        drop(small(8, 4096).io(Io::Threads(threads)).build().unwrap());
+    }
+}
+
+#[test]
 fn a_second_cache_is_locked_out_until_the_first_has_closed() {
     let _turn = turn();
     let dir = real_dir();

@@ -6,7 +6,7 @@ use unherd_cache::{Cache, CacheBuilder, Error, File, Io, PageGuard, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::Topology;
 use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_testkit::FaultPlan;
+use unherd_testkit::{Failure, FaultPlan};
 
 use crate::scene::{BOTH, sim, small, turn, writable};
 use crate::threads::storm;
@@ -109,4 +109,29 @@ fn memory_comes_from_elsewhere_where_a_node_has_none() {
     let cache = Cache::builder().capacity(4 << 20).topology(Topology::of(200));
     let device = Arc::new(unherd_sys::DirectDevice::new());
     assert_eq!(cache.device(device).build().unwrap().frame_pools(), 200);
+}
+
+/// What could not be written is tried again only if there is nothing else, on any node.
+#[test]
+fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones_of_all_nodes() {
+    let _turn = turn();
+    let device = sim(32, FaultPlan::default());
+    device.put("f", &[7; 512 * 64]);
+    let builder = small(8, 512).topology(Topology::of(2)).device(device.clone());
+    let cache = builder.build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    // Of the pool of this thread, as long as it has free frames; then of the other.
+    let pins = pages(&file, 0..3);
+    file.write_at(&[1; 512], 3 * 512).unwrap();
+    device.set_faults(FaultPlan { write: Failure::per_mille(1000), ..FaultPlan::default() });
+    assert!(file.sync_all().is_err());
+    device.set_faults(FaultPlan::default());
+    for page in (32..64).step_by(8) {
+        file.write_at(&[2; 512], page * 512).unwrap();
+    }
+    drop(pages(&file, 63..64));
+    let bytes = device.bytes("f").unwrap();
+    let written = (32..64).step_by(8).filter(|page| bytes[page * 512] == 2).count();
+    assert_eq!(written, 1, "the frame is that of a page that was merely dirty");
+    drop(pins);
 }

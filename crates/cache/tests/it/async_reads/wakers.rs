@@ -1,0 +1,153 @@
+//! What wakers may do: end their task, with all that it has, or panic; and tasks that nobody polls
+//! when they were woken.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use unherd_cache::{BuildError, PageNo};
+use unherd_sync::{Ledger, Reason};
+use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
+
+use super::executor::Task;
+use super::{LONG, PAGE, QUEUED, check_all_frames, page_of, pin_all, queued};
+use crate::scene::{small, turn, writable};
+
+/// A task that is dropped by its wake, as executors do that are at their end.
+struct EndsAtWake {
+    future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+    has_ended: AtomicBool,
+}
+
+impl Wake for EndsAtWake {
+    fn wake(self: Arc<Self>) {
+        let future = self.future.lock().take();
+        drop(future);
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Polls the future once. It is its waker's from then on.
+fn leave_to_its_waker(future: impl Future<Output = ()> + Send + 'static) -> Arc<EndsAtWake> {
+    let future = Mutex::new(Some(Box::pin(future) as Pin<Box<_>>));
+    let task = Arc::new(EndsAtWake { future, has_ended: AtomicBool::new(false) });
+    let waker = Waker::from(task.clone());
+    let polled = {
+        let mut future = task.future.lock();
+        future.as_mut().map(|it| it.as_mut().poll(&mut Context::from_waker(&waker)))
+    };
+    assert!(polled.is_some_and(|poll| poll.is_pending()));
+    task
+}
+
+/// The I/O thread runs the waker, and has yet to write back what the handle leaves.
+#[test]
+fn a_waker_that_drops_the_last_handle_of_a_file() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (device, cache, file) = queued(io, 8, LONG);
+        device.put("other", &[9; 4 * PAGE]);
+        let other = cache.open("other", writable()).unwrap();
+        file.write_at(&[1; PAGE], 0).unwrap();
+        device.block_reads();
+        leave_to_its_waker(async move {
+            let _ = file.page_async(PageNo(5)).await;
+        });
+        device.release_reads();
+        // The I/O thread lives.
+        assert_eq!(other.page(PageNo(3)).unwrap()[..], [9; PAGE]);
+        while device.bytes("f").unwrap()[..PAGE] != [1; PAGE] {
+            thread::yield_now();
+        }
+        let again = cache.open("f", writable()).unwrap();
+        assert_eq!(again.page(PageNo(0)).unwrap()[..], [1; PAGE]);
+        drop(again);
+        drop(other);
+    }
+}
+
+#[test]
+fn a_waker_that_drops_the_cache() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (device, cache, file) = queued(io, 8, LONG);
+        device.block_reads();
+        let task = leave_to_its_waker(async move {
+            let _cache = cache;
+            let _ = file.page_async(PageNo(5)).await;
+        });
+        device.release_reads();
+        // The I/O thread ends, and gives the queue and the file back.
+        let again = loop {
+            match small(8, PAGE).device(device.clone()).io(io).build() {
+                Ok(cache) => break cache,
+                Err(BuildError::QueueTaken) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let file = loop {
+            match again.open("f", writable()) {
+                Ok(file) => break file,
+                Err(unherd_cache::Error::Locked { .. }) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(file.page(PageNo(5)).unwrap()[..], page_of(5));
+        assert!(task.has_ended.load(Ordering::Relaxed), "the waker has panicked");
+    }
+}
+
+/// A wake that goes on to the next as a future is dropped runs the next one's waker there.
+#[test]
+fn a_waker_that_panics_as_another_task_leaves() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker panics, as the test wants it");
+        }
+    }
+    for io in QUEUED {
+        let _turn = turn();
+        let (_device, cache, file) = queued(io, 4, LONG);
+        let mut guards = pin_all(&file, 0..4);
+        let first = Task::waiting(file.page_async(PageNo(10)));
+        let mut next = Box::pin(file.page_async(PageNo(11)));
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(guards.pop());
+        assert_eq!(first.wakes(), 1);
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(first)));
+        assert!(dropped.is_ok(), "the panic of another's waker");
+        drop((next, guards));
+        check_all_frames(&cache, &file);
+    }
+}
+
+/// The frame is told to a task, which does not come. A thread behind it finds it at its deadline.
+#[test]
+fn a_task_that_is_not_polled_leaves_the_frame_to_threads() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (_device, cache, file) = queued(io, 4, Duration::from_millis(200));
+        let frame = Reason::register("frame");
+        let mut guards = pin_all(&file, 0..4);
+        let before = Ledger::snapshot();
+        let task = Task::waiting(file.page_async(PageNo(10)));
+        thread::scope(|scope| {
+            let behind = scope.spawn(|| file.page(PageNo(11)).map(|guard| guard[0]));
+            while Ledger::snapshot().since(&before).reason(frame).waits < 2 && !behind.is_finished()
+            {
+                thread::yield_now();
+            }
+            drop(guards.pop());
+            let found = behind.join().unwrap();
+            // So slow a machine that its deadline came before the frame proves nothing.
+            if task.wakes() == 1 {
+                assert_eq!(found, Ok(page_of(11)[0]));
+            }
+        });
+        drop((task, guards));
+        check_all_frames(&cache, &file);
+    }
+}
