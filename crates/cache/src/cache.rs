@@ -262,8 +262,9 @@ impl CacheBuilder {
         Self { huge_pages, ..self }
     }
 
-    /// The NUMA nodes among which frames are shared out, and their processors: this machine's,
-    /// unless told. A page is brought into the memory of the node where its reader runs, if there
+    /// The NUMA nodes among which frames are shared out, and their processors: unless told, those
+    /// of this machine where the thread that builds the cache may run. A page is brought into the
+    /// memory of the node where its reader runs, if there
     /// is room or a page to give up; a cache that is too small for that keeps to one node.
     ///
     /// ```
@@ -307,8 +308,12 @@ impl CacheBuilder {
                 Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
             }
         };
-        // A machine that does not tell its nodes is as good as one that has one.
-        let this_machine = || Topology::of_this_machine().unwrap_or_else(|_| Topology::of(1));
+        // A machine that does not tell its nodes is as good as one that has one. A pool of a node
+        // where no thread runs would be used by the eighth search alone.
+        let this_machine = || match Topology::of_this_machine() {
+            Ok(topology) => topology.near_this_thread(),
+            Err(_) => Topology::of(1),
+        };
         let topology = self.topology.unwrap_or_else(this_machine);
         let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
         let memory =

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use rustix::thread::CpuSet;
+
 use crate::primitives::available_parallelism;
 
 /// The kernel's number of a NUMA node.
@@ -128,6 +130,25 @@ impl Topology {
         }
     }
 
+    /// Without the nodes that are near none of the processors on which the calling thread may run
+    /// (a cpuset, sched_setaffinity(2)), or have none. The same if none would be left, or if that
+    /// is not known.
+    pub fn near_this_thread(self) -> Self {
+        match rustix::thread::sched_getaffinity(None) {
+            Ok(allowed) => {
+                self.near(|cpu| (cpu as usize) < CpuSet::MAX_CPU && allowed.is_set(cpu as usize))
+            }
+            Err(_) => self,
+        }
+    }
+
+    fn near(self, may_run_on: impl Fn(u32) -> bool) -> Self {
+        let nodes = self.nodes.iter().copied().zip(self.cpus.iter().cloned());
+        let (nodes, cpus): (Vec<_>, Vec<_>) =
+            nodes.filter(|(_, cpus)| cpus.iter().any(|cpu| may_run_on(*cpu))).unzip();
+        if nodes.is_empty() { self } else { Self { nodes, cpus } }
+    }
+
     /// The nodes, in ascending order; never none.
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
@@ -237,6 +258,23 @@ mod tests {
         let error = read(&[("online", "0-1"), ("node0/cpulist", "0")]).unwrap_err();
         assert!(matches!(error, TopologyError::File { .. }));
         assert!(error.to_string().contains("node1/cpulist"), "{error}");
+    }
+
+    #[test]
+    fn nodes_where_the_thread_may_not_run_are_left_out() {
+        let topology = read(&[
+            ("online", "0-2"),
+            ("node0/cpulist", "0-1"),
+            ("node1/cpulist", "2-3"),
+            ("node2/cpulist", ""),
+        ])
+        .unwrap();
+        let near = topology.clone().near(|cpu| cpu == 3);
+        assert_eq!(numbers(&near), [1]);
+        assert_eq!(near.cpus_of(near.nodes()[0]), [2, 3]);
+        assert_eq!(numbers(&topology.clone().near(|_| true)), [0, 1]);
+        assert_eq!(topology.clone().near(|_| false), topology, "none would be left");
+        assert!(!Topology::of(1).near_this_thread().nodes().is_empty());
     }
 
     #[test]
