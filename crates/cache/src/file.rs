@@ -270,8 +270,8 @@ impl File {
     /// file meanwhile. Bytes beyond the end of the file are zero.
     ///
     /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock; it and
-    /// the drop of the guard write one word each, which all that pin the page share: threads that
-    /// read one page at the same time are better served by [`File::peek`].
+    /// the drop of the guard write to one cache line, which all that pin the page share: threads
+    /// that read one page at the same time are better served by [`File::peek`].
     ///
     /// # Errors
     /// As [`File::read_at`]; [`Error::TooManyPins`].

@@ -15,9 +15,9 @@
 //!   `frame`, `file`. None polls.
 //! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the
 //!   same queues, under the same names. A future may be dropped at any time.
-//! - **A hit takes no lock.** [`File::page`] writes one word, and its guard's drop the same word;
-//!   [`File::peek`] and [`File::read_at`] write nothing that others read, but the mark of the
-//!   page's use where that is clear.
+//! - **A hit takes no lock.** [`File::page`] writes to one cache line of the page's own, and its
+//!   guard's drop to the same; [`File::peek`] and [`File::read_at`] write nothing that others read,
+//!   but the mark of the page's use where that is clear.
 //!
 //! What it does not promise: readahead, atomic reads or writes of several pages, or that another
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open
