@@ -53,10 +53,10 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::core::{Busy, Core, News, Want, Work};
+use crate::core::{Busy, Core, News, Want};
 use crate::engine::Engine;
 use crate::files::FileState;
-use crate::fill::{Lookup, too_many_pins};
+use crate::fill::Lookup;
 use crate::frame::{Claim, Pin};
 use crate::index::Announced;
 use crate::page::{PageKey, PageNo};
@@ -106,26 +106,15 @@ impl Core {
         let key = self.key(file, page);
         let mut waited = false;
         loop {
-            match self.look_up(key) {
-                Lookup::Here(pin) => {
-                    if !waited {
-                        self.counters.add(Count::Hits, 1);
-                    }
-                    return Ok(pin);
-                }
-                Lookup::Busy(busy) => {
-                    if busy.work == Work::Reading && !waited {
-                        self.counters.add(Count::DeduplicatedMisses, 1);
-                    }
-                    waited = true;
-                    self.wait_for_page_async(file, key, busy).await?;
-                }
+            match self.look_up(file, key, waited)? {
+                Lookup::Here(pin) => return Ok(pin),
+                Lookup::Busy(busy) => self.wait_for_page_async(file, key, busy).await?,
                 Lookup::Mine(announced) => {
                     let guard = AnnouncedGuard::new(self, announced);
                     return self.bring_in_async(file, guard).await;
                 }
-                Lookup::TooManyPins => return Err(too_many_pins(file, key)),
             }
+            waited = true;
         }
     }
 

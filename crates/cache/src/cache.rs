@@ -264,8 +264,8 @@ impl CacheBuilder {
 
     /// The NUMA nodes among which frames are shared out, and their processors: unless told, those
     /// of this machine where the thread that builds the cache may run. A page is brought into the
-    /// memory of the node where its reader runs, if there
-    /// is room or a page to give up; a cache that is too small for that keeps to one node.
+    /// memory of the node where its reader runs, if there is room or a page to give up; a cache
+    /// that is too small for that keeps to one node.
     ///
     /// ```
     /// use unherd_cache::Cache;

@@ -26,7 +26,6 @@ pub(crate) enum Lookup {
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
     Mine(Announced),
-    TooManyPins,
 }
 
 /// What became of a page that is brought in.
@@ -34,10 +33,6 @@ enum Begun<'a> {
     Ended(Result<Pin, Errno>),
     /// The I/O thread will end it.
     UnderWay(Ticket<'a>),
-}
-
-pub(crate) fn too_many_pins(file: &FileState, key: PageKey) -> Error {
-    Error::TooManyPins { file: file.path.clone(), page: key.page.0 }
 }
 
 impl Core {
@@ -50,42 +45,50 @@ impl Core {
         let key = self.key(file, page);
         let mut waited = false;
         loop {
-            match self.look_up(key) {
-                Lookup::Here(pin) => {
-                    if !waited {
-                        self.counters.add(Count::Hits, 1);
-                    }
-                    return Ok(pin);
-                }
-                Lookup::Busy(busy) => {
-                    if busy.work == Work::Reading && !waited {
-                        self.counters.add(Count::DeduplicatedMisses, 1);
-                    }
-                    waited = true;
-                    self.wait_for_page(file, key, busy, Want::Read)?;
-                }
+            match self.look_up(file, key, waited)? {
+                Lookup::Here(pin) => return Ok(pin),
+                Lookup::Busy(busy) => self.wait_for_page(file, key, busy, Want::Read)?,
                 Lookup::Mine(announced) => {
                     let claim = self.frame_for_announced(announced)?;
                     return self.fill(file, announced, claim);
                 }
-                Lookup::TooManyPins => return Err(too_many_pins(file, key)),
             }
+            waited = true;
         }
     }
 
     /// Decides what is there and what is missing. A hit gets here only if its page was being moved
-    /// in the index, or changed, when it looked without the lock.
-    pub(crate) fn look_up(&self, key: PageKey) -> Lookup {
-        let mut shard = self.shard(key);
-        match shard.get() {
-            Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
-            Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
-                Ok(pin) => Lookup::Here(pin),
-                Err(word) if word.state().may_be_pinned() => Lookup::TooManyPins,
-                Err(word) => Lookup::Busy(self.busy_frame(frame, word)),
-            },
-            None => Lookup::Mine(shard.announce()),
+    /// in the index, or changed, when it looked without the lock. Who has `waited` was counted.
+    pub(crate) fn look_up(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        waited: bool,
+    ) -> Result<Lookup, Error> {
+        let found = {
+            let mut shard = self.shard(key);
+            match shard.get() {
+                Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
+                Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
+                    Ok(pin) => Lookup::Here(pin),
+                    Err(word) if word.is_readable() => {
+                        let file = file.path.clone();
+                        return Err(Error::TooManyPins { file, page: key.page.0 });
+                    }
+                    Err(word) => Lookup::Busy(self.busy_frame(frame, word)),
+                },
+                None => Lookup::Mine(shard.announce()),
+            }
+        };
+        match &found {
+            _ if waited => {}
+            Lookup::Here(_) => self.counters.add(Count::Hits, 1),
+            Lookup::Busy(busy) if busy.work == Work::Reading => {
+                self.counters.add(Count::DeduplicatedMisses, 1);
+            }
+            Lookup::Busy(_) | Lookup::Mine(_) => {}
         }
+        Ok(found)
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is

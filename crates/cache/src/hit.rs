@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the index names a frame, perhaps a wrong one | 0 |
 //! | its word gets a pin and a hit; then its state and key are looked at | 1 |
-//! | if nobody else had it pinned, the thread's name is stored beside the word | 1, to the same line |
+//! | if nobody else had it pinned, what tells the thread is stored beside the word | 1, to the same line |
 //! | it loses the pin; if that was the last, a load says whether anybody waits for a frame | 1 |
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is

@@ -7,10 +7,9 @@
 //! How neither misses the other stands in `frame_waiters.rs`.
 //!
 //! Frames lie in a pool for each NUMA node (`pools.rs`). Which page is given up, the pool's policy
-//! says. It is told of each frame that leaves the free ones, and
-//! of each that comes back to them, under the pool's lock: so a frame with a page is known to it,
-//! and it is asked about no others for long. A frame that was handed to a waiter is admitted by
-//! that waiter.
+//! says. It is told of each frame that leaves the free ones, and of each that comes back to them,
+//! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
+//! for long. A frame that was handed to a waiter is admitted by that waiter.
 //!
 //! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it
 //! did not take.

@@ -39,11 +39,6 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Whether the page is there, and may be pinned.
-    pub(crate) fn may_be_pinned(self) -> bool {
-        self as u64 & READABLE != 0
-    }
-
     /// States that a page rests in: nobody works on it.
     pub(crate) fn is_at_rest(self) -> bool {
         matches!(self, Self::Clean | Self::Dirty | Self::Unstable | Self::Failed)
@@ -193,7 +188,7 @@ impl Word {
 
     /// A pin more, by who holds the shard lock.
     pub(crate) fn pinned(self) -> Option<Self> {
-        let fits = self.state().may_be_pinned() && self.pins() < PINS_MAX;
+        let fits = self.is_readable() && self.pins() < PINS_MAX;
         fits.then(|| Self(self.0 + PIN).used())
     }
 

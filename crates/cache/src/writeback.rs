@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// With queued I/O: begins to write the page in `frame` back, so that the hand of the clock
+    /// With queued I/O: begins to write the page in `frame` back, so that the policy
     /// finds it clean when it comes round again.
     pub(crate) fn write_ahead(&self, frame: FrameId) {
         if self.engine.is_some() && !self.write_back_frame(frame) {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use object::{Object, ObjectSection, SectionKind};
 
 use crate::hit::UNCOUNTED;
-use crate::{Better, Description, Impl, Job, LoadError, Metric, Param, Round, Waits, Workload};
+use crate::{Better, Description, Job, LoadError, Metric, Param, Round, Waits, Workload};
 
 /// The workload `hit-cost` with the implementations of this crate.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ pub fn describe_with(hit: &impl Workload, default_impls: Vec<&'static str>) -> D
         name: "hit-cost",
         about: "the instructions of a hit, counted under valgrind",
         primary: metrics.iter().map(|(name, ..)| (*name).to_owned()).collect(),
-        impls: impls.into_iter().collect::<Vec<Impl>>(),
+        impls,
         default_impls,
         params: params
             .into_iter()

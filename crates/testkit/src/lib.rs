@@ -1,4 +1,5 @@
-//! What unherd's tests stand on: seeds, a simulated clock and device, and the plainest models.
+//! What unherd's tests stand on: seeds, a simulated clock and device, the plainest models, and the
+//! plainest executor and counting allocator.
 //!
 //! It promises that a run of one thread is decided by one printed `u64`: every random choice here
 //! comes from a [`Seed`], none from the time or the machine. Threads that race still race; the
@@ -8,16 +9,20 @@
 //! better off with a panic than with an error that the code under test might swallow. Only tests
 //! depend on it (`cargo x tidy` checks that).
 
+mod allocation;
 mod clock;
 mod device;
+mod executor;
 mod file;
 mod history;
 mod queue;
 mod seed;
 mod stamp;
 
+pub use allocation::CountingAllocator;
 pub use clock::SimClock;
 pub use device::{Counts, Failure, FaultPlan, SimDevice, When};
+pub use executor::block_on;
 pub use file::FileModel;
 pub use history::{Content, Outcome, PageHistory, PageRead};
 pub use queue::QueueModel;

@@ -54,8 +54,6 @@ pub(crate) struct Index {
     /// The shards' segments, one after the other, of equal length.
     slots: MapSlice<AtomicU64>,
     segment: SegmentSize,
-    /// Bits of a hash that do not choose a slot.
-    shift: u32,
 }
 
 /// Where a page may be.
@@ -117,15 +115,13 @@ impl Index {
             shards: (0..shards).map(|_| shard()).collect(),
             slots: MapSlice::new(slots, |_| AtomicU64::new(0))?,
             segment: SegmentSize::new(slots_per_shard, slots),
-            shift: u32::BITS - slots.trailing_zeros(),
         })
     }
 
     #[inline(always)]
     fn place(&self, key: PageKey) -> Place {
         // Sixteen neighbours share a shard: who brings in or drops a range locks few.
-        let group = (mix(key.file, key.page.0 >> 4) >> self.shift) as usize;
-        let begin = group & !(self.segment.slots() - 1);
+        let begin = self.segment.begin_of(mix(key.file, key.page.0 >> 4));
         Place { begin, tag: mix(key.file, key.page.0) }
     }
 

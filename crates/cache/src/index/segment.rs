@@ -71,7 +71,7 @@ pub(crate) struct Segment<'a> {
 pub(crate) struct SegmentSize {
     /// The number, less 1.
     mask: usize,
-    /// Bits of a tag below those that choose a home.
+    /// Bits of a hash below those that choose a slot of the whole table.
     shift: u32,
 }
 
@@ -88,6 +88,18 @@ impl SegmentSize {
     #[inline]
     pub(crate) fn slots(self) -> usize {
         self.mask + 1
+    }
+
+    /// The slot of the whole table that a hash chooses.
+    #[inline]
+    fn slot_of(self, hash: u32) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    /// Where the segment begins that a hash chooses.
+    #[inline]
+    pub(crate) fn begin_of(self, hash: u32) -> usize {
+        self.slot_of(hash) & !self.mask
     }
 }
 
@@ -106,7 +118,7 @@ impl<'a> Segment<'a> {
 
     #[inline]
     fn home(self, tag: u32) -> usize {
-        (tag >> self.size.shift) as usize & self.size.mask
+        self.size.slot_of(tag) & self.size.mask
     }
 
     /// Where the slot is that comes so many steps after another.

@@ -1,6 +1,5 @@
 //! Reads in tasks: what they give, whom they wait with, and what their errors are.
 
-mod allocation;
 mod drops;
 pub(crate) mod executor;
 mod stress;
@@ -13,11 +12,13 @@ use std::time::Duration;
 use unherd_cache::{Cache, Error, File, Io, OpenOptions, PageGuard, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, thread};
-use unherd_testkit::{Failure, FaultPlan, SimDevice};
+use unherd_testkit::{CountingAllocator, Failure, FaultPlan, SimDevice, block_on};
 
 use crate::scene::{real_dir, sim, small, turn, writable};
-use allocation::allocations;
-use executor::{Task, block_on};
+use executor::Task;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const PAGE: usize = 512;
 
@@ -78,16 +79,16 @@ fn a_hit_allocates_nothing() {
         file.read_at(&mut buf, 0).unwrap();
     }
     let mut context = Context::from_waker(Waker::noop());
-    let before = allocations();
+    let before = CountingAllocator::allocations();
     {
         let page = pin!(file.page_async(PageNo(0)));
         assert!(matches!(page.poll(&mut context), Poll::Ready(Ok(guard)) if guard[0] == 1));
         let read = pin!(file.read_at_async(&mut buf, 0));
         assert_eq!(read.poll(&mut context), Poll::Ready(Ok(PAGE)));
     }
-    assert_eq!(allocations(), before);
+    assert_eq!(CountingAllocator::allocations(), before);
     drop(std::hint::black_box(Box::new(1)));
-    assert!(allocations() > before, "the counter counts");
+    assert!(CountingAllocator::allocations() > before, "the counter counts");
 }
 
 #[test]

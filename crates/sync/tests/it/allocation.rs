@@ -1,8 +1,6 @@
 //! Waiting and waking allocate nothing, counted by an allocator.
-#![expect(unsafe_code, reason = "an allocator is unsafe by nature")]
+#![expect(unsafe_code, reason = "tasks that are pinned in an array")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
@@ -10,29 +8,12 @@ use unherd_sync::{
     AnyOutcome, Deadline, Ledger, Outcome, Reason, Timestamp, Token, Verdict, WaitTable,
 };
 use unherd_sys::primitives::Arc;
+use unherd_testkit::CountingAllocator;
 
 use crate::sleeping::Sleeper;
 
-struct Counting;
-
-thread_local!(static ALLOCATIONS: Cell<u64> = const { Cell::new(0) });
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn waits_and_wakes_allocate_nothing() {
@@ -43,17 +24,17 @@ fn waits_and_wakes_allocate_nothing() {
     table.wake_all(&0);
     let sleepers: Vec<_> = (0..1024).map(|_| Sleeper::start(&table, 7)).collect();
 
-    let before = ALLOCATIONS.get();
+    let before = CountingAllocator::allocations();
     assert_eq!(table.wake_all(&0), 0);
     assert_eq!(table.wait(&1, || true, past), Outcome::TimedOut);
     assert_eq!(table.wait(&1, || false, Reason::OTHER), Outcome::Invalid);
     assert_eq!(table.wake_where(&7, |_| Verdict::Skip, Default::default()), 0);
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(CountingAllocator::allocations(), before);
 
     let ledger = Ledger::snapshot();
-    let before = ALLOCATIONS.get();
+    let before = CountingAllocator::allocations();
     assert_eq!(table.wake_all(&7), 1024);
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(CountingAllocator::allocations(), before);
     // However many there are, the lock is held for 32 of them at a time.
     let counts = Ledger::snapshot().since(&ledger).reason(reason);
     assert_eq!((counts.locks, counts.wakes), (1024 / 32, 1));
@@ -62,7 +43,7 @@ fn waits_and_wakes_allocate_nothing() {
         assert_eq!(sleeper.join(), Outcome::Woken(Token(0)));
     }
     drop(std::hint::black_box(Box::new(1)));
-    assert!(ALLOCATIONS.get() > before, "the counter counts");
+    assert!(CountingAllocator::allocations() > before, "the counter counts");
 }
 
 #[test]
@@ -72,7 +53,7 @@ fn tasks_and_waits_for_any_key_allocate_nothing() {
     let mut context = Context::from_waker(Waker::noop());
     table.wake_all(&0);
 
-    let before = ALLOCATIONS.get();
+    let before = CountingAllocator::allocations();
     assert_eq!(table.wait_any(&[1, 2], |_| true, past), Ok(AnyOutcome::TimedOut));
     {
         let mut tasks = [0; 100].map(|_| table.wait_async(&1, || true, Reason::OTHER));
@@ -87,5 +68,5 @@ fn tasks_and_waits_for_any_key_allocate_nothing() {
         }
         // Half of those that were chosen pass their wakes on, to the others.
     }
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(CountingAllocator::allocations(), before);
 }

@@ -2,34 +2,17 @@
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Token, Verdict, Wait, WaitTable, Woken};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use unherd_testkit::block_on;
 
 use crate::sleeping::Sleeper;
 
 type Table = WaitTable<u64>;
-
-/// The plainest executor: polls on this thread, which sleeps in between.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
 
 /// A task that has been polled once, with `waker`, and waits.
 fn queued<'a>(

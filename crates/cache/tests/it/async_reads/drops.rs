@@ -6,9 +6,9 @@ use std::task::{Context, Poll, Waker};
 use unherd_cache::{Error, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
-use unherd_testkit::{Failure, FaultPlan};
+use unherd_testkit::{Failure, FaultPlan, block_on};
 
-use super::executor::{Task, block_on};
+use super::executor::Task;
 use super::{LONG, PAGE, QUEUED, check_all_frames, page_of, pin_all, queued};
 use crate::scene::turn;
 

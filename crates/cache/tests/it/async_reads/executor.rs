@@ -1,29 +1,9 @@
-//! The plainest executors: one that sleeps, and tasks that the test polls itself.
+//! Tasks that the test polls itself.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use unherd_sys::primitives::{Arc, AtomicU64, Ordering, thread};
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Polls on this thread, which sleeps in between.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
 
 /// Counts its wakes.
 #[derive(Default)]
