@@ -89,3 +89,17 @@ fn a_thread_begins_at_free_frames_then_at_its_node_and_now_and_then_elsewhere() 
     pools.push_free(taken.pop().unwrap());
     assert_eq!(pools.first_for(2), 0, "where a frame is free");
 }
+
+/// Wherever the thread runs.
+#[test]
+fn all_pools_are_asked_from_the_one_with_free_frames_on() {
+    let pools = pools(12, &three_nodes());
+    let mut taken = Vec::new();
+    for (with_free, order) in [(1, [1, 2, 0]), (2, [2, 0, 1])] {
+        for at in (0..3).filter(|at| *at != with_free) {
+            taken.extend(std::iter::from_fn(|| pop(&pools, at)));
+        }
+        assert_eq!(pools.in_order().collect::<Vec<_>>(), order);
+        taken.drain(..).for_each(|claim| pools.push_free(claim));
+    }
+}

@@ -40,6 +40,29 @@ fn threads_that_are_none_or_too_many_are_refused_and_none_is_started() {
     }
 }
 
+/// Found with the lock or without, and read by those who need no pin.
+#[test]
+fn a_page_with_as_many_pins_as_it_may_have_is_refused_to_the_next() {
+    const PINS_MAX: usize = 1 << 17;
+    let device = sim(35, FaultPlan::default());
+    device.put("f", &[7; 512]);
+    let cache = small(8, 512).device(device).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let mut guards: Vec<_> = (0..PINS_MAX).map(|_| file.page(PageNo(0)).unwrap()).collect();
+    let page = || file.page(PageNo(0)).map(|_| ());
+    assert!(matches!(page(), Err(Error::TooManyPins { page: 0, .. })), "{:?}", page());
+    let mut buf = [0; 512];
+    assert_eq!(file.read_at(&mut buf, 0), Ok(512));
+    assert_eq!(file.peek(PageNo(0), |peek| peek.get_u8(511)), Ok(7));
+    // A writer leaves it to those who have it.
+    file.write_at(&[8; 512], 0).unwrap();
+    assert_eq!(page(), Ok(()));
+    assert!(guards.iter().all(|guard| guard[..] == [7; 512]));
+    guards.clear();
+    let guards: Vec<_> = (0..8).map(|number| file.page(PageNo(number))).collect();
+    assert!(guards.iter().all(Result::is_ok), "a frame is lost: {guards:?}");
+}
+
 #[test]
 fn a_second_cache_is_locked_out_until_the_first_has_closed() {
     let _turn = turn();
