@@ -298,6 +298,12 @@ impl Frames {
         Ok((Self { frames, hits_elsewhere: hits(), hits_told: hits() }, claims))
     }
 
+    /// Bytes that `count` frames take.
+    #[cfg(not(loom))]
+    pub(crate) fn bytes_for(count: usize) -> usize {
+        count * size_of::<Frame>()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }

@@ -103,7 +103,7 @@ mod writeback;
 #[cfg(not(loom))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
 #[cfg(not(loom))]
-pub use error::{BuildError, Error, Operation};
+pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
 pub use file::{Direct, File, OpenOptions};
 #[cfg(not(loom))]

@@ -3,7 +3,9 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unherd_cache::{BuildError, Cache, Direct, Error, File, Io, OpenOptions, PageGuard, PageNo};
+use unherd_cache::{
+    BuildError, Cache, Direct, Error, File, Io, MemoryFor, OpenOptions, PageGuard, PageNo,
+};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Device, DirectDevice};
 use unherd_testkit::{Failure, FaultPlan};
@@ -25,7 +27,10 @@ fn builders_name_the_value_that_does_not_do() {
     let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
-    assert!(matches!(build(1 << 50, 1 << 20), Err(BuildError::Memory { .. })));
+    match build(1 << 50, 1 << 20).unwrap_err() {
+        BuildError::Memory { what: MemoryFor::Pages, bytes, .. } => assert_eq!(bytes, 1 << 50),
+        other => panic!("{other}"),
+    }
 }
 
 #[test]
