@@ -274,7 +274,8 @@ impl Core {
                     let handed = self.frames.take_over(FrameId((frame - 1) as u32));
                     if let Some(claim) = handed {
                         let pools = &self.reclaim.pools;
-                        pools.lock(pools.of(claim.id())).admit(&claim, policy_hash(key));
+                        let mut pool = pools.lock(pools.of(claim.id()));
+                        pools.admit(&mut pool, &claim, policy_hash(key));
                         return Some(claim);
                     }
                     attempts.woken = true;
@@ -344,7 +345,7 @@ impl Core {
             None => self.evict_one(&mut pool, &mut search),
         };
         if let Some(claim) = &claim {
-            pool.admit(claim, policy_hash(key));
+            self.reclaim.pools.admit(&mut pool, claim, policy_hash(key));
         }
         let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
         let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
@@ -369,15 +370,15 @@ impl Core {
                 && !word.is_referenced()
                 && let Some(claim) = self.try_evict(frame)
             {
-                let number = pool.number(frame);
-                pool.policy.evicted(number);
+                self.reclaim.pools.evicted(pool, frame);
                 return Some(claim);
             }
         }
         let mut seen = Seen { frames: &self.frames, first: pool.frame(0) };
         while let Some(number) = pool.policy.propose(search, &mut seen) {
-            if let Some(claim) = self.try_evict(pool.frame(number)) {
-                pool.policy.evicted(number);
+            let frame = pool.frame(number);
+            if let Some(claim) = self.try_evict(frame) {
+                self.reclaim.pools.evicted(pool, frame);
                 return Some(claim);
             }
         }
