@@ -40,6 +40,8 @@ mod async_read;
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
+mod census;
+#[cfg(not(loom))]
 mod change;
 #[cfg(not(loom))]
 mod core;
