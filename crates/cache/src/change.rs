@@ -71,15 +71,21 @@ impl Core {
         self.memory.write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
-        self.notify_idle(1);
         Ok(())
     }
 
-    /// The page was changed: publishes it, and wakes those who wait for it.
+    /// The page was changed: publishes it, and wakes those who wait for it, or for a frame.
     pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
-        file.unclean.lock().insert(key.page);
+        // A page that was unclean is in the set, and does not leave it while it is changing.
+        if !claim.was_unclean() {
+            file.unclean.lock().insert(key.page);
+        }
         self.frames.publish(claim, State::Dirty);
+        let is_frame_wanted = self.reclaim.is_waited_for_after_rmw();
         self.wake_page(key);
+        if is_frame_wanted {
+            self.notify_idle(1);
+        }
     }
 
     /// The page was not changed, and lies beyond the end of the file: drops it.
@@ -105,7 +111,7 @@ impl Core {
                 drop(shard);
                 return self.free_frame(copy);
             };
-            let busy = match self.replace(&mut shard, key, frame, &copy) {
+            let busy = match self.replace(&mut shard, key, frame, &mut copy) {
                 Ok(old) => break old,
                 Err(word) => self.busy_frame(frame, word),
             };
@@ -203,7 +209,7 @@ impl Core {
         if !word.state().is_at_rest() && !in_write_back {
             return Turn::Busy(self.busy_frame(frame, word));
         }
-        let Some(copy) = spare.take() else {
+        let Some(mut copy) = spare.take() else {
             return if in_write_back {
                 Turn::InWriteBack(self.busy_frame(frame, word))
             } else {
@@ -211,7 +217,7 @@ impl Core {
             };
         };
         // A write-back may end without the shard lock; then it is at rest, and stays so.
-        match self.replace(&mut shard, key, frame, &copy) {
+        match self.replace(&mut shard, key, frame, &mut copy) {
             Ok(old) => Turn::Copy(copy, old),
             Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
         }
@@ -225,7 +231,7 @@ impl Core {
         shard: &mut ShardGuard<'_>,
         key: PageKey,
         frame: FrameId,
-        copy: &Claim,
+        copy: &mut Claim,
     ) -> Result<Pin, Word> {
         let spell = shard.begin_spell();
         let old = self.frames.replace(frame, copy, key, spell)?;

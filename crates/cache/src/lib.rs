@@ -95,6 +95,8 @@ mod shuttle;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+mod stripe;
+#[cfg(not(loom))]
 mod transfer;
 #[cfg(any(not(loom), test))]
 mod word;
