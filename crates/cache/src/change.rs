@@ -13,15 +13,19 @@
 //! A writer never waits for pins, so a thread that writes to a page it has pinned itself does not
 //! stand in its own way.
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, spin_loop};
 
 use crate::Error;
 use crate::core::{Busy, Core, Want, Work};
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State, Word};
 use crate::index::{Announced, Entry, ShardGuard};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{FrameId, PageKey, PageNo, Spell};
 use crate::stats::Count;
+
+/// How often a writer looks again at a page at rest that is pinned. Most pins are gone after some
+/// loads; a copy costs a frame, and to copy a page.
+const LOOKS_AT_PINS: usize = 8;
 
 /// What stands between a writer and its page.
 enum Turn {
@@ -201,7 +205,7 @@ impl Core {
             None => return Turn::Mine(shard.announce()),
         };
         let spell = shard.begin_spell();
-        let word = match self.frames.try_change(frame, spell) {
+        let word = match self.try_change(frame, spell) {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
@@ -221,6 +225,19 @@ impl Core {
             Ok(old) => Turn::Copy(copy, old),
             Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
         }
+    }
+
+    /// As [`Frames::try_change`], with some patience for pins.
+    fn try_change(&self, frame: FrameId, spell: Spell) -> Result<Claim, Word> {
+        let mut tried = self.frames.try_change(frame, spell);
+        for _ in 0..LOOKS_AT_PINS {
+            if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
+                break;
+            }
+            spin_loop();
+            tried = self.frames.try_change(frame, spell);
+        }
+        tried
     }
 
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose

@@ -141,7 +141,7 @@ struct Frame {
     file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
     spell: AtomicU32,
-    /// The thread that had the page last when nobody else had it; see [`Frames::holders`]. Relaxed,
+    /// The thread that had the page last when nobody else had it; see [`Held::threads`]. Relaxed,
     /// and for people only: nothing is decided by it.
     holder: AtomicUsize,
 }
@@ -267,6 +267,19 @@ impl Lent {
     }
 }
 
+/// Frames that cannot be had, as a look at all of them has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Held {
+    /// Those that are pinned or being changed.
+    pub(crate) pinned: usize,
+    /// Threads that took those: of each frame one is known, which took it when nobody else had it.
+    /// It may have given it up since, while others have it; and a pin that went to another thread
+    /// stays with the one that took it.
+    pub(crate) threads: usize,
+    /// Those that could not be written back.
+    pub(crate) unwritten: usize,
+}
+
 /// All frames of a cache, without their memory.
 #[derive(Debug)]
 pub(crate) struct Frames {
@@ -315,6 +328,12 @@ impl Frames {
         let claims = (0..count as u32).rev().map(|id| Claim::of_empty(FrameId(id))).collect();
         let hits = || AtomicU64::new(0);
         Ok((Self { frames, hits_elsewhere: hits(), hits_told: hits() }, claims))
+    }
+
+    /// Bytes that `count` frames take.
+    #[cfg(not(loom))]
+    pub(crate) fn bytes_for(count: usize) -> usize {
+        count * size_of::<Frame>()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -367,18 +386,20 @@ impl Frames {
         self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
-    /// How many frames are pinned or being changed, and how many threads took them: of each frame
-    /// one is known, which took it when nobody else had it. It may have given it up since, while
-    /// others have it; and a pin that went to another thread stays with the one that took it.
-    pub(crate) fn holders(&self) -> (usize, usize) {
-        let is_held = |word: Word| word.pins() > 0 || word.state() == State::Changing;
-        let held = self.frames.iter().filter(|frame| is_held(frame.load()));
-        let mut holders: Vec<usize> =
-            held.map(|frame| frame.holder.load(Ordering::Relaxed)).collect();
-        let frames = holders.len();
+    /// Looks at all frames.
+    pub(crate) fn held(&self) -> Held {
+        let (mut holders, mut unwritten) = (Vec::new(), 0);
+        for frame in self.frames.iter() {
+            let word = frame.load();
+            if word.pins() > 0 || word.state() == State::Changing {
+                holders.push(frame.holder.load(Ordering::Relaxed));
+            }
+            unwritten += usize::from(word.state() == State::Failed);
+        }
+        let pinned = holders.len();
         holders.sort_unstable();
         holders.dedup();
-        (frames, holders.len())
+        Held { pinned, threads: holders.len(), unwritten }
     }
 
     // Transitions of a frame's claim.

@@ -41,6 +41,8 @@ mod async_read;
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
+mod census;
+#[cfg(not(loom))]
 mod change;
 #[cfg(not(loom))]
 mod core;
@@ -108,7 +110,7 @@ mod writeback;
 #[cfg(not(loom))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
 #[cfg(not(loom))]
-pub use error::{BuildError, Error, Operation};
+pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
 pub use file::{Direct, File, OpenOptions};
 #[cfg(not(loom))]
