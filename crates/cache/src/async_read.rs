@@ -56,11 +56,11 @@ use crate::Error;
 use crate::core::{Busy, Core, News, Want};
 use crate::engine::Engine;
 use crate::files::FileState;
-use crate::fill::Lookup;
 use crate::frame::{Claim, Pin};
 use crate::index::Announced;
 use crate::page::{PageKey, PageNo};
 use crate::reclaim::Attempt;
+use crate::resident::Lookup;
 use crate::stats::Count;
 
 /// A page that a task has announced, and has no frame for yet.

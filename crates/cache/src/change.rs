@@ -267,24 +267,11 @@ impl Core {
 
     fn drop_page(&self, file: &FileState, key: PageKey) {
         loop {
-            let busy = {
-                let mut shard = self.shard(key);
-                match shard.get() {
-                    None => return,
-                    Some(Entry::Announced(spell)) => Busy { work: Work::Reading, spell },
-                    // It is not behind: see `frame.rs`.
-                    Some(Entry::Frame(frame)) => match self.frames.detach(frame) {
-                        Ok(claim) => {
-                            shard.remove();
-                            drop(shard);
-                            if let Some(claim) = claim {
-                                self.free_frame(claim);
-                            }
-                            return;
-                        }
-                        Err(word) => self.busy_frame(frame, word),
-                    },
-                }
+            // It is not behind: see `frame.rs`.
+            let busy = match self.shard(key).detach(&self.frames) {
+                Ok(None) => return,
+                Ok(Some(claim)) => return self.free_frame(claim),
+                Err(busy) => busy,
             };
             // A read that fails leaves no page either.
             let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);

@@ -11,11 +11,12 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
-use crate::frame::{Frames, State, Word};
+use crate::frame::{Frames, Word};
 use crate::frame_memory::FrameMemory;
-use crate::index::{Entry, Index, ShardGuard};
+use crate::index::{Index, ShardGuard};
 use crate::page::{FrameId, PageKey, Spell};
 use crate::reclaim::Reclaim;
+pub(crate) use crate::resident::{Busy, Work};
 use crate::run::RunBuffers;
 use crate::shield::shielded;
 use crate::stats::Counters;
@@ -106,23 +107,6 @@ impl Want {
     }
 }
 
-/// What is done with a page that cannot be had at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    Reading,
-    Changing,
-    WriteBack,
-    /// An older version is in write-back. This keeps nobody from the page but who writes it back.
-    OlderWriteBack,
-}
-
-/// Why a page cannot be had at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Busy {
-    pub(crate) work: Work,
-    pub(crate) spell: Spell,
-}
-
 /// What those who wait for a page are told.
 ///
 /// | token | meaning |
@@ -187,28 +171,13 @@ impl Core {
 
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, key: PageKey) -> Option<Busy> {
-        let shard = self.shard(key);
-        match shard.get()? {
-            Entry::Announced(spell) => Some(Busy { work: Work::Reading, spell }),
-            Entry::Frame(frame) => {
-                let word = self.frames.word(frame);
-                (!word.state().is_at_rest()).then(|| self.busy_frame(frame, word))
-            }
-        }
+        self.shard(key).busy(&self.frames)
     }
 
     /// As [`Core::busy`] of a page in a frame whose word says that it is not at rest. The caller
     /// holds the shard lock.
     pub(crate) fn busy_frame(&self, frame: FrameId, word: Word) -> Busy {
-        let work = match word.state() {
-            State::Reading => Work::Reading,
-            State::WriteBack => Work::WriteBack,
-            state => {
-                debug_assert_eq!(state, State::Changing, "frames of other states hold no page");
-                Work::Changing
-            }
-        };
-        Busy { work, spell: self.frames.spell(frame) }
+        Busy::in_frame(&self.frames, frame, word)
     }
 
     /// What one waits for that would write the page back, if it is behind an older version.

@@ -11,22 +11,15 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno};
 
 use crate::Error;
-use crate::core::{Busy, Core, News, Want, Work};
+use crate::core::{Core, News, Want, Work};
 use crate::engine::Ticket;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State};
-use crate::index::{Announced, Entry};
+use crate::index::Announced;
 use crate::page::{PageKey, PageNo};
+use crate::resident::{Lookup, TooManyPins};
 use crate::stats::Count;
 use crate::transfer::{Progress, Step};
-
-/// What a lookup has found.
-pub(crate) enum Lookup {
-    Here(Pin),
-    Busy(Busy),
-    /// Not there. The caller has announced that it brings the page in.
-    Mine(Announced),
-}
 
 /// What became of a page that is brought in.
 enum Begun<'a> {
@@ -65,21 +58,9 @@ impl Core {
         key: PageKey,
         waited: bool,
     ) -> Result<Lookup, Error> {
-        let found = {
-            let mut shard = self.shard(key);
-            match shard.get() {
-                Some(Entry::Announced(spell)) => Lookup::Busy(Busy { work: Work::Reading, spell }),
-                Some(Entry::Frame(frame)) => match self.frames.try_pin(frame) {
-                    Ok(pin) => Lookup::Here(pin),
-                    Err(word) if word.is_readable() => {
-                        let file = file.path.clone();
-                        return Err(Error::TooManyPins { file, page: key.page.0 });
-                    }
-                    Err(word) => Lookup::Busy(self.busy_frame(frame, word)),
-                },
-                None => Lookup::Mine(shard.announce()),
-            }
-        };
+        let found = self.shard(key).look_up(&self.frames).map_err(|TooManyPins| {
+            Error::TooManyPins { file: file.path.clone(), page: key.page.0 }
+        })?;
         match &found {
             _ if waited => {}
             Lookup::Here(_) => self.counters.add(Count::Hits, 1),
@@ -107,10 +88,7 @@ impl Core {
 
     /// Puts a claimed frame in the place of its page's announcement.
     pub(crate) fn install(&self, announced: Announced, claim: &Claim, state: State) {
-        let Announced { key, spell } = announced;
-        let mut shard = self.shard(key);
-        self.frames.install(claim, key, state, spell);
-        shard.set_frame(claim.id());
+        self.shard(announced.key).install(&self.frames, announced, claim, state);
     }
 
     /// Brings an announced page into the frame, and wakes those who wait for it.

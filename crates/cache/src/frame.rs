@@ -183,6 +183,12 @@ impl Frame {
         }
     }
 
+    /// Whether the page in it is that of `key`: whoever found the frame without a lock asks.
+    #[inline(always)]
+    fn is_of(&self, key: PageKey) -> bool {
+        self.key() == key || cfg!(mutant = "HIT-key")
+    }
+
     fn load(&self) -> Word {
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: whoever sees a state sees the
         // memory and the key as they were when it was entered.
@@ -528,7 +534,7 @@ impl Frames {
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
         // claim before is there. If the claim comes later, it is refused.
         let word = Word(frame.word.fetch_add(PIN_AND_HIT, PINNED));
-        if word.is_plain_hit() && frame.key() == key {
+        if word.is_plain_hit() && frame.is_of(key) {
             if word.pins() == 0 {
                 frame.note_holder();
             }
@@ -543,7 +549,7 @@ impl Frames {
         if word.has_many_hits() && self.frame(id).update(Word::without_hits).is_ok() {
             self.hits_elsewhere.fetch_add(HITS_FOLDED, Ordering::Relaxed);
         }
-        if !word.may_be_hit() || self.key(id) != key {
+        if !word.may_be_hit() || !self.frame(id).is_of(key) {
             if cfg!(mutant = "HIT-undo") {
                 let _ = self.frame(id).word.fetch_sub(HIT, Ordering::Relaxed);
             } else {
@@ -568,7 +574,7 @@ impl Frames {
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
         // reads nothing that is older.
         let began = Word(frame.word.load(LOOKED));
-        (began.is_readable() && frame.key() == key).then_some(Look { frame, began })
+        (began.is_readable() && frame.is_of(key)).then_some(Look { frame, began })
     }
 
     /// Ends a write-back: unstable, with the flush period of its file, or failed; if the page was

@@ -25,9 +25,7 @@
 //!
 //! Nothing sleeps and no other lock is taken while a shard is locked.
 
-#[cfg(not(loom))]
 mod map;
 mod segment;
 
-#[cfg(not(loom))]
 pub(crate) use map::{Announced, Entry, Index, ShardGuard};

@@ -27,10 +27,11 @@
 //! zeros, up to a whole page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
-//! have the way to a page that is there, `fill.rs` to one that is not, `async_read.rs` what differs
-//! for tasks; `change.rs` and `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what
-//! becomes of dirty pages, `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for
-//! them, `core.rs` the order of the locks.
+//! have the way to a page that is there, `fill.rs` to one that is not, `resident.rs` how a page
+//! comes into a frame and leaves it, `async_read.rs` what differs for tasks; `change.rs` and
+//! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
+//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
+//! of the locks.
 
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
@@ -85,6 +86,8 @@ pub mod policy;
 mod pools;
 #[cfg(not(loom))]
 mod reclaim;
+#[cfg(any(not(loom), test))]
+mod resident;
 #[cfg(not(loom))]
 mod run;
 #[cfg(any(not(loom), test))]

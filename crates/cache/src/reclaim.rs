@@ -397,12 +397,9 @@ impl Core {
             let file = self.files.get(key.file)?;
             let mut durability = file.durability.lock();
             let mut shard = self.shard(key);
-            if shard.frame() != Some(frame) {
-                return None;
-            }
             let still_unstable = self.frames.word(frame).state() == State::Unstable;
             // The frame first: a pin may come before that, and then the file lost nothing.
-            let claim = self.frames.evict(frame).ok()?;
+            let claim = shard.evict(&self.frames, frame)?;
             if still_unstable && durability.evict(self.frames.period(frame)) == Eviction::Redirty {
                 self.frames.publish(claim, State::Dirty);
                 return None;
@@ -414,10 +411,10 @@ impl Core {
             claim
         } else {
             let mut shard = self.shard(key);
-            if shard.frame() != Some(frame) || self.frames.word(frame).state() != State::Clean {
+            if self.frames.word(frame).state() != State::Clean {
                 return None;
             }
-            let claim = self.frames.evict(frame).ok()?;
+            let claim = shard.evict(&self.frames, frame)?;
             shard.remove();
             claim
         };

@@ -118,7 +118,7 @@ impl Index {
     }
 
     /// Both are powers of two.
-    fn with_shards(shards: usize, slots_per_shard: usize) -> Result<Self, Errno> {
+    pub(crate) fn with_shards(shards: usize, slots_per_shard: usize) -> Result<Self, Errno> {
         let shard = || {
             let rest = HashMap::with_capacity_and_hasher(ANNOUNCED, FixedState::default());
             Lock(Mutex::new(Shard { rest, ..Shard::default() }))
@@ -194,6 +194,11 @@ impl Index {
 }
 
 impl ShardGuard<'_> {
+    /// Whose shard it is.
+    pub(crate) fn key(&self) -> PageKey {
+        self.key
+    }
+
     pub(crate) fn get(&self) -> Option<Entry> {
         match self.at {
             At::Nowhere => None,
@@ -256,4 +261,5 @@ impl ShardGuard<'_> {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

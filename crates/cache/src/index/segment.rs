@@ -111,7 +111,6 @@ impl<'a> Segment<'a> {
     }
 
     /// How many entries it takes. Fewer than slots: searches become long before it is full.
-    #[cfg(not(loom))]
     pub(crate) fn entries_max(self) -> usize {
         self.size.slots() / 8 * 7
     }
@@ -222,7 +221,6 @@ impl<'a> Segment<'a> {
     }
 
     /// All frames in it.
-    #[cfg(not(loom))]
     pub(crate) fn frames(self) -> impl Iterator<Item = FrameId> {
         (0..self.size.slots())
             .map(move |at| self.load(at))
