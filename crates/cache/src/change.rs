@@ -23,8 +23,8 @@ use crate::index::{Announced, Entry, ShardGuard};
 use crate::page::{FrameId, PageKey, PageNo, Spell};
 use crate::stats::Count;
 
-/// How often a writer looks again at a page at rest that is pinned. Most pins are gone after some
-/// loads; a copy costs a frame, and to copy a page.
+/// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads; a
+/// copy costs a frame, and to copy a page.
 const LOOKS_AT_PINS: usize = 8;
 
 /// What stands between a writer and its page.
@@ -205,7 +205,9 @@ impl Core {
             None => return Turn::Mine(shard.announce()),
         };
         let spell = shard.begin_spell();
-        let word = match self.try_change(frame, spell) {
+        // Who has a frame in hand has looked often enough.
+        let looks = if spare.is_some() { 1 } else { LOOKS_AT_PINS };
+        let word = match self.try_change(frame, spell, looks) {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
@@ -227,10 +229,10 @@ impl Core {
         }
     }
 
-    /// As [`Frames::try_change`], with some patience for pins.
-    fn try_change(&self, frame: FrameId, spell: Spell) -> Result<Claim, Word> {
+    /// As [`Frames::try_change`], with so many looks at a page that is only pinned.
+    fn try_change(&self, frame: FrameId, spell: Spell, looks: usize) -> Result<Claim, Word> {
         let mut tried = self.frames.try_change(frame, spell);
-        for _ in 0..LOOKS_AT_PINS {
+        for _ in 1..looks {
             if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
                 break;
             }
