@@ -11,7 +11,9 @@ static ROUND: Mutex<()> = Mutex::new(());
 
 fn small(with: &str, threads: usize) -> Value {
     let _one = ROUND.lock();
-    let params = "--param buckets-max=512 --param waiters=65";
+    // 65 would need 512 buckets. But each guesses their number by those who are counted in one place
+    // with it, which depends on addresses, so it may take a few more until one sees it.
+    let params = "--param buckets-max=512 --param waiters=80";
     run(&format!("growth --with {with} --threads {threads} {params}")).unwrap()
 }
 
@@ -33,7 +35,7 @@ fn a_table_grows_and_shrinks_and_nobody_is_lost() {
         assert_eq!(bytes("after"), bytes("before"), "{grown}");
         let waits = grown["waits"]["reasons"].as_array().unwrap();
         let ours = waits.iter().find(|entry| entry["reason"] == "growth").unwrap();
-        assert_eq!(ours["wakes"], 65, "{ours}");
+        assert_eq!(ours["wakes"], 80, "{ours}");
     }
 }
 
