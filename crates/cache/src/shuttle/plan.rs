@@ -42,7 +42,7 @@ impl Plan {
             // So few that there are never enough, with a buffer for one write-back.
             0..5 => (6 + seed.below(8) as usize, 8, 8),
             // Buffers for several write-backs, and too few frames all the same.
-            5..7 => (16 + seed.below(9) as usize, 16, 4),
+            5..7 => (16 + seed.below(9) as usize, 16, 16),
             // Enough for write-backs of neighbours in one transfer.
             _ => (128, 80, 6),
         };
@@ -94,8 +94,9 @@ impl Plan {
 fn faults(seed: &mut Seed) -> FaultPlan {
     let mut faults = FaultPlan {
         held_reaps_max: seed.below(4) as u32,
-        // So that others have the time to change a page which is in write-back.
-        yields_max: if seed.coin() { 0 } else { 64 },
+        // An operation takes about a hundred steps. So others have the time to change a page which
+        // is in write-back.
+        yields_max: if seed.coin() { 0 } else { 300 },
         reorder: seed.coin(),
         ..FaultPlan::default()
     };

@@ -104,9 +104,11 @@ impl State {
         self.seed.below(u64::from(self.plan.held_reaps_max) + 1) as u32
     }
 
-    /// Draws only where there is a choice, so that other plans go on as they did.
+    /// Draws only where there is a choice, so that other plans go on as they did. What is refused,
+    /// as the power is off, takes no time.
     pub(super) fn draw_yields(&mut self) -> u32 {
         match self.plan.yields_max {
+            _ if self.power_is_off() => 0,
             0 => 0,
             max => self.seed.below(u64::from(max) + 1) as u32,
         }
