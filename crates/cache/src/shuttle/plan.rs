@@ -38,11 +38,11 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn draw(seed: &mut Seed) -> Self {
-        let (frames, pages, hot_pages) = match seed.below(8) {
+        let (frames, pages, hot_pages) = match seed.below(4) {
             // So few that there are never enough, with a buffer for one write-back.
-            0..5 => (6 + seed.below(8) as usize, 8, 8),
+            0..2 => (6 + seed.below(8) as usize, 8, 8),
             // Buffers for several write-backs, and too few frames all the same.
-            5..7 => (16 + seed.below(9) as usize, 16, 16),
+            2 => (16 + seed.below(9) as usize, 16, 16),
             // Enough for write-backs of neighbours in one transfer.
             _ => (128, 80, 6),
         };
