@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering, thread};
-use unherd_sys::{Device, DirectDevice, ForkMark, HugePages, Topology};
+use unherd_sys::{Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
 use crate::engine::Engine;
-use crate::error::{BuildError, Error};
+use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{File, OpenOptions};
 use crate::files::Files;
 use crate::frame::Frames;
@@ -315,18 +315,20 @@ impl CacheBuilder {
             Err(_) => Topology::of(1),
         };
         let topology = self.topology.unwrap_or_else(this_machine);
-        let no_memory = |errno| BuildError::Memory { bytes: capacity_bytes, errno };
+        let none = |what, bytes| move |errno: Errno| BuildError::Memory { what, bytes, errno };
         let memory =
             FrameMemory::new(count, page_bytes, self.huge_pages, pools::share(&topology, count))
-                .map_err(no_memory)?;
-        let (frames, free) = Frames::new(count).map_err(no_memory)?;
+                .map_err(none(MemoryFor::Pages, count * page_bytes))?;
+        let (frames, free) =
+            Frames::new(count).map_err(none(MemoryFor::Frames, Frames::bytes_for(count)))?;
         let reasons = Reasons::register();
         let core = Arc::new(Core {
             number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             device,
-            index: Index::new(count).map_err(no_memory)?,
+            index: Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?,
             reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),
-            runs: RunBuffers::new(count, page_bytes).map_err(no_memory)?,
+            runs: RunBuffers::new(count, page_bytes)
+                .map_err(none(MemoryFor::WriteBack, RunBuffers::bytes_for(count, page_bytes)))?,
             frames,
             memory,
             files: Files::default(),
@@ -339,7 +341,7 @@ impl CacheBuilder {
             counters: Counters::new(),
             engine,
             frame_wait: self.frame_wait,
-            fork: ForkMark::new().map_err(no_memory)?,
+            fork: ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?,
         });
         let io_thread = if core.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
         Ok(Cache { owner: Arc::new(Owner { core, io_thread: Mutex::new(io_thread) }) })

@@ -13,15 +13,19 @@
 //! A writer never waits for pins, so a thread that writes to a page it has pinned itself does not
 //! stand in its own way.
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, spin_loop};
 
 use crate::Error;
 use crate::core::{Busy, Core, Want, Work};
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State, Word};
 use crate::index::{Announced, Entry, ShardGuard};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{FrameId, PageKey, PageNo, Spell};
 use crate::stats::Count;
+
+/// How often a writer looks again at a page at rest that is pinned. Most pins are gone after some
+/// loads; a copy costs a frame, and to copy a page.
+const LOOKS_AT_PINS: usize = 8;
 
 /// What stands between a writer and its page.
 enum Turn {
@@ -71,15 +75,21 @@ impl Core {
         self.memory.write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
-        self.notify_idle(1);
         Ok(())
     }
 
-    /// The page was changed: publishes it, and wakes those who wait for it.
+    /// The page was changed: publishes it, and wakes those who wait for it, or for a frame.
     pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
-        file.unclean.lock().insert(key.page);
+        // A page that was unclean is in the set, and does not leave it while it is changing.
+        if !claim.was_unclean() {
+            file.unclean.lock().insert(key.page);
+        }
         self.frames.publish(claim, State::Dirty);
+        let is_frame_wanted = self.reclaim.is_waited_for_after_rmw();
         self.wake_page(key);
+        if is_frame_wanted {
+            self.notify_idle(1);
+        }
     }
 
     /// The page was not changed, and lies beyond the end of the file: drops it.
@@ -105,7 +115,7 @@ impl Core {
                 drop(shard);
                 return self.free_frame(copy);
             };
-            let busy = match self.replace(&mut shard, key, frame, &copy) {
+            let busy = match self.replace(&mut shard, key, frame, &mut copy) {
                 Ok(old) => break old,
                 Err(word) => self.busy_frame(frame, word),
             };
@@ -195,7 +205,7 @@ impl Core {
             None => return Turn::Mine(shard.announce()),
         };
         let spell = shard.begin_spell();
-        let word = match self.frames.try_change(frame, spell) {
+        let word = match self.try_change(frame, spell) {
             Ok(claim) => return Turn::Ready(claim),
             Err(word) => word,
         };
@@ -203,7 +213,7 @@ impl Core {
         if !word.state().is_at_rest() && !in_write_back {
             return Turn::Busy(self.busy_frame(frame, word));
         }
-        let Some(copy) = spare.take() else {
+        let Some(mut copy) = spare.take() else {
             return if in_write_back {
                 Turn::InWriteBack(self.busy_frame(frame, word))
             } else {
@@ -211,10 +221,23 @@ impl Core {
             };
         };
         // A write-back may end without the shard lock; then it is at rest, and stays so.
-        match self.replace(&mut shard, key, frame, &copy) {
+        match self.replace(&mut shard, key, frame, &mut copy) {
             Ok(old) => Turn::Copy(copy, old),
             Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
         }
+    }
+
+    /// As [`Frames::try_change`], with some patience for pins.
+    fn try_change(&self, frame: FrameId, spell: Spell) -> Result<Claim, Word> {
+        let mut tried = self.frames.try_change(frame, spell);
+        for _ in 0..LOOKS_AT_PINS {
+            if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
+                break;
+            }
+            spin_loop();
+            tried = self.frames.try_change(frame, spell);
+        }
+        tried
     }
 
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
@@ -225,7 +248,7 @@ impl Core {
         shard: &mut ShardGuard<'_>,
         key: PageKey,
         frame: FrameId,
-        copy: &Claim,
+        copy: &mut Claim,
     ) -> Result<Pin, Word> {
         let spell = shard.begin_spell();
         let old = self.frames.replace(frame, copy, key, spell)?;

@@ -50,8 +50,9 @@ impl Reasons {
 /// One cache, without its handles.
 ///
 /// Locks are taken in this order, and none is held across I/O or a wait: a bucket of a wait table
-/// (whose waiters look at their condition under it), the pool of frames, the table of files, a
-/// file's durability, a file's set of unclean pages, a shard of the index, the pool of run buffers.
+/// (whose waiters look at their condition under it), the pool of frames, the pages given up, the
+/// table of files, a file's durability, a file's set of unclean pages, a shard of the index, the
+/// pool of run buffers.
 /// So nobody is woken with any of these held; the engine's slots are locked with no other. Latches
 /// are waited for with none of these held.
 pub(crate) struct Core {

@@ -223,6 +223,34 @@ pub enum Error {
     TooManyFiles,
 }
 
+/// What a cache maps memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryFor {
+    /// The pages.
+    Pages,
+    /// What is kept about each frame.
+    Frames,
+    /// The index.
+    Index,
+    /// The buffers through which pages are written back together.
+    WriteBack,
+    /// What tells a child of fork(2) that it is one.
+    ForkMark,
+}
+
+impl fmt::Display for MemoryFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pages => "the pages",
+            Self::Frames => "what is kept about frames",
+            Self::Index => "the index",
+            Self::WriteBack => "buffers for write-back",
+            Self::ForkMark => "the mark of a fork",
+        })
+    }
+}
+
 /// Why a cache could not be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -252,8 +280,10 @@ pub enum BuildError {
         capacity_bytes: usize,
     },
     /// The memory could not be mapped.
-    #[error("cannot map {bytes} bytes of memory: {errno}")]
+    #[error("cannot map {bytes} bytes of memory for {what}: {errno}")]
     Memory {
+        /// What the memory was for.
+        what: MemoryFor,
         /// Bytes asked for.
         bytes: usize,
         /// The kernel's number.

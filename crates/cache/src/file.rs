@@ -188,7 +188,7 @@ impl File {
         done: usize,
         offset: u64,
     ) -> (PageNo, usize, &'b mut [u8]) {
-        let (page, at) = self.locate(offset + done as u64);
+        let (page, at) = self.core().memory.locate(offset + done as u64);
         let bytes = (buf.len() - done).min(self.core().memory.page_bytes() - at);
         (page, at, &mut buf[done..done + bytes])
     }
@@ -210,7 +210,7 @@ impl File {
         let _inside = core.enter_writers(&self.file);
         let mut done = 0;
         while done < bytes.len() {
-            let (page, at) = self.locate(offset + done as u64);
+            let (page, at) = core.memory.locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory.page_bytes() - at);
             match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
                 Ok(()) => done += part,
@@ -453,13 +453,6 @@ impl File {
     fn check_write(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
         if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
-    }
-
-    /// The page that holds the byte at `offset`, and where in the page.
-    #[inline]
-    fn locate(&self, offset: u64) -> (PageNo, usize) {
-        let page_bytes = self.core().memory.page_bytes() as u64;
-        (PageNo(offset / page_bytes), (offset % page_bytes) as usize)
     }
 }
 

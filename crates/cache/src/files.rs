@@ -9,7 +9,7 @@ use unherd_sys::{DeviceFile, Errno, Identity, OpenError, OpenHow, Opened};
 use crate::core::Core;
 use crate::durability::Durability;
 use crate::error::{Error, Operation};
-use crate::latch::{AloneGuard, Latch};
+use crate::latch::{AloneGuard, Latch, StripedLatch};
 use crate::page::{FileId, PageNo};
 
 /// What the handles of one file share.
@@ -27,7 +27,7 @@ pub(crate) struct FileState {
     /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
     len: AtomicU64,
     /// Writers are inside; alone is who changes the length.
-    pub(crate) writers: Latch,
+    pub(crate) writers: StripedLatch,
     /// Write-backs are inside; alone is who changes the length on the device.
     pub(crate) write_backs: Latch,
     /// Alone is who syncs.
@@ -47,8 +47,12 @@ impl FileState {
 
     /// At least `len` bytes, from now on. The page that ends there is being changed by the caller.
     pub(crate) fn grow(&self, len: u64) {
-        // ORDER[N1]: Release; pairs with the Acquire in `len`.
-        self.len.fetch_max(len, Ordering::Release);
+        // Mostly it is longer already, and a store would take the line from those who read it. It
+        // gets no shorter meanwhile: the caller is inside `writers`.
+        if self.len.load(Ordering::Relaxed) < len {
+            // ORDER[N1]: Release; pairs with the Acquire in `len`.
+            self.len.fetch_max(len, Ordering::Release);
+        }
     }
 
     pub(crate) fn set_len(&self, len: u64) {
@@ -154,7 +158,7 @@ impl Files {
             writable: access.write,
             direct: opened.direct,
             len: AtomicU64::new(opened.len_bytes),
-            writers: Latch::default(),
+            writers: StripedLatch::default(),
             write_backs: Latch::default(),
             syncing: Latch::default(),
             unclean: Mutex::new(BTreeSet::new()),

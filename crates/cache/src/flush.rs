@@ -125,7 +125,7 @@ impl Core {
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
         let page_bytes = self.memory.page_bytes() as u64;
         let tail = (len % page_bytes) as usize;
-        let _writers = AloneGuard::new(&file.writers, &self.waits, self.reasons.file);
+        let _writers = file.writers.alone(&self.waits, self.reasons.file);
         let is_cut = len < file.len();
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.

@@ -141,7 +141,7 @@ struct Frame {
     file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
     spell: AtomicU32,
-    /// The thread that had the page last when nobody else had it; see [`Frames::holders`]. Relaxed,
+    /// The thread that had the page last when nobody else had it; see [`Held::threads`]. Relaxed,
     /// and for people only: nothing is decided by it.
     holder: AtomicUsize,
 }
@@ -205,7 +205,11 @@ impl Frame {
 /// The right to write a frame's memory (invariant 1).
 #[derive(Debug)]
 #[must_use = "a claim that is forgotten is a frame that is lost"]
-pub(crate) struct Claim(FrameId);
+pub(crate) struct Claim {
+    frame: FrameId,
+    /// Whether the page was other than clean before.
+    was_unclean: bool,
+}
 
 /// The right to read a frame's memory (invariant 2).
 #[derive(Debug)]
@@ -218,8 +222,17 @@ pub(crate) struct Pin(FrameId);
 pub(crate) struct Lent(FrameId);
 
 impl Claim {
+    fn of_empty(frame: FrameId) -> Self {
+        Self { frame, was_unclean: false }
+    }
+
     pub(crate) fn id(&self) -> FrameId {
-        self.0
+        self.frame
+    }
+
+    /// Whether the page was other than clean when it was claimed, or replaced by this frame.
+    pub(crate) fn was_unclean(&self) -> bool {
+        self.was_unclean
     }
 
     /// To be called by the thread that writes the memory, before it begins.
@@ -246,6 +259,19 @@ impl Lent {
     pub(crate) fn id(&self) -> FrameId {
         self.0
     }
+}
+
+/// Frames that cannot be had, as a look at all of them has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Held {
+    /// Those that are pinned or being changed.
+    pub(crate) pinned: usize,
+    /// Threads that took those: of each frame one is known, which took it when nobody else had it.
+    /// It may have given it up since, while others have it; and a pin that went to another thread
+    /// stays with the one that took it.
+    pub(crate) threads: usize,
+    /// Those that could not be written back.
+    pub(crate) unwritten: usize,
 }
 
 /// All frames of a cache, without their memory.
@@ -293,9 +319,15 @@ impl Frames {
     pub(crate) fn new(count: usize) -> Result<(Self, Vec<Claim>), Errno> {
         let frames = MapSlice::new(count, |_| Frame::new())?;
         // Popped from the end: the first frame is used first.
-        let claims = (0..count as u32).rev().map(|id| Claim(FrameId(id))).collect();
+        let claims = (0..count as u32).rev().map(|id| Claim::of_empty(FrameId(id))).collect();
         let hits = || AtomicU64::new(0);
         Ok((Self { frames, hits_elsewhere: hits(), hits_told: hits() }, claims))
+    }
+
+    /// Bytes that `count` frames take.
+    #[cfg(not(loom))]
+    pub(crate) fn bytes_for(count: usize) -> usize {
+        count * size_of::<Frame>()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -348,18 +380,20 @@ impl Frames {
         self.hits_told.fetch_max(hits, Ordering::Relaxed).max(hits)
     }
 
-    /// How many frames are pinned or being changed, and how many threads took them: of each frame
-    /// one is known, which took it when nobody else had it. It may have given it up since, while
-    /// others have it; and a pin that went to another thread stays with the one that took it.
-    pub(crate) fn holders(&self) -> (usize, usize) {
-        let is_held = |word: Word| word.pins() > 0 || word.state() == State::Changing;
-        let held = self.frames.iter().filter(|frame| is_held(frame.load()));
-        let mut holders: Vec<usize> =
-            held.map(|frame| frame.holder.load(Ordering::Relaxed)).collect();
-        let frames = holders.len();
+    /// Looks at all frames.
+    pub(crate) fn held(&self) -> Held {
+        let (mut holders, mut unwritten) = (Vec::new(), 0);
+        for frame in self.frames.iter() {
+            let word = frame.load();
+            if word.pins() > 0 || word.state() == State::Changing {
+                holders.push(frame.holder.load(Ordering::Relaxed));
+            }
+            unwritten += usize::from(word.state() == State::Failed);
+        }
+        let pinned = holders.len();
         holders.sort_unstable();
         holders.dedup();
-        (frames, holders.len())
+        Held { pinned, threads: holders.len(), unwritten }
     }
 
     // Transitions of a frame's claim.
@@ -372,12 +406,12 @@ impl Frames {
     /// index (invariant 5).
     pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State, spell: Spell) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
-        let frame = self.frame(claim.0);
+        let frame = self.frame(claim.frame);
         #[cfg(not(mutant = "PEEK1-key"))]
         claim.begin_stores();
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
-        self.begin_spell(claim.0, spell);
+        self.begin_spell(claim.frame, spell);
         frame.note_holder();
         let before = frame.update(|word| Some(word.with_state(state)));
         debug_assert!(before.is_ok_and(|word| word.state() == State::Empty));
@@ -385,31 +419,31 @@ impl Frames {
 
     /// Ends a claim with a page that others may see. Being brought in is no use.
     pub(crate) fn publish(&self, claim: Claim, state: State) {
-        self.set_state(claim.0, state);
+        self.set_state(claim.frame, state);
     }
 
     /// As [`Frames::publish`], with a pin for the caller.
     pub(crate) fn publish_pinned(&self, claim: Claim, state: State) -> Pin {
-        let _ = self.frame(claim.0).update(|word| Some(Word(word.with_state(state).0 + PIN)));
-        Pin(claim.0)
+        let _ = self.frame(claim.frame).update(|word| Some(Word(word.with_state(state).0 + PIN)));
+        Pin(claim.frame)
     }
 
     /// Takes the page from a claimed frame, which has left the index.
     pub(crate) fn clear(&self, claim: &Claim) {
-        self.set_state(claim.0, State::Empty);
+        self.set_state(claim.frame, State::Empty);
     }
 
     /// Sends an empty frame on its way to the one who will call [`Frames::take_over`].
     pub(crate) fn hand_over(&self, claim: Claim) -> FrameId {
-        self.set_state(claim.0, State::Handed);
-        claim.0
+        self.set_state(claim.frame, State::Handed);
+        claim.frame
     }
 
     /// Receives a frame that was handed over, unless somebody has.
     pub(crate) fn take_over(&self, id: FrameId) -> Option<Claim> {
         let handed = |word: Word| word.state() == State::Handed;
         self.frame(id).update(|word| handed(word).then_some(word.with_state(State::Empty))).ok()?;
-        Some(Claim(id))
+        Some(Claim::of_empty(id))
     }
 
     // Transitions of a frame in the index; the caller holds its shard lock.
@@ -424,10 +458,10 @@ impl Frames {
 
     /// Claims the page for a change. Gives the word if it is pinned or not at rest.
     pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
-        self.frame(id).update(Word::changed)?;
+        let before = self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
         self.frame(id).note_holder();
-        Ok(Claim(id))
+        Ok(Claim { frame: id, was_unclean: before.state() != State::Clean })
     }
 
     /// Drops the page, which must be at rest; the caller takes it out of the index. Gives the claim
@@ -442,14 +476,15 @@ impl Frames {
     pub(crate) fn replace(
         &self,
         id: FrameId,
-        copy: &Claim,
+        copy: &mut Claim,
         key: PageKey,
         spell: Spell,
     ) -> Result<Pin, Word> {
         let old = self.frame(id).update(|word| Some(Word(word.replaced()?.0 + PIN)))?;
+        copy.was_unclean = old.state() != State::Clean;
         self.install(copy, key, State::Changing, spell);
         if old.state() == State::WriteBack || old.is_behind() {
-            self.set_behind(copy.0, true);
+            self.set_behind(copy.frame, true);
         }
         Ok(Pin(id))
     }
@@ -467,7 +502,7 @@ impl Frames {
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
     pub(crate) fn evict(&self, id: FrameId) -> Result<Claim, Word> {
         self.frame(id).update(Word::evicted)?;
-        Ok(Claim(id))
+        Ok(Claim::of_empty(id))
     }
 
     /// Begins the write-back of a dirty page.
@@ -570,10 +605,10 @@ impl Frames {
             // Looks, then stores: two may free it.
             self.word(id).freed()?;
             self.set_state(id, State::Empty);
-            return Some(Claim(id));
+            return Some(Claim::of_empty(id));
         }
         self.frame(id).update(Word::freed).ok()?;
-        Some(Claim(id))
+        Some(Claim::of_empty(id))
     }
 
     /// Takes the marks of use away. The policy does.

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use unherd_sys::{Errno, HugePages, IoBuf, Map, NodeId, racy};
 
 use crate::frame::{Claim, Lent, Pin};
-use crate::page::FrameId;
+use crate::page::{FrameId, PageNo};
 
 /// A page of memory for each frame.
 #[derive(Debug)]
@@ -69,6 +69,13 @@ impl FrameMemory {
     #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
         self.page_bytes
+    }
+
+    /// The page that holds the byte at `offset` of a file, and where in the page.
+    #[inline]
+    pub(crate) fn locate(&self, offset: u64) -> (PageNo, usize) {
+        let at = offset & (self.page_bytes as u64 - 1);
+        (PageNo(offset >> self.page_shift), at as usize)
     }
 
     #[inline]
@@ -209,7 +216,7 @@ impl RacyPage<'_> {
 mod tests {
     use super::*;
     use crate::frame::{Frames, State};
-    use crate::page::{FileId, PageKey, PageNo, Spell};
+    use crate::page::{FileId, PageKey, Spell};
 
     #[test]
     fn what_is_written_is_read_and_its_neighbours_stay() {

@@ -8,10 +8,16 @@
 //! One that is inside may enter again, also while another wants to be alone: that one waits for it
 //! anyway, and would wait for ever if it had to wait in turn.
 //!
+//! A [`StripedLatch`] is entered by each thread at a cache line of its own, so that those who only
+//! enter do not pass a line round; who wants to be alone goes through all lines, in their order.
+//!
 //! Waiting goes through the cache's wait table, keyed by the latch's address, so it has a name.
 
 use unherd_sync::{Reason, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, Ordering};
+
+#[cfg(not(loom))]
+use crate::stripe::{self, STRIPES};
 
 const ALONE: u32 = 1 << 31;
 
@@ -25,7 +31,10 @@ const AFTER_INSIDE: Ordering =
 const LEAVE: Ordering =
     if cfg!(mutant = "L2-release") { Ordering::Relaxed } else { Ordering::Release };
 
+/// On a cache line of its own: entering and leaving write to it, and what lies beside a latch is
+/// read by those who do neither.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Latch {
     word: AtomicU32,
 }
@@ -110,6 +119,28 @@ impl Latch {
         // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `begin_alone`.
         self.word.fetch_and(!ALONE, END_ALONE);
         waits.wake_all(&self.key());
+    }
+}
+
+/// A latch that many threads enter at a time, and in which hardly anyone is alone.
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub(crate) struct StripedLatch([Latch; STRIPES]);
+
+#[cfg(not(loom))]
+impl StripedLatch {
+    /// What the calling thread enters and leaves.
+    pub(crate) fn mine(&self) -> &Latch {
+        &self.0[stripe::mine()]
+    }
+
+    /// Keeps others out, and waits until those inside have left.
+    pub(crate) fn alone<'a>(
+        &'a self,
+        waits: &'a WaitTable<WaitKey>,
+        reason: Reason,
+    ) -> [AloneGuard<'a>; STRIPES] {
+        self.0.each_ref().map(|latch| AloneGuard::new(latch, waits, reason))
     }
 }
 

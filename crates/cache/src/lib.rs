@@ -40,6 +40,8 @@ mod async_read;
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
+mod census;
+#[cfg(not(loom))]
 mod change;
 #[cfg(not(loom))]
 mod core;
@@ -92,6 +94,8 @@ mod shuttle;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
+mod stripe;
+#[cfg(not(loom))]
 mod transfer;
 #[cfg(any(not(loom), test))]
 mod word;
@@ -103,7 +107,7 @@ mod writeback;
 #[cfg(not(loom))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
 #[cfg(not(loom))]
-pub use error::{BuildError, Error, Operation};
+pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
 pub use file::{Direct, File, OpenOptions};
 #[cfg(not(loom))]

@@ -88,12 +88,13 @@ impl Core {
 
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
     pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
-        if let Some(inside) = InsideGuard::try_new(&file.writers, &self.waits) {
+        let writers = file.writers.mine();
+        if let Some(inside) = InsideGuard::try_new(writers, &self.waits) {
             inside
         } else if self.held_in(file.id).is_some() {
-            InsideGuard::again(&file.writers, &self.waits, self.reasons.file)
+            InsideGuard::again(writers, &self.waits, self.reasons.file)
         } else {
-            InsideGuard::new(&file.writers, &self.waits, self.reasons.file)
+            InsideGuard::new(writers, &self.waits, self.reasons.file)
         }
     }
 
@@ -193,7 +194,6 @@ impl Drop for PageMut<'_> {
         // A page that is not part of the file, as nothing was written, could never be written back.
         if self.core.offset(self.key.page) < self.file.len() {
             self.core.end_change(self.file, self.key, claim);
-            self.core.notify_idle(1);
         } else {
             self.core.give_up_change(self.key, claim);
         }

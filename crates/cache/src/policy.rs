@@ -11,6 +11,9 @@
 //! | [`S3Fifo`] | yes, unless told otherwise | yes |
 //! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
 //!
+//! Which pages were given up last is remembered by the owner ([`Ghost`]): where several policies
+//! have a part of the frames each, a page may come back to another part than it left.
+//!
 //! Marks of use spare a page only while there are others. Those who peek may mark pages faster than
 //! a search takes the marks away, and as they tell nobody, who then waited for a page without marks
 //! might wait for ever. So a search that has taken all its looks, and has met no page to be had
@@ -29,6 +32,7 @@ pub mod replay;
 mod s3fifo;
 
 pub use clock::Clock;
+pub(crate) use ghost::Ghost;
 pub use s3fifo::S3Fifo;
 
 /// What a policy sees in a frame.
@@ -93,16 +97,24 @@ impl PolicyKind {
             Self::Clock => Box::new(Clock::new(frames)),
         }
     }
+
+    /// How many pages that were given up are to be remembered, beside so many frames.
+    pub(crate) fn remembers(self, frames: usize) -> usize {
+        match self {
+            Self::S3Fifo => frames,
+            Self::Clock => 0,
+        }
+    }
 }
 
 /// Chooses pages to give up.
 pub trait Policy: fmt::Debug + Send {
     /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
-    /// loses its old page.
-    fn admit(&mut self, frame: u32, page: u64);
+    /// loses its old page. `came_back` says whether the page was remembered, and is so no more.
+    fn admit(&mut self, frame: u32, page: u64, came_back: bool);
 
-    /// The page in `frame` was given up for want of frames. It may be remembered.
-    fn evicted(&mut self, frame: u32);
+    /// The page in `frame` was given up for want of frames. Gives it, if it is to be remembered.
+    fn evicted(&mut self, frame: u32) -> Option<u64>;
 
     /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
     /// none.

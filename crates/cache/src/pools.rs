@@ -10,7 +10,8 @@
 //! 3. the others.
 //!
 //! A frame goes back to its own pool, or to a thread that waits for a frame, wherever that runs:
-//! those wait in one queue. Each pool has a lock; nobody has two of them at a time.
+//! those wait in one queue. Each pool has a lock; nobody has two of them at a time. Under it, for a
+//! moment, one of those of the pages that were given up is taken.
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
@@ -20,7 +21,7 @@ use unherd_sys::{NodeId, Topology, current_cpu};
 use crate::MIN_FRAMES;
 use crate::frame::Claim;
 use crate::page::FrameId;
-use crate::policy::{Policy, PolicyKind};
+use crate::policy::{Ghost, Policy, PolicyKind};
 
 /// Every so often a thread that finds no free frame asks the pool of another node first.
 const AWAY_EVERY: u32 = 8;
@@ -52,13 +53,12 @@ impl Pool {
     pub(crate) fn frame(&self, number: u32) -> FrameId {
         FrameId(self.first + number)
     }
-
-    /// A page was brought into the frame.
-    pub(crate) fn admit(&mut self, claim: &Claim, page: u64) {
-        let number = self.number(claim.id());
-        self.policy.admit(number, page);
-    }
 }
+
+/// Pages that were given up, on cache lines of their own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct GivenUp(Mutex<Ghost>);
 
 /// On cache lines of its own.
 #[derive(Debug)]
@@ -80,6 +80,9 @@ pub(crate) struct Pools {
     frames_each: u32,
     /// The pool of each processor; none where there is one pool.
     of_cpu: Box<[u16]>,
+    /// The pages that were given up last, by all pools, as one may come back to another: as many
+    /// parts as there are pools, which pages are spread over; none if the policy remembers none.
+    given_up: Box<[GivenUp]>,
 }
 
 /// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
@@ -127,7 +130,16 @@ impl Pools {
                 }
             }
         }
-        Self { places, frames_each: each as u32, of_cpu: of_cpu.into_boxed_slice() }
+        let remembered_each = kind.remembers(frames).div_ceil(places.len()) as u32;
+        let parts = if remembered_each > 0 { places.len() } else { 0 };
+        Self {
+            given_up: (0..parts)
+                .map(|_| GivenUp(Mutex::new(Ghost::new(remembered_each))))
+                .collect(),
+            places,
+            frames_each: each as u32,
+            of_cpu: of_cpu.into_boxed_slice(),
+        }
     }
 
     /// How many pools there are.
@@ -137,7 +149,31 @@ impl Pools {
 
     /// Bytes of what the policies keep.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.places.iter().map(|place| place.pool.lock().policy.memory_bytes()).sum()
+        let policies = self.places.iter().map(|place| place.pool.lock().policy.memory_bytes());
+        let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());
+        policies.chain(given_up).sum()
+    }
+
+    /// Where it is remembered that the page was given up.
+    fn given_up(&self, page: u64) -> Option<MutexGuard<'_, Ghost>> {
+        let mixed = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let part = (mixed as usize).checked_rem(self.given_up.len())?;
+        Some(self.given_up[part].0.lock())
+    }
+
+    /// The page was brought into a frame of the pool, which the caller has locked.
+    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, page: u64) {
+        let came_back = self.given_up(page).is_some_and(|mut given_up| given_up.take(page));
+        pool.policy.admit(pool.number(claim.id()), page, came_back);
+    }
+
+    /// The page in a frame of the pool, which the caller has locked, was given up.
+    pub(crate) fn evicted(&self, pool: &mut Pool, frame: FrameId) {
+        if let Some(page) = pool.policy.evicted(pool.number(frame))
+            && let Some(mut given_up) = self.given_up(page)
+        {
+            given_up.insert(page);
+        }
     }
 
     /// The pool of a frame.

@@ -21,9 +21,10 @@ use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
+use crate::census::Census;
 use crate::core::Core;
 use crate::durability::Eviction;
-use crate::frame::{Claim, Frames, Pin, State, Word};
+use crate::frame::{Claim, Frames, Held, Pin, State, Word};
 use crate::frame_waiters::{FrameWaiters, LOOK};
 use crate::page::{FrameId, PageKey};
 use crate::policy::{self, Idle, Look, Search, Uses};
@@ -40,6 +41,7 @@ const FAILURES_MAX: u32 = 64;
 pub(crate) struct Reclaim {
     pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
+    census: Census,
     /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
     failures: AtomicU32,
     successes: AtomicU32,
@@ -98,6 +100,7 @@ impl Reclaim {
         Self {
             pools,
             waiters: FrameWaiters::new(),
+            census: Census::default(),
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
         }
@@ -274,7 +277,8 @@ impl Core {
                     let handed = self.frames.take_over(FrameId((frame - 1) as u32));
                     if let Some(claim) = handed {
                         let pools = &self.reclaim.pools;
-                        pools.lock(pools.of(claim.id())).admit(&claim, policy_hash(key));
+                        let mut pool = pools.lock(pools.of(claim.id()));
+                        pools.admit(&mut pool, &claim, policy_hash(key));
                         return Some(claim);
                     }
                     attempts.woken = true;
@@ -344,7 +348,7 @@ impl Core {
             None => self.evict_one(&mut pool, &mut search),
         };
         if let Some(claim) = &claim {
-            pool.admit(claim, policy_hash(key));
+            self.reclaim.pools.admit(&mut pool, claim, policy_hash(key));
         }
         let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
         let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
@@ -369,15 +373,15 @@ impl Core {
                 && !word.is_referenced()
                 && let Some(claim) = self.try_evict(frame)
             {
-                let number = pool.number(frame);
-                pool.policy.evicted(number);
+                self.reclaim.pools.evicted(pool, frame);
                 return Some(claim);
             }
         }
         let mut seen = Seen { frames: &self.frames, first: pool.frame(0) };
         while let Some(number) = pool.policy.propose(search, &mut seen) {
-            if let Some(claim) = self.try_evict(pool.frame(number)) {
-                pool.policy.evicted(number);
+            let frame = pool.frame(number);
+            if let Some(claim) = self.try_evict(frame) {
+                self.reclaim.pools.evicted(pool, frame);
                 return Some(claim);
             }
         }
@@ -422,15 +426,10 @@ impl Core {
     }
 
     pub(crate) fn no_frames(&self, waited: Duration) -> Error {
-        let words = || (0..self.frames.len()).map(|at| self.frames.word(FrameId(at as u32)));
-        let (pinned, threads) = self.frames.holders();
-        Error::NoFrames {
-            pinned,
-            threads,
-            unwritten: words().filter(|word| word.state() == State::Failed).count(),
-            capacity: self.frames.len(),
-            waited,
-        }
+        let census = &self.reclaim.census;
+        let held = census.answer(census.ask(), || self.frames.held());
+        let Held { pinned, threads, unwritten } = held;
+        Error::NoFrames { pinned, threads, unwritten, capacity: self.frames.len(), waited }
     }
 }
 

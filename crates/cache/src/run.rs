@@ -46,10 +46,9 @@ pub(crate) struct RunBuffers {
 
 impl RunBuffers {
     pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Self, Errno> {
-        let pages_max = (frames / 64).clamp(1, (128 << 10) / page_bytes.min(128 << 10));
-        let count = (frames / (8 * pages_max)).clamp(1, 64);
+        let (count, pages_max) = Self::shape(frames, page_bytes);
         let bounce = if pages_max > 1 {
-            Some(Map::new(count * pages_max * page_bytes, HugePages::AsConfigured)?)
+            Some(Map::new(Self::bytes_for(frames, page_bytes), HugePages::AsConfigured)?)
         } else {
             None
         };
@@ -63,6 +62,18 @@ impl RunBuffers {
         let handed = (0..count).map(|_| None).collect();
         let pool = Mutex::new(Pool { free, handed });
         Ok(Self { pool, bounce, pages_max, page_bytes })
+    }
+
+    /// How many buffers there are in a cache of so many frames, and of how many pages each.
+    fn shape(frames: usize, page_bytes: usize) -> (usize, usize) {
+        let pages_max = (frames / 64).clamp(1, (128 << 10) / page_bytes.min(128 << 10));
+        ((frames / (8 * pages_max)).clamp(1, 64), pages_max)
+    }
+
+    /// Bytes of the buffers, if they have several pages each.
+    pub(crate) fn bytes_for(frames: usize, page_bytes: usize) -> usize {
+        let (count, pages_max) = Self::shape(frames, page_bytes);
+        count * pages_max * page_bytes
     }
 
     /// The most pages of one run.

@@ -5,14 +5,13 @@
 //! looks without a pin in rows that one thread alone writes (`stats/rows.rs`).
 
 use unherd_sys::ForkMark;
-use unherd_sys::primitives::{AtomicU64, AtomicUsize, Ordering};
+use unherd_sys::primitives::{AtomicU64, Ordering};
 
 mod rows;
 
+use crate::stripe::{self, STRIPES};
 use rows::Rows;
 pub(crate) use rows::Tick;
-
-const SHARDS: usize = 16;
 
 /// Counts since the cache was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,23 +66,17 @@ const COUNTS: usize = Count::CopiesOut as usize + 1;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard([AtomicU64; COUNTS]);
+struct Stripe([AtomicU64; COUNTS]);
 
 #[derive(Debug)]
 pub(crate) struct Counters {
-    shards: [Shard; SHARDS],
+    stripes: [Stripe; STRIPES],
     rows: Rows,
-}
-
-static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static SHARD: usize = NEXT_THREAD.fetch_add(1, Ordering::Relaxed) % SHARDS;
 }
 
 impl Counters {
     pub(crate) fn new() -> Self {
-        Self { shards: Default::default(), rows: Rows::new() }
+        Self { stripes: Default::default(), rows: Rows::new() }
     }
 
     /// Counts one more, for next to nothing. `fork` is of the cache.
@@ -102,17 +95,14 @@ impl Counters {
     }
 
     pub(crate) fn add(&self, count: Count, n: u64) {
-        // While a thread's locals are torn down, its counts go to the first shard.
-        // Under shuttle all threads are one, whose locals outlive the model.
-        let shard = if cfg!(shuttle) { 0 } else { SHARD.try_with(|shard| *shard).unwrap_or(0) };
-        self.shards[shard].0[count as usize].fetch_add(n, Ordering::Relaxed);
+        self.stripes[stripe::mine()].0[count as usize].fetch_add(n, Ordering::Relaxed);
     }
 
     /// Without the hits that the frames count.
     pub(crate) fn read(&self) -> Stats {
         let sum = |count: Count| {
-            let of_shard = |shard: &Shard| shard.0[count as usize].load(Ordering::Relaxed);
-            self.shards.iter().map(of_shard).sum::<u64>()
+            let of_stripe = |stripe: &Stripe| stripe.0[count as usize].load(Ordering::Relaxed);
+            self.stripes.iter().map(of_stripe).sum::<u64>()
         };
         let [peeks, peek_retries, copies_out] = self.rows.read();
         let peeks = peeks + sum(Count::Peeks);

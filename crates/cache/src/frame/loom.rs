@@ -230,13 +230,13 @@ fn with_copy(scene: &mut Scene, state: State) -> Claim {
 fn hit_meets_copy_on_write() {
     check(|| {
         let mut scene = Scene::clean();
-        let copy = with_copy(&mut scene, State::Clean);
+        let mut copy = with_copy(&mut scene, State::Clean);
         let scene = Arc::new(scene);
         let reader = {
             let scene = scene.clone();
             thread::spawn(move || scene.hit(1))
         };
-        let copied = scene.frames.replace(FRAME, &copy, key(1), SPELL).unwrap();
+        let copied = scene.frames.replace(FRAME, &mut copy, key(1), SPELL).unwrap();
         // The one who copies the page may be the last to have it.
         assert_eq!(scene.read(&copied), 1);
         let mut freed = u32::from(scene.unpin(copied));
@@ -254,7 +254,7 @@ fn hit_meets_copy_on_write() {
 fn copy_on_write_meets_the_end_of_a_write_back() {
     check(|| {
         let mut scene = Scene::clean();
-        let copy = with_copy(&mut scene, State::Dirty);
+        let mut copy = with_copy(&mut scene, State::Dirty);
         let lent = scene.frames.lend(FRAME, SPELL).unwrap();
         // Stands for the shard lock, and for what the index has in it.
         let index = Mutex::new(FRAME);
@@ -280,7 +280,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
         };
         let (scene, index) = &*shared;
         let mut now = index.lock();
-        let copied = scene.frames.replace(FRAME, &copy, key(1), SPELL).unwrap();
+        let copied = scene.frames.replace(FRAME, &mut copy, key(1), SPELL).unwrap();
         *now = copy.id();
         drop(now);
         let copy_id = copy.id();

@@ -72,6 +72,10 @@ fn use_is_forgotten_and_nothing_else() {
     assert_eq!(frames.word(id).uses(), 2);
     frames.forget_latest_use(id);
     assert_eq!(frames.word(id).uses(), 1);
+    frames.forget_latest_use(id);
+    assert_eq!(frames.word(id).uses(), 0, "the only one is the latest as well");
+    let again = frames.try_pin(id).unwrap();
+    let _ = frames.unpin(again);
     frames.forget_uses(id);
     let word = frames.word(id);
     assert_eq!((word.is_referenced(), word.pins(), word.state()), (false, 1, State::Clean));

@@ -97,11 +97,24 @@ fn mix(file: FileId, value: u64) -> u32 {
 impl Index {
     /// An index with room for `frames` pages.
     pub(crate) fn new(frames: usize) -> Result<Self, Errno> {
+        let (shards, slots_per_shard) = Self::shape(frames);
+        Self::with_shards(shards, slots_per_shard)
+    }
+
+    /// How many shards there are for so many frames, and how many slots each has.
+    fn shape(frames: usize) -> (usize, usize) {
         let shards = (frames / PAGES_PER_SHARD).max(1).next_power_of_two();
         // About 30 to 60 % are used: what is looked at then lies on one cache line mostly, and the
         // smaller the table is, the more of it stays in the processor's caches.
         let slots = (frames + frames / 4 * 3).next_power_of_two();
-        Self::with_shards(shards, (slots / shards).max(SLOTS_MIN))
+        (shards, (slots / shards).max(SLOTS_MIN))
+    }
+
+    /// Bytes that are mapped for the slots of so many frames.
+    #[cfg(not(loom))]
+    pub(crate) fn bytes_for(frames: usize) -> usize {
+        let (shards, slots_per_shard) = Self::shape(frames);
+        shards * slots_per_shard * size_of::<AtomicU64>()
     }
 
     /// Both are powers of two.

@@ -21,8 +21,12 @@ impl Clock {
 
 impl Policy for Clock {
     // The hand sees by itself what is in a frame.
-    fn admit(&mut self, _frame: u32, _page: u64) {}
-    fn evicted(&mut self, _frame: u32) {}
+    fn admit(&mut self, _frame: u32, _page: u64, _came_back: bool) {}
+
+    fn evicted(&mut self, _frame: u32) -> Option<u64> {
+        None
+    }
+
     fn remove(&mut self, _frame: u32) {}
     fn transfer(&mut self, _from: u32, _to: u32) {}
 

@@ -8,7 +8,7 @@
 const NONE: u32 = 0;
 
 #[derive(Debug)]
-pub(super) struct Ghost {
+pub(crate) struct Ghost {
     /// The hashes. Whether one is still remembered, the table says.
     ring: Box<[u64]>,
     /// Where the next hash goes; the oldest is there.
@@ -21,7 +21,7 @@ pub(super) struct Ghost {
 
 impl Ghost {
     /// Remembers so many pages, at least one.
-    pub(super) fn new(pages: u32) -> Self {
+    pub(crate) fn new(pages: u32) -> Self {
         let pages = pages.max(1);
         let slots = (2 * pages as usize).next_power_of_two();
         Self {
@@ -32,12 +32,12 @@ impl Ghost {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.ring) + size_of_val(&*self.slots)
     }
 
     /// Remembers a page, in place of the one that came first of those remembered.
-    pub(super) fn insert(&mut self, page: u64) {
+    pub(crate) fn insert(&mut self, page: u64) {
         self.take(page);
         let place = self.next;
         self.next = if place as usize + 1 < self.ring.len() { place + 1 } else { 0 };
@@ -56,7 +56,7 @@ impl Ghost {
     }
 
     /// Forgets a page; gives whether it was remembered.
-    pub(super) fn take(&mut self, page: u64) -> bool {
+    pub(crate) fn take(&mut self, page: u64) -> bool {
         let slot = self.slot_of(page);
         if let Some(slot) = slot {
             self.clear(slot);

@@ -7,7 +7,7 @@
 use std::collections::BinaryHeap;
 
 use super::queue::{Links, Queue};
-use super::{Clock, Frames, Idle, Look, Policy, S3Fifo, Search, Uses};
+use super::{Clock, Frames, Ghost, Idle, Look, Policy, S3Fifo, Search, Uses};
 
 /// Uses of a frame that are counted, as in the cache.
 const USES_MAX: u32 = 2;
@@ -61,6 +61,7 @@ fn with_policy(requests: &[u32], pages: usize, frames: u32, mut policy: impl Pol
     let mut frame_of = vec![NONE; pages];
     let mut page_of = Vec::with_capacity(frames as usize);
     let mut marks = Marks(vec![0; frames as usize]);
+    let mut ghost = Ghost::new(frames);
     let mut hits = 0;
     for &page in requests {
         let found = frame_of[page as usize];
@@ -79,14 +80,16 @@ fn with_policy(requests: &[u32], pages: usize, frames: u32, mut policy: impl Pol
                 // All are idle and clean, and three looks take all marks away: it cannot be.
                 continue;
             };
-            policy.evicted(frame);
+            if let Some(given_up) = policy.evicted(frame) {
+                ghost.insert(given_up);
+            }
             let before = std::mem::replace(&mut page_of[frame as usize], page);
             frame_of[before as usize] = NONE;
             frame
         };
         marks.0[frame as usize] = 0;
         frame_of[page as usize] = frame;
-        policy.admit(frame, u64::from(page));
+        policy.admit(frame, u64::from(page), ghost.take(page.into()));
     }
     hits
 }

@@ -17,7 +17,6 @@
 //! What the paper does not have: frames that are in use, or whose page is dirty, go to the end of
 //! their queue and are looked at again later. Where one queue has nothing else, the other is asked.
 
-use super::ghost::Ghost;
 use super::queue::{Links, Queue};
 use super::{Frames, Look, Policy, Search, Uses};
 
@@ -35,13 +34,12 @@ enum Place {
     Main,
 }
 
-/// Two queues and a memory.
+/// Two queues. The pages that were given up its owner remembers.
 #[derive(Debug)]
 pub struct S3Fifo {
     links: Links,
     small: Queue,
     main: Queue,
-    ghost: Ghost,
     places: Box<[Place]>,
     /// The page in each frame that is somewhere.
     pages: Box<[u64]>,
@@ -56,7 +54,6 @@ impl S3Fifo {
             links: Links::new(frames),
             small: Queue::new(),
             main: Queue::new(),
-            ghost: Ghost::new(frames),
             places: vec![Place::Nowhere; frames as usize].into_boxed_slice(),
             pages: vec![0; frames as usize].into_boxed_slice(),
             small_len: (u64::from(frames) * SMALL_PCT / 100).max(1) as u32,
@@ -103,17 +100,14 @@ struct Barren {
 }
 
 impl Policy for S3Fifo {
-    fn admit(&mut self, frame: u32, page: u64) {
+    fn admit(&mut self, frame: u32, page: u64, came_back: bool) {
         self.unlink(frame);
         self.pages[frame as usize] = page;
-        let is_back = self.ghost.take(page);
-        self.push(frame, if is_back { Place::Main } else { Place::Small });
+        self.push(frame, if came_back { Place::Main } else { Place::Small });
     }
 
-    fn evicted(&mut self, frame: u32) {
-        if self.unlink(frame) == Place::Small {
-            self.ghost.insert(self.pages[frame as usize]);
-        }
+    fn evicted(&mut self, frame: u32) -> Option<u64> {
+        (self.unlink(frame) == Place::Small).then(|| self.pages[frame as usize])
     }
 
     fn remove(&mut self, frame: u32) {
@@ -134,10 +128,7 @@ impl Policy for S3Fifo {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.links.memory_bytes()
-            + self.ghost.memory_bytes()
-            + size_of_val(&*self.places)
-            + size_of_val(&*self.pages)
+        self.links.memory_bytes() + size_of_val(&*self.places) + size_of_val(&*self.pages)
     }
 
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {

@@ -31,7 +31,7 @@ impl Frames for Seen {
 /// Both, with page n in frame n.
 fn policies(frames: u32) -> [Box<dyn Policy>; 2] {
     let mut s3fifo = S3Fifo::new(frames);
-    (0..frames).for_each(|frame| s3fifo.admit(frame, u64::from(frame)));
+    (0..frames).for_each(|frame| s3fifo.admit(frame, u64::from(frame), false));
     [Box::new(Clock::new(frames)), Box::new(s3fifo)]
 }
 
@@ -125,9 +125,33 @@ fn failed_frames_are_written_only_if_no_other_is_dirty() {
     }
 }
 
+/// A policy with its owner's memory.
+#[derive(Debug)]
+struct Remembering {
+    policy: S3Fifo,
+    ghost: Ghost,
+}
+
+impl Remembering {
+    fn new(frames: u32) -> Self {
+        Self { policy: S3Fifo::new(frames), ghost: Ghost::new(frames) }
+    }
+
+    fn admit(&mut self, frame: u32, page: u64) {
+        let came_back = self.ghost.take(page);
+        self.policy.admit(frame, page, came_back);
+    }
+
+    fn evicted(&mut self, frame: u32) {
+        if let Some(page) = self.policy.evicted(frame) {
+            self.ghost.insert(page);
+        }
+    }
+}
+
 /// 20 frames: 0 to 9 are in main, 10 to 19 in small, of which 3 are meant to be.
-fn two_queues() -> (S3Fifo, Seen) {
-    let mut policy = S3Fifo::new(20);
+fn two_queues() -> (Remembering, Seen) {
+    let mut policy = Remembering::new(20);
     for frame in 0..10 {
         policy.admit(frame, u64::from(frame));
         policy.evicted(frame);
@@ -137,8 +161,8 @@ fn two_queues() -> (S3Fifo, Seen) {
     (policy, Seen(vec![CLEAN; 20]))
 }
 
-fn give_up(policy: &mut S3Fifo, seen: &mut Seen) -> Option<u32> {
-    let (found, _) = search(policy, seen, 1);
+fn give_up(policy: &mut Remembering, seen: &mut Seen) -> Option<u32> {
+    let (found, _) = search(&mut policy.policy, seen, 1);
     found.inspect(|frame| policy.evicted(*frame))
 }
 
@@ -190,12 +214,12 @@ fn where_one_queue_has_nothing_the_other_is_asked() {
 #[test]
 fn a_copy_takes_the_place_and_a_removed_page_is_not_remembered() {
     let (mut policy, mut seen) = two_queues();
-    policy.remove(10);
-    policy.transfer(11, 10);
-    policy.transfer(11, 12);
+    policy.policy.remove(10);
+    policy.policy.transfer(11, 10);
+    policy.policy.transfer(11, 12);
     assert_eq!(give_up(&mut policy, &mut seen), Some(10));
     assert_eq!(give_up(&mut policy, &mut seen), Some(12));
-    policy.remove(13);
+    policy.policy.remove(13);
     policy.admit(13, 13);
     policy.admit(10, 11);
     // Page 13 was removed, so it is new; page 11, which was given up in frame 10, is not.
@@ -209,7 +233,7 @@ proptest! {
     /// Whatever happens, each frame is proposed that is there, and no other.
     #[test]
     fn no_frame_is_lost(steps in prop::collection::vec((0..4_u8, 0..12_u32, 0..12_u32), 0..80)) {
-        let mut policy = S3Fifo::new(12);
+        let mut policy = Remembering::new(12);
         let mut pages: [Option<u64>; 12] = [None; 12];
         for (step, frame, other) in steps {
             match step {
@@ -218,7 +242,7 @@ proptest! {
                     pages[frame as usize] = Some(u64::from(other));
                 }
                 1 => {
-                    policy.remove(frame);
+                    policy.policy.remove(frame);
                     pages[frame as usize] = None;
                 }
                 2 => {
@@ -226,7 +250,7 @@ proptest! {
                     pages[frame as usize] = None;
                 }
                 _ => {
-                    policy.transfer(frame, other);
+                    policy.policy.transfer(frame, other);
                     if let Some(page) = pages[frame as usize].take() {
                         pages[other as usize] = Some(page);
                     }

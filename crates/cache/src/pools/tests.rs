@@ -6,6 +6,7 @@ use unherd_testkit::Seed;
 
 use super::*;
 use crate::frame::Frames;
+use crate::policy::{self, Look, Search};
 
 /// Three nodes: processors 0 and 1, processor 2, and none.
 fn three_nodes() -> Topology {
@@ -88,4 +89,59 @@ fn a_thread_begins_at_free_frames_then_at_its_node_and_now_and_then_elsewhere() 
     assert_eq!(away, [(7, &2), (15, &0), (23, &2)]);
     pools.push_free(taken.pop().unwrap());
     assert_eq!(pools.first_for(2), 0, "where a frame is free");
+}
+
+/// Wherever the thread runs.
+#[test]
+fn all_pools_are_asked_from_the_one_with_free_frames_on() {
+    let pools = pools(12, &three_nodes());
+    let mut taken = Vec::new();
+    for (with_free, order) in [(1, [1, 2, 0]), (2, [2, 0, 1])] {
+        for at in (0..3).filter(|at| *at != with_free) {
+            taken.extend(std::iter::from_fn(|| pop(&pools, at)));
+        }
+        assert_eq!(pools.in_order().collect::<Vec<_>>(), order);
+        taken.drain(..).for_each(|claim| pools.push_free(claim));
+    }
+}
+
+/// It left the first pool, and comes back to the second, where a scan leaves it alone.
+#[test]
+fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
+    struct Idle;
+    impl policy::Frames for Idle {
+        fn look(&mut self, _frame: u32) -> Look {
+            Look::Idle { uses: 0, page: policy::Idle::Clean }
+        }
+        fn forget(&mut self, _frame: u32, _uses: policy::Uses) {}
+    }
+    let pools = pools(8, &Topology::of(2));
+    // Each is new: it never came before.
+    let mut new = 1000..;
+    for page in 0..100 {
+        let gone = pop(&pools, 0).unwrap();
+        let mut first = pools.lock(0);
+        pools.admit(&mut first, &gone, page);
+        pools.evicted(&mut first, gone.id());
+        drop(first);
+        pools.push_free(gone);
+        let back = pop(&pools, 1).unwrap();
+        let mut second = pools.lock(1);
+        pools.admit(&mut second, &back, page);
+        let others: Vec<_> = std::iter::from_fn(|| pools.pop_free(1, &mut second)).collect();
+        assert_eq!(others.len(), 3);
+        for (other, new) in others.iter().zip(&mut new) {
+            pools.admit(&mut second, other, new);
+        }
+        for new in new.by_ref().take(10) {
+            let number = second.policy.propose(&mut Search::new(4, 1), &mut Idle).unwrap();
+            let frame = second.frame(number);
+            assert_ne!(frame, back.id(), "page {page}");
+            pools.evicted(&mut second, frame);
+            let claim = others.iter().find(|other| other.id() == frame).unwrap();
+            pools.admit(&mut second, claim, new);
+        }
+        drop(second);
+        others.into_iter().chain([back]).for_each(|claim| pools.push_free(claim));
+    }
 }

@@ -54,3 +54,30 @@ fn frames_of_all_nodes_are_given_up_for_one_thread() {
     let guards: Vec<_> = (0..12).map(|page| file.page(PageNo(page))).collect();
     assert!(guards.iter().all(Result::is_ok), "{guards:?}");
 }
+
+/// Whichever pool the thread asks first: of half of the pages it is the other one.
+#[test]
+fn a_clean_page_of_any_node_is_given_up_before_a_dirty_one_is_written() {
+    const FRAMES: u64 = 8;
+    for clean in 0..FRAMES {
+        let (cache, file) = open(8, 40, Cache::builder().topology(Topology::of(2)));
+        read(&file, 0..FRAMES);
+        for page in (0..FRAMES).filter(|page| *page != clean) {
+            file.write_at(&[1; PAGE], page * PAGE as u64).unwrap();
+        }
+        read(&file, 30..31);
+        let stats = cache.stats();
+        assert_eq!((stats.evictions, stats.write_transfers), (1, 0), "{clean} is clean");
+    }
+}
+
+#[test]
+fn pages_that_nobody_wants_leave_the_other_nodes_too() {
+    let (cache, file) = open(8, 200, Cache::builder().topology(Topology::of(2)));
+    read(&file, 0..8);
+    // So many that each eighth is more than the other node has frames.
+    read(&file, 8..200);
+    let before = cache.stats().misses;
+    read(&file, 0..8);
+    assert_eq!(cache.stats().misses - before, 8);
+}

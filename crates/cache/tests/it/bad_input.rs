@@ -3,7 +3,9 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unherd_cache::{BuildError, Cache, Direct, Error, File, Io, OpenOptions, PageGuard, PageNo};
+use unherd_cache::{
+    BuildError, Cache, Direct, Error, File, Io, MemoryFor, OpenOptions, PageGuard, PageNo,
+};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Device, DirectDevice};
 use unherd_testkit::{Failure, FaultPlan};
@@ -25,7 +27,10 @@ fn builders_name_the_value_that_does_not_do() {
     let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
-    assert!(matches!(build(1 << 50, 1 << 20), Err(BuildError::Memory { .. })));
+    match build(1 << 50, 1 << 20).unwrap_err() {
+        BuildError::Memory { what: MemoryFor::Pages, bytes, .. } => assert_eq!(bytes, 1 << 50),
+        other => panic!("{other}"),
+    }
 }
 
 #[test]
@@ -38,6 +43,29 @@ fn threads_that_are_none_or_too_many_are_refused_and_none_is_started() {
     for threads in [1, 1024] {
         drop(small(8, 4096).io(Io::Threads(threads)).build().unwrap());
     }
+}
+
+/// Found with the lock or without, and read by those who need no pin.
+#[test]
+fn a_page_with_as_many_pins_as_it_may_have_is_refused_to_the_next() {
+    const PINS_MAX: usize = 1 << 17;
+    let device = sim(35, FaultPlan::default());
+    device.put("f", &[7; 512]);
+    let cache = small(8, 512).device(device).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let mut guards: Vec<_> = (0..PINS_MAX).map(|_| file.page(PageNo(0)).unwrap()).collect();
+    let page = || file.page(PageNo(0)).map(|_| ());
+    assert!(matches!(page(), Err(Error::TooManyPins { page: 0, .. })), "{:?}", page());
+    let mut buf = [0; 512];
+    assert_eq!(file.read_at(&mut buf, 0), Ok(512));
+    assert_eq!(file.peek(PageNo(0), |peek| peek.get_u8(511)), Ok(7));
+    // A writer leaves it to those who have it.
+    file.write_at(&[8; 512], 0).unwrap();
+    assert_eq!(page(), Ok(()));
+    assert!(guards.iter().all(|guard| guard[..] == [7; 512]));
+    guards.clear();
+    let guards: Vec<_> = (0..8).map(|number| file.page(PageNo(number))).collect();
+    assert!(guards.iter().all(Result::is_ok), "a frame is lost: {guards:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::task::Poll;
 
-use unherd_cache::{Cache, Error, File, Io, PageNo};
+use unherd_cache::{BuildError, Cache, Error, File, Io, MemoryFor, PageNo};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::{Content, Outcome, PageHistory, Seed, Stamp};
 
@@ -222,4 +222,36 @@ fn guards_held_over_a_fork_end_in_both() {
     drop((pinned, guards));
     file.close().unwrap();
     assert_eq!(fs::read(dir.path().join("f")).unwrap(), [&first[..], &first[..]].concat());
+}
+
+/// In a child that may map only so much more, as the parent shall not lack memory.
+#[test]
+fn a_builder_that_gets_no_memory_says_for_what_and_how_much() {
+    const MANY: usize = 1 << 18;
+    const PAGES_BYTES: usize = MANY * 512;
+    const FRAMES_BYTES: usize = MANY * 64;
+    const INDEX_BYTES: usize = MANY * 16;
+    let _turn = turn();
+    for (more, what, bytes) in [
+        (PAGES_BYTES / 2, MemoryFor::Pages, PAGES_BYTES),
+        (PAGES_BYTES + FRAMES_BYTES / 2, MemoryFor::Frames, FRAMES_BYTES),
+        // The heap is in need of some as well.
+        (PAGES_BYTES + FRAMES_BYTES + INDEX_BYTES * 3 / 4, MemoryFor::Index, INDEX_BYTES),
+    ] {
+        let code = in_child(|| {
+            let pages = fs::read_to_string("/proc/self/statm").unwrap();
+            let mapped = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096;
+            let most = (mapped + more) as libc::rlim_t;
+            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+            // SAFETY: it bounds the child alone.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+            match small(MANY, 512).huge_pages(false).build() {
+                Err(BuildError::Memory { what: told, bytes: of, .. }) => {
+                    u8::from((told, of) != (what, bytes))
+                }
+                _ => 2,
+            }
+        });
+        assert_eq!(code, 0, "{what}");
+    }
 }
