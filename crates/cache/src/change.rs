@@ -23,8 +23,8 @@ use crate::index::{Announced, Entry, ShardGuard};
 use crate::page::{FrameId, PageKey, PageNo, Spell};
 use crate::stats::Count;
 
-/// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads; a
-/// copy costs a frame, and to copy a page.
+/// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
+/// and a copy costs a frame, and to copy a page.
 const LOOKS_AT_PINS: usize = 8;
 
 /// What stands between a writer and its page.

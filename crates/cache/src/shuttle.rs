@@ -1,11 +1,13 @@
-//! The whole cache, simulated: real calls of several threads, on a simulated device, in an order
-//! that one seed decides, as it decides everything else.
+//! The whole cache, simulated: real calls of several threads and tasks, on a simulated device, in
+//! an order that one seed decides, as it decides everything else: who makes the transfers, the
+//! policy, how many nodes the machine has and on which each thread runs, how many frames and pages
+//! there are (`plan.rs`).
 //!
-//! The threads, the I/O thread among them, are shuttle's, which lets one run at a time and draws
-//! the next wherever two could meet. So a wakeup that is lost is a deadlock, and ends the run. The
-//! device fails, is late, overtakes itself, and loses its power; what a crash leaves is read by
-//! another cache. Nothing follows from time or addresses: the history of a seed is always the same,
-//! and every hundredth is run twice to see that.
+//! The threads, those of the cache among them, are shuttle's, which lets one run at a time and
+//! draws the next wherever two could meet. So a wakeup that is lost is a deadlock, and ends the
+//! run. The device fails, is late, overtakes itself, and loses its power; what a crash leaves is
+//! read by another cache. Nothing follows from time or addresses: the history of a seed is always
+//! the same, and every hundredth is run twice to see that.
 //!
 //! What is expected of each page stands in `unherd_testkit::PageHistory`; each carries a stamp, so
 //! that no byte is taken on trust. Orderings cannot be seen here: every access is sequentially
@@ -14,6 +16,8 @@
 //! A seed that fails is printed with the command that runs it alone.
 
 mod actor;
+mod plan;
+mod task_actor;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -28,6 +28,12 @@ pub use backend::thread_local;
 /// Of the machine, also where threads are a checker's.
 pub use std::thread::available_parallelism;
 
+/// Which thread of a simulation this is, in the order in which they began.
+#[cfg(shuttle)]
+pub fn thread_number() -> usize {
+    backend::current::me().into()
+}
+
 /// `fence(SeqCst)` for where an atomic read-modify-write of the same thread comes just before it.
 ///
 /// On x86-64 that instruction is a full barrier already (Linux leaves `smp_mb__after_atomic` empty

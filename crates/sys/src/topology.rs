@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::CpuSet;
 
+#[cfg(not(shuttle))]
 use crate::primitives::available_parallelism;
+#[cfg(shuttle)]
+use crate::primitives::thread_number;
 
 /// The kernel's number of a NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +88,11 @@ pub struct Topology {
 /// More processors than any kernel can be built for.
 const CPUS_MAX: u32 = 1 << 16;
 
+/// Processors of an invented machine in a simulation, which is the same on every real one. Each
+/// thread keeps to one.
+#[cfg(shuttle)]
+const SIMULATED_CPUS: u32 = 8;
+
 impl Topology {
     /// This machine's, by `/sys`. See [`Topology::read`].
     pub fn of_this_machine() -> Result<Self, TopologyError> {
@@ -123,7 +131,10 @@ impl Topology {
     /// processors as this process may use, numbered from 0, are dealt to the nodes in turn.
     pub fn of(nodes: u32) -> Self {
         let count = nodes.clamp(1, NodeId::COUNT_MAX as u32);
+        #[cfg(not(shuttle))]
         let cpus = available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        #[cfg(shuttle)]
+        let cpus = SIMULATED_CPUS;
         Self {
             nodes: (0..count).filter_map(NodeId::new).collect(),
             cpus: (0..count).map(|node| (node..cpus).step_by(count as usize).collect()).collect(),
@@ -163,7 +174,10 @@ impl Topology {
 /// The processor that the calling thread runs on, or ran on a moment ago. No system call where the
 /// kernel offers that (x86-64 and AArch64 do).
 pub fn current_cpu() -> usize {
-    rustix::thread::sched_getcpu()
+    #[cfg(not(shuttle))]
+    return rustix::thread::sched_getcpu();
+    #[cfg(shuttle)]
+    return thread_number() % SIMULATED_CPUS as usize;
 }
 
 /// The numbers in a file such as `0-3,8`, ascending and below `limit`; a blank file has none.

@@ -6,8 +6,8 @@
 //! crash keeps what was synced and a random selection of the sectors that were not. Misaligned
 //! transfers are refused with `EINVAL`, as direct I/O refuses them.
 //!
-//! Not modelled: time that a transfer takes, silent corruption, sectors that are torn inside,
-//! the loss of a directory entry.
+//! Not modelled: time, but for what others do while a transfer is under way; silent corruption,
+//! sectors that are torn inside, the loss of a directory entry.
 //!
 //! All choices come from one [`Seed`]. A contract that the caller breaks (a file closed under a
 //! transfer, memory lent to two transfers at once) is a panic.
@@ -19,7 +19,7 @@ mod state;
 
 use std::path::Path;
 
-use unherd_sys::primitives::{Condvar, Mutex, thread};
+use unherd_sys::primitives::{Condvar, Mutex, MutexGuard, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBuf, OpenError, OpenHow, Opened,
     Timestamp, Transfer,
@@ -136,9 +136,26 @@ impl SimDevice {
 
     /// Yields the processor a random number of times, where the plan delays completions.
     fn dawdle(&self) {
-        for _ in 0..self.state.lock().draw_delay() {
+        let yields = {
+            let mut state = self.state.lock();
+            state.draw_delay() + state.draw_yields()
+        };
+        for _ in 0..yields {
             thread::yield_now();
         }
+    }
+
+    /// Lets the time pass that queued transfers take, if there are any.
+    fn pass_time<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let yields = if state.has_queued() { state.draw_yields() } else { 0 };
+        if yields == 0 {
+            return state;
+        }
+        drop(state);
+        for _ in 0..yields {
+            thread::yield_now();
+        }
+        self.state.lock()
     }
 }
 
@@ -210,6 +227,7 @@ unsafe impl Device for SimDevice {
     fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline) {
         let mut state = self.state.lock();
         loop {
+            state = self.pass_time(state);
             let before = out.len();
             state.complete(out);
             if state.take_interrupt() || out.len() > before {

@@ -28,8 +28,16 @@ pub enum Found {
     Zeros,
     /// The page of this sequence.
     Whole(u64),
-    /// The beginning of it; then zeros.
-    Cut(u64),
+    /// The beginning of it, and then zeros. As some of its own bytes are zeros, too, where it ends
+    /// is known within bounds only.
+    Cut {
+        /// Of which it is the beginning.
+        sequence: u64,
+        /// The bytes up to the last that is not zero.
+        least: usize,
+        /// The bytes up to the first that is another than it was.
+        most: usize,
+    },
 }
 
 impl Stamp {
@@ -69,8 +77,9 @@ impl Stamp {
         let mut whole = vec![0; bytes.len()];
         self.fill(sequence, &mut whole);
         let alike = bytes.iter().zip(&whole).take_while(|(is, was)| is == was).count();
-        if alike >= HEADER_BYTES && bytes[alike..].iter().all(|&byte| byte == 0) {
-            return Ok(Found::Cut(sequence));
+        let last = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+        if (HEADER_BYTES..bytes.len()).contains(&alike) && last <= alike {
+            return Ok(Found::Cut { sequence, least: last, most: alike });
         }
         Err(format!(
             "torn: page {} of file {} begins as it was in sequence {sequence}, up to byte {alike}; \
@@ -135,7 +144,12 @@ fn each_wrong_byte_is_seen() {
     }
     for at in HEADER_BYTES..512 {
         let cut = [&new[..at], &vec![0; 512 - at]].concat();
-        assert_eq!(stamp.examine(&cut), Ok(Found::Cut(8)), "cut at {at}");
+        let found = stamp.examine(&cut);
+        let is_it = |least, most| (least..=most).contains(&at) && most - least < 8;
+        assert!(
+            matches!(found, Ok(Found::Cut { sequence: 8, least, most }) if is_it(least, most)),
+            "cut at {at}: {found:?}"
+        );
     }
     let mut wrong = new.clone();
     for at in 0..512 {

@@ -3,7 +3,7 @@
 use unherd_sys::primitives::thread;
 use unherd_testkit::{Content, Outcome, PageRead, Seed, Stamp};
 
-use super::world::{FILES, PAGE_BYTES, PAGES, World};
+use super::world::{FILES, PAGE_BYTES, World};
 use crate::{Error, File, PageGuard, PageNo};
 
 pub(super) struct Actor<'a> {
@@ -62,18 +62,17 @@ impl<'a> Actor<'a> {
     }
 
     fn any_page(&mut self, file: usize) -> Stamp {
-        Stamp { file, page: self.seed.below(PAGES) }
+        self.world.any_page(&mut self.seed, file)
     }
 
     fn any_run(&mut self, file: usize) -> (Stamp, u64) {
         let first = self.any_page(file);
         let pages = 1 + self.seed.below(3);
-        (first, pages.min(PAGES - first.page))
+        (first, pages.min(self.world.plan.pages - first.page))
     }
 
     fn judge(&self, stamp: Stamp, read: PageRead, bytes: &[u8]) {
-        let found = stamp.examine(bytes).unwrap_or_else(|torn| panic!("{torn}"));
-        self.world.note(self.number, &(stamp, found));
+        let found = self.world.examine(self.number, stamp, bytes);
         let judged = self.world.history(stamp).end_read(read, found);
         judged.unwrap_or_else(|wrong| panic!("{stamp:?}: {wrong}"));
     }
@@ -212,22 +211,17 @@ impl<'a> Actor<'a> {
         } else {
             0
         };
-        let begun: Vec<_> = run(first, PAGES - first.page)
+        let begun: Vec<_> = run(first, self.world.plan.pages - first.page)
             .map(|stamp| {
                 let is_cut = stamp == first && tail > 0;
-                let content = if is_cut { Content::Cut } else { Content::Zeros };
-                (stamp, content, world.history(stamp).begin_write(content))
+                let content = if is_cut { Content::Cut(tail as usize) } else { Content::Zeros };
+                (stamp, world.history(stamp).begin_write(content))
             })
             .collect();
         let is_done = world.allowed(file.set_len(offset(first) + tail)).is_some();
         world.note(self.number, &("cut", first, tail, is_done));
-        for (stamp, content, sequence) in begun {
-            let outcome = match content {
-                _ if !is_done => Outcome::Failed,
-                // The file may have been shorter.
-                Content::Cut => Outcome::Perhaps,
-                _ => Outcome::Done,
-            };
+        let outcome = if is_done { Outcome::Done } else { Outcome::Failed };
+        for (stamp, sequence) in begun {
             world.history(stamp).end_write(sequence, outcome);
         }
     }

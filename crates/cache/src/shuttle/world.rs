@@ -4,84 +4,17 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_testkit::{Content, Failure, FaultPlan, PageHistory, PageRead, Seed, SimDevice, Stamp};
+use unherd_testkit::{Content, FaultPlan, Found, PageHistory, PageRead, Seed, SimDevice, Stamp};
 
 use super::actor::Actor;
+use super::plan::Plan;
+use super::task_actor::TaskActor;
 use crate::{Cache, Error, File, Io, OpenOptions};
 
 pub(super) const PAGE_BYTES: usize = 512;
 pub(super) const FILES: usize = 2;
-pub(super) const PAGES: u64 = 8;
-
-/// What one seed has drawn.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    io: Io,
-    frames: usize,
-    threads: usize,
-    pub(super) operations: u64,
-    is_filtered: bool,
-    /// Whether a wait for a frame may end without one.
-    pub(super) waits_for_frames_end: bool,
-    pub(super) faults: FaultPlan,
-    /// The power fails at the end, if it has not before.
-    crashes: bool,
-}
-
-impl Plan {
-    fn draw(seed: &mut Seed) -> Self {
-        let mut faults = FaultPlan {
-            held_reaps_max: seed.below(4) as u32,
-            reorder: seed.coin(),
-            ..FaultPlan::default()
-        };
-        if seed.below(3) == 0 {
-            faults.read = Failure::per_mille(100);
-            faults.write = Failure::per_mille(150);
-            faults.short_per_mille = 200;
-        }
-        if seed.below(4) == 0 {
-            faults.sync = Failure::per_mille(300);
-        }
-        if seed.below(4) == 0 {
-            faults.power_fails_after_syncs = Some(seed.below(4));
-        }
-        Self {
-            io: if seed.coin() { Io::Own } else { Io::Ring },
-            // Few, of which there are never enough; or so many that several write-backs go on.
-            frames: if seed.below(3) > 0 { 6 + seed.below(8) as usize } else { 32 },
-            threads: 2 + seed.below(3) as usize,
-            operations: 6 + seed.below(14),
-            is_filtered: seed.below(4) > 0,
-            waits_for_frames_end: seed.coin(),
-            faults,
-            crashes: seed.coin(),
-        }
-    }
-
-    /// Whether a call may fail because the device does.
-    pub(super) fn device_fails(&self) -> bool {
-        let FaultPlan { read, write, sync, power_fails_after_syncs, .. } = self.faults;
-        [read, write, sync] != [Failure::default(); 3] || power_fails_after_syncs.is_some()
-    }
-
-    fn cache(&self, device: Arc<SimDevice>) -> Cache {
-        let frame_wait =
-            if self.waits_for_frames_end { Duration::from_secs(1) } else { Duration::MAX };
-        Cache::builder()
-            .device(device)
-            .io(self.io)
-            .page_size(PAGE_BYTES)
-            .capacity(self.frames * PAGE_BYTES)
-            .filtered(self.is_filtered)
-            .frame_wait(frame_wait)
-            .build()
-            .expect("a small cache")
-    }
-}
 
 /// What was read of each page of a file, had it been read when a sync began.
 type Durable = Vec<PageRead>;
@@ -144,6 +77,27 @@ impl World {
         }
     }
 
+    /// A page, mostly one of the few that all want.
+    pub(super) fn any_page(&self, seed: &mut Seed, file: usize) -> Stamp {
+        let pages = if seed.below(3) > 0 { self.plan.hot_pages } else { self.plan.pages };
+        Stamp { file, page: seed.below(pages) }
+    }
+
+    /// What the bytes are.
+    pub(super) fn examine(&self, actor: usize, stamp: Stamp, bytes: &[u8]) -> Found {
+        let found = stamp.examine(bytes).unwrap_or_else(|torn| panic!("{torn}"));
+        self.note(actor, &(stamp, found));
+        found
+    }
+
+    /// Brings in as much as there is room for.
+    fn read_all(&self, files: &[File]) {
+        for file in files {
+            let mut bytes = vec![0; self.plan.pages as usize * PAGE_BYTES];
+            file.read_at(&mut bytes, 0).expect("the device is well");
+        }
+    }
+
     /// Syncs, and remembers what is durable then.
     pub(super) fn sync(&self, number: usize, file: &File) -> bool {
         let began = {
@@ -170,11 +124,10 @@ impl World {
     /// Judges the pages of a file, each by a read.
     fn judge(&self, number: usize, bytes: &[u8], reads: Durable) {
         let mut bytes = bytes.to_vec();
-        bytes.resize(PAGES as usize * PAGE_BYTES, 0);
+        bytes.resize(self.plan.pages as usize * PAGE_BYTES, 0);
         for ((bytes, read), page) in bytes.chunks(PAGE_BYTES).zip(reads).zip(0..) {
             let stamp = Stamp { file: number, page };
-            let found = stamp.examine(bytes).unwrap_or_else(|torn| panic!("{torn}"));
-            self.note(usize::MAX, &(stamp, found));
+            let found = self.examine(usize::MAX, stamp, bytes);
             let judged = self.history(stamp).end_read(read, found);
             judged.unwrap_or_else(|wrong| panic!("at the end, {stamp:?}: {wrong}"));
         }
@@ -210,7 +163,7 @@ impl World {
         self.cache = plan.cache(self.device.clone());
         for number in 0..FILES {
             let file = self.open(number).expect("the device is well");
-            let mut bytes = vec![0; PAGES as usize * PAGE_BYTES];
+            let mut bytes = vec![0; self.plan.pages as usize * PAGE_BYTES];
             file.read_at(&mut bytes, 0).expect("the device is well");
             let durable = std::mem::take(&mut self.durable[number].lock().1);
             self.judge(number, &bytes, durable);
@@ -219,16 +172,16 @@ impl World {
 }
 
 /// A device with files whose first halves are stamped; so are the histories.
-fn begin(seed: &mut Seed) -> (Arc<SimDevice>, Vec<Vec<PageHistory>>) {
+fn begin(seed: &mut Seed, pages: u64) -> (Arc<SimDevice>, Vec<Vec<PageHistory>>) {
     let device = Arc::new(SimDevice::new(seed.fork()));
     let histories = (0..FILES).map(|file| {
-        let mut bytes = vec![0; PAGES as usize / 2 * PAGE_BYTES];
+        let mut bytes = vec![0; pages as usize / 2 * PAGE_BYTES];
         for (bytes, page) in bytes.chunks_mut(PAGE_BYTES).zip(0..) {
             Stamp { file, page }.fill(1, bytes);
         }
         device.put(path(file), &bytes);
-        let content = |page| if page < PAGES / 2 { Content::Stamped } else { Content::Zeros };
-        (0..PAGES).map(|page| PageHistory::new(content(page))).collect()
+        let content = |page| if page < pages / 2 { Content::Stamped } else { Content::Zeros };
+        (0..pages).map(|page| PageHistory::new(content(page))).collect()
     });
     let histories = histories.collect();
     (device, histories)
@@ -238,7 +191,7 @@ fn begin(seed: &mut Seed) -> (Arc<SimDevice>, Vec<Vec<PageHistory>>) {
 pub(super) fn run(seed: u64) -> u64 {
     let mut seed = Seed::new(seed);
     let plan = Plan::draw(&mut seed);
-    let (device, histories) = begin(&mut seed);
+    let (device, histories) = begin(&mut seed, plan.pages);
     let mut world = World {
         plan,
         cache: plan.cache(device.clone()),
@@ -253,11 +206,18 @@ pub(super) fn run(seed: u64) -> u64 {
     let kept_open = if plan.device_fails() { FILES } else { FILES / 2 };
     let files: Vec<File> =
         (0..kept_open).map(|number| world.open(number).expect("the device is well")).collect();
+    if plan.is_warm {
+        world.read_all(&files);
+    }
     world.device.set_faults(plan.faults);
     thread::scope(|scope| {
-        for number in 0..plan.threads {
+        for number in 0..plan.actors {
             let (world, files, seed) = (&world, &files, seed.fork());
-            scope.spawn(move || Actor::new(world, files, number, seed).run());
+            if number < plan.task_actors {
+                scope.spawn(move || TaskActor::new(world, files, number, seed).run());
+            } else {
+                scope.spawn(move || Actor::new(world, files, number, seed).run());
+            }
         }
     });
     if plan.crashes || plan.faults.power_fails_after_syncs.is_some() {

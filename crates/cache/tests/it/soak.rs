@@ -1,35 +1,40 @@
-//! Random operations of many threads on few frames, for long: no torn byte is seen through a pin,
-//! in an accepted look without one, or in a copy.
+//! Random operations of many threads and tasks on few frames, for long: no torn byte is seen
+//! through a pin, in an accepted look without one, or in a copy.
 //!
 //! Every page carries a checksum over all of it (`unherd_testkit::Stamp`), and its reads and writes
 //! are those of a register (`unherd_testkit::PageHistory`): nobody finds what was overwritten
 //! before he began, nor what a change of the length has cut off. A page that is pinned is compared
 //! again when the pin ends.
 //!
-//! It goes in *epochs*, each with a new cache on a new simulated device: with blocking and with
-//! queued I/O in turn, with late and reordered completions, and, in a test of its own, with
-//! transfers and flushes that fail. Then calls may fail; bytes may not be torn all the same. At the
-//! end of an epoch the bytes on the device are judged as well.
+//! It goes in *epochs*, each with a new cache on a new simulated device: with each way of I/O, each
+//! policy and one to three nodes in turn, with late and reordered completions, and, in a test of
+//! its own, with transfers and flushes that fail. Then calls may fail; bytes may not be torn all
+//! the same. At the end of an epoch the bytes on the device are judged as well.
 //!
 //! A failure prints the seed of the run and of its epoch: with that in `UNHERD_SEED` the same
 //! operations run again, in other interleavings. `UNHERD_SOAK_OPERATIONS` says how many the long
 //! runs do.
+
+mod tasks;
 
 use std::cell::Cell;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unherd_cache::{Error, File, Io, PageGuard, PageNo, Stats, Torn};
-use unherd_sys::Timestamp;
+use unherd_cache::{Error, File, Io, PageGuard, PageNo, PolicyKind, Stats, Torn};
 use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
+use unherd_sys::{Timestamp, Topology};
 use unherd_testkit::{
     Content, Failure, FaultPlan, Found, Outcome, PageHistory, PageRead, Seed, SimDevice, Stamp,
 };
 
-use crate::scene::{BOTH, sim, small, turn, writable};
+use crate::scene::{sim, small, turn, writable};
+use tasks::TaskWorker;
 
 const THREADS: u64 = 64;
+/// So many of the threads poll tasks, and do nothing else.
+const TASK_THREADS: u64 = 16;
 const FILES: usize = 8;
 const PAGES: u64 = 512;
 /// One for eight pages.
@@ -56,10 +61,13 @@ enum Kind {
     PageMut,
     SetLen,
     SyncAll,
+    PageAsync,
+    ReadAtAsync,
+    DroppedTask,
 }
 
-/// How many operations of ten thousand are of each kind.
-const KINDS: [(Kind, u64); 7] = [
+/// How many operations of ten thousand of a thread are of each kind. Those of tasks come on top.
+const KINDS: [(Kind, u64); 10] = [
     (Kind::ReadAt, 2000),
     (Kind::Page, 2500),
     (Kind::Peek, 2500),
@@ -67,6 +75,9 @@ const KINDS: [(Kind, u64); 7] = [
     (Kind::PageMut, 1285),
     (Kind::SetLen, 5),
     (Kind::SyncAll, 10),
+    (Kind::PageAsync, 0),
+    (Kind::ReadAtAsync, 0),
+    (Kind::DroppedTask, 0),
 ];
 
 type Counts = [u64; KINDS.len()];
@@ -82,9 +93,35 @@ fn any_kind(seed: &mut Seed) -> Kind {
     unreachable!("the shares are ten thousand together")
 }
 
+/// How the cache of an epoch is built.
+#[derive(Debug, Clone, Copy)]
+struct Variant {
+    io: Io,
+    policy: PolicyKind,
+    nodes: u32,
+}
+
+impl Variant {
+    const IOS: [Io; 3] = [Io::Own, Io::Ring, Io::Threads(4)];
+    const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Clock];
+    /// So many epochs one after the other have all ways of I/O with all policies.
+    const COUNT: u64 = (Self::IOS.len() * Self::POLICIES.len()) as u64;
+
+    fn of(seed: &Seed) -> Self {
+        let number = seed.origin() as usize;
+        let (ios, policies) = (Self::IOS.len(), Self::POLICIES.len());
+        Self {
+            io: Self::IOS[number % ios],
+            policy: Self::POLICIES[number / ios % policies],
+            nodes: 1 + (number / (ios * policies) + number) as u32 % 3,
+        }
+    }
+}
+
 /// What all threads of an epoch share.
 struct Scene<'a> {
     files: &'a [File],
+    io: Io,
     /// By file and page.
     histories: Vec<Vec<PageHistory>>,
     may_fail: bool,
@@ -93,10 +130,10 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(files: &'a [File], may_fail: bool) -> Self {
+    fn new(files: &'a [File], io: Io, may_fail: bool) -> Self {
         let histories = |_| (0..PAGES).map(|_| PageHistory::new(Content::Stamped)).collect();
         let histories = (0..FILES).map(histories).collect();
-        Self { files, histories, may_fail, failed: AtomicBool::new(false) }
+        Self { files, io, histories, may_fail, failed: AtomicBool::new(false) }
     }
 
     fn history(&self, stamp: Stamp) -> &PageHistory {
@@ -187,6 +224,9 @@ impl<'a> Worker<'a> {
                     let file = self.seed.below(FILES as u64) as usize;
                     scene.allowed(scene.files[file].sync_all());
                 }
+                Kind::PageAsync | Kind::ReadAtAsync | Kind::DroppedTask => {
+                    unreachable!("their share is 0: those of tasks are in `tasks.rs`")
+                }
             }
         }
         self.kept = None;
@@ -194,25 +234,8 @@ impl<'a> Worker<'a> {
         self.counts
     }
 
-    /// Mostly a hot page, and of these one above all; now and then any.
-    fn any_page(&mut self) -> Stamp {
-        let file = self.seed.below(FILES as u64) as usize;
-        match self.seed.below(16) {
-            0 => Stamp { file: 0, page: 0 },
-            1..14 => Stamp { file, page: self.seed.below(HOT_PAGES) },
-            _ => Stamp { file, page: self.seed.below(PAGES) },
-        }
-    }
-
-    /// One page, now and then two: the first, and how many.
-    fn any_run(&mut self) -> (Stamp, u64) {
-        let first = self.any_page();
-        let pages = if self.seed.below(8) == 0 { 2 } else { 1 };
-        (first, pages.min(PAGES - first.page))
-    }
-
     fn read_at(&mut self) {
-        let (first, pages) = self.any_run();
+        let (first, pages) = any_run(&mut self.seed);
         let scene = self.scene;
         let stamps = run(first, pages);
         let reads: Vec<_> = stamps.clone().map(|it| (it, scene.history(it).begin_read())).collect();
@@ -231,7 +254,7 @@ impl<'a> Worker<'a> {
     }
 
     fn page(&mut self) {
-        let stamp = self.any_page();
+        let stamp = any_page(&mut self.seed);
         let scene = self.scene;
         let read = scene.history(stamp).begin_read();
         let page = scene.files[stamp.file].page(PageNo(stamp.page));
@@ -249,7 +272,7 @@ impl<'a> Worker<'a> {
     }
 
     fn peek(&mut self) {
-        let stamp = self.any_page();
+        let stamp = any_page(&mut self.seed);
         let scene = self.scene;
         let file = &scene.files[stamp.file];
         let read = scene.history(stamp).begin_read();
@@ -282,7 +305,7 @@ impl<'a> Worker<'a> {
     }
 
     fn write_at(&mut self) {
-        let (first, pages) = self.any_run();
+        let (first, pages) = any_run(&mut self.seed);
         let scene = self.scene;
         let buf = &mut self.buf[..pages as usize * PAGE_BYTES];
         let begun: Vec<_> = run(first, pages)
@@ -303,7 +326,7 @@ impl<'a> Worker<'a> {
 
     /// In two parts, with time between them: nobody may see one alone.
     fn page_mut(&mut self) {
-        let stamp = self.any_page();
+        let stamp = any_page(&mut self.seed);
         let scene = self.scene;
         let history = scene.history(stamp);
         let read = history.begin_read();
@@ -336,19 +359,14 @@ impl<'a> Worker<'a> {
         let begun: Vec<_> = run(first, PAGES - first.page)
             .map(|stamp| {
                 let is_cut = stamp == first && tail > 0;
-                let content = if is_cut { Content::Cut } else { Content::Zeros };
-                (stamp, content, scene.history(stamp).begin_write(content))
+                let content = if is_cut { Content::Cut(tail as usize) } else { Content::Zeros };
+                (stamp, scene.history(stamp).begin_write(content))
             })
             .collect();
         let cut = scene.files[file].set_len(first.page * PAGE_BYTES as u64 + tail);
         let is_done = scene.allowed(cut).is_some();
-        for (stamp, content, sequence) in begun {
-            let outcome = match content {
-                _ if !is_done => Outcome::Failed,
-                // The file may have been shorter.
-                Content::Cut => Outcome::Perhaps,
-                _ => Outcome::Done,
-            };
+        let outcome = if is_done { Outcome::Done } else { Outcome::Failed };
+        for (stamp, sequence) in begun {
             scene.history(stamp).end_write(sequence, outcome);
         }
         if self.seed.coin() {
@@ -356,6 +374,23 @@ impl<'a> Worker<'a> {
             scene.allowed(scene.files[file].set_len(PAGES * PAGE_BYTES as u64));
         }
     }
+}
+
+/// Mostly a hot page, and of these one above all; now and then any.
+fn any_page(seed: &mut Seed) -> Stamp {
+    let file = seed.below(FILES as u64) as usize;
+    match seed.below(16) {
+        0 => Stamp { file: 0, page: 0 },
+        1..14 => Stamp { file, page: seed.below(HOT_PAGES) },
+        _ => Stamp { file, page: seed.below(PAGES) },
+    }
+}
+
+/// One page, now and then two: the first, and how many.
+fn any_run(seed: &mut Seed) -> (Stamp, u64) {
+    let first = any_page(seed);
+    let pages = if seed.below(8) == 0 { 2 } else { 1 };
+    (first, pages.min(PAGES - first.page))
 }
 
 /// So many pages, from the first on.
@@ -391,25 +426,31 @@ fn device_with_files(seed: &mut Seed, faults: FaultPlan) -> Arc<SimDevice> {
 }
 
 /// One cache, one device; gives what was done, and what the cache counted.
-fn epoch(mut seed: Seed, io: Io, faults: FaultPlan, operations: u64) -> (Counts, Stats) {
+fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -> (Counts, Stats) {
     let _turn = turn();
     let may_fail = faults.read != Failure::default();
     let device = device_with_files(&mut seed, faults);
     let cache = small(FRAMES, PAGE_BYTES)
         .device(device.clone())
-        .io(io)
+        .io(variant.io)
+        .policy(variant.policy)
+        .topology(Topology::of(variant.nodes))
         .frame_wait(Duration::from_secs(60))
         .build()
         .unwrap();
     let files: Vec<File> =
         (0..FILES).map(|file| cache.open(path(file), writable()).unwrap()).collect();
-    let scene = Scene::new(&files, may_fail);
+    let scene = Scene::new(&files, variant.io, may_fail);
     let mut counts = Counts::default();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|_| {
-                let worker = Worker::new(&scene, seed.fork());
-                scope.spawn(move || worker.run(operations / THREADS))
+            .map(|number| {
+                let (scene, seed) = (&scene, seed.fork());
+                let operations = operations / THREADS;
+                scope.spawn(move || match number {
+                    0..TASK_THREADS => TaskWorker::new(scene, seed).run(operations),
+                    _ => Worker::new(scene, seed).run(operations),
+                })
             })
             .collect();
         for thread in threads {
@@ -464,13 +505,13 @@ fn soak(name: &str, origin: u64, operations: u64, faults: fn(&mut Seed) -> Fault
     let began = Timestamp::now();
     let mut counts = Counts::default();
     let mut done_by_cache = done_by(Stats::default());
-    let epochs = operations.div_ceil(EPOCH).max(BOTH.len() as u64);
+    let epochs = operations.div_ceil(EPOCH).max(Variant::COUNT);
     for number in 0..epochs {
         let mut seed = Seed::new(origin.wrapping_add(number));
-        let io = BOTH[seed.origin() as usize % BOTH.len()];
-        say(format!("epoch {} of {epochs}, {io:?}, UNHERD_SEED={seed}", number + 1));
+        let variant = Variant::of(&seed);
+        say(format!("epoch {} of {epochs}, {variant:?}, UNHERD_SEED={seed}", number + 1));
         let faults = faults(&mut seed);
-        let (done, stats) = epoch(seed, io, faults, operations / epochs);
+        let (done, stats) = epoch(seed, variant, faults, operations / epochs);
         counts.iter_mut().zip(done).for_each(|(sum, n)| *sum += n);
         done_by_cache.iter_mut().zip(done_by(stats)).for_each(|((_, sum), (_, n))| *sum += n);
     }
@@ -478,6 +519,7 @@ fn soak(name: &str, origin: u64, operations: u64, faults: fn(&mut Seed) -> Fault
     say(format!("{} operations in {elapsed_s:.1} s", counts.iter().sum::<u64>()));
     for ((kind, _), n) in KINDS.iter().zip(counts) {
         say(format!("{n:>12} {kind:?}, {:.0} per s", n as f64 / elapsed_s));
+        assert!(n > 0, "no {kind:?}: the run shows nothing");
     }
     for (what, n) in done_by_cache {
         say(format!("{n:>12} {what}"));

@@ -11,8 +11,8 @@ static ROUND: Mutex<()> = Mutex::new(());
 
 fn small(with: &str, threads: usize) -> Value {
     let _one = ROUND.lock();
-    // 65 would need 512 buckets. But each guesses their number by those who are counted in one place
-    // with it, which depends on addresses, so it may take a few more until one sees it.
+    // 65 would need 512 buckets. But each guesses their number by those who are counted in one
+    // place with it, which depends on addresses, so it may take a few more until one sees it.
     let params = "--param buckets-max=512 --param waiters=80";
     run(&format!("growth --with {with} --threads {threads} {params}")).unwrap()
 }

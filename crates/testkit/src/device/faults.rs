@@ -57,6 +57,9 @@ pub struct FaultPlan {
     /// A queued transfer completes after a random number of reaps up to this, sooner if nothing
     /// else is left to complete; a blocking one yields the processor as often.
     pub held_reaps_max: u32,
+    /// A transfer or a sync takes as long as it takes one thread (its own, or the one that reaps)
+    /// to yield the processor a random number of times up to this, besides.
+    pub yields_max: u32,
     /// Completions of one reap come out in random order.
     pub reorder: bool,
     /// Direct I/O is refused, as some file systems do.
@@ -76,6 +79,7 @@ impl Default for FaultPlan {
             sync: Failure::default(),
             short_per_mille: 0,
             held_reaps_max: 0,
+            yields_max: 0,
             reorder: false,
             refuse_direct: false,
             power_fails_after_syncs: None,

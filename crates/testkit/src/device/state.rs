@@ -104,6 +104,16 @@ impl State {
         self.seed.below(u64::from(self.plan.held_reaps_max) + 1) as u32
     }
 
+    /// Draws only where there is a choice, so that other plans go on as they did. What is refused,
+    /// as the power is off, takes no time.
+    pub(super) fn draw_yields(&mut self) -> u32 {
+        match self.plan.yields_max {
+            _ if self.power_is_off() => 0,
+            0 => 0,
+            max => self.seed.below(u64::from(max) + 1) as u32,
+        }
+    }
+
     fn power_is_off(&self) -> bool {
         self.plan.power_fails_after_syncs.is_some_and(|syncs| self.syncs_done >= syncs)
     }
@@ -355,6 +365,10 @@ impl State {
             let result = unsafe { self.transfer(direction, file, offset, buf) };
             out.push(Completion { tag, result });
         }
+    }
+
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     pub(super) fn interrupt(&mut self) {

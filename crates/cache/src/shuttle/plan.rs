@@ -1,0 +1,115 @@
+//! What one seed has drawn: the cache, the device, and who uses them.
+
+use std::time::Duration;
+
+use unherd_sys::Topology;
+use unherd_sys::primitives::Arc;
+use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
+
+use super::world::PAGE_BYTES;
+use crate::{Cache, Io, PolicyKind};
+
+/// Longer than any run takes: where a wait with a deadline ends, the model of the futex ends it.
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) io: Io,
+    pub(super) policy: PolicyKind,
+    pub(super) nodes: u32,
+    pub(super) frames: usize,
+    /// Pages of each file.
+    pub(super) pages: u64,
+    /// Of these, from the first on, so many are wanted more than the others.
+    pub(super) hot_pages: u64,
+    /// The cache is full at the beginning.
+    pub(super) is_warm: bool,
+    pub(super) actors: usize,
+    /// So many of the actors are tasks; the others are threads.
+    pub(super) task_actors: usize,
+    pub(super) operations: u64,
+    pub(super) is_filtered: bool,
+    /// Whether a thread's wait for a frame may end without one.
+    pub(super) waits_for_frames_end: bool,
+    pub(super) faults: FaultPlan,
+    /// The power fails at the end, if it has not before.
+    pub(super) crashes: bool,
+}
+
+impl Plan {
+    pub(super) fn draw(seed: &mut Seed) -> Self {
+        let (frames, pages, hot_pages) = match seed.below(4) {
+            // So few that there are never enough, with a buffer for one write-back.
+            0..2 => (6 + seed.below(8) as usize, 8, 8),
+            // Buffers for several write-backs, and too few frames all the same.
+            2 => (16 + seed.below(9) as usize, 16, 16),
+            // Enough for write-backs of neighbours in one transfer.
+            _ => (128, 80, 6),
+        };
+        let actors = 2 + seed.below(3) as usize;
+        Self {
+            io: match seed.below(3) {
+                0 => Io::Own,
+                1 => Io::Ring,
+                _ => Io::Threads(1 + seed.below(3) as usize),
+            },
+            policy: if seed.coin() { PolicyKind::S3Fifo } else { PolicyKind::Clock },
+            nodes: if seed.coin() { 1 } else { 2 + seed.below(2) as u32 },
+            frames,
+            pages,
+            hot_pages,
+            is_warm: frames >= 16,
+            actors,
+            task_actors: if seed.coin() { 0 } else { seed.below(actors as u64) as usize },
+            operations: 6 + seed.below(14),
+            is_filtered: seed.below(4) > 0,
+            waits_for_frames_end: seed.coin(),
+            faults: faults(seed),
+            crashes: seed.coin(),
+        }
+    }
+
+    /// Whether a call may fail because the device does.
+    pub(super) fn device_fails(&self) -> bool {
+        let FaultPlan { read, write, sync, power_fails_after_syncs, .. } = self.faults;
+        [read, write, sync] != [Failure::default(); 3] || power_fails_after_syncs.is_some()
+    }
+
+    pub(super) fn cache(&self, device: Arc<SimDevice>) -> Cache {
+        let frame_wait = if self.waits_for_frames_end { AN_HOUR } else { Duration::MAX };
+        Cache::builder()
+            .device(device)
+            .io(self.io)
+            .policy(self.policy)
+            .topology(Topology::of(self.nodes))
+            .page_size(PAGE_BYTES)
+            .capacity(self.frames * PAGE_BYTES)
+            .filtered(self.is_filtered)
+            .frame_wait(frame_wait)
+            .build()
+            .expect("a small cache")
+    }
+}
+
+fn faults(seed: &mut Seed) -> FaultPlan {
+    let mut faults = FaultPlan {
+        held_reaps_max: seed.below(4) as u32,
+        // An operation takes about a hundred steps. So others have the time to change a page which
+        // is in write-back.
+        yields_max: if seed.coin() { 0 } else { 300 },
+        reorder: seed.coin(),
+        ..FaultPlan::default()
+    };
+    if seed.below(3) == 0 {
+        faults.read = Failure::per_mille(100);
+        faults.write = Failure::per_mille(150);
+        faults.short_per_mille = 200;
+    }
+    if seed.below(4) == 0 {
+        faults.sync = Failure::per_mille(300);
+    }
+    if seed.below(4) == 0 {
+        faults.power_fails_after_syncs = Some(seed.below(4));
+    }
+    faults
+}
