@@ -11,7 +11,7 @@ use unherd_testkit::{Content, FaultPlan, Found, PageHistory, PageRead, Seed, Sim
 use super::actor::Actor;
 use super::plan::Plan;
 use super::task_actor::TaskActor;
-use crate::{Cache, Error, File, Io, OpenOptions};
+use crate::{Cache, Error, File, Io, OpenOptions, PageNo};
 
 pub(super) const PAGE_BYTES: usize = 512;
 pub(super) const FILES: usize = 2;
@@ -149,6 +149,18 @@ impl World {
             self.judge(number, &bytes(number), self.begin_reads(number));
             let _ = file.close();
             self.judge(number, &bytes(number), self.begin_reads(number));
+        }
+        self.pin_all();
+    }
+
+    /// All is at rest, so every frame can be had, all at a time: none was lost.
+    fn pin_all(&self) {
+        let files: Vec<File> =
+            (0..FILES).map(|number| self.open(number).expect("the device is well")).collect();
+        let pages = |file| (0..self.plan.pages).map(move |page| File::page(file, PageNo(page)));
+        let pinned: Vec<_> = files.iter().flat_map(pages).take(self.plan.frames).collect();
+        if let Some(Err(error)) = pinned.iter().find(|page| page.is_err()) {
+            panic!("frames were lost: {error}");
         }
     }
 
