@@ -7,15 +7,16 @@
 //! ```text
 //!  one that asks                      one that looks
 //!  -------------                      --------------
-//!  asked = begun                      lock
+//!  asked = begun                      lock `looking`
 //!                                     begun == asked: begun += 1; look; keep it
 //!                                     unlock
-//!  lock
+//!  lock `looking`
 //!  begun != asked: take what is kept
 //! ```
 //!
 //! Who comes while a look is under way does not get that one: what it asks about may have come
-//! after it. Of all who do, the first looks again, for the others.
+//! after it. Of all who do, the first looks again, for the others. Who is told by one that has
+//! looked takes what is kept, and waits for no look: that may be a task.
 
 use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 
@@ -23,9 +24,11 @@ use crate::frame::Held;
 
 #[derive(Debug, Default)]
 pub(crate) struct Census {
-    /// Looks that have begun. Relaxed: it is changed under the lock, and one that asks and sees an
+    /// Looks that have begun. Relaxed: it is changed under `looking`, and one that asks and sees an
     /// older count gets a look that was under way.
     begun: AtomicU64,
+    looking: Mutex<()>,
+    /// Locked for a moment only.
     last: Mutex<Held>,
 }
 
@@ -40,12 +43,18 @@ impl Census {
 
     /// What was found by a look that began after it was `asked` for.
     pub(crate) fn answer(&self, asked: Asked, look: impl FnOnce() -> Held) -> Held {
-        let mut last = self.last.lock();
+        let _looking = self.looking.lock();
         if self.begun.load(Ordering::Relaxed) == asked.0 {
             self.begun.store(asked.0.wrapping_add(1), Ordering::Relaxed);
-            *last = look();
+            let held = look();
+            *self.last.lock() = held;
         }
-        *last
+        self.latest()
+    }
+
+    /// What the last look has found.
+    pub(crate) fn latest(&self) -> Held {
+        *self.last.lock()
     }
 }
 

@@ -84,6 +84,7 @@ impl Core {
         if !claim.was_unclean() {
             file.unclean.lock().insert(key.page);
         }
+        debug_assert!(file.unclean.lock().contains(&key.page), "no sync would write it");
         self.frames.publish(claim, State::Dirty);
         let is_frame_wanted = self.reclaim.is_waited_for_after_rmw();
         self.wake_page(key);
@@ -95,7 +96,7 @@ impl Core {
     /// The page was not changed, and lies beyond the end of the file: drops it.
     pub(crate) fn give_up_change(&self, key: PageKey, claim: Claim) {
         self.shard(key).remove();
-        self.frames.clear(&claim);
+        let claim = self.frames.clear(claim);
         self.wake_page(key);
         self.free_frame(claim);
     }
@@ -205,7 +206,7 @@ impl Core {
             None => return Turn::Mine(shard.announce()),
         };
         let spell = shard.begin_spell();
-        // Who has a frame in hand has looked often enough.
+        // Who has a frame in hand for the copy does not hope any longer.
         let looks = if spare.is_some() { 1 } else { LOOKS_AT_PINS };
         let word = match self.try_change(frame, spell, looks) {
             Ok(claim) => return Turn::Ready(claim),

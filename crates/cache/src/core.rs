@@ -53,9 +53,8 @@ impl Reasons {
 /// Locks are taken in this order, and none is held across I/O or a wait: a bucket of a wait table
 /// (whose waiters look at their condition under it), the pool of frames, the pages given up, the
 /// table of files, a file's durability, a file's set of unclean pages, a shard of the index, the
-/// pool of run buffers.
-/// So nobody is woken with any of these held; the engine's slots are locked with no other. Latches
-/// are waited for with none of these held.
+/// pool of run buffers. So nobody is woken with any of these held; the engine's slots and the two
+/// locks of the census are locked with no other. Latches are waited for with none of these held.
 pub(crate) struct Core {
     /// No other cache of the process has or had it.
     pub(crate) number: u64,
@@ -253,7 +252,7 @@ impl Core {
         };
         match News::from_token(token) {
             News::NoFrames(spell) if spell == busy.spell => {
-                Err(self.no_frames(Timestamp::now().since(began)))
+                Err(self.no_frames_as_told(Timestamp::now().since(began)))
             }
             News::ReadFailed(spell, errno) if spell == busy.spell => {
                 Err(self.read_error(file, key, errno))

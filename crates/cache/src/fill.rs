@@ -177,8 +177,7 @@ impl Core {
             Err(errno) => {
                 self.counters.add(Count::IoErrors, 1);
                 self.shard(key).remove();
-                self.frames.clear(&claim);
-                self.free_frame(claim);
+                self.free_frame(self.frames.clear(claim));
                 Err(errno)
             }
         }

@@ -435,8 +435,9 @@ impl Frames {
     }
 
     /// Takes the page from a claimed frame, which has left the index.
-    pub(crate) fn clear(&self, claim: &Claim) {
+    pub(crate) fn clear(&self, claim: Claim) -> Claim {
         self.set_state(claim.frame, State::Empty);
+        Claim::of_empty(claim.frame)
     }
 
     /// Sends an empty frame on its way to the one who will call [`Frames::take_over`].

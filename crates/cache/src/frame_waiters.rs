@@ -15,8 +15,8 @@
 //! that has seen `idled` change must find the frame too, or it would wait for the next: (B) orders
 //! the frame's word before the change, and the load of `idled` is an Acquire.
 //!
-//! An unpin changes the word by a read-modify-write, which on x86-64 is fence (B) already: a hit
-//! ends with one load of `waiting`, which is on a cache line of its own.
+//! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
+//! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
 //!
 //! Threads and tasks stand in one queue. A frame itself is handed to a thread only, and only to the
 //! one that has waited longest: a thread always comes to take it. Where a task is first, the frame

@@ -8,8 +8,9 @@
 //! One that is inside may enter again, also while another wants to be alone: that one waits for it
 //! anyway, and would wait for ever if it had to wait in turn.
 //!
-//! A [`StripedLatch`] is entered by each thread at a cache line of its own, so that those who only
-//! enter do not pass a line round; who wants to be alone goes through all lines, in their order.
+//! A [`StripedLatch`] is entered by threads at cache lines in turn, so that those who only enter
+//! hardly ever pass one round; who wants to be alone shuts all of them, in their order, and then
+//! waits.
 //!
 //! Waiting goes through the cache's wait table, keyed by the latch's address, so it has a name.
 
@@ -34,7 +35,7 @@ const LEAVE: Ordering =
 /// On a cache line of its own: entering and leaving write to it, and what lies beside a latch is
 /// read by those who do neither.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub(crate) struct Latch {
     word: AtomicU32,
 }
@@ -85,16 +86,16 @@ impl Latch {
 
     /// Leaves.
     pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>) {
-        // ORDER[L2]: Release; pairs with the Acquire in `begin_alone`: what was done inside is seen
-        // by the one who waited for it.
+        // ORDER[L2]: Release; pairs with the Acquire in `wait_until_left`: what was done inside is
+        // seen by the one who waited for it.
         let before = self.word.fetch_sub(1, LEAVE);
         if before == ALONE | 1 {
             waits.wake_all(&self.key());
         }
     }
 
-    /// Keeps others out, and waits until those inside have left.
-    pub(crate) fn begin_alone(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+    /// Keeps others out. Those inside may still be there.
+    fn shut(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         loop {
             // ORDER[L1]: Acquire; pairs with the Release in `end_alone` of the one before.
             if self.word.fetch_or(ALONE, AFTER_ALONE) & ALONE == 0 {
@@ -106,6 +107,10 @@ impl Latch {
                 reason,
             );
         }
+    }
+
+    /// Waits until those inside of the latch that the caller has shut have left.
+    fn wait_until_left(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         let _ = waits.wait_until(
             &self.key(),
             // ORDER[L2]: Acquire; pairs with the Release in `leave`.
@@ -116,7 +121,7 @@ impl Latch {
 
     /// Lets others in again.
     pub(crate) fn end_alone(&self, waits: &WaitTable<WaitKey>) {
-        // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `begin_alone`.
+        // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `shut`.
         self.word.fetch_and(!ALONE, END_ALONE);
         waits.wake_all(&self.key());
     }
@@ -139,8 +144,13 @@ impl StripedLatch {
         &'a self,
         waits: &'a WaitTable<WaitKey>,
         reason: Reason,
-    ) -> [AloneGuard<'a>; STRIPES] {
-        self.0.each_ref().map(|latch| AloneGuard::new(latch, waits, reason))
+    ) -> Vec<AloneGuard<'a>> {
+        // Broken on purpose by `cargo x mutants`: those who enter elsewhere are not kept out.
+        let all = if cfg!(mutant = "LATCH-stripes") { &self.0[..1] } else { &self.0[..] };
+        let shut = |latch| AloneGuard::shut(latch, waits, reason);
+        let guards: Vec<_> = all.iter().map(shut).collect();
+        all.iter().for_each(|latch| latch.wait_until_left(waits, reason));
+        guards
     }
 }
 
@@ -153,7 +163,14 @@ pub(crate) struct AloneGuard<'a> {
 
 impl<'a> AloneGuard<'a> {
     pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
-        latch.begin_alone(waits, reason);
+        let guard = Self::shut(latch, waits, reason);
+        latch.wait_until_left(waits, reason);
+        guard
+    }
+
+    /// Keeps others out, until dropped; those inside may still be there.
+    fn shut(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
+        latch.shut(waits, reason);
         Self { latch, waits }
     }
 }
@@ -198,3 +215,20 @@ impl Drop for InsideGuard<'_> {
 
 #[cfg(all(test, loom))]
 mod loom;
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_keeps_all_threads_out() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let latch = StripedLatch::default();
+        let alone = latch.alone(&waits, Reason::OTHER);
+        assert!(latch.0.iter().all(|stripe| !stripe.try_enter()));
+        drop(alone);
+        assert!(latch.0.iter().all(Latch::try_enter));
+        latch.0.iter().for_each(|stripe| stripe.leave(&waits));
+        drop(latch.alone(&waits, Reason::OTHER));
+    }
+}

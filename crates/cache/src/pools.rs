@@ -147,7 +147,7 @@ impl Pools {
         self.places.len()
     }
 
-    /// Bytes of what the policies keep.
+    /// Bytes of what the policies keep, and of the pages given up.
     pub(crate) fn memory_bytes(&self) -> usize {
         let policies = self.places.iter().map(|place| place.pool.lock().policy.memory_bytes());
         let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());

@@ -106,7 +106,7 @@ impl Reclaim {
         }
     }
 
-    /// Bytes of what the policies keep.
+    /// Bytes of what the policies keep, and of the pages given up.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.pools.memory_bytes()
     }
@@ -422,9 +422,19 @@ impl Core {
         Some(claim)
     }
 
+    /// There is no frame. Looks at all of them, to say why.
     pub(crate) fn no_frames(&self, waited: Duration) -> Error {
         let census = &self.reclaim.census;
         let held = census.answer(census.ask(), || self.frames.held());
+        self.no_frames_as(held, waited)
+    }
+
+    /// As [`Core::no_frames`], for one that is told so by another, who has looked.
+    pub(crate) fn no_frames_as_told(&self, waited: Duration) -> Error {
+        self.no_frames_as(self.reclaim.census.latest(), waited)
+    }
+
+    fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
         let Held { pinned, threads, unwritten } = held;
         Error::NoFrames { pinned, threads, unwritten, capacity: self.frames.len(), waited }
     }

@@ -7,6 +7,7 @@
 //! | `install` | the frame | empty, then reading or changing |
 //! | `evict`; the caller takes the entry out | the frame, then nothing | clean or unstable, then empty |
 //! | `detach` | the frame, then nothing | at rest, then detached |
+//! | `Core::replace`, in `change.rs` | the frame, then that of the copy | at rest or in write-back, then detached or superseded |
 //!
 //! # Two threads miss one page
 //!
@@ -40,8 +41,9 @@
 //!
 //! # Invariants
 //!
-//! 1. A page can be pinned in one frame at most, whatever somebody remembers of the index: its old
-//!    frame's word has changed before the lock is given up, and a new frame comes in under it.
+//! 1. A page can be pinned in one frame at most, whatever somebody remembers of the index: before
+//!    the lock is given up, its old frame's word has changed, or is one that may not be pinned (a
+//!    read that failed, a change given up), and a new frame comes in under the lock.
 //! 2. Who has found a frame elsewhere than under the lock may have found another page's: it looks
 //!    whether the entry under the lock names the frame.
 //! 3. From the change of the word on the frame is not the lock holder's: the last unpin may have

@@ -166,6 +166,10 @@ impl World {
 
     /// The power fails. What it leaves is read by a new cache.
     fn crash(&mut self, files: Vec<File>) {
+        if self.plan.faults.power_fails_after_syncs.is_none() {
+            self.device.set_faults(FaultPlan::default());
+            self.pin_all();
+        }
         self.device.crash();
         self.device.set_faults(FaultPlan::default());
         // What they try to write is refused: the device knows them no more.
