@@ -153,8 +153,8 @@ impl World {
         self.pin_all();
     }
 
-    /// All is at rest, so every frame can be had, all at a time: none was lost. Before a crash it is
-    /// not, and to bring it there would leave the crash nothing to lose.
+    /// All is at rest, so every frame can be had, all at a time: none was lost. Before a crash it
+    /// is not, and to bring it there would leave the crash nothing to lose.
     fn pin_all(&self) {
         let files: Vec<File> =
             (0..FILES).map(|number| self.open(number).expect("the device is well")).collect();
