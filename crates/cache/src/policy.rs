@@ -11,7 +11,7 @@
 //! | [`S3Fifo`] | yes, unless told otherwise | yes |
 //! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
 //!
-//! Which pages were given up last is remembered by the owner ([`Ghost`]): where several policies
+//! Which pages were given up last is remembered by the owner (`ghost.rs`): where several policies
 //! have a part of the frames each, a page may come back to another part than it left.
 //!
 //! Marks of use spare a page only while there are others. Those who peek may mark pages faster than
