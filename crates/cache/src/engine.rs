@@ -213,7 +213,7 @@ impl Engine {
                         direction: Direction::Read,
                         file: file.device_file,
                         offset: core.offset(announced.key.page) + range.start as u64,
-                        buf: core.memory.buf_to_fill(claim, range),
+                        bufs: core.memory.buf_to_fill(claim, range).into(),
                         tag: at as u64,
                     }
                 }
@@ -223,7 +223,7 @@ impl Engine {
                         direction: Direction::Write,
                         file: run.file.device_file,
                         offset: core.offset(run.first) + range.start as u64,
-                        buf: run.buf(range, &core.memory, &core.runs),
+                        bufs: run.buf(range, &core.memory, &core.runs).into(),
                         tag: at as u64,
                     }
                 }

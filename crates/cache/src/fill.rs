@@ -154,7 +154,7 @@ impl Core {
             let offset = self.offset(key.page) + range.start as u64;
             let buf = self.memory.buf_to_fill(claim, range);
             // SAFETY: the claim gives the memory to this thread alone until the call returns.
-            let moved = unsafe { self.device.read(file.device_file, offset, buf) }?;
+            let moved = unsafe { self.device.read(file.device_file, offset, buf.into()) }?;
             if progress.advance(moved) != Step::More {
                 return Ok(progress.moved());
             }

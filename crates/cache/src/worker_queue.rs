@@ -16,7 +16,7 @@ use std::path::Path;
 
 use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
 use unherd_sys::{
-    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBuf, OpenError, OpenHow, Opened,
+    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
     Timestamp, Transfer,
 };
 
@@ -60,12 +60,12 @@ impl Shared {
     }
 
     fn transfer(&self, transfer: Transfer) -> Result<usize, Errno> {
-        let Transfer { file, offset, buf, .. } = transfer;
+        let Transfer { file, offset, bufs, .. } = transfer;
         match transfer.direction {
             // SAFETY: whoever queued it has promised the memory until the completion is reaped.
-            Direction::Read => unsafe { self.device.read(file, offset, buf) },
+            Direction::Read => unsafe { self.device.read(file, offset, bufs) },
             // SAFETY: as above.
-            Direction::Write => unsafe { self.device.write(file, offset, buf) },
+            Direction::Write => unsafe { self.device.write(file, offset, bufs) },
         }
     }
 }
@@ -124,14 +124,14 @@ unsafe impl Device for WorkerQueue {
         self.shared.device.set_len(file, len_bytes)
     }
 
-    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.device.read(file, offset, buf) }
+        unsafe { self.shared.device.read(file, offset, bufs) }
     }
 
-    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         // SAFETY: the caller's promise.
-        unsafe { self.shared.device.write(file, offset, buf) }
+        unsafe { self.shared.device.write(file, offset, bufs) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {

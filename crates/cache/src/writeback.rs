@@ -139,7 +139,7 @@ impl Core {
             let offset = self.offset(run.first) + range.start as u64;
             let buf = run.buf(range, &self.memory, &self.runs);
             // SAFETY: the run keeps its memory unchanged until it is taken apart.
-            let moved = unsafe { self.device.write(run.file.device_file, offset, buf) };
+            let moved = unsafe { self.device.write(run.file.device_file, offset, buf.into()) };
             match progress.advance(moved.map_err(WriteFailure::Refused)?) {
                 Step::More => {}
                 Step::Done => return Ok(()),

@@ -98,13 +98,14 @@ pub enum OpenError {
     NotAFile,
 }
 
-/// Memory for a transfer: `len` bytes at `start`.
+/// A piece of memory for a transfer: `len` bytes at `start`, laid out as the kernel's `iovec`.
 ///
-/// Whoever hands one to a device keeps the memory mapped until the transfer is complete, does not
-/// write it while the device reads it, and does not touch it while the device writes it, but for
-/// racy reads ([`crate::racy`]) that it does not believe. So a device that is not the kernel's
+/// A caller that hands one to a device keeps the memory mapped until the transfer is complete, does
+/// not write it while the device reads it, and does not touch it while the device writes it, except
+/// by racy reads ([`crate::racy`]) that it does not believe. So a device that is not the kernel's
 /// writes by racy copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct IoBuf {
     /// The first byte.
     pub start: NonNull<u8>,
@@ -114,6 +115,56 @@ pub struct IoBuf {
 
 // SAFETY: an `IoBuf` is an address and a length; the contract above says who may use the memory.
 unsafe impl Send for IoBuf {}
+// SAFETY: as above.
+unsafe impl Sync for IoBuf {}
+
+/// The memory of one transfer, in one piece or in several that follow each other in the file.
+///
+/// The list of pieces belongs to the caller, and is kept like the memory itself: unchanged, until
+/// the transfer is complete. The kernel takes at most [`IoBufs::PIECES_MAX`] pieces at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoBufs {
+    /// One piece.
+    One(IoBuf),
+    /// So many pieces, from this one on.
+    List(NonNull<IoBuf>, usize),
+}
+
+// SAFETY: addresses and lengths; the contract says who may use what they point to.
+unsafe impl Send for IoBufs {}
+
+impl From<IoBuf> for IoBufs {
+    fn from(buf: IoBuf) -> Self {
+        Self::One(buf)
+    }
+}
+
+impl IoBufs {
+    /// The most pieces of one transfer (the kernel's `IOV_MAX`).
+    pub const PIECES_MAX: usize = 1024;
+
+    /// All pieces of a list, which the caller keeps until the transfer is complete.
+    pub fn list(pieces: &[IoBuf]) -> Self {
+        match pieces {
+            [one] => Self::One(*one),
+            pieces => Self::List(NonNull::from(pieces).cast(), pieces.len()),
+        }
+    }
+
+    /// The pieces.
+    ///
+    /// # Safety
+    /// The transfer is not complete, so the list is still there.
+    pub unsafe fn pieces(&self) -> &[IoBuf] {
+        match self {
+            Self::One(buf) => std::slice::from_ref(buf),
+            // SAFETY: the caller's promise; `list` made it of a slice of that length.
+            Self::List(first, count) => unsafe {
+                std::slice::from_raw_parts(first.as_ptr(), *count)
+            },
+        }
+    }
+}
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,7 +185,7 @@ pub struct Transfer {
     /// Where in the file, in bytes.
     pub offset: u64,
     /// The memory.
-    pub buf: IoBuf,
+    pub bufs: IoBufs,
     /// The caller's own mark; it comes back in the completion.
     pub tag: u64,
 }
@@ -168,17 +219,17 @@ pub unsafe trait Device: Send + Sync {
     /// Makes the file `len_bytes` long; what is added reads as zeros.
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno>;
 
-    /// Reads into `buf` from `offset`; blocks until done, and says how many bytes were moved.
+    /// Reads into `bufs` from `offset`; blocks until done, and says how many bytes were moved.
     ///
     /// # Safety
-    /// The memory of `buf` is the caller's, as [`IoBuf`] says, until this returns.
-    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno>;
+    /// The memory is the caller's, as [`IoBuf`] says, until this returns.
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno>;
 
-    /// Writes `buf` at `offset`; blocks until done, and says how many bytes were moved.
+    /// Writes `bufs` at `offset`; blocks until done, and says how many bytes were moved.
     ///
     /// # Safety
-    /// The memory of `buf` is the caller's, as [`IoBuf`] says, until this returns.
-    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno>;
+    /// The memory is the caller's, as [`IoBuf`] says, until this returns.
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno>;
 
     /// Returns once all completed writes of `file` and its length are on stable storage.
     ///

@@ -20,8 +20,8 @@ use rustix::io::Errno;
 use crate::primitives::{Arc, Mutex};
 use crate::ring::TransferQueue;
 use crate::{
-    Alignment, Completion, Deadline, Device, DeviceFile, HugePages, Identity, IoBuf, Map,
-    OpenError, OpenHow, Opened, Transfer,
+    Alignment, Completion, Deadline, Device, DeviceFile, Direction, HugePages, Identity, IoBuf,
+    IoBufs, Map, OpenError, OpenHow, Opened, Transfer,
 };
 
 /// What every device takes, and what is assumed where neither the kernel nor a probe tells.
@@ -181,39 +181,44 @@ fn probe_alignment(fd: &OwnedFd) -> Result<Alignment, Errno> {
     // SAFETY: the second sector of a fresh map, in bounds.
     let start = unsafe { map.start().add(512) };
     // SAFETY: as above; nobody else has the map.
-    let read = unsafe { read_at(fd, 0, IoBuf { start, len: 512 }) };
+    let read = unsafe { transfer(Direction::Read, fd, 0, IoBuf { start, len: 512 }.into()) };
     Ok(if read == Ok(512) { SECTOR_ALIGNMENT } else { SAFE_ALIGNMENT })
 }
 
-/// One pread(2), begun again only if a signal interrupted it.
+/// One preadv(2) or pwritev(2), begun again only if a signal interrupted it.
 ///
 /// # Safety
-/// The memory of `buf` is the caller's, as [`IoBuf`] says.
-unsafe fn read_at(fd: impl AsFd, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+/// The memory of `bufs` is the caller's, as [`IoBuf`] says.
+unsafe fn transfer(
+    direction: Direction,
+    fd: impl AsFd,
+    offset: u64,
+    bufs: IoBufs,
+) -> Result<usize, Errno> {
     let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
     let fd = fd.as_fd().as_raw_fd();
     loop {
-        // SAFETY: the caller's promise. The libc call rather than a slice: memory in the hands of a
-        // device is never behind a reference.
-        let read = unsafe { libc::pread64(fd, buf.start.as_ptr().cast(), buf.len, offset) };
-        match transferred(read) {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
-    }
-}
-
-/// One pwrite(2), begun again only if a signal interrupted it.
-///
-/// # Safety
-/// The memory of `buf` is the caller's, as [`IoBuf`] says.
-unsafe fn write_at(fd: impl AsFd, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
-    let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
-    let fd = fd.as_fd().as_raw_fd();
-    loop {
-        // SAFETY: the caller's promise; see `read_at`.
-        let written = unsafe { libc::pwrite64(fd, buf.start.as_ptr().cast(), buf.len, offset) };
-        match transferred(written) {
+        // Libc calls rather than slices: memory in the hands of a device is never behind a
+        // reference.
+        let moved = match (direction, bufs) {
+            (Direction::Read, IoBufs::One(IoBuf { start, len })) => {
+                // SAFETY: the caller's promise.
+                unsafe { libc::pread64(fd, start.as_ptr().cast(), len, offset) }
+            }
+            (Direction::Write, IoBufs::One(IoBuf { start, len })) => {
+                // SAFETY: the caller's promise.
+                unsafe { libc::pwrite64(fd, start.as_ptr().cast(), len, offset) }
+            }
+            (Direction::Read, IoBufs::List(first, count)) => {
+                // SAFETY: the caller's promise; an `IoBuf` is laid out as an `iovec`.
+                unsafe { libc::preadv64(fd, first.as_ptr().cast(), count as i32, offset) }
+            }
+            (Direction::Write, IoBufs::List(first, count)) => {
+                // SAFETY: as above.
+                unsafe { libc::pwritev64(fd, first.as_ptr().cast(), count as i32, offset) }
+            }
+        };
+        match transferred(moved) {
             Err(Errno::INTR) => {}
             done => return done,
         }
@@ -291,16 +296,16 @@ unsafe impl Device for DirectDevice {
         rustix::io::retry_on_intr(|| ftruncate(file.fd(), len_bytes))
     }
 
-    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         let file = self.queue.files.enter(file)?;
         // SAFETY: the caller's promise is passed on.
-        unsafe { read_at(file.fd(), offset, buf) }
+        unsafe { transfer(Direction::Read, file.fd(), offset, bufs) }
     }
 
-    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         let file = self.queue.files.enter(file)?;
         // SAFETY: the caller's promise is passed on.
-        unsafe { write_at(file.fd(), offset, buf) }
+        unsafe { transfer(Direction::Write, file.fd(), offset, bufs) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {

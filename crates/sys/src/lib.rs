@@ -62,8 +62,8 @@ pub use busy::BusyTime;
 pub use cgroup::{Cgroup, CgroupError, CgroupVersion};
 pub use clock::{Clock, Deadline, SystemClock, Timestamp};
 pub use device::{
-    Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, OpenError, OpenHow,
-    Opened, Transfer,
+    Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, IoBufs, OpenError,
+    OpenHow, Opened, Transfer,
 };
 #[cfg(not(loom))]
 pub use direct::DirectDevice;

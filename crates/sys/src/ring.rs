@@ -55,7 +55,7 @@ use rustix::thread::gettid;
 use crate::file_table::{FileTable, KeptUse};
 use crate::primitives::{Arc, AtomicU32, Mutex, MutexGuard, Ordering, thread};
 use crate::readiness::poll_until;
-use crate::{Completion, Deadline, Direction, Timestamp, Transfer};
+use crate::{Completion, Deadline, Direction, IoBuf, IoBufs, Timestamp, Transfer};
 
 /// Entries of the submission ring. One is kept for the bell; the completion ring has twice as many,
 /// so it cannot overflow.
@@ -500,18 +500,33 @@ impl Reaper {
     fn start(&mut self, transfer: &Transfer, file: KeptUse) {
         let Some(owned) = &mut self.ring else { return };
         let mark = self.free_marks.pop().unwrap_or(self.in_flight.len() as u32);
-        let (fd, start) = (Fd(file.fd), transfer.buf.start.as_ptr());
-        let len = transfer.buf.len.min(TRANSFER_BYTES_MAX) as u32;
-        let entry = match transfer.direction {
-            Direction::Read => opcode::Read::new(fd, start, len).offset(transfer.offset).build(),
-            Direction::Write => opcode::Write::new(fd, start, len).offset(transfer.offset).build(),
-        };
-        push(&mut owned.ring, &entry.user_data(u64::from(mark)));
+        push(&mut owned.ring, &entry_of(transfer, Fd(file.fd)).user_data(u64::from(mark)));
         self.unsubmitted.push_back(u64::from(mark));
         let in_flight = Some(InFlight { tag: transfer.tag, file });
         match self.in_flight.get_mut(mark as usize) {
             Some(place) => *place = in_flight,
             None => self.in_flight.push(in_flight),
+        }
+    }
+}
+
+fn entry_of(transfer: &Transfer, fd: Fd) -> squeue::Entry {
+    let Transfer { direction, offset, bufs, .. } = *transfer;
+    match bufs {
+        IoBufs::One(IoBuf { start, len }) => {
+            let (start, len) = (start.as_ptr(), len.min(TRANSFER_BYTES_MAX) as u32);
+            match direction {
+                Direction::Read => opcode::Read::new(fd, start, len).offset(offset).build(),
+                Direction::Write => opcode::Write::new(fd, start, len).offset(offset).build(),
+            }
+        }
+        // An `IoBuf` is laid out as an `iovec`.
+        IoBufs::List(first, count) => {
+            let (first, count) = (first.as_ptr().cast(), count as u32);
+            match direction {
+                Direction::Read => opcode::Readv::new(fd, first, count).offset(offset).build(),
+                Direction::Write => opcode::Writev::new(fd, first, count).offset(offset).build(),
+            }
         }
     }
 }

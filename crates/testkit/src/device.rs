@@ -21,7 +21,7 @@ use std::path::Path;
 
 use unherd_sys::primitives::{Condvar, Mutex, MutexGuard, thread};
 use unherd_sys::{
-    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBuf, OpenError, OpenHow, Opened,
+    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
     Timestamp, Transfer,
 };
 
@@ -178,7 +178,7 @@ unsafe impl Device for SimDevice {
         self.state.lock().set_len(file, len_bytes)
     }
 
-    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         self.dawdle();
         let mut state = self.state.lock();
         if state.reads_blocked {
@@ -189,14 +189,14 @@ unsafe impl Device for SimDevice {
             }
             state.let_go(file);
         }
-        // SAFETY: the caller's promise about `buf` lasts until this function returns.
-        unsafe { state.transfer(Direction::Read, file, offset, buf) }
+        // SAFETY: the caller's promise about the memory lasts until this function returns.
+        unsafe { state.transfer(Direction::Read, file, offset, bufs) }
     }
 
-    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         self.dawdle();
-        // SAFETY: the caller's promise about `buf` lasts until this function returns.
-        unsafe { self.state.lock().transfer(Direction::Write, file, offset, buf) }
+        // SAFETY: the caller's promise about the memory lasts until this function returns.
+        unsafe { self.state.lock().transfer(Direction::Write, file, offset, bufs) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use unherd_cache::Io;
 use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{
-    Completion, Deadline, Device, DeviceFile, Errno, IoBuf, OpenError, OpenHow, Opened, Transfer,
+    Completion, Deadline, Device, DeviceFile, Errno, IoBufs, OpenError, OpenHow, Opened, Transfer,
 };
 use unherd_testkit::{FaultPlan, SimDevice};
 
@@ -36,14 +36,14 @@ unsafe impl Device for Interrupted {
         self.device.set_len(file, len_bytes)
     }
 
-    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.device.read(file, offset, buf) }
+        unsafe { self.device.read(file, offset, bufs) }
     }
 
-    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.device.write(file, offset, buf) }
+        unsafe { self.device.write(file, offset, bufs) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use unherd_cache::{Cache, File, Io, PageNo};
 use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
 use unherd_sys::{
-    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBuf, OpenError, OpenHow, Opened,
+    Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
     Transfer,
 };
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
@@ -108,15 +108,17 @@ unsafe impl Device for Gated {
         self.device.set_len(file, len_bytes)
     }
 
-    unsafe fn read(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.device.read(file, offset, buf) }
+        unsafe { self.device.read(file, offset, bufs) }
     }
 
-    unsafe fn write(&self, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
+        // SAFETY: the transfer is not complete.
+        let len = unsafe { bufs.pieces() }.iter().map(|piece| piece.len).sum();
         {
             let mut gate = self.gate.lock();
-            gate.begin(offset, buf.len);
+            gate.begin(offset, len);
             gate.blocked += 1;
             self.changed.notify_all();
             while gate.closed {
@@ -125,8 +127,8 @@ unsafe impl Device for Gated {
             gate.blocked -= 1;
         }
         // SAFETY: the caller's promise is passed on.
-        let written = unsafe { self.device.write(file, offset, buf) };
-        self.gate.lock().end(offset, buf.len);
+        let written = unsafe { self.device.write(file, offset, bufs) };
+        self.gate.lock().end(offset, len);
         written
     }
 
@@ -148,9 +150,11 @@ unsafe impl Device for Gated {
 
     unsafe fn submit(&self, transfer: Transfer) {
         if transfer.direction == Direction::Write {
+            // SAFETY: the transfer is not complete.
+            let len = unsafe { transfer.bufs.pieces() }.iter().map(|piece| piece.len).sum();
             let mut gate = self.gate.lock();
-            gate.begin(transfer.offset, transfer.buf.len);
-            gate.queued.push((transfer.tag, transfer.offset, transfer.buf.len));
+            gate.begin(transfer.offset, len);
+            gate.queued.push((transfer.tag, transfer.offset, len));
             if gate.closed {
                 gate.held.push(transfer);
                 self.changed.notify_all();

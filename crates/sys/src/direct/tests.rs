@@ -41,12 +41,12 @@ fn bytes(buf: IoBuf) -> Vec<u8> {
 
 fn write(device: &DirectDevice, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
     // SAFETY: the tests keep their maps while a call runs.
-    unsafe { device.write(file, offset, buf) }
+    unsafe { device.write(file, offset, buf.into()) }
 }
 
 fn read(device: &DirectDevice, file: DeviceFile, offset: u64, buf: IoBuf) -> Result<usize, Errno> {
     // SAFETY: the tests keep their maps while a call runs.
-    unsafe { device.read(file, offset, buf) }
+    unsafe { device.read(file, offset, buf.into()) }
 }
 
 fn submit(device: &DirectDevice, transfer: Transfer) {
@@ -75,6 +75,45 @@ fn what_is_written_is_read() {
     assert_eq!(read(&device, opened.file, 8192, page(&map, 1)), Ok(0));
     device.set_len(opened.file, 5000).unwrap();
     assert_eq!(read(&device, opened.file, 4096, page(&map, 1)), Ok(904));
+}
+
+#[test]
+fn pieces_are_moved_in_file_order() {
+    let dir = on_disk();
+    let device = DirectDevice::new();
+    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
+    let map = map(4);
+    for index in 0..4 {
+        fill(page(&map, index), index as u8 + 1);
+    }
+    let pieces = [page(&map, 2), page(&map, 0), page(&map, 3)];
+    // SAFETY: the pieces and the map outlive the call.
+    assert_eq!(unsafe { device.write(file, 0, IoBufs::list(&pieces)) }, Ok(3 * PAGE));
+    let queued = |direction, offset, pieces: &[IoBuf]| {
+        let bufs = IoBufs::list(pieces);
+        submit(&device, Transfer { direction, file, offset, bufs, tag: 1 });
+        let mut done = Vec::new();
+        device.reap(&mut done, Deadline::NEVER);
+        done[0].result
+    };
+    if device.can_queue() {
+        assert_eq!(queued(Direction::Write, 3 * PAGE as u64, &pieces[1..]), Ok(2 * PAGE));
+    } else {
+        // SAFETY: as above.
+        let written = unsafe { device.write(file, 3 * PAGE as u64, IoBufs::list(&pieces[1..])) };
+        assert_eq!(written, Ok(2 * PAGE));
+    }
+    let expected = [3, 1, 4, 1, 4].map(|byte| vec![byte; PAGE]);
+    for (at, content) in expected.iter().enumerate() {
+        assert_eq!(read(&device, file, (at * PAGE) as u64, page(&map, 1)), Ok(PAGE));
+        assert_eq!(&bytes(page(&map, 1)), content, "page {at}");
+    }
+    // Three pages wanted, two left.
+    let into = [page(&map, 1), page(&map, 3), page(&map, 0)];
+    // SAFETY: as above.
+    let read = unsafe { device.read(file, 3 * PAGE as u64, IoBufs::list(&into)) };
+    assert_eq!(read, Ok(2 * PAGE));
+    assert_eq!((bytes(into[0]), bytes(into[1])), (vec![1; PAGE], vec![4; PAGE]));
 }
 
 #[test]
@@ -199,7 +238,7 @@ fn queued_transfers_all_come_back() {
                         fill(buf, byte);
                         let offset = (index * PAGE) as u64;
                         let tag = index as u64;
-                        submit(device, Transfer { direction, file, offset, buf, tag });
+                        submit(device, Transfer { direction, file, offset, bufs: buf.into(), tag });
                     }
                 });
             }
@@ -222,7 +261,13 @@ fn failures_of_queued_transfers_are_completions() {
     device.set_len(file, PAGE as u64).unwrap();
     let map = map(1);
     let buf = page(&map, 0);
-    let read = |file, offset, tag| Transfer { direction: Direction::Read, file, offset, buf, tag };
+    let read = |file, offset, tag| Transfer {
+        direction: Direction::Read,
+        file,
+        offset,
+        bufs: buf.into(),
+        tag,
+    };
     // A misaligned read may be served through the page cache (ext4 does so); a write is refused.
     let write = Transfer { direction: Direction::Write, ..read(file, 1, 1) };
     submit(&device, write);
@@ -263,7 +308,10 @@ fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
         });
         for tag in 0..200 {
             let buf = page(&map, 0);
-            submit(&device, Transfer { direction: Direction::Read, file, offset: 0, buf, tag });
+            submit(
+                &device,
+                Transfer { direction: Direction::Read, file, offset: 0, bufs: buf.into(), tag },
+            );
             while turn.load(Ordering::Relaxed) == tag {
                 thread::yield_now();
             }
@@ -292,7 +340,10 @@ fn submit_large_reads(device: &DirectDevice, file: DeviceFile, map: &Map) {
     for index in 0..LARGE_READS {
         let buf = IoBuf { len: LARGE_PAGES * PAGE, ..page(map, index * LARGE_PAGES) };
         let (offset, tag) = ((index * LARGE_PAGES * PAGE) as u64, index as u64);
-        submit(device, Transfer { direction: Direction::Read, file, offset, buf, tag });
+        submit(
+            device,
+            Transfer { direction: Direction::Read, file, offset, bufs: buf.into(), tag },
+        );
     }
 }
 

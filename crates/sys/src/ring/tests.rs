@@ -26,8 +26,8 @@ fn queue() -> Option<(Arc<TransferQueue>, DeviceFile, Map)> {
 }
 
 fn read(file: DeviceFile, map: &Map, tag: u64) -> Transfer {
-    let buf = IoBuf { start: map.start(), len: LEN };
-    Transfer { direction: Direction::Read, file, offset: 0, buf, tag }
+    let bufs = IoBuf { start: map.start(), len: LEN }.into();
+    Transfer { direction: Direction::Read, file, offset: 0, bufs, tag }
 }
 
 /// Who polls, with deadlines that have passed or interrupted each time, gets its completions.

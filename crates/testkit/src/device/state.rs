@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use unherd_sys::{
-    Alignment, Completion, DeviceFile, Direction, Errno, Identity, IoBuf, OpenError, OpenHow,
-    Opened, Transfer, racy,
+    Alignment, Completion, DeviceFile, Direction, Errno, Identity, IoBuf, IoBufs, OpenError,
+    OpenHow, Opened, Transfer, racy,
 };
 
 use super::Counts;
@@ -228,30 +228,34 @@ impl State {
     /// Moves the bytes now.
     ///
     /// # Safety
-    /// The memory of `buf` is the device's, as `IoBuf` says, during the call.
+    /// The memory is the device's, as `IoBuf` says, during the call.
     pub(super) unsafe fn transfer(
         &mut self,
         direction: Direction,
         file: DeviceFile,
         offset: u64,
-        buf: IoBuf,
+        bufs: IoBufs,
     ) -> Result<usize, Errno> {
         let handle = self.handle(file)?;
         if direction == Direction::Write && !handle.write {
             return Err(Errno::BADF);
         }
+        // SAFETY: the caller's promise.
+        let pieces = unsafe { bufs.pieces() };
         let Alignment { memory, offset: unit } = handle.alignment;
-        let aligned = buf.start.as_ptr().addr().is_multiple_of(memory as usize)
-            && offset.is_multiple_of(u64::from(unit))
-            && buf.len.is_multiple_of(unit as usize);
-        if !aligned {
+        let is_aligned = |piece: &IoBuf| {
+            piece.start.as_ptr().addr().is_multiple_of(memory as usize)
+                && piece.len.is_multiple_of(unit as usize)
+        };
+        let fits = pieces.len() <= IoBufs::PIECES_MAX;
+        if !fits || !offset.is_multiple_of(u64::from(unit)) || !pieces.iter().all(is_aligned) {
             return Err(Errno::INVAL);
         }
         match direction {
             // SAFETY: the caller's promise.
-            Direction::Read => unsafe { self.read(handle.inode, offset, buf, unit) },
+            Direction::Read => unsafe { self.read(handle.inode, offset, pieces, unit) },
             // SAFETY: the caller's promise.
-            Direction::Write => unsafe { self.write(handle.inode, offset, buf, unit) },
+            Direction::Write => unsafe { self.write(handle.inode, offset, pieces, unit) },
         }
     }
 
@@ -261,26 +265,26 @@ impl State {
         &mut self,
         inode: usize,
         offset: u64,
-        buf: IoBuf,
+        pieces: &[IoBuf],
         unit: u32,
     ) -> Result<usize, Errno> {
-        let len = self.shortened(buf.len, unit);
+        let wanted = total_len(pieces);
+        let len = self.shortened(wanted, unit);
         let file = &mut self.files[inode];
         file.counts.reads += 1;
         if self.reads.fails(self.plan.read, &mut self.seed) {
             self.faults_injected += 1;
-            let garbage = vec![self.seed.next_u64() as u8; buf.len];
-            // SAFETY: the memory is ours to write, for `buf.len` bytes.
-            unsafe { racy::copy(garbage.as_ptr(), buf.start.as_ptr(), buf.len) };
+            let garbage = vec![self.seed.next_u64() as u8; wanted];
+            // SAFETY: the caller's promise.
+            unsafe { scatter(&garbage, pieces) };
             return Err(Errno::IO);
         }
         let live = file.image.live();
         let start = live.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
         let bytes = &live[start..][..len.min(live.len() - start)];
         file.counts.read_bytes += bytes.len() as u64;
-        // SAFETY: `bytes` is at most `buf.len` long, and the memory is ours to write; it cannot be
-        // the file's own, which nobody else has.
-        unsafe { racy::copy(bytes.as_ptr(), buf.start.as_ptr(), bytes.len()) };
+        // SAFETY: the caller's promise.
+        unsafe { scatter(bytes, pieces) };
         Ok(bytes.len())
     }
 
@@ -290,21 +294,21 @@ impl State {
         &mut self,
         inode: usize,
         offset: u64,
-        buf: IoBuf,
+        pieces: &[IoBuf],
         unit: u32,
     ) -> Result<usize, Errno> {
-        if offset.saturating_add(buf.len as u64) > FILE_BYTES_MAX {
+        let wanted = total_len(pieces);
+        if offset.saturating_add(wanted as u64) > FILE_BYTES_MAX {
             return Err(Errno::FBIG);
         }
-        let len = self.shortened(buf.len, unit);
-        // SAFETY: the memory is ours to read for `buf.len` bytes during the call, and nobody writes
-        // it meanwhile.
-        let bytes = unsafe { std::slice::from_raw_parts(buf.start.as_ptr(), buf.len) };
+        let len = self.shortened(wanted, unit);
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { gather(pieces) };
         let file = &mut self.files[inode];
         file.counts.writes += 1;
         if self.writes.fails(self.plan.write, &mut self.seed) {
             self.faults_injected += 1;
-            file.image.write_torn(offset as usize, bytes, &mut self.seed);
+            file.image.write_torn(offset as usize, &bytes, &mut self.seed);
             return Err(Errno::IO);
         }
         if len > 0 {
@@ -331,7 +335,11 @@ impl State {
     pub(super) unsafe fn submit(&mut self, transfer: Transfer) {
         let clash = self.queue.iter().find(|other| {
             let written = |t: &Transfer| t.direction == Direction::Read;
-            overlap(transfer.buf, other.transfer.buf)
+            // SAFETY: the transfer is not complete.
+            let new = unsafe { transfer.bufs.pieces() };
+            // SAFETY: nor is the other.
+            let old = unsafe { other.transfer.bufs.pieces() };
+            new.iter().any(|a| old.iter().any(|b| overlap(*a, *b)))
                 && (written(&transfer) || written(&other.transfer))
         });
         assert!(clash.is_none(), "memory lent twice: {transfer:?} and {clash:?}");
@@ -360,9 +368,9 @@ impl State {
                 self.queue.push(queued);
                 continue;
             }
-            let Transfer { direction, file, offset, buf, tag } = queued.transfer;
+            let Transfer { direction, file, offset, bufs, tag } = queued.transfer;
             // SAFETY: invariant 1; the transfer has just left the queue.
-            let result = unsafe { self.transfer(direction, file, offset, buf) };
+            let result = unsafe { self.transfer(direction, file, offset, bufs) };
             out.push(Completion { tag, result });
         }
     }
@@ -400,16 +408,18 @@ impl State {
 
     pub(super) fn crash(&mut self) {
         for Queued { transfer, .. } in std::mem::take(&mut self.queue) {
-            let Transfer { direction, file, offset, buf, tag } = transfer;
+            let Transfer { direction, file, offset, bufs, tag } = transfer;
             self.done.push(Completion { tag, result: Err(Errno::IO) });
             if let (Direction::Write, Ok(handle)) = (direction, self.handle(file)) {
-                if !handle.write || offset.saturating_add(buf.len as u64) > FILE_BYTES_MAX {
+                // SAFETY: invariant 1; the completion has not been handed out.
+                let pieces = unsafe { bufs.pieces() };
+                // SAFETY: as above.
+                let bytes = unsafe { gather(pieces) };
+                if !handle.write || offset.saturating_add(bytes.len() as u64) > FILE_BYTES_MAX {
                     continue;
                 }
-                // SAFETY: invariant 1; the completion has not been handed out.
-                let bytes = unsafe { std::slice::from_raw_parts(buf.start.as_ptr(), buf.len) };
                 let image = &mut self.files[handle.inode].image;
-                image.write_torn(offset as usize, bytes, &mut self.seed);
+                image.write_torn(offset as usize, &bytes, &mut self.seed);
             }
         }
         for file in &mut self.files {
@@ -419,6 +429,37 @@ impl State {
         self.plan.power_fails_after_syncs = None;
         self.reads_blocked = false;
     }
+}
+
+fn total_len(pieces: &[IoBuf]) -> usize {
+    pieces.iter().map(|piece| piece.len).sum()
+}
+
+/// Copies `bytes` to the pieces, as far as they reach.
+///
+/// # Safety
+/// The memory of the pieces is the device's to write.
+unsafe fn scatter(bytes: &[u8], pieces: &[IoBuf]) {
+    let mut rest = bytes;
+    for piece in pieces {
+        let (now, later) = rest.split_at(rest.len().min(piece.len));
+        // SAFETY: `now` is at most as long as the piece, and cannot be the same memory.
+        unsafe { racy::copy(now.as_ptr(), piece.start.as_ptr(), now.len()) };
+        rest = later;
+    }
+}
+
+/// The bytes of all pieces.
+///
+/// # Safety
+/// The memory of the pieces is the device's to read, and nobody writes it meanwhile.
+unsafe fn gather(pieces: &[IoBuf]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(total_len(pieces));
+    for piece in pieces {
+        // SAFETY: the caller's promise.
+        bytes.extend(unsafe { std::slice::from_raw_parts(piece.start.as_ptr(), piece.len) });
+    }
+    bytes
 }
 
 fn overlap(a: IoBuf, b: IoBuf) -> bool {

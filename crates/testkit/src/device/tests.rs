@@ -1,7 +1,7 @@
 use std::ptr::NonNull;
 
-use unherd_sys::Alignment;
 use unherd_sys::primitives::Arc;
+use unherd_sys::{Alignment, IoBuf};
 
 use super::*;
 use crate::FileModel;
@@ -26,7 +26,7 @@ impl Page {
 fn read(device: &SimDevice, file: DeviceFile, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
     let mut page = Page::boxed(0xcc);
     // SAFETY: the page is this function's own.
-    let n = unsafe { device.read(file, offset, page.buf(len)) }?;
+    let n = unsafe { device.read(file, offset, page.buf(len).into()) }?;
     Ok(page.0[..n].to_vec())
 }
 
@@ -34,7 +34,7 @@ fn write(device: &SimDevice, file: DeviceFile, offset: u64, bytes: &[u8]) -> Res
     let mut page = Page::boxed(0);
     page.0[..bytes.len()].copy_from_slice(bytes);
     // SAFETY: the page is this function's own.
-    unsafe { device.write(file, offset, page.buf(bytes.len())) }
+    unsafe { device.write(file, offset, page.buf(bytes.len()).into()) }
 }
 
 fn open(device: &SimDevice, path: &str) -> DeviceFile {
@@ -82,7 +82,7 @@ fn misaligned_transfers_are_refused() {
     assert_eq!(read(&device, file, 0, 511), Err(Errno::INVAL));
     let odd = IoBuf { start: NonNull::from(&mut page.0[1]), len: 512 };
     // SAFETY: the page is this function's own.
-    assert_eq!(unsafe { device.write(file, 0, odd) }, Err(Errno::INVAL));
+    assert_eq!(unsafe { device.write(file, 0, odd.into()) }, Err(Errno::INVAL));
     assert_eq!(write(&device, file, FAR, &[1; 512]), Err(Errno::FBIG));
     assert_eq!(device.counts("a"), Counts::default());
     assert_eq!(read(&device, file, FAR, 512), Ok(Vec::new()));
@@ -119,7 +119,7 @@ fn the_nth_read_fails_and_leaves_garbage() {
     assert_eq!(read(&device, file, 0, 512), Ok(vec![7; 512]));
     let mut page = Page::boxed(7);
     // SAFETY: the page is this function's own.
-    assert_eq!(unsafe { device.read(file, 0, page.buf(512)) }, Err(Errno::IO));
+    assert_eq!(unsafe { device.read(file, 0, page.buf(512).into()) }, Err(Errno::IO));
     assert_ne!(page.0[..512], [7; 512]);
     assert_eq!(read(&device, file, 0, 512), Ok(vec![7; 512]));
     assert_eq!(device.counts("a").reads, 3);
@@ -210,7 +210,7 @@ fn queued_transfers_complete_late_out_of_order_and_all() {
     for (tag, page) in pages.iter_mut().enumerate() {
         let (offset, buf) = (tag as u64 * 512, page.buf(512));
         let tag = tag as u64;
-        let transfer = Transfer { direction: Direction::Read, file, offset, buf, tag };
+        let transfer = Transfer { direction: Direction::Read, file, offset, bufs: buf.into(), tag };
         // SAFETY: the pages live until all have been reaped.
         unsafe { device.submit(transfer) };
     }
@@ -233,6 +233,31 @@ fn queued_transfers_complete_late_out_of_order_and_all() {
 }
 
 #[test]
+fn pieces_are_moved_in_file_order() {
+    let device = SimDevice::new(Seed::new(3));
+    let file = open(&device, "a");
+    let (mut first, mut second) = (Page::boxed(1), Page::boxed(2));
+    let pieces = [second.buf(512), first.buf(1024)];
+    // SAFETY: the pages and the list outlive the call.
+    assert_eq!(unsafe { device.write(file, 512, IoBufs::list(&pieces)) }, Ok(1536));
+    let expected = [&[0; 512][..], &[2; 512], &[1; 1024]].concat();
+    assert_eq!(device.bytes("a").unwrap(), expected);
+    let transfer = Transfer {
+        direction: Direction::Read,
+        file,
+        offset: 1024,
+        bufs: IoBufs::list(&pieces),
+        tag: 1,
+    };
+    // SAFETY: the pages and the list live until it has been reaped.
+    unsafe { device.submit(transfer) };
+    let mut done = Vec::new();
+    device.reap(&mut done, Deadline::NEVER);
+    assert_eq!(done, [Completion { tag: 1, result: Ok(1024) }]);
+    assert_eq!((second.0[0], second.0[511], first.0[511], first.0[512]), (1, 1, 1, 1));
+}
+
+#[test]
 fn completions_are_reordered_where_the_plan_says_so() {
     let tags = |reorder| {
         let plan = FaultPlan { reorder, ..FaultPlan::default() };
@@ -241,7 +266,8 @@ fn completions_are_reordered_where_the_plan_says_so() {
         let mut page = Page::boxed(1);
         let buf = page.buf(512);
         for tag in 0..16 {
-            let transfer = Transfer { direction: Direction::Write, file, offset: 0, buf, tag };
+            let transfer =
+                Transfer { direction: Direction::Write, file, offset: 0, bufs: buf.into(), tag };
             // SAFETY: the page lives until all have been reaped; writes may share their memory.
             unsafe { device.submit(transfer) };
         }
@@ -261,7 +287,7 @@ fn lending_memory_to_two_transfers_is_a_panic() {
     let file = open(&device, "a");
     let mut page = Page::boxed(0);
     for (tag, direction) in [(0, Direction::Write), (1, Direction::Read)] {
-        let transfer = Transfer { direction, file, offset: 0, buf: page.buf(512), tag };
+        let transfer = Transfer { direction, file, offset: 0, bufs: page.buf(512).into(), tag };
         // SAFETY: the device refuses the second before anything is moved.
         unsafe { device.submit(transfer) };
     }
@@ -299,7 +325,13 @@ fn the_gate_holds_reads_and_nothing_else() {
     let buf = page.buf(512);
     // SAFETY: the page lives until the completion has been reaped.
     unsafe {
-        device.submit(Transfer { direction: Direction::Read, file, offset: 0, buf, tag: 5 });
+        device.submit(Transfer {
+            direction: Direction::Read,
+            file,
+            offset: 0,
+            bufs: buf.into(),
+            tag: 5,
+        });
     }
     device.wait_for_held_reads(2);
     let mut done = Vec::new();
@@ -328,7 +360,13 @@ fn a_crash_ends_queued_transfers_and_frees_held_reads() {
     let buf = page.buf(512);
     // SAFETY: the page lives until the completion has been reaped.
     unsafe {
-        device.submit(Transfer { direction: Direction::Write, file, offset: 0, buf, tag: 6 });
+        device.submit(Transfer {
+            direction: Direction::Write,
+            file,
+            offset: 0,
+            bufs: buf.into(),
+            tag: 6,
+        });
     }
     device.crash();
     assert_eq!(reader.join().unwrap(), Err(Errno::BADF));
@@ -348,7 +386,13 @@ fn closing_under_a_transfer_is_a_panic() {
     let buf = page.buf(512);
     // SAFETY: the transfer is never carried out; the device ends before the page.
     unsafe {
-        device.submit(Transfer { direction: Direction::Read, file, offset: 0, buf, tag: 0 });
+        device.submit(Transfer {
+            direction: Direction::Read,
+            file,
+            offset: 0,
+            bufs: buf.into(),
+            tag: 0,
+        });
     }
     device.close(file);
 }
