@@ -29,7 +29,9 @@ Usage: ./x COMMAND   (or: cargo x COMMAND)
   loom           the loom and shuttle models alone
   simulate       the whole cache under ten thousand seeds; UNHERD_SEED=N: from that one on,
                  UNHERD_SEEDS=N: so many
-  mutants [ID]   remove each ordering fence in turn, and see its check fail
+  mutants [ID]   break each ordering and each rule in turn, and see its check fail
+  ordering       write the tables of docs/ordering.md again
+  size           count lines of code and unsafe blocks of each crate
   soak           the checks that are too long for CI
   help           this text
 
@@ -57,7 +59,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "demo" => demo::run(&root, rest),
         "claims" => claims::run(&root, rest),
         "mutants" => mutants::run(&root, rest),
-        "test" | "ci" | "tidy" | "loom" | "simulate" | "soak" if !rest.is_empty() => {
+        "test" | "ci" | "tidy" | "loom" | "simulate" | "soak" | "ordering" | "size"
+            if !rest.is_empty() =>
+        {
             Err(Failure::Usage(format!("`{command}` takes no arguments, not `{}`", rest[0])))
         }
         "test" => suite::test(&root),
@@ -66,6 +70,8 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "simulate" => suite::conclude(&[suite::simulate(&root)?]),
         "tidy" => tidy::run(&root),
         "soak" => soak::run(&root),
+        "ordering" => tidy::write_ordering_page(&root),
+        "size" => tidy::print_sizes(&root),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

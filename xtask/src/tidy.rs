@@ -9,11 +9,13 @@ mod json;
 mod length;
 mod modules;
 mod mutants;
+mod ordering_page;
 mod orderings;
 mod paths;
 mod primitives;
 mod purity;
 mod safety;
+mod size;
 mod source;
 mod statement;
 mod words;
@@ -77,35 +79,18 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
 
 fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    let mut texts = Vec::new();
-    for path in files(root)? {
-        // What is not text is nobody's prose or code.
-        if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
-            texts.push((path, text));
-        }
-    }
+    let texts = texts(root)?;
     for (path, text) in &texts {
         findings.extend(words::check(path, text));
         findings.extend(columns::check(path, text));
     }
-    let mut sources: Vec<Source> = texts
-        .iter()
-        .filter(|(path, _)| path.ends_with(".rs"))
-        .map(|(path, text)| Source::new(path, text))
-        .collect();
-
-    let mut crate_roots = Vec::new();
-    for manifest in MANIFESTS.iter().filter(|manifest| root.join(manifest).exists()) {
-        let packages = imports::packages(root, manifest)?;
-        findings.extend(imports::check(manifest, &packages));
-        crate_roots.extend(packages.into_iter().flat_map(|package| package.roots));
-    }
-    findings.extend(modules::check(&crate_roots, &mut sources));
+    let sources = sources(root, &texts, &mut findings)?;
 
     let listed = read(root, length::LIST)?;
     findings.extend(length::check(&listed, &texts));
-    let mutants = read(root, crate::mutants::LIST)?;
-    findings.extend(mutants::check(&mutants, &sources));
+    let tables = crate::mutants::read(root)?;
+    findings.extend(mutants::check(root, &tables, &sources));
+    findings.extend(ordering_page::check(root, &tables, &sources));
     findings.extend(orderings::check(&sources));
     for source in &sources {
         findings.extend(safety::check(source));
@@ -113,6 +98,51 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
         findings.extend(purity::check(source));
     }
     Ok(findings)
+}
+
+/// The files that are text. What is not text is nobody's prose or code.
+fn texts(root: &Path) -> Result<Vec<(String, String)>, Failure> {
+    let mut texts = Vec::new();
+    for path in files(root)? {
+        if let Ok(text) = std::fs::read_to_string(root.join(&path)) {
+            texts.push((path, text));
+        }
+    }
+    Ok(texts)
+}
+
+/// The Rust among `texts`, with tests known as such.
+fn sources(
+    root: &Path,
+    texts: &[(String, String)],
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<Source>, Failure> {
+    let mut sources: Vec<Source> = texts
+        .iter()
+        .filter(|(path, _)| path.ends_with(".rs"))
+        .map(|(path, text)| Source::new(path, text))
+        .collect();
+    let mut crate_roots = Vec::new();
+    for manifest in MANIFESTS.iter().filter(|manifest| root.join(manifest).exists()) {
+        let packages = imports::packages(root, manifest)?;
+        findings.extend(imports::check(manifest, &packages));
+        crate_roots.extend(packages.into_iter().flat_map(|package| package.roots));
+    }
+    findings.extend(modules::check(&crate_roots, &mut sources));
+    Ok(sources)
+}
+
+/// Writes the tables of `docs/ordering.md`.
+pub(crate) fn write_ordering_page(root: &Path) -> Result<(), Failure> {
+    let sources = sources(root, &texts(root)?, &mut Vec::new())?;
+    ordering_page::write(root, &crate::mutants::read(root)?, &sources)
+}
+
+/// Counts the code of each crate.
+pub(crate) fn print_sizes(root: &Path) -> Result<(), Failure> {
+    let sources = sources(root, &texts(root)?, &mut Vec::new())?;
+    size::print(&sources);
+    Ok(())
 }
 
 fn read(root: &Path, path: &str) -> Result<String, Failure> {

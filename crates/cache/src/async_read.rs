@@ -88,7 +88,7 @@ impl<'a> AnnouncedGuard<'a> {
 impl Drop for AnnouncedGuard<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) nobody is there to bring it in, and the locks may be held for ever.
-        if !cfg!(mutant = "TASK-announced") && !self.core.fork.is_forked() {
+        if !self.core.fork.is_forked() {
             self.core.take_back(self.announced, self.news);
         }
     }

@@ -258,7 +258,7 @@ impl Engine {
     fn abandon(&self, at: usize) -> Option<Result<Pin, Errno>> {
         let mut slots = self.slots.lock();
         let filled = slots.take_filled(at);
-        if filled.is_none() && !cfg!(mutant = "TASK-abandon") {
+        if filled.is_none() {
             slots.slots[at].is_abandoned = true;
         }
         filled
@@ -286,9 +286,6 @@ impl Engine {
     /// Has the I/O thread look at the deadlines of tasks at `at`. The caller's task is in its queue
     /// by then.
     pub(crate) fn set_alarm(&self, at: Timestamp) {
-        if cfg!(mutant = "TASK-alarm") {
-            return;
-        }
         {
             let mut alarm = self.alarm.lock();
             if alarm.timestamp().is_some_and(|set| set <= at) {

@@ -107,23 +107,6 @@ use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
 use crate::word::{HIT, HITS_FOLDED, PIN};
 pub(crate) use crate::word::{State, Word};
 
-/// Weakened by `cargo x mutants`, which expects a loom check to fail.
-const PINNED: Ordering =
-    if cfg!(mutant = "FRAME1-pin") { Ordering::Relaxed } else { Ordering::Acquire };
-const UNPINNED: Ordering =
-    if cfg!(mutant = "FRAME1-unpin") { Ordering::Relaxed } else { Ordering::Release };
-const SEEN: Ordering =
-    if cfg!(mutant = "FRAME1-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
-const LOOKED: Ordering =
-    if cfg!(mutant = "PEEK1-first") { Ordering::Relaxed } else { Ordering::Acquire };
-const CHANGED: Ordering = if cfg!(mutant = "FRAME1-acquire") {
-    Ordering::Release
-} else if cfg!(mutant = "FRAME1-release") {
-    Ordering::Acquire
-} else {
-    Ordering::AcqRel
-};
-
 /// What a hit adds to the word.
 const PIN_AND_HIT: u64 = if cfg!(feature = "uncounted") { PIN } else { PIN | HIT };
 
@@ -186,7 +169,7 @@ impl Frame {
     /// Whether the page in it is that of `key`: whoever found the frame without a lock asks.
     #[inline(always)]
     fn is_of(&self, key: PageKey) -> bool {
-        self.key() == key || cfg!(mutant = "HIT-key")
+        self.key() == key
     }
 
     fn load(&self) -> Word {
@@ -202,7 +185,9 @@ impl Frame {
         // happens before all use under one that begins later. Acquire pairs with the Release of
         // the last unpin as well.
         self.word
-            .fetch_update(CHANGED, SEEN, |word| to(Word(word)).map(|word| word.0))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                to(Word(word)).map(|word| word.0)
+            })
             .map(Word)
             .map_err(Word)
     }
@@ -243,7 +228,6 @@ impl Claim {
 
     /// To be called by the thread that writes the memory, before it begins.
     pub(crate) fn begin_write(&mut self) {
-        #[cfg(not(mutant = "PEEK1-write"))]
         self.begin_stores();
     }
 
@@ -303,7 +287,6 @@ impl Look<'_> {
     /// meanwhile.
     #[inline(always)]
     pub(crate) fn is_unchanged(self) -> bool {
-        #[cfg(not(mutant = "PEEK1-read"))]
         // ORDER[PEEK1]: Acquire fence; pairs with the Release fence in `Claim::begin_write`: if any
         // of the bytes was written after the look began, the load sees the claim.
         fence(Ordering::Acquire);
@@ -413,7 +396,6 @@ impl Frames {
     pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State, spell: Spell) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
         let frame = self.frame(claim.frame);
-        #[cfg(not(mutant = "PEEK1-key"))]
         claim.begin_stores();
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
@@ -534,7 +516,7 @@ impl Frames {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
         // claim before is there. If the claim comes later, it is refused.
-        let word = Word(frame.word.fetch_add(PIN_AND_HIT, PINNED));
+        let word = Word(frame.word.fetch_add(PIN_AND_HIT, Ordering::Acquire));
         if word.is_plain_hit() && frame.is_of(key) {
             if word.pins() == 0 {
                 frame.note_holder();
@@ -551,13 +533,9 @@ impl Frames {
             self.hits_elsewhere.fetch_add(HITS_FOLDED, Ordering::Relaxed);
         }
         if !word.may_be_hit() || !self.frame(id).is_of(key) {
-            if cfg!(mutant = "HIT-undo") {
-                let _ = self.frame(id).word.fetch_sub(HIT, Ordering::Relaxed);
-            } else {
-                // The word keeps the hit: who moves hits out of it may have taken this one along,
-                // and to take it twice would take the version back.
-                self.hits_elsewhere.fetch_sub(1, Ordering::Relaxed);
-            }
+            // The word keeps the hit: who moves hits out of it may have taken this one along, and
+            // to take it twice would take the version back.
+            self.hits_elsewhere.fetch_sub(1, Ordering::Relaxed);
             return Err(self.unpin(Pin(id)));
         }
         let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
@@ -574,7 +552,7 @@ impl Frames {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
         // reads nothing that is older.
-        let began = Word(frame.word.load(LOOKED));
+        let began = Word(frame.word.load(Ordering::Acquire));
         (began.is_readable() && frame.is_of(key)).then_some(Look { frame, began })
     }
 
@@ -601,19 +579,13 @@ impl Frames {
         // ORDER[FRAME1]: Release; pairs with the Acquire in `update`: all reads under this pin come
         // before all writes under a claim that begins later. The pins of others in between keep
         // the order, as they are read-modify-writes.
-        let before = Word(self.frame(pin.0).word.fetch_sub(PIN, UNPINNED));
+        let before = Word(self.frame(pin.0).word.fetch_sub(PIN, Ordering::Release));
         debug_assert!(before.pins() > 0);
         before
     }
 
     /// Frees a detached frame that nobody has pinned, unless another does.
     pub(crate) fn free_detached(&self, id: FrameId) -> Option<Claim> {
-        if cfg!(mutant = "FREE-alone") {
-            // Looks, then stores: two may free it.
-            self.word(id).freed()?;
-            self.set_state(id, State::Empty);
-            return Some(Claim::of_empty(id));
-        }
         self.frame(id).update(Word::freed).ok()?;
         Some(Claim::of_empty(id))
     }

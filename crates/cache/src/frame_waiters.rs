@@ -42,10 +42,6 @@ use crate::shield::shielded;
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);
 
-/// Weakened by `cargo x mutants`, which expects a loom check to fail.
-const SEEN: Ordering =
-    if cfg!(mutant = "R2-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
-
 /// The tag of a thread. That of a task is its deadline in nanoseconds.
 const THREAD: Tag = Tag(0);
 
@@ -79,9 +75,7 @@ struct PlaceGuard<'a, F>(Pin<&'a mut Option<F>>);
 
 impl<F> Drop for PlaceGuard<'_, F> {
     fn drop(&mut self) {
-        if cfg!(not(mutant = "TASK-place")) {
-            shielded(|| self.0.set(None));
-        }
+        shielded(|| self.0.set(None));
     }
 }
 
@@ -97,7 +91,6 @@ impl FrameWaiters {
     /// The caller will search, and wait if it finds nothing.
     pub(crate) fn enter(&self) -> Entered<'_> {
         self.waiting.0.fetch_add(1, Ordering::Relaxed);
-        #[cfg(not(mutant = "R1-wait"))]
         // ORDER[R1]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows sees
         // the frame, or whoever makes it idle sees this thread.
         fence(Ordering::SeqCst);
@@ -106,7 +99,6 @@ impl FrameWaiters {
 
     /// Whether nobody waits. The caller has made a frame idle before.
     pub(crate) fn is_empty(&self) -> bool {
-        #[cfg(not(mutant = "R1-wake"))]
         // ORDER[R1]: SeqCst fence (B); pairs with (A) in `enter`.
         // ORDER[R2]: as a release fence it pairs with the Acquire in `idled`, through the change of
         // the count in `tell`.
@@ -118,7 +110,6 @@ impl FrameWaiters {
     /// before.
     #[inline]
     pub(crate) fn is_empty_after_rmw(&self) -> bool {
-        #[cfg(not(mutant = "R1-unpin"))]
         // ORDER[R1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A) in
         // `enter`.
         fence_after_rmw();
@@ -129,7 +120,7 @@ impl FrameWaiters {
     pub(crate) fn idled(&self) -> u32 {
         // ORDER[R2]: Acquire; pairs with fence (B) in `is_empty`: whoever sees the count of `tell`
         // also sees the frame that it is about.
-        self.idled.0.load(SEEN)
+        self.idled.0.load(Ordering::Acquire)
     }
 
     /// Waits for a frame, unless one became idle since `seen`.
@@ -170,8 +161,7 @@ impl FrameWaiters {
     #[cfg(not(loom))]
     pub(crate) fn hand(&self, waits: &WaitTable<WaitKey>, token: Token) -> bool {
         let first = |tag| {
-            let is_thread = tag == THREAD || cfg!(mutant = "TASK-hand");
-            if is_thread { Verdict::WakeAndStop } else { Verdict::Stop }
+            if tag == THREAD { Verdict::WakeAndStop } else { Verdict::Stop }
         };
         waits.wake_where(&self.key(), first, token) > 0
     }

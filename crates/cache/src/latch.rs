@@ -22,16 +22,6 @@ use crate::stripe::{self, STRIPES};
 
 const ALONE: u32 = 1 << 31;
 
-/// Weakened by `cargo x mutants`, which expects a loom check to fail.
-const AFTER_ALONE: Ordering =
-    if cfg!(mutant = "L1-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
-const END_ALONE: Ordering =
-    if cfg!(mutant = "L1-release") { Ordering::Relaxed } else { Ordering::Release };
-const AFTER_INSIDE: Ordering =
-    if cfg!(mutant = "L2-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
-const LEAVE: Ordering =
-    if cfg!(mutant = "L2-release") { Ordering::Relaxed } else { Ordering::Release };
-
 /// On a cache line of its own: entering and leaving write to it, and what lies beside a latch is
 /// read by those who do neither.
 #[derive(Debug, Default)]
@@ -54,7 +44,8 @@ impl Latch {
             }
             // ORDER[L1]: Acquire; pairs with the Release in `end_alone`: what was done alone is
             // seen by all that enter after.
-            match self.word.compare_exchange_weak(word, word + 1, AFTER_ALONE, Ordering::Relaxed) {
+            let order = Ordering::Acquire;
+            match self.word.compare_exchange_weak(word, word + 1, order, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -76,10 +67,7 @@ impl Latch {
     /// Enters a latch that the caller is inside of. Does not wait.
     ///
     /// Relaxed: nobody has been alone since the caller entered.
-    pub(crate) fn enter_again(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
-        if cfg!(mutant = "LATCH-again") {
-            return self.enter(waits, reason);
-        }
+    pub(crate) fn enter_again(&self) {
         let before = self.word.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before & !ALONE > 0, "entered again, but not inside");
     }
@@ -88,7 +76,7 @@ impl Latch {
     pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>) {
         // ORDER[L2]: Release; pairs with the Acquire in `wait_until_left`: what was done inside is
         // seen by the one who waited for it.
-        let before = self.word.fetch_sub(1, LEAVE);
+        let before = self.word.fetch_sub(1, Ordering::Release);
         if before == ALONE | 1 {
             waits.wake_all(&self.key());
         }
@@ -98,7 +86,7 @@ impl Latch {
     fn shut(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         loop {
             // ORDER[L1]: Acquire; pairs with the Release in `end_alone` of the one before.
-            if self.word.fetch_or(ALONE, AFTER_ALONE) & ALONE == 0 {
+            if self.word.fetch_or(ALONE, Ordering::Acquire) & ALONE == 0 {
                 break;
             }
             let _ = waits.wait_until(
@@ -114,7 +102,7 @@ impl Latch {
         let _ = waits.wait_until(
             &self.key(),
             // ORDER[L2]: Acquire; pairs with the Release in `leave`.
-            || self.word.load(AFTER_INSIDE) == ALONE,
+            || self.word.load(Ordering::Acquire) == ALONE,
             reason,
         );
     }
@@ -122,7 +110,7 @@ impl Latch {
     /// Lets others in again.
     pub(crate) fn end_alone(&self, waits: &WaitTable<WaitKey>) {
         // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `shut`.
-        self.word.fetch_and(!ALONE, END_ALONE);
+        self.word.fetch_and(!ALONE, Ordering::Release);
         waits.wake_all(&self.key());
     }
 }
@@ -145,8 +133,7 @@ impl StripedLatch {
         waits: &'a WaitTable<WaitKey>,
         reason: Reason,
     ) -> Vec<AloneGuard<'a>> {
-        // Broken on purpose by `cargo x mutants`: those who enter elsewhere are not kept out.
-        let all = if cfg!(mutant = "LATCH-stripes") { &self.0[..1] } else { &self.0[..] };
+        let all = &self.0[..];
         let shut = |latch| AloneGuard::shut(latch, waits, reason);
         let guards: Vec<_> = all.iter().map(shut).collect();
         all.iter().for_each(|latch| latch.wait_until_left(waits, reason));
@@ -201,8 +188,8 @@ impl<'a> InsideGuard<'a> {
     }
 
     /// Does not wait; the caller is inside already.
-    pub(crate) fn again(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
-        latch.enter_again(waits, reason);
+    pub(crate) fn again(latch: &'a Latch, waits: &'a WaitTable<WaitKey>) -> Self {
+        latch.enter_again();
         Self { latch, waits }
     }
 }

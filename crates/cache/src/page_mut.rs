@@ -92,7 +92,7 @@ impl Core {
         if let Some(inside) = InsideGuard::try_new(writers, &self.waits) {
             inside
         } else if self.held_in(file.id).is_some() {
-            InsideGuard::again(writers, &self.waits, self.reasons.file)
+            InsideGuard::again(writers, &self.waits)
         } else {
             InsideGuard::new(writers, &self.waits, self.reasons.file)
         }

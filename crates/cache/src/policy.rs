@@ -172,9 +172,7 @@ impl Search {
     fn look(&mut self, frame: u32, frames: &mut dyn Frames) -> Option<Look> {
         if self.looks_left == 0 && self.spares && self.dirty.is_none() {
             self.spares = false;
-            if cfg!(not(mutant = "SEARCH-used")) {
-                self.looks_left = self.frames;
-            }
+            self.looks_left = self.frames;
         }
         if self.looks_left == 0 || self.dirty.is_some() && self.window_left == 0 {
             return None;

@@ -116,7 +116,7 @@ impl Reclaim {
     /// the pool of another node the copy is a new page.
     pub(crate) fn note_copied(&self, from: &Pin, to: &Claim) {
         let at = self.pools.of(from.id());
-        if cfg!(not(mutant = "POLICY-copy")) && at == self.pools.of(to.id()) {
+        if at == self.pools.of(to.id()) {
             let mut pool = self.pools.lock(at);
             let (from, to) = (pool.number(from.id()), pool.number(to.id()));
             pool.policy.transfer(from, to);
@@ -285,7 +285,6 @@ impl Core {
                 }
                 Outcome::Invalid => attempts.woken = false,
                 // A frame may be there: a task may have been told of it that nobody polls.
-                Outcome::TimedOut if cfg!(mutant = "FRAME-late") => return None,
                 Outcome::TimedOut => return self.try_take_frame(key),
             }
         }
@@ -327,8 +326,7 @@ impl Core {
             return self.search_pool(0, key);
         }
         let mut best = Found::Nothing;
-        let pools = if cfg!(mutant = "POOLS-all") { 1 } else { usize::MAX };
-        for at in self.reclaim.pools.in_order().take(pools) {
+        for at in self.reclaim.pools.in_order() {
             let found = self.search_pool(at, key);
             if matches!(found, Found::Frame(_)) {
                 return found;

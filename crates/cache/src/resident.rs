@@ -115,10 +115,6 @@ impl ShardGuard<'_> {
             },
             None => {
                 let announced = self.announce();
-                // Broken on purpose by `cargo x mutants`: the next one finds nothing either.
-                if cfg!(mutant = "FILL-announce") {
-                    self.remove();
-                }
                 Lookup::Mine(announced)
             }
         })
@@ -145,7 +141,7 @@ impl ShardGuard<'_> {
     /// caller takes the entry out.
     pub(crate) fn evict(&self, frames: &Frames, frame: FrameId) -> Option<Claim> {
         // Invariant 2: `frame` may have another page by now.
-        if self.frame() != Some(frame) && cfg!(not(mutant = "EVICT-entry")) {
+        if self.frame() != Some(frame) {
             return None;
         }
         frames.evict(frame).ok()
@@ -159,17 +155,8 @@ impl ShardGuard<'_> {
             Some(Entry::Announced(spell)) => return Err(Busy::announced(spell)),
             Some(Entry::Frame(frame)) => frame,
         };
-        if cfg!(mutant = "DROP-late") {
-            // Breaks invariant 1: the page may be brought in anew before the word changes.
-            self.remove();
-            drop(self);
-            return Ok(frames.detach(frame).unwrap_or(None));
-        }
         let claim = frames.detach(frame).map_err(|word| Busy::in_frame(frames, frame, word))?;
-        // Broken on purpose: looks at the frame to find the entry (invariant 3).
-        if cfg!(not(mutant = "DROP-place")) || frames.key(frame) == self.key() {
-            self.remove();
-        }
+        self.remove();
         Ok(claim)
     }
 }

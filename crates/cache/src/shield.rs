@@ -24,7 +24,7 @@ thread_local! {
 /// Whether the calling thread may be in a waker, where it must wait for nothing of the cache.
 #[cfg(not(loom))]
 pub(crate) fn is_in_waker() -> bool {
-    !cfg!(mutant = "TASK-waker") && IN_WAKER.try_with(Cell::get).unwrap_or(false)
+    IN_WAKER.try_with(Cell::get).unwrap_or(false)
 }
 
 /// Runs a wake. Nothing that it touches is left in between by a panic: the wait table sees to
@@ -32,7 +32,7 @@ pub(crate) fn is_in_waker() -> bool {
 pub(crate) fn shielded<T>(wake: impl FnOnce() -> T) {
     let before = IN_WAKER.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.
-    if cfg!(any(loom, shuttle, mutant = "TASK-shield")) {
+    if cfg!(any(loom, shuttle)) {
         let _ = wake();
     } else {
         let _ = catch_unwind(AssertUnwindSafe(wake));

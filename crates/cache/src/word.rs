@@ -182,8 +182,7 @@ impl Word {
 
     /// A claim begins: the memory may be written from now on.
     fn claimed(self, state: State) -> Self {
-        let step = if cfg!(mutant = "VERSION") { 0 } else { ONE_VERSION };
-        Self(self.with_state(state).0.wrapping_add(step))
+        Self(self.with_state(state).0.wrapping_add(ONE_VERSION))
     }
 
     /// A pin more, by who holds the shard lock.
@@ -200,12 +199,7 @@ impl Word {
 
     /// The page is given up, and can be read again.
     pub(crate) fn evicted(self) -> Option<Self> {
-        let idle = if cfg!(mutant = "EVICT-pins") {
-            self.state() == State::Clean
-        } else {
-            self.is_evictable()
-        };
-        idle.then(|| self.claimed(State::Empty).unused())
+        self.is_evictable().then(|| self.claimed(State::Empty).unused())
     }
 
     /// The page is dropped.
@@ -230,14 +224,13 @@ impl Word {
 
     /// For a write-back. Not of a page of which one is under way, which it could overtake.
     pub(crate) fn lent(self) -> Option<Self> {
-        let overtakes = self.is_behind() && !cfg!(mutant = "COW-behind");
-        (matches!(self.state(), State::Dirty | State::Failed) && !overtakes)
+        (matches!(self.state(), State::Dirty | State::Failed) && !self.is_behind())
             .then_some(self.with_state(State::WriteBack))
     }
 
     /// After a write-back that leaves the page in `state`, if it is still the page.
     pub(crate) fn given_back(self, state: State) -> Self {
-        let superseded = self.state() == State::Superseded && !cfg!(mutant = "COW-end");
+        let superseded = self.state() == State::Superseded;
         self.with_state(if superseded { State::Detached } else { state })
     }
 

@@ -165,7 +165,7 @@ struct Floor(Box<[Line]>);
 impl Wakes for Floor {
     #[inline]
     fn wake(&self, key: usize) {
-        // ORDER[EMPTY]: SeqCst fence, (B) of the wait table by itself, and what it costs; there it
+        // ORDER[FLOOR]: SeqCst fence, (B) of the wait table by itself, and what it costs; there it
         // pairs with (A) in `queue`, here with nothing.
         fence(Ordering::SeqCst);
         black_box(self.0[key].0.word().load(Ordering::Relaxed));

@@ -22,16 +22,6 @@ use unherd_sys::{Deadline, Futex, FutexWait};
 const PARKED: u32 = 0;
 const NOTIFIED: u32 = 1;
 
-/// Weakened by `cargo x mutants`, one at a time, which expects a loom check to fail.
-const PARK_ACQUIRE: Ordering =
-    if cfg!(mutant = "PARK-acquire") { Ordering::Relaxed } else { Ordering::Acquire };
-const PARK_LATE: Ordering =
-    if cfg!(mutant = "PARK-late") { Ordering::Relaxed } else { Ordering::Acquire };
-const PARK_POLL: Ordering =
-    if cfg!(mutant = "PARK-poll") { Ordering::Relaxed } else { Ordering::Acquire };
-const PARK_RELEASE: Ordering =
-    if cfg!(mutant = "PARK-release") { Ordering::Relaxed } else { Ordering::Release };
-
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Parker(Futex);
@@ -48,13 +38,13 @@ impl Parker {
             // Looked at first, so that a wake that came before costs no system call here.
             // ORDER[PARK]: Acquire; pairs with the Release in `notify`. Takes over what the waker
             // wrote to the node and before it (loom: `woken_sees_what_the_waker_wrote`).
-            if self.0.word().load(PARK_ACQUIRE) == NOTIFIED {
+            if self.0.word().load(Ordering::Acquire) == NOTIFIED {
                 return true;
             }
             let end = self.0.park_until(PARKED, deadline);
             if end == FutexWait::TimedOut {
                 // ORDER[PARK]: Acquire; pairs with the Release in `notify`, as above.
-                return self.0.word().load(PARK_LATE) == NOTIFIED;
+                return self.0.word().load(Ordering::Acquire) == NOTIFIED;
             }
         }
     }
@@ -63,7 +53,7 @@ impl Parker {
     pub(crate) fn is_notified(&self) -> bool {
         // ORDER[PARK]: Acquire; pairs with the Release in `notify`, as in `park` (loom:
         // `a_ready_task_sees_what_the_waker_wrote`).
-        self.0.word().load(PARK_POLL) == NOTIFIED
+        self.0.word().load(Ordering::Acquire) == NOTIFIED
     }
 
     /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself:
@@ -77,7 +67,7 @@ impl Parker {
         let state = unsafe { parker.as_ref() }.0.word();
         // ORDER[PARK]: Release; pairs with the Acquires in `park` and `is_notified`. Publishes all
         // that the waker did to the node, and lets the owner free it.
-        state.store(NOTIFIED, PARK_RELEASE);
+        state.store(NOTIFIED, Ordering::Release);
     }
 
     /// Ends the sleep of an owner that was notified, which may be gone by now, and its parker with

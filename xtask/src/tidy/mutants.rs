@@ -1,85 +1,98 @@
-//! The list of mutants and the switches in the code are the same, and no `ORDER[ID]` is forgotten:
-//! it has a mutant, called `ID` or `ID-…`, or a line that says why it has none.
+//! Each mutant fits the code: its texts stand exactly once in their files, its check exists, and
+//! each `ORDER[LABEL]` has a mutant, called `LABEL` or `LABEL-…`, or a reason why it has none.
 
-use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::Finding;
-use super::orderings;
+use super::orderings::{Site, of_label};
 use super::source::Source;
-use crate::mutants::{LIST, parse};
+use crate::mutants::{By, Row, Table};
 
-const SWITCH: &str = "mutant = \"";
-
-/// Checks the list against the code of the crates, both ways.
-pub(crate) fn check(listed: &str, sources: &[Source]) -> Vec<Finding> {
-    let mutants = match parse(listed) {
-        Ok(mutants) => mutants,
-        Err(error) => return vec![Finding::new(LIST, 0, error)],
-    };
-    let (listed, without_switch): (Vec<_>, Vec<_>) =
-        mutants.into_iter().partition(|mutant| mutant.has_switch());
-    let [listed, without_switch] = [listed, without_switch]
-        .map(|mutants| mutants.into_iter().map(|mutant| mutant.id).collect::<BTreeSet<_>>());
-    let orders = orderings::ids(sources);
-    let unknown = without_switch.difference(&orders);
-    let mut findings: Vec<_> =
-        unknown.map(|id| Finding::new(LIST, 0, format!("no code has ORDER[{id}]"))).collect();
-    for order in orders.difference(&without_switch) {
-        let of_order = |id: &String| {
-            id.strip_prefix(order.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
-        if !listed.iter().any(of_order) {
-            let what = format!("ORDER[{order}] has no mutant here, and no line that says why");
-            findings.push(Finding::new(LIST, 0, what));
+/// Checks the tables against the code of the crates.
+pub(crate) fn check(root: &Path, tables: &[Table], sources: &[Source]) -> Vec<Finding> {
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
+    let sites = super::orderings::sites(sources);
+    let mut findings = Vec::new();
+    for table in tables {
+        for row in &table.rows {
+            let whats = edits_that_do_not_fit(table, row, read)
+                .chain(missing_check(table, row, sources))
+                .chain(unknown_label(row, &sites));
+            let what = |what| Finding::new(&table.path(), 0, format!("`{}`: {what}", row.id));
+            findings.extend(whats.map(what));
         }
     }
-    let mut switches = BTreeSet::new();
-    for source in sources.iter().filter(|source| source.path.starts_with("crates/")) {
-        for (at, id) in ids(source) {
-            if !listed.contains(id) {
-                let what = format!("mutant `{id}` does not stand in {LIST}");
-                findings.push(Finding::new(&source.path, source.line_of(at) + 1, what));
-            }
-            switches.insert(id.to_owned());
+    let rows = || tables.iter().flat_map(|table| &table.rows);
+    for (label, sites) in &sites {
+        if !rows().any(|row| of_label(&row.id, label)) {
+            let what = format!("ORDER[{label}] has no mutant, and no reason why, in mutants.txt");
+            findings.push(Finding::new(&sites[0].file, sites[0].line, what));
         }
     }
-    let stale = listed.difference(&switches);
-    findings.extend(stale.map(|id| Finding::new(LIST, 0, format!("no code has mutant `{id}`"))));
     findings
 }
 
-/// The switches of a file. An ID is a string, so the text is read where the code has the word.
-fn ids(source: &Source) -> impl Iterator<Item = (usize, &str)> {
-    source.words("mutant").filter_map(|at| {
-        let (id, _) = source.text[at..].strip_prefix(SWITCH)?.split_once('"')?;
-        Some((at, id))
-    })
+fn edits_that_do_not_fit(
+    table: &Table,
+    row: &Row,
+    read: impl Fn(&str) -> String,
+) -> impl Iterator<Item = String> {
+    row.edits
+        .iter()
+        .filter_map(move |edit| edit.apply(&read(&format!("{}/{}", table.folder, edit.file))).err())
+}
+
+/// A check is the name of a test of the crate, or a part of one.
+fn missing_check(table: &Table, row: &Row, sources: &[Source]) -> Option<String> {
+    let name = row.check().rsplit("::").next().unwrap_or_default();
+    let is_named = |source: &Source| {
+        source.path.starts_with(&format!("{}/", table.folder))
+            && source.words("fn").any(|at| {
+                let name_end = source.code[at..].find('(').unwrap_or_default();
+                source.code[at..at + name_end].contains(name)
+            })
+    };
+    let missing = !name.is_empty() && !sources.iter().any(is_named);
+    missing.then(|| format!("no test is called `{}`", row.check()))
+}
+
+/// A row without a mutant is there for a label.
+fn unknown_label(row: &Row, sites: &[(String, Vec<Site>)]) -> Option<String> {
+    let is_reason = matches!(row.by, By::Nobody(_));
+    let known = sites.iter().any(|(label, _)| *label == row.id);
+    (is_reason && !known).then(|| format!("no code has ORDER[{}]", row.id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutants::parse;
 
-    #[test]
-    fn the_list_and_the_code_must_agree() {
-        let source = |text| [Source::new("crates/sync/src/lib.rs", text)];
-        let switch = source("#[cfg(not(mutant = \"W1\"))]\nfence(x);\n// mutant = \"W2\"\n");
-        assert_eq!(check("W1 | p | t | caught", &switch), []);
-        assert_eq!(check("", &switch).len(), 1);
-        assert_eq!(check("W1 | p | t | caught\nW3 | p | t | caught", &switch).len(), 1);
-        assert_eq!(check("W1", &switch).len(), 1);
+    /// What is found with this table, of a crate that has one file with this text.
+    fn whats(rows: &str, text: &str) -> Vec<String> {
+        let folder = std::env::temp_dir().join(format!("xtask-{}", std::process::id()));
+        let file = "crates/a/src/lib.rs";
+        std::fs::create_dir_all(folder.join("crates/a/src")).unwrap();
+        std::fs::write(folder.join(file), text).unwrap();
+        let table = Table { folder: "crates/a".to_owned(), rows: parse(rows).unwrap() };
+        let found = check(&folder, &[table], &[Source::new(file, text)]);
+        std::fs::remove_dir_all(&folder).unwrap();
+        found.into_iter().map(|finding| finding.what).collect()
     }
 
+    const ROW: &str = "[A-x]\nbreaks = b\neffect = e\ncheck = loom: t_x\nfile = src/lib.rs\n\
+                       - Acquire\n+ Relaxed\n";
+    const CODE: &str = "fn test_x() {\n    // ORDER[A]: with a\n    x.load(Acquire);\n}\n";
+
     #[test]
-    fn each_order_has_a_mutant_or_a_reason() {
-        let text =
-            "// ORDER[W]\nfence(x);\n#[cfg(not(mutant = \"W-1\"))]\n// ORDER[V]\nfence(x);\n";
-        let source = [Source::new("crates/sync/src/lib.rs", text)];
-        let listed = |lines: &str| format!("W-1 | p | t | caught\n{lines}");
-        assert_eq!(check(&listed("V | - | - | not visible: why"), &source), []);
-        assert!(check(&listed(""), &source)[0].what.contains("ORDER[V] has no mutant"));
-        let both = "V | - | - | not visible: why\nU | - | - | not visible: why";
-        assert!(check(&listed(both), &source)[0].what.contains("no code has ORDER[U]"));
+    fn mutants_and_code_must_agree() {
+        assert_eq!(whats(ROW, CODE), [""; 0]);
+        assert!(whats(ROW, &CODE.replace("Acquire", "SeqCst"))[0].contains("stands 0 times"));
+        assert!(whats(ROW, &format!("{CODE}// Acquire"))[0].contains("stands 2 times"));
+        assert!(whats(ROW, &CODE.replace("test_x", "test_y"))[0].contains("no test is called"));
+        assert!(whats("", CODE)[0].contains("ORDER[A] has no mutant"));
+        assert_eq!(whats("[A]\nunseen = why\n", CODE), [""; 0]);
+        let unknown = whats(&format!("{ROW}[B]\nunseen = why\n"), CODE);
+        assert!(unknown[0].contains("no code has ORDER[B]"));
     }
 }

@@ -4,7 +4,7 @@
 //! `Ordering` needs none where it is defined; who uses it does. Each ID stands on two sites
 //! at least, or its comment names the kernel, whose side is not in this repository.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Finding;
@@ -15,36 +15,56 @@ const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
 
 const MARK: &str = "ORDER[";
 
-struct Site {
-    file: String,
-    line: usize,
-    names_kernel: bool,
+/// A comment that names an ordering.
+pub(crate) struct Site {
+    pub(crate) file: String,
+    pub(crate) line: usize,
+    /// What it says behind the label, up to its end or the next one.
+    pub(crate) text: String,
 }
 
 /// Checks the code of the crates; tests may order as they like.
 pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut sites: BTreeMap<String, Vec<Site>> = BTreeMap::new();
     let constants: Vec<String> = sources.iter().flat_map(constants).map(|(name, _)| name).collect();
-    for source in sources.iter().filter(|source| source.path.starts_with("crates/")) {
+    for source in of_crates(sources) {
         findings.extend(operations_without_mark(source, &constants));
-        for (id, site) in marks(source) {
-            sites.entry(id).or_default().push(site);
-        }
     }
-    for (id, sites) in sites {
-        if let [Site { file, line, names_kernel: false }] = sites.as_slice() {
-            let what = format!("{MARK}{id}] stands nowhere else, and does not name the kernel");
+    for (label, sites) in sites(sources) {
+        let Site { file, line, text } = &sites[0];
+        if sites.len() == 1 && !text.contains("kernel") {
+            let what = format!("{MARK}{label}] stands nowhere else, and does not name the kernel");
             findings.push(Finding::new(file, *line, what));
+        }
+        if let Some(other) = sites.iter().find(|site| crate_of(&site.file) != crate_of(file)) {
+            let what = format!("{MARK}{label}] stands in another crate as well");
+            findings.push(Finding::new(&other.file, other.line, what));
         }
     }
     findings
 }
 
-/// The IDs that stand in the crates.
-pub(crate) fn ids(sources: &[Source]) -> BTreeSet<String> {
-    let sources = sources.iter().filter(|source| source.path.starts_with("crates/"));
-    sources.flat_map(marks).map(|(id, _)| id).collect()
+/// The labels that stand in the crates, and where.
+pub(crate) fn sites(sources: &[Source]) -> Vec<(String, Vec<Site>)> {
+    let mut sites: BTreeMap<String, Vec<Site>> = BTreeMap::new();
+    for (label, site) in of_crates(sources).flat_map(marks) {
+        sites.entry(label).or_default().push(site);
+    }
+    sites.into_iter().collect()
+}
+
+/// Whether `id` is that of a mutant of the ordering `label`: `label` or `label-…`.
+pub(crate) fn of_label(id: &str, label: &str) -> bool {
+    id.strip_prefix(label).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// The folder of the crate that has `file`.
+pub(crate) fn crate_of(file: &str) -> &str {
+    file.match_indices('/').nth(1).map_or(file, |(at, _)| &file[..at])
+}
+
+fn of_crates(sources: &[Source]) -> impl Iterator<Item = &Source> {
+    sources.iter().filter(|source| source.path.starts_with("crates/"))
 }
 
 fn operations_without_mark(source: &Source, constants: &[String]) -> Vec<Finding> {
@@ -105,8 +125,10 @@ fn marks(source: &Source) -> Vec<(String, Site)> {
             let Some((id, _)) = comment[at + MARK.len()..].split_once(']') else {
                 continue;
             };
-            let names_kernel = paragraph(source, line).contains("kernel");
-            let site = Site { file: source.path.clone(), line: line + 1, names_kernel };
+            let text = paragraph(source, line);
+            let text = text.split_once(&format!("{id}]")).map_or("", |(_, text)| text);
+            let text = text.trim_start_matches(':').trim().to_owned();
+            let site = Site { file: source.path.clone(), line: line + 1, text };
             marks.push((id.to_owned(), site));
         }
     }
@@ -125,7 +147,7 @@ fn paragraph(source: &Source, line: usize) -> String {
             break;
         }
         text.push(' ');
-        text.push_str(comment);
+        text.push_str(comment.trim_start_matches('/').trim_start());
     }
     text
 }

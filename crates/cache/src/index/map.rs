@@ -194,11 +194,6 @@ impl Index {
 }
 
 impl ShardGuard<'_> {
-    /// Whose shard it is.
-    pub(crate) fn key(&self) -> PageKey {
-        self.key
-    }
-
     pub(crate) fn get(&self) -> Option<Entry> {
         match self.at {
             At::Nowhere => None,

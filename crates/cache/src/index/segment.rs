@@ -193,15 +193,14 @@ impl<'a> Segment<'a> {
     pub(crate) fn remove(self, at: usize) {
         let mut hole = at;
         let mut next = self.after(at, 1);
-        // Broken on purpose by `cargo x mutants`: what lies beyond the hole is found no more.
-        while !cfg!(mutant = "INDEX-shift") {
+        loop {
             let slot = self.load(next);
             if slot.is_empty() {
                 break;
             }
             // It may go into the hole, unless its home lies beyond that.
             let from_home = self.distance(self.home(slot.tag()), next);
-            if from_home >= self.distance(hole, next) || cfg!(mutant = "INDEX-home") {
+            if from_home >= self.distance(hole, next) {
                 self.store(hole, slot);
                 hole = next;
             }

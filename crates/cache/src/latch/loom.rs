@@ -76,7 +76,7 @@ fn inside_enters_again() {
         };
         {
             let outer = InsideGuard::new(&scene.latch, &scene.waits, Reason::OTHER);
-            let _inner = InsideGuard::again(&scene.latch, &scene.waits, Reason::OTHER);
+            let _inner = InsideGuard::again(&scene.latch, &scene.waits);
             drop(outer);
             // SAFETY: as above.
             assert!(scene.guarded.with(|guarded| unsafe { *guarded }) <= 1);

@@ -93,11 +93,11 @@ impl Pages for Pinned {
         block: &mut Page,
     ) -> Result<u64, LoadError> {
         let word = &self.words[page as usize].0;
-        // ORDER[FLOOR1]: Acquire; pairs with the Release below, as those of a pin would with what
+        // ORDER[FLOOR]: Acquire; pairs with the Release below, as those of a pin would with what
         // a writer does. Nobody writes here: they are there for their price.
         word.fetch_add(1, Ordering::Acquire);
         let sum = self.memory.load(page, places, block);
-        // ORDER[FLOOR1]: Release; pairs with the Acquire above.
+        // ORDER[FLOOR]: Release; pairs with the Acquire above.
         word.fetch_sub(1, Ordering::Release);
         sum
     }

@@ -198,14 +198,7 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
     /// Queues the next node, unless the wait is over already, or `validate` says no.
     fn queue(&mut self, key: &K, validate: impl FnOnce() -> bool) -> bool {
         let node = &self.nodes[self.queued];
-        let validate = || {
-            // Of all (A), this mutant leaves that of the first node.
-            #[cfg(mutant = "EMPTY-any")]
-            if self.queued == 0 {
-                unherd_sys::primitives::fence_after_rmw();
-            }
-            self.any.is_open() && validate()
-        };
+        let validate = || self.any.is_open() && validate();
         // SAFETY: B4: by N2.
         let queued = unsafe { self.table.queue(node, key, validate) };
         if queued {

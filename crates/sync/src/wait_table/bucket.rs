@@ -70,16 +70,6 @@ const LOOKS: u32 = if cfg!(loom) {
     7
 };
 
-/// Weakened by `cargo x mutants`, one at a time, which expects a loom check to fail.
-const LOCK_FIRST: Ordering =
-    if cfg!(mutant = "LOCK-first") { Ordering::Relaxed } else { Ordering::Acquire };
-const LOCK_AGAIN: Ordering =
-    if cfg!(mutant = "LOCK-again") { Ordering::Relaxed } else { Ordering::Acquire };
-const LOCK_MOVE: Ordering =
-    if cfg!(mutant = "LOCK-move") { Ordering::Relaxed } else { Ordering::Release };
-const LOCK_RELEASE: Ordering =
-    if cfg!(mutant = "LOCK-release") { Ordering::Relaxed } else { Ordering::Release };
-
 /// A queue of waiters with its lock, alone on its cache line.
 #[repr(C, align(64))]
 pub(super) struct Bucket<K> {
@@ -146,7 +136,8 @@ impl<K> Bucket<K> {
         let locked = seen | LOCKED;
         // ORDER[LOCK]: Acquire; pairs with the Releases of unlocking, in the guard's drop, and of a
         // new bucket, in `divide_into`. Takes over the queue.
-        let taken = self.word.word().compare_exchange(seen, locked, LOCK_FIRST, Ordering::Relaxed);
+        let order = Ordering::Acquire;
+        let taken = self.word.word().compare_exchange(seen, locked, order, Ordering::Relaxed);
         taken.is_ok().then(|| self.guard(coarse, seen, false))
     }
 
@@ -156,7 +147,7 @@ impl<K> Bucket<K> {
         let (mut looks, mut slept, mut contended) = (0, false, false);
         loop {
             if !covers(goal.index, seen, goal.hash) {
-                if slept && !cfg!(mutant = "GROW-baton") {
+                if slept {
                     // B6.
                     self.word.wake(u32::MAX);
                 }
@@ -164,14 +155,13 @@ impl<K> Bucket<K> {
             }
             if seen & LOCKED == 0 {
                 // Not after a sleep: B6.
-                let may_leave = goal.unless_quiet && (!slept || cfg!(mutant = "LOCK-quiet"));
+                let may_leave = goal.unless_quiet && !slept;
                 if may_leave && seen & class_bit(goal.hash) == 0 {
                     return Err(NotLocked::Quiet);
                 }
-                let sleepers = slept && !cfg!(mutant = "LOCK-sleepers");
-                let locked = seen | LOCKED | if sleepers { SLEEPERS } else { 0 };
+                let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
                 // ORDER[LOCK]: Acquire; pairs as in `try_lock`.
-                match word.compare_exchange(seen, locked, LOCK_AGAIN, Ordering::Relaxed) {
+                match word.compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => return Ok(self.guard(goal.coarse, seen, contended)),
                     Err(now) => seen = now,
                 }
@@ -260,7 +250,7 @@ impl<K> BucketGuard<'_, K> {
         let (closed, end) = unsafe { first.look(|links| (links.closed, links.end)) };
         // SAFETY: B1; as above.
         unsafe { self.queue().unlink(node) };
-        if !closed || cfg!(mutant = "CLAIM-chosen") {
+        if !closed {
             return Removed::Waiting;
         }
         // SAFETY: Q4: the list is closed.
@@ -270,10 +260,8 @@ impl<K> BucketGuard<'_, K> {
         if !node.try_claim() {
             return Removed::Waiting;
         }
-        if !cfg!(mutant = "CLAIM-count") {
-            // SAFETY: B1, for both: the list was the closer's.
-            unsafe { closer.count(shared) };
-        }
+        // SAFETY: B1, for both: the list was the closer's.
+        unsafe { closer.count(shared) };
         // SAFETY: B1.
         unsafe { node.tell(closer) };
         // SAFETY: it is out of the queue, and nobody has claimed it.
@@ -300,13 +288,10 @@ impl<K> BucketGuard<'_, K> {
         let signature = |classes| if self.coarse && classes != 0 { SIGNATURE } else { classes };
         let word = present(level) | signature(divided.go.classes);
         (self.level, self.signature) = (present(level), signature(divided.stay.classes));
-        #[cfg(mutant = "GROW-order")]
-        drop(self);
         // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the child's queue, as
         // an unlock does (loom: `grow_wait_wake_moved`).
-        child.word.word().store(word, LOCK_MOVE);
+        child.word.word().store(word, Ordering::Release);
         // Then the parent: whoever comes from it finds the child.
-        #[cfg(not(mutant = "GROW-order"))]
         drop(self);
     }
 
@@ -333,7 +318,7 @@ impl<K> BucketGuard<'_, K> {
         // Relaxed: nobody takes anything over from an absent word, and the next to use the child's
         // queue is a resizer, which the mutex orders.
         let before = word.word().swap(0, Ordering::Relaxed);
-        if before & SLEEPERS != 0 && !cfg!(mutant = "GROW-wake") {
+        if before & SLEEPERS != 0 {
             word.wake(u32::MAX);
         }
     }
@@ -360,8 +345,9 @@ impl<K> BucketGuard<'_, K> {
 impl<K> Drop for BucketGuard<'_, K> {
     fn drop(&mut self) {
         let signature = self.signature_now();
+        let free = self.level | signature;
         // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
-        let before = self.bucket.word.word().swap(self.level | signature, LOCK_RELEASE);
+        let before = self.bucket.word.word().swap(free, Ordering::Release);
         if before & SLEEPERS != 0 {
             self.bucket.word.wake(1);
         }

@@ -240,7 +240,7 @@ impl<'a, K> Claimed<'a, K> {
         // SAFETY: the lock is held.
         let (shared, has_sleeper) = unsafe { node.look(|links| (links.shared, links.has_sleeper)) };
         if has_sleeper {
-            if !node.try_claim() && !cfg!(mutant = "ANY-count") {
+            if !node.try_claim() {
                 return false;
             }
             self.tasks = true;
@@ -255,7 +255,7 @@ impl<'a, K> Claimed<'a, K> {
     /// # Safety
     /// The bucket lock is held, and nobody needs their nodes for it.
     unsafe fn hand_back_tasks(&mut self) {
-        if !std::mem::take(&mut self.tasks) || cfg!(mutant = "ASYNC-hand") {
+        if !std::mem::take(&mut self.tasks) {
             return;
         }
         for carried in self.batch.iter_mut() {

@@ -80,8 +80,7 @@ impl<K> Buckets<K> {
         let floor = floor.max(layout.level_min());
         let growth = (level_max > floor).then(|| Growth::new(floor, level_max));
         let (first, shape) = (storage.first(), layout.shape(floor));
-        let is_opaque = layout.has_parts() && !cfg!(mutant = "NUMA-glance");
-        let glance = if is_opaque { Shape::NONE } else { shape };
+        let glance = if layout.has_parts() { Shape::NONE } else { shape };
         let rest = Rest {
             homes: placement.homes(nodes.as_ref(), layout),
             growth,
@@ -244,7 +243,7 @@ impl<K> Buckets<K> {
                 }
                 continue;
             }
-            let turned = place.index > other.index && !cfg!(mutant = "REQUEUE-order");
+            let turned = place.index > other.index;
             let (low, high) = if turned {
                 ((&other, to), (&place, from))
             } else {
@@ -293,8 +292,7 @@ impl<K> Buckets<K> {
             let level = level_of(word);
             let up = || self.rest.storage.layout().parent(index);
             let next = level.map_or_else(up, |level| turned_to(level, index, hash));
-            let is_absent = level.is_none();
-            if next == index || is_absent && cfg!(mutant = "GROW-absent") {
+            if next == index {
                 return Place { index, word };
             }
             // ORDER[SHAPE]: Acquire fence; pairs with the Release of the unlock that gave a parent

@@ -88,9 +88,6 @@ impl Layout {
 
     /// The bucket to ask in place of an absent one.
     pub(super) fn parent(self, index: usize) -> usize {
-        if cfg!(mutant = "NUMA-parent") {
-            return parent(index);
-        }
         let place = index & ((1 << self.place_bits) - 1);
         index - place + parent(place)
     }
@@ -244,7 +241,6 @@ mod nodes {
             let part_bytes = BUCKET_BYTES << layout.place_bits;
             let parts = (0..1 << layout.part_bits).zip(self.nodes.iter().cycle());
             let bind = |(part, node): (usize, &NodeId)| {
-                let part = if cfg!(mutant = "NUMA-bind") { part / 2 } else { part };
                 let start = part * part_bytes;
                 reserve.bind(start..start + part_bytes, *node)
             };
@@ -289,7 +285,6 @@ mod nodes {
         pub(in super::super) fn place(&self, hash: u64, key: &K) -> u64 {
             let part = |node: NodeId| self.part_of.get(node.number() as usize).copied().flatten();
             match (self.home)(key).and_then(part) {
-                Some(bits) if cfg!(mutant = "NUMA-part") => hash | bits,
                 Some(bits) => hash & !self.part | bits,
                 None => hash,
             }

@@ -112,7 +112,6 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         }
         // ORDER[EMPTY]: SeqCst fence, (A) of the module's second race; pairs with (B) in
         // `has_nobody` (loom: `requeue_meets_wake_of_target`).
-        #[cfg(not(mutant = "EMPTY-requeue"))]
         fence_after_rmw();
         if !validate() {
             return None;
@@ -141,7 +140,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             let has_sleeper;
             // SAFETY: the lock is held.
             (next, has_sleeper) = unsafe { node.look(|links| (links.next, links.has_sleeper)) };
-            if has_sleeper && node.is_lost() && !cfg!(mutant = "REQUEUE-lost") {
+            if has_sleeper && node.is_lost() {
                 // It waits for this key no more, and takes itself out.
                 continue;
             }

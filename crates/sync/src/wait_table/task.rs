@@ -283,7 +283,7 @@ impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
         // The waker, if it is still here, is dropped with the future: T1.
         // SAFETY: the node is its owner's, and the sleeper with it.
         let passes_on = removed != Removed::Waiting && unsafe { self.sleeper.passes_on() };
-        if passes_on && !self.how.shared && !cfg!(mutant = "ASYNC-pass") {
+        if passes_on && !self.how.shared {
             // SAFETY: the node is its owner's.
             let token = unsafe { self.waiter.token() };
             // SAFETY: as above; it was woken.

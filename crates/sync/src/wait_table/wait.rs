@@ -56,7 +56,6 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let mut guard = self.lock(waiter.hash_hint());
         // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in `has_nobody`
         // (loom: `wake_races_with_wait`).
-        #[cfg(not(any(mutant = "EMPTY-wait", mutant = "EMPTY-any")))]
         fence_after_rmw();
         let valid = validate();
         if valid {
@@ -100,7 +99,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             let hash = waiter.hash_hint();
             let guard = self.lock(hash);
             // A requeue may have given it another.
-            if cfg!(mutant = "CANCEL-rehash") || waiter.hash_hint() == hash {
+            if waiter.hash_hint() == hash {
                 return guard;
             }
         }

@@ -56,7 +56,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes up to `n` exclusive waiters, if anybody waits. The hash was not placed yet.
     #[cold]
     fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
-        let hash = if cfg!(mutant = "NUMA-place") { hash } else { self.place(hash, key) };
+        let hash = self.place(hash, key);
         if !self.is_plain && self.has_nobody(hash) {
             return Woken::NOBODY;
         }
@@ -165,7 +165,6 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     fn has_nobody_if(&self, is_quiet: impl FnOnce() -> bool) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `queue` (loom:
         // `wake_races_with_wait`).
-        #[cfg(not(mutant = "EMPTY-wake"))]
         fence(Ordering::SeqCst);
         let nobody = is_quiet();
         if nobody {

@@ -74,9 +74,6 @@ pub(super) fn hash_of_index(index: usize) -> u64 {
 /// The index of the bucket of `level` that covers `hash`, in the part of the one at `index`.
 #[inline]
 pub(super) fn turned_to(level: u32, index: usize, hash: u64) -> usize {
-    if cfg!(mutant = "NUMA-turn") {
-        return index_at(level, hash);
-    }
     index ^ index_at(level, hash ^ hash_of_index(index))
 }
 
@@ -187,9 +184,6 @@ impl Shape {
     /// that nobody is about to. A word of another level never does.
     #[inline]
     pub(super) fn is_quiet(self, word: u32, hash: u64) -> bool {
-        if cfg!(mutant = "GROW-level") {
-            return word & (LOCKED | class_bit(hash)) == 0;
-        }
         word & (LEVEL | LOCKED | class_bit(hash)) == self.level_bits()
     }
 }
