@@ -4,6 +4,7 @@
 //! `source` (Rust text, split into code and comments) and `json` (what `cargo metadata` prints).
 
 mod columns;
+mod footprint;
 mod imports;
 mod json;
 mod length;
@@ -85,6 +86,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
         findings.extend(columns::check(path, text));
     }
     let sources = sources(root, &texts, &mut findings)?;
+    findings.extend(footprint::check(&footprint::tree(root)?));
 
     let listed = read(root, length::LIST)?;
     findings.extend(length::check(&listed, &texts));

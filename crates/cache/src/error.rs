@@ -36,11 +36,10 @@ impl fmt::Display for Operation {
 
 /// Why a call on a cache or its files failed. Nothing that was written before is lost by it, except
 /// where a variant says so.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The device reported an error.
-    #[error("{operation} of {} at offset {offset} failed: {errno}", file.display())]
     Io {
         /// What was asked of the device.
         operation: Operation,
@@ -52,10 +51,6 @@ pub enum Error {
         errno: Errno,
     },
     /// The device wrote less than it was asked to, and no more when it was asked again.
-    #[error(
-        "write of {} at offset {offset} stopped after {moved} of {wanted} bytes",
-        file.display()
-    )]
     ShortTransfer {
         /// The file.
         file: Arc<Path>,
@@ -67,11 +62,6 @@ pub enum Error {
         moved: usize,
     },
     /// No frame became free in time.
-    #[error(
-        "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by {threads} \
-         threads, and {unwritten} cannot be written back; drop page guards or build the cache with \
-         more capacity"
-    )]
     NoFrames {
         /// Frames that somebody has pinned, or holds for changing.
         pinned: usize,
@@ -87,7 +77,6 @@ pub enum Error {
         waited: Duration,
     },
     /// A page has as many pins as it may have (2^17).
-    #[error("page {page} of {} has too many pins", file.display())]
     TooManyPins {
         /// The file.
         file: Arc<Path>,
@@ -95,11 +84,6 @@ pub enum Error {
         page: u64,
     },
     /// The calling thread holds a [`crate::PageMut`] of this page, and the call would wait for it.
-    #[error(
-        "this thread holds page {page} of {} for changing, and would wait for itself; drop the \
-         `PageMut` first",
-        file.display()
-    )]
     HeldByThisThread {
         /// The file.
         file: Arc<Path>,
@@ -108,11 +92,6 @@ pub enum Error {
     },
     /// A task wants a page that is not there, and the cache has no I/O thread to bring it in: the
     /// task's thread would have to block.
-    #[error(
-        "page {page} of {} is not in memory, and this cache cannot bring it in for a task; build \
-         it with `Io::Ring` or `Io::Threads`",
-        file.display()
-    )]
     NeedsQueue {
         /// The file.
         file: Arc<Path>,
@@ -120,11 +99,6 @@ pub enum Error {
         page: u64,
     },
     /// What looked at this page, by `File::peek`, has returned the [`crate::Torn`] of another page.
-    #[error(
-        "the look at page {page} of {} ended with another page's `Torn`, which belongs to the look \
-         at that one",
-        file.display()
-    )]
     TornElsewhere {
         /// The file.
         file: Arc<Path>,
@@ -132,7 +106,6 @@ pub enum Error {
         page: u64,
     },
     /// Beyond the last offset that a file can have (2^63 - 1).
-    #[error("{len} bytes at offset {offset} are beyond the largest offset, {}", i64::MAX)]
     OutOfRange {
         /// Where, in bytes.
         offset: u64,
@@ -140,46 +113,31 @@ pub enum Error {
         len: u64,
     },
     /// The handle was not opened for writing.
-    #[error("{} was opened read-only; open it with `write(true)`", file.display())]
     ReadOnly {
         /// The file.
         file: Arc<Path>,
     },
     /// The cache holds the file read-only, and a new handle asks to write it.
-    #[error(
-        "{} is open read-only in this cache; close those handles before opening it for writing",
-        file.display()
-    )]
     HeldReadOnly {
         /// The file.
         file: Arc<Path>,
     },
     /// Another process or another cache holds the file's lock.
-    #[error(
-        "{} is locked by another cache or process; close it there, or open it with `lock(false)`",
-        file.display()
-    )]
     Locked {
         /// The file.
         file: Arc<Path>,
     },
     /// The file system refuses direct I/O.
-    #[error(
-        "the file system of {} refuses direct I/O; open it with `direct(Direct::OrBuffered)`",
-        file.display()
-    )]
     DirectRefused {
         /// The file.
         file: Arc<Path>,
     },
     /// Not a regular file or block device.
-    #[error("{} is not a regular file or block device", file.display())]
     NotAFile {
         /// The path.
         file: Arc<Path>,
     },
     /// The file could not be opened.
-    #[error("cannot open {}: {errno}", file.display())]
     Open {
         /// The path.
         file: Arc<Path>,
@@ -187,11 +145,6 @@ pub enum Error {
         errno: Errno,
     },
     /// The file's direct I/O needs larger pages.
-    #[error(
-        "direct I/O on {} is aligned to {alignment_bytes} bytes, which pages of {page_bytes} bytes \
-         do not meet; build the cache with a larger page size",
-        file.display()
-    )]
     Misaligned {
         /// The file.
         file: Arc<Path>,
@@ -202,10 +155,6 @@ pub enum Error {
     },
     /// A flush failed after pages that it should have made durable had left the cache: what the
     /// file holds on stable storage is not known any more. Every later `sync_all` says so.
-    #[error(
-        "{} has lost writes: a flush failed for pages that are no longer cached; restore the file",
-        file.display()
-    )]
     LostDurability {
         /// The file.
         file: Arc<Path>,
@@ -213,15 +162,101 @@ pub enum Error {
     /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
     /// done; the parent goes on undisturbed. (Where it reads into pages of less than 4096 bytes at
     /// the fork, that needs Linux 6.5: see "After fork(2)" in `docs/cache.md`.)
-    #[error(
-        "this process was forked from the one that built the cache, and may not use it; build one \
-         here, or execute another program"
-    )]
     Forked,
     /// The cache has opened 2^32 - 1 files in its life.
-    #[error("the cache has no number left for another file")]
     TooManyFiles,
 }
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { operation, file, offset, errno } => {
+                write!(f, "{operation} of {} at offset {offset} failed: {errno}", file.display())
+            }
+            Self::ShortTransfer { file, offset, wanted, moved } => write!(
+                f,
+                "write of {} at offset {offset} stopped after {moved} of {wanted} bytes",
+                file.display()
+            ),
+            Self::NoFrames { pinned, threads, unwritten, capacity, waited } => write!(
+                f,
+                "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
+                 {threads} threads, and {unwritten} cannot be written back; drop page guards or \
+                 build the cache with more capacity"
+            ),
+            Self::TooManyPins { file, page } => {
+                write!(f, "page {page} of {} has too many pins", file.display())
+            }
+            Self::HeldByThisThread { file, page } => write!(
+                f,
+                "this thread holds page {page} of {} for changing, and would wait for itself; \
+                 drop the `PageMut` first",
+                file.display()
+            ),
+            Self::NeedsQueue { file, page } => write!(
+                f,
+                "page {page} of {} is not in memory, and this cache cannot bring it in for a \
+                 task; build it with `Io::Ring` or `Io::Threads`",
+                file.display()
+            ),
+            Self::TornElsewhere { file, page } => write!(
+                f,
+                "the look at page {page} of {} ended with another page's `Torn`, which belongs to \
+                 the look at that one",
+                file.display()
+            ),
+            Self::OutOfRange { offset, len } => write!(
+                f,
+                "{len} bytes at offset {offset} are beyond the largest offset, {}",
+                i64::MAX
+            ),
+            Self::ReadOnly { file } => {
+                write!(f, "{} was opened read-only; open it with `write(true)`", file.display())
+            }
+            Self::HeldReadOnly { file } => write!(
+                f,
+                "{} is open read-only in this cache; close those handles before opening it for \
+                 writing",
+                file.display()
+            ),
+            Self::Locked { file } => write!(
+                f,
+                "{} is locked by another cache or process; close it there, or open it with \
+                 `lock(false)`",
+                file.display()
+            ),
+            Self::DirectRefused { file } => write!(
+                f,
+                "the file system of {} refuses direct I/O; open it with \
+                 `direct(Direct::OrBuffered)`",
+                file.display()
+            ),
+            Self::NotAFile { file } => {
+                write!(f, "{} is not a regular file or block device", file.display())
+            }
+            Self::Open { file, errno } => write!(f, "cannot open {}: {errno}", file.display()),
+            Self::Misaligned { file, alignment_bytes, page_bytes } => write!(
+                f,
+                "direct I/O on {} is aligned to {alignment_bytes} bytes, which pages of \
+                 {page_bytes} bytes do not meet; build the cache with a larger page size",
+                file.display()
+            ),
+            Self::LostDurability { file } => write!(
+                f,
+                "{} has lost writes: a flush failed for pages that are no longer cached; restore \
+                 the file",
+                file.display()
+            ),
+            Self::Forked => f.write_str(
+                "this process was forked from the one that built the cache, and may not use it; \
+                 build one here, or execute another program",
+            ),
+            Self::TooManyFiles => f.write_str("the cache has no number left for another file"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
 
 /// What a cache maps memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,19 +287,15 @@ impl fmt::Display for MemoryFor {
 }
 
 /// Why a cache could not be built.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Pages must be a power of two from 512 bytes to 2 MiB.
-    #[error("a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152")]
     PageSize {
         /// What was asked for.
         page_bytes: usize,
     },
     /// The capacity must hold at least [`crate::MIN_FRAMES`] pages.
-    #[error(
-        "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are needed"
-    )]
     TooSmall {
         /// What was asked for.
         capacity_bytes: usize,
@@ -274,13 +305,11 @@ pub enum BuildError {
         least: usize,
     },
     /// The capacity must hold fewer than 2^31 pages.
-    #[error("a capacity of {capacity_bytes} bytes holds too many pages; use larger pages")]
     TooLarge {
         /// What was asked for.
         capacity_bytes: usize,
     },
     /// The memory could not be mapped.
-    #[error("cannot map {bytes} bytes of memory for {what}: {errno}")]
     Memory {
         /// What the memory was for.
         what: MemoryFor,
@@ -290,21 +319,51 @@ pub enum BuildError {
         errno: Errno,
     },
     /// `Io::Threads` must be given 1 to 1024 threads.
-    #[error("`Io::Threads` of {threads} threads: it must be 1 to 1024")]
     IoThreads {
         /// What was asked for.
         threads: usize,
     },
     /// `Io::Ring` was asked for, and the device has no queue.
-    #[error(
-        "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` or \
-         `Io::Own`"
-    )]
     NoQueue,
     /// `Io::Ring` was asked for, and another cache uses the device's queue.
-    #[error("another cache queues transfers on this device; give each its own, or use `Io::Own`")]
     QueueTaken,
     /// The I/O thread could not be started.
-    #[error("cannot start the I/O thread: {0}")]
     Thread(String),
 }
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PageSize { page_bytes } => write!(
+                f,
+                "a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152"
+            ),
+            Self::TooSmall { capacity_bytes, frames, least } => write!(
+                f,
+                "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are \
+                 needed"
+            ),
+            Self::TooLarge { capacity_bytes } => write!(
+                f,
+                "a capacity of {capacity_bytes} bytes holds too many pages; use larger pages"
+            ),
+            Self::Memory { what, bytes, errno } => {
+                write!(f, "cannot map {bytes} bytes of memory for {what}: {errno}")
+            }
+            Self::IoThreads { threads } => {
+                write!(f, "`Io::Threads` of {threads} threads: it must be 1 to 1024")
+            }
+            Self::NoQueue => f.write_str(
+                "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` \
+                 or `Io::Own`",
+            ),
+            Self::QueueTaken => f.write_str(
+                "another cache queues transfers on this device; give each its own, or use \
+                 `Io::Own`",
+            ),
+            Self::Thread(reason) => write!(f, "cannot start the I/O thread: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}

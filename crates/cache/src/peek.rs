@@ -28,9 +28,16 @@ const FUEL: u32 = 64;
 /// The page was changed while it was looked at: what was read means nothing.
 ///
 /// A closure that gets this returns it, and is called again.
-#[derive(Debug, thiserror::Error)]
-#[error("the page was changed while it was looked at")]
+#[derive(Debug)]
 pub struct Torn(());
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the page was changed while it was looked at")
+    }
+}
+
+impl std::error::Error for Torn {}
 
 /// A page as it is being looked at; see [`File::peek`](crate::File::peek).
 ///

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use unherd_sys::Cgroup;
+use unherd_host::Cgroup;
 
 use crate::catalogue::Known;
 use crate::error::Error;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use unherd_sys::{
-    BusyTime, Cgroup, CgroupError, CgroupVersion, Deadline, Directory, DirtyLimits, Machine,
-    SweptLimits, Timestamp,
+use unherd_host::{
+    BusyTime, Cgroup, CgroupError, CgroupVersion, Directory, DirtyLimits, Machine, SweptLimits,
 };
+use unherd_sys::{Deadline, Timestamp};
 
 use crate::catalogue::Workload;
 use crate::error::Error;

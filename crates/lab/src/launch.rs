@@ -11,8 +11,9 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use unherd_host::{ChildProcess, ChildUsage, SpawnHow, Usage};
 use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_sys::{ChildProcess, ChildUsage, Deadline, SpawnHow, Timestamp, Usage};
+use unherd_sys::{Deadline, Timestamp};
 
 use crate::interrupt::{Interrupt, Waited};
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use unherd_sys::ProcessMark;
+use unherd_host::ProcessMark;
 
 use crate::error::Error;
 

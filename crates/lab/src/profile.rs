@@ -1,6 +1,6 @@
 //! Sampling one round: who uses the processors, and who puts threads to sleep.
 
-use unherd_sys::{Profile, SampleKind, SampleScope, Sampler, SamplerError};
+use unherd_host::{Profile, SampleKind, SampleScope, Sampler, SamplerError};
 
 use crate::result::Profiled;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use unherd_sys::Profile;
+use unherd_host::Profile;
 
 use crate::error::Error;
 use crate::plan::{Contender, Judged, Plan};

@@ -174,6 +174,7 @@ pub(crate) struct Report<'a> {
     seed: u64,
     check: String,
     metrics: Map<String, Value>,
+    #[serde(with = "crate::waits")]
     waits: &'a Waits,
 }
 

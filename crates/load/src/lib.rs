@@ -15,6 +15,7 @@ mod error;
 mod job;
 mod meter;
 mod random;
+mod waits;
 
 pub mod growth;
 pub mod hit;

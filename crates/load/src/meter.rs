@@ -6,7 +6,8 @@
 //! machine's is what it was less what it would have been had the machine been idle; as the machine
 //! cannot have been less busy than the process, the process's time is its lower bound.
 
-use unherd_sys::{BusyTime, Timestamp, Usage};
+use unherd_host::{BusyTime, Usage};
+use unherd_sys::Timestamp;
 
 use crate::LoadError;
 

@@ -11,6 +11,8 @@
 //! [`Device::sync`] has returned, not before.
 #![expect(unsafe_code, reason = "transfers take raw memory, whose owner gives its word")]
 
+use std::error::Error;
+use std::fmt;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -81,21 +83,36 @@ pub struct Opened {
 }
 
 /// Why a file could not be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The system refused.
-    #[error("{0}")]
-    System(#[from] Errno),
+    System(Errno),
     /// The file system refuses direct I/O, and no fallback was allowed.
-    #[error("the file system refuses direct I/O")]
     DirectRefused,
     /// Somebody else holds the advisory lock.
-    #[error("another process or cache has the file open")]
     Locked,
     /// Not a regular file or block device.
-    #[error("not a regular file or block device")]
     NotAFile,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(errno) => write!(f, "{errno}"),
+            Self::DirectRefused => f.write_str("the file system refuses direct I/O"),
+            Self::Locked => f.write_str("another process or cache has the file open"),
+            Self::NotAFile => f.write_str("not a regular file or block device"),
+        }
+    }
+}
+
+impl Error for OpenError {}
+
+impl From<Errno> for OpenError {
+    fn from(errno: Errno) -> Self {
+        Self::System(errno)
+    }
 }
 
 /// A piece of memory for a transfer: `len` bytes at `start`, laid out as the kernel's `iovec`.

@@ -6,9 +6,9 @@ use rustix::time::Timespec;
 
 use crate::{Deadline, Timestamp};
 
-/// Waits until one of `fds` is ready or the deadline has passed, and says how many are ready. A
-/// signal handler does not end the wait.
-pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize, Errno> {
+/// Blocks until one of `fds` is ready or the deadline has passed, and returns how many are ready (0
+/// after the deadline). A signal handler does not end the wait. Errors are those of poll(2).
+pub fn poll_until(fds: &mut [PollFd<'_>], deadline: Deadline) -> Result<usize, Errno> {
     loop {
         let timeout = deadline.timestamp().map(|at| {
             let left = at.since(Timestamp::now());

@@ -31,6 +31,8 @@
 //! the process runs on the other one, which is interrupted.
 #![expect(unsafe_code, reason = "mmap, mprotect, madvise and mincore are raw by nature")]
 
+use std::error::Error;
+use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -43,14 +45,10 @@ use crate::primitives::{AtomicU32, Ordering};
 use crate::{NodeId, memory_policy};
 
 /// Why a [`Reserve`] did not do what it was asked for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
     /// There is no such range.
-    #[error(
-        "bytes {} to {} are not whole pages of {page_bytes} bytes in {len_bytes}",
-        range.start, range.end
-    )]
     NoSuchRange {
         /// The range asked for, in bytes.
         range: Range<usize>,
@@ -60,7 +58,6 @@ pub enum ReserveError {
         page_bytes: usize,
     },
     /// The address space could not be reserved.
-    #[error("no address space for {bytes} bytes ({errno}): raise the limit on it (ulimit -v)")]
     NotReserved {
         /// How much was asked for, in bytes.
         bytes: usize,
@@ -68,10 +65,6 @@ pub enum ReserveError {
         errno: Errno,
     },
     /// The memory was refused: what was committed before still is, and holds what it held.
-    #[error(
-        "no memory for {bytes} bytes ({errno}): raise the limit on data (ulimit -d), that of the \
-         memory cgroup, or with vm.overcommit_memory=2 what the machine may commit"
-    )]
     NoMemory {
         /// How much was asked for, in bytes.
         bytes: usize,
@@ -79,7 +72,6 @@ pub enum ReserveError {
         errno: Errno,
     },
     /// The memory was not taken back. `EINVAL`: it is locked (mlock(2), mlockall(2)).
-    #[error("{bytes} bytes stay in memory ({errno}): if they are locked, unlock them first")]
     NotGivenBack {
         /// How much was to be given back, in bytes.
         bytes: usize,
@@ -89,7 +81,6 @@ pub enum ReserveError {
     /// The wish for nodes was refused; the memory comes from where the kernel chooses. `EINVAL`: no
     /// such node has memory that this process may use; `ENOSYS`: a kernel without NUMA; `EPERM`: a
     /// container's filter, which wants CAP_SYS_NICE.
-    #[error("{bytes} bytes could not be placed on the NUMA nodes asked for ({errno})")]
     NotPlaced {
         /// How much was to be placed, in bytes.
         bytes: usize,
@@ -97,7 +88,6 @@ pub enum ReserveError {
         errno: Errno,
     },
     /// The kernel did not tell what is in memory.
-    #[error("what of {bytes} bytes is in memory was not told ({errno})")]
     NotCounted {
         /// The length of the reserve, in bytes.
         bytes: usize,
@@ -105,6 +95,39 @@ pub enum ReserveError {
         errno: Errno,
     },
 }
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchRange { range, len_bytes, page_bytes } => write!(
+                f,
+                "bytes {} to {} are not whole pages of {page_bytes} bytes in {len_bytes}",
+                range.start, range.end
+            ),
+            Self::NotReserved { bytes, errno } => write!(
+                f,
+                "no address space for {bytes} bytes ({errno}): raise the limit on it (ulimit -v)"
+            ),
+            Self::NoMemory { bytes, errno } => write!(
+                f,
+                "no memory for {bytes} bytes ({errno}): raise the limit on data (ulimit -d), that \
+                 of the memory cgroup, or with vm.overcommit_memory=2 what the machine may commit"
+            ),
+            Self::NotGivenBack { bytes, errno } => write!(
+                f,
+                "{bytes} bytes stay in memory ({errno}): if they are locked, unlock them first"
+            ),
+            Self::NotPlaced { bytes, errno } => {
+                write!(f, "{bytes} bytes could not be placed on the NUMA nodes asked for ({errno})")
+            }
+            Self::NotCounted { bytes, errno } => {
+                write!(f, "what of {bytes} bytes is in memory was not told ({errno})")
+            }
+        }
+    }
+}
+
+impl Error for ReserveError {}
 
 /// A range of addresses whose memory comes and goes by page.
 ///

@@ -1,5 +1,6 @@
 //! NUMA: which nodes there are, and which processors are near each.
 
+use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -39,11 +40,10 @@ impl fmt::Display for NodeId {
 }
 
 /// Why a machine's nodes are not known.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum TopologyError {
     /// A file could not be read.
-    #[error("{}: {error}", path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -51,7 +51,6 @@ pub enum TopologyError {
         error: io::Error,
     },
     /// A file does not hold a list of numbers.
-    #[error("{} is no list such as 0-3,8 below {limit}: {text:?}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -61,6 +60,19 @@ pub enum TopologyError {
         limit: u32,
     },
 }
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Malformed { path, text, limit } => {
+                write!(f, "{} is no list such as 0-3,8 below {limit}: {text:?}", path.display())
+            }
+        }
+    }
+}
+
+impl Error for TopologyError {}
 
 /// The online nodes, in ascending order, at least one; and the processors of each.
 ///

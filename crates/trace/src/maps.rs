@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use unherd_sys::{Chains, CodeMapping};
+use unherd_host::{Chains, CodeMapping};
 
 use crate::observation::{Mapping, Process};
 
@@ -235,7 +235,8 @@ mod tests {
     fn root_a_process_of_another_root_is_opened_after_its_end() {
         use std::process::{Command, Stdio};
 
-        use unherd_sys::{ChildProcess, Deadline, SpawnHow};
+        use unherd_host::{ChildProcess, SpawnHow};
+        use unherd_sys::Deadline;
 
         if !rustix::process::geteuid().is_root() {
             println!("skipped: chroot(1) needs root");

@@ -31,10 +31,11 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use unherd_sys::{
-    BusyTime, ChainOptions, ChainSampler, ChildProcess, Deadline, SampleKind, SampleScope,
-    SamplerError, SpawnHow, Timestamp,
+use unherd_host::{
+    BusyTime, ChainOptions, ChainSampler, ChildProcess, SampleKind, SampleScope, SamplerError,
+    SpawnHow,
 };
+use unherd_sys::{Deadline, Timestamp};
 
 use crate::maps::CodeMaps;
 use crate::observation::{Missing, Observation};

@@ -20,11 +20,11 @@ use std::os::fd::BorrowedFd;
 use std::process::ExitStatus;
 
 use rustix::io::Errno;
-use unherd_sys::primitives::thread;
-use unherd_sys::{
-    BusyTime, ChainOptions, ChainSampler, Chains, Deadline, SampleKind, SampleScope, SamplerError,
-    Timestamp,
+use unherd_host::{
+    BusyTime, ChainOptions, ChainSampler, Chains, SampleKind, SampleScope, SamplerError,
 };
+use unherd_sys::primitives::thread;
+use unherd_sys::{Deadline, Timestamp};
 
 use self::asleep::Looks;
 use crate::maps::CodeMaps;

@@ -11,16 +11,17 @@ use crate::step::Step;
 ///
 /// The lab starts what it measures as processes, so nothing of that is linked into it; the command
 /// is where both meet. Every package's tests may use the testkit besides.
-const MAY_IMPORT: [(&str, &[&str]); 11] = [
+const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("unherd-sys", &[]),
     ("unherd-sync", &["unherd-sys"]),
     ("unherd-cache", &["unherd-sys", "unherd-sync"]),
     ("unherd", &["unherd-sys", "unherd-sync", "unherd-cache"]),
-    ("unherd-trace", &["unherd-sys"]),
+    ("unherd-host", &["unherd-sys"]),
+    ("unherd-trace", &["unherd-sys", "unherd-host"]),
     ("unherd-testkit", &["unherd-sys"]),
-    ("unherd-load", &["unherd-sys", "unherd-sync", "unherd-cache", "unherd"]),
-    ("unherd-lab", &["unherd-sys"]),
-    ("unherd-cli", &["unherd-sys", "unherd-load", "unherd-lab", "unherd-trace"]),
+    ("unherd-load", &["unherd-sys", "unherd-host", "unherd-sync", "unherd-cache", "unherd"]),
+    ("unherd-lab", &["unherd-sys", "unherd-host"]),
+    ("unherd-cli", &["unherd-sys", "unherd-host", "unherd-load", "unherd-lab", "unherd-trace"]),
     ("unherd-rivals", &["unherd-sys", "unherd-load"]),
     ("xtask", &[]),
 ];
@@ -124,6 +125,7 @@ mod tests {
         assert_eq!(whats("unherd-lab", "unherd-load", "null").len(), 1);
         assert_eq!(whats("unherd-lab", "unherd-load", "\"dev\"").len(), 1);
         assert_eq!(whats("unherd-cache", "unherd-testkit", "null").len(), 1);
+        assert_eq!(whats("unherd-cache", "unherd-host", "null").len(), 1);
         assert_eq!(whats("xtask", "serde", "null").len(), 1);
         assert_eq!(whats("unherd-more", "serde", "null").len(), 1);
         assert_eq!(whats("unherd-sync", "unherd-more", "null").len(), 1);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use unherd_sys::{Profile, ProfileRow, Side};
+use unherd_host::{Profile, ProfileRow, Side};
 
 use crate::result::{BenchResult, Point, Profiled};
 

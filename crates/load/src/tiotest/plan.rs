@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use unherd_sys::Directory;
+use unherd_host::Directory;
 
 use crate::random::{Random, mix_all};
 use crate::{Job, LoadError};

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use unherd_sys::{BusyTime, ChildProcess, Deadline, SpawnHow, Timestamp};
+use unherd_host::{BusyTime, ChildProcess, SpawnHow};
+use unherd_sys::{Deadline, Timestamp};
 
 use super::{Tracer, command_of};
 use crate::{Job, LoadError};

@@ -1,14 +1,12 @@
-//! The ledger, read: counts by reason, their difference, text and JSON (`unherd.waits/1`).
+//! The ledger, read: counts by reason, their difference, and text.
 
 use std::fmt;
-
-use serde::{Serialize, Serializer};
 
 use crate::Reason;
 
 /// What was counted for one reason. See `DESIGN.md`'s words: all are numbers of events, but
 /// `asleep_ns`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Waits that were queued, and went to sleep unless a wake was quicker (a wait that `validate`
     /// refused is none).
@@ -148,25 +146,5 @@ impl fmt::Display for Snapshot {
             )?;
         }
         Ok(())
-    }
-}
-
-/// The schema `unherd.waits/1`.
-impl Serialize for Snapshot {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Row {
-            reason: &'static str,
-            #[serde(flatten)]
-            counts: Counts,
-        }
-        #[derive(Serialize)]
-        struct Waits {
-            schema: &'static str,
-            reasons: Vec<Row>,
-        }
-        let row = |(reason, counts): (Reason, Counts)| Row { reason: reason.name(), counts };
-        Waits { schema: "unherd.waits/1", reasons: self.iter().map(row).collect() }
-            .serialize(serializer)
     }
 }

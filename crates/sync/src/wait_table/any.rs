@@ -31,6 +31,8 @@
 //! Excluded: that both succeed, or neither.
 #![expect(unsafe_code, reason = "nodes on the stack, as many as there are keys")]
 
+use std::error::Error;
+use std::fmt;
 use std::hash::Hash;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -71,14 +73,12 @@ pub enum AnyOutcome {
 }
 
 /// A wait for any of several keys that cannot be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAnyError {
     /// There is none: it would not end.
-    #[error("a wait for any of no keys")]
     NoKeys,
     /// There are more than [`WAIT_ANY_MAX`].
-    #[error("a wait for any of {given} keys, of which there may be {max}")]
     TooManyKeys {
         /// So many.
         given: usize,
@@ -86,6 +86,19 @@ pub enum WaitAnyError {
         max: usize,
     },
 }
+
+impl fmt::Display for WaitAnyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKeys => f.write_str("a wait for any of no keys"),
+            Self::TooManyKeys { given, max } => {
+                write!(f, "a wait for any of {given} keys, of which there may be {max}")
+            }
+        }
+    }
+}
+
+impl Error for WaitAnyError {}
 
 const OPEN: usize = 0;
 /// No address of a node, which is aligned.

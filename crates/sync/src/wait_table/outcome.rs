@@ -1,5 +1,8 @@
 //! What a wait is told, and what comes of it.
 
+use std::error::Error;
+use std::fmt;
+
 use unherd_sys::Deadline;
 
 #[cfg(doc)]
@@ -124,9 +127,16 @@ impl PartialOrd<usize> for Woken {
 }
 
 /// The deadline of [`WaitTable::wait_until`] passed, and the condition was still false.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("timed out")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl Error for TimedOut {}
 
 /// What [`WaitTable::wake_where`] does with a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

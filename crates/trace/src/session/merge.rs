@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use unherd_sys::Chains;
+use unherd_host::Chains;
 
 use crate::observation::{Observation, SampleRow, Samples, Stack, StackId};
 
@@ -45,7 +45,7 @@ pub(crate) fn samples(seen: &mut Observation, chains: &Chains, hertz: u32) {
 
 #[cfg(test)]
 mod tests {
-    use unherd_sys::ChainRow;
+    use unherd_host::ChainRow;
 
     use super::*;
     use crate::observation::Process;

@@ -12,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
-use unherd_sys::{ChildProcess, Deadline, Timestamp, Usage};
+use unherd_host::{ChildProcess, Usage};
+use unherd_sys::{Deadline, Timestamp};
 
 use super::{SessionError, Target};
 
@@ -246,7 +247,7 @@ fn numbers(text: &str) -> BTreeSet<u32> {
 mod tests {
     use std::process::Command;
 
-    use unherd_sys::SpawnHow;
+    use unherd_host::SpawnHow;
 
     use super::*;
 

@@ -123,7 +123,8 @@ mod tests {
     fn children_are_found_where_the_kernel_lists_them() {
         use std::process::Command;
 
-        use unherd_sys::{ChildProcess, Deadline, SpawnHow};
+        use unherd_host::{ChildProcess, SpawnHow};
+        use unherd_sys::Deadline;
 
         let mut command = Command::new("sleep");
         command.arg("1000");

@@ -2,7 +2,7 @@ use std::arch::asm;
 use std::hint::black_box;
 
 use proptest::prelude::*;
-use unherd_sys::CodeMapping;
+use unherd_host::CodeMapping;
 use unherd_sys::primitives::thread;
 
 use super::*;

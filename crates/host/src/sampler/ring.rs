@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::abi::TYPE_SOFTWARE;
-use crate::primitives::{AtomicU64, Ordering};
+use unherd_sys::primitives::{AtomicU64, Ordering};
 
 /// `struct perf_event_attr` of version 5 (Linux 4.1), which every later kernel takes.
 #[repr(C)]

@@ -10,8 +10,8 @@ use rustix::time::Timespec;
 use super::abi::{FLAG_ENABLE_ON_EXEC, FLAG_INHERIT};
 use super::ring::{Event, EventAttr, EventRing, Record};
 use super::{SampleScope, SamplerError};
-use crate::Timestamp;
-use crate::primitives::thread;
+use unherd_sys::Timestamp;
+use unherd_sys::primitives::thread;
 
 /// Who counts what the rings bring.
 pub(super) trait Sink: Send + 'static {

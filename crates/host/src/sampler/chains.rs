@@ -8,7 +8,7 @@ use super::images::{CodeMapping, Images};
 use super::ring::{EventAttr, Record, u32_at, u64_at};
 use super::switches::{Switches, ThreadSwitches};
 use super::{SampleKind, SampleScope, SamplerError, abi};
-use crate::Timestamp;
+use unherd_sys::Timestamp;
 
 /// What is sampled, of whom, and how much of it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

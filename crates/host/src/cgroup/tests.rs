@@ -1,7 +1,9 @@
 use std::process::Command;
 
+use unherd_sys::Deadline;
+
 use super::*;
-use crate::{ChildProcess, Deadline, SpawnHow};
+use crate::{ChildProcess, SpawnHow};
 
 const V1_MOUNT: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
 const V2_MOUNT: &str = "41 31 0:38 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 none rw\n";

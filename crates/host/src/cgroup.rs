@@ -15,10 +15,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use unherd_sys::poll_until;
+use unherd_sys::primitives::{AtomicU32, Ordering};
+use unherd_sys::{Deadline, Timestamp};
 
-use crate::primitives::{AtomicU32, Ordering};
-use crate::readiness::poll_until;
-use crate::{Deadline, ProcessMark, Timestamp};
+use crate::ProcessMark;
 
 /// Which interface the memory controller has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -73,7 +74,9 @@ pub enum CgroupError {
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::process::Command;
-/// use unherd_sys::{Cgroup, ChildProcess, Deadline, SpawnHow};
+///
+/// use unherd_host::{Cgroup, ChildProcess, SpawnHow};
+/// use unherd_sys::Deadline;
 ///
 /// Cgroup::sweep()?;
 /// let cgroup = Cgroup::create(256 << 20)?;

@@ -1,9 +1,11 @@
 use std::process::Command;
 
+use unherd_sys::Deadline;
+
 use super::collector::cpus_in;
 use super::functions::is_scheduling;
 use super::*;
-use crate::{ChildProcess, Deadline, Side, SpawnHow};
+use crate::{ChildProcess, Side, SpawnHow};
 
 /// A sampler, or the reason why there can be none here printed.
 fn start(kind: SampleKind, scope: SampleScope) -> Option<Sampler> {

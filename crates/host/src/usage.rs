@@ -18,9 +18,7 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
-
-use crate::Deadline;
-use crate::readiness::poll_until;
+use unherd_sys::{Deadline, poll_until};
 
 /// What was used: CPU time, context switches, memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -314,7 +312,7 @@ mod tests {
         // The pipe's end is closed once the descendant is gone.
         assert_eq!(stdout.read(&mut byte).unwrap(), 0);
         while descendant.is_alive() {
-            crate::primitives::thread::yield_now();
+            unherd_sys::primitives::thread::yield_now();
         }
     }
 
@@ -338,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_child_dies_with_the_thread_that_spawned_it() {
-        let mut child = crate::primitives::thread::spawn(|| {
+        let mut child = unherd_sys::primitives::thread::spawn(|| {
             let how = SpawnHow { die_with_parent: true, ..SpawnHow::default() };
             ChildProcess::spawn(sleep(), how).unwrap()
         })

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 
 use super::ring::{Record, u32_at, u64_at};
-use crate::primitives::Arc;
 use crate::symbols::{Mapping, parse_mapping};
+use unherd_sys::primitives::Arc;
 
 /// A piece of a file, or memory without one, that a process has mapped to be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]

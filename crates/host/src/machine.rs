@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use rustix::io::Errno;
-
-use crate::Topology;
-use crate::primitives::thread;
+use unherd_sys::Topology;
+use unherd_sys::primitives::thread;
 
 /// Processors, memory and kernel.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
