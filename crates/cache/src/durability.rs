@@ -14,9 +14,13 @@
 //! cannot be written again: the file has lost durability for good.
 //!
 //! Errors are counted, and each handle remembers how many it has seen: so each reports each error
-//! once, as Linux's `errseq_t` does.
+//! once. A handle that is opened later begins where the others are; but if none of them has
+//! reported the latest error, the new one will. So does Linux's `errseq_t`.
+
+use unherd_sys::Errno;
 
 use crate::Error;
+use crate::device_len::DeviceLen;
 
 #[derive(Debug)]
 pub(crate) struct Durability {
@@ -27,7 +31,19 @@ pub(crate) struct Durability {
     evicted: Option<u64>,
     lost: bool,
     errors: u64,
+    /// How many errors some handle has reported.
+    told: u64,
     last_error: Option<Error>,
+    pub(crate) device_len: DeviceLen,
+}
+
+/// What an opening leaves to the next one of the same file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Remains {
+    /// Writes were closed with that no flush had covered.
+    pub(crate) is_unflushed: bool,
+    /// Writes were lost, which no handle has reported.
+    pub(crate) lost: Option<Error>,
 }
 
 /// What to do with an unstable page whose frame is wanted.
@@ -40,18 +56,36 @@ pub(crate) enum Eviction {
 }
 
 impl Durability {
-    /// Of a file that was just opened. It `is_unflushed` if this cache had it open before, and
-    /// closed it with writes that no flush had covered: they have left the cache.
-    pub(crate) fn new(is_unflushed: bool) -> Self {
+    /// Of a file that was just opened, with what an earlier opening by this cache has left: writes
+    /// that no flush had covered have left the cache.
+    pub(crate) fn new(len_bytes: u64, remains: Remains) -> Self {
         Self {
             period: 1,
             flushed: 0,
             broken: 0,
-            evicted: is_unflushed.then_some(0),
+            evicted: remains.is_unflushed.then_some(0),
             lost: false,
-            errors: 0,
-            last_error: None,
+            errors: u64::from(remains.lost.is_some()),
+            told: 0,
+            last_error: remains.lost,
+            device_len: DeviceLen::new(len_bytes),
         }
+    }
+
+    /// Of how many errors a new handle knows: of all, unless nobody has reported the latest.
+    pub(crate) fn known_to_new_handle(&self) -> u64 {
+        self.told
+    }
+
+    /// A handle reports what it has not seen.
+    pub(crate) fn tell(&mut self) -> u64 {
+        self.told = self.errors;
+        self.errors
+    }
+
+    /// The error that no handle has reported, if it is about writes that are lost for good.
+    pub(crate) fn lost_unheard(&self) -> Option<Error> {
+        self.unseen(self.told).filter(|error| matches!(error, Error::LostWrites { .. }))
     }
 
     /// The flush period now.
@@ -98,8 +132,11 @@ impl Durability {
     }
 
     pub(crate) fn record(&mut self, error: Error) {
+        // That writes are lost is not forgotten for an error after which they are not.
+        if self.lost_unheard().is_none() {
+            self.last_error = Some(error);
+        }
         self.errors += 1;
-        self.last_error = Some(error);
     }
 
     /// How many errors there were.
@@ -110,6 +147,16 @@ impl Durability {
     /// The latest error, unless a handle that has seen `seen` errors knows it.
     pub(crate) fn unseen(&self, seen: u64) -> Option<Error> {
         if seen < self.errors { self.last_error.clone() } else { None }
+    }
+
+    /// The device's reason for the latest error, if that was one of its own.
+    pub(crate) fn last_errno(&self) -> Option<Errno> {
+        match self.last_error {
+            Some(Error::Io { errno, .. } | Error::LostWrites { errno: Some(errno), .. }) => {
+                Some(errno)
+            }
+            _ => None,
+        }
     }
 
     /// Whether writes have left the cache that no flush has covered.
@@ -128,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_ended_before_it_began() {
-        let mut file = Durability::new(false);
+        let mut file = Durability::new(0, Remains::default());
         let written = file.period();
         assert_eq!(file.evict(written), Eviction::Allowed);
         let flush = file.begin_flush();
@@ -145,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_evicted_page_of_a_failed_flush_is_lost_for_good() {
-        let mut file = Durability::new(false);
+        let mut file = Durability::new(0, Remains::default());
         file.evict(file.period());
         file.begin_flush();
         file.flush_failed(Error::TooManyFiles);
@@ -156,8 +203,17 @@ mod tests {
     }
 
     #[test]
+    fn a_new_handle_knows_what_another_has_reported() {
+        let mut file = Durability::new(0, Remains::default());
+        file.record(Error::TooManyFiles);
+        assert_eq!(file.known_to_new_handle(), 0);
+        assert_eq!(file.tell(), 1);
+        assert_eq!(file.known_to_new_handle(), 1);
+    }
+
+    #[test]
     fn each_handle_sees_each_error_once() {
-        let mut file = Durability::new(false);
+        let mut file = Durability::new(0, Remains::default());
         assert_eq!(file.unseen(0), None);
         file.record(Error::TooManyFiles);
         assert_eq!(file.unseen(0), Some(Error::TooManyFiles));

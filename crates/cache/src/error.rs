@@ -154,10 +154,24 @@ pub enum Error {
         page_bytes: usize,
     },
     /// A flush failed after pages that it should have made durable had left the cache: what the
-    /// file holds on stable storage is not known any more. Every later `sync_all` says so.
+    /// file holds on stable storage is not known any more. Every `sync_all` says so, until the file
+    /// is closed.
     LostDurability {
         /// The file.
         file: Arc<Path>,
+    },
+    /// An earlier opening of the file by this cache ended while pages could not be written: what
+    /// was written to them is lost. Reported by the first `sync_all` of the handles that were
+    /// opened for writing since, until one has; then it is forgotten.
+    LostWrites {
+        /// The file.
+        file: Arc<Path>,
+        /// How many pages were lost.
+        pages: usize,
+        /// Where the first of them begins, in bytes.
+        offset: u64,
+        /// Why that was not written, if the device gave a reason.
+        errno: Option<Errno>,
     },
     /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
     /// done; the parent goes on undisturbed. (Where it reads into pages of less than 4096 bytes at
@@ -247,6 +261,13 @@ impl fmt::Display for Error {
                  the file",
                 file.display()
             ),
+            Self::LostWrites { file, pages, offset, errno } => write!(
+                f,
+                "{} has lost writes: it was closed with {pages} pages that could not be written, \
+                 from offset {offset} on{}; write them again",
+                file.display(),
+                because(*errno)
+            ),
             Self::Forked => f.write_str(
                 "this process was forked from the one that built the cache, and may not use it; \
                  build one here, or execute another program",
@@ -257,6 +278,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+fn because(errno: Option<Errno>) -> String {
+    errno.map(|errno| format!(" ({errno})")).unwrap_or_default()
+}
 
 /// What a cache maps memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -83,8 +83,9 @@ impl OpenOptions {
 /// atomic with regard to reads of that page; reads and writes of several pages are not.
 ///
 /// When the last handle is dropped, dirty pages are written back (but not flushed) and the file is
-/// closed; errors of that are lost. [`File::close`] reports them; only [`File::sync_all`] makes
-/// writes durable. If it is dropped in a waker, as the waker drops its task, a thread that is
+/// closed. What cannot be written is lost then: the next handle for writing is told
+/// ([`Error::LostWrites`]), and [`File::close`] tells the caller as well. Only [`File::sync_all`]
+/// makes writes durable. If it is dropped in a waker, as the waker drops its task, a thread that is
 /// started for it does this; where none can be, the file stays open.
 pub struct File {
     owner: Arc<Owner>,
@@ -118,7 +119,7 @@ impl File {
         };
         let owner = cache.owner.clone();
         let file = owner.core.open_file(path, access)?;
-        let seen = AtomicU64::new(file.durability.lock().errors());
+        let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
         let handle = Self { owner, file, write: options.write, seen, is_closed: false };
         if options.truncate {
             handle.set_len(0)?;
@@ -244,8 +245,8 @@ impl File {
     /// in between: each handle reports each error once, but every call that fails says so. What
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
-    /// [`Error::LostDurability`] is reported for ever. [`Error::HeldByThisThread`]: nothing was
-    /// done.
+    /// [`Error::LostDurability`] is reported until the file is closed. [`Error::LostWrites`]: see
+    /// there. [`Error::HeldByThisThread`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
@@ -441,8 +442,9 @@ impl File {
     ///
     /// # Errors
     /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
-    /// written back by the last handle after three attempts: that is lost. The file is closed in
-    /// any case. To lose nothing, sync first.
+    /// written back by the last handle after three attempts: that is lost, which the next handle
+    /// for writing is told as well ([`Error::LostWrites`]). The file is closed in any case. To lose
+    /// nothing, sync first.
     pub fn close(mut self) -> Result<(), Error> {
         self.is_closed = true;
         let closed = self.owner.core.close_file(&self.file);

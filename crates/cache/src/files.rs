@@ -1,13 +1,13 @@
 //! Open files: what all handles of one file share, and the table of them.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity, OpenError, OpenHow, Opened};
 
 use crate::core::Core;
-use crate::durability::Durability;
+use crate::durability::{Durability, Remains};
 use crate::error::{Error, Operation};
 use crate::latch::{AloneGuard, Latch, StripedLatch};
 use crate::page::{FileId, PageNo};
@@ -85,8 +85,8 @@ struct Lock {
 struct Table {
     by_identity: HashMap<Identity, Entry>,
     by_id: HashMap<FileId, Arc<FileState>>,
-    /// Files that were closed with writes that no flush had covered.
-    unflushed: HashSet<Identity>,
+    /// What openings have left to the next opening of the same file for writing.
+    remains: HashMap<Identity, Remains>,
     opened: u32,
 }
 
@@ -146,8 +146,9 @@ impl Files {
     fn register(&self, path: Arc<Path>, opened: Opened, access: Access) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
-        // Only an opening that can flush takes over what an earlier one has left unflushed.
-        let is_unflushed = access.write && table.unflushed.remove(&opened.identity);
+        // Only an opening that can flush, and write again, takes over what an earlier one has left.
+        let remains = if access.write { table.remains.remove(&opened.identity) } else { None };
+        let durability = Durability::new(opened.len_bytes, remains.unwrap_or_default());
         let id = FileId(table.opened);
         let file = Arc::new(FileState {
             id,
@@ -162,7 +163,7 @@ impl Files {
             write_backs: Latch::default(),
             syncing: Latch::default(),
             unclean: Mutex::new(BTreeSet::new()),
-            durability: Mutex::new(Durability::new(is_unflushed)),
+            durability: Mutex::new(durability),
         });
         table.by_id.insert(id, file.clone());
         let lock = Lock { device_file: opened.file, is_exclusive: access.write };
@@ -189,10 +190,10 @@ impl Files {
     }
 
     /// Takes the file from the table. Gives the opening that holds its lock, if it is not its own.
-    fn forget(&self, file: &FileState, is_unflushed: bool) -> Option<DeviceFile> {
+    fn forget(&self, file: &FileState, remains: Remains) -> Option<DeviceFile> {
         let mut table = self.table.lock();
-        if is_unflushed {
-            table.unflushed.insert(file.identity);
+        if remains != Remains::default() {
+            table.remains.insert(file.identity, remains);
         }
         table.by_id.remove(&file.id);
         let lock = table.by_identity.remove(&file.identity)?.lock?;
@@ -289,14 +290,35 @@ impl Core {
         }
         let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
         // Unclean pages were written back by now, or given up with an error.
-        let is_unflushed = !file.unclean.lock().is_empty() || file.durability.lock().is_unflushed();
+        let remains = self.remains_of(file);
         self.drop_pages(file, PageNo(0));
-        let lock = self.files.forget(file, is_unflushed);
+        let lock = self.files.forget(file, remains);
         self.device.close(file.device_file);
         if let Some(lock) = lock {
             self.device.close(lock);
         }
         written
+    }
+}
+
+impl Core {
+    /// What a file that is being closed leaves to its next opening.
+    fn remains_of(&self, file: &FileState) -> Remains {
+        let unclean: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        let mut lost = unclean.iter().copied().filter(|&page| self.is_unwritten(file, page));
+        let first = lost.next();
+        let pages = lost.count() + 1;
+        let durability = file.durability.lock();
+        let lost = match first {
+            None => durability.lost_unheard(),
+            Some(first) => Some(Error::LostWrites {
+                file: file.path.clone(),
+                pages,
+                offset: self.offset(first),
+                errno: durability.last_errno(),
+            }),
+        };
+        Remains { is_unflushed: !unclean.is_empty() || durability.is_unflushed(), lost }
     }
 }
 

@@ -6,6 +6,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::core::Core;
+use crate::device_len::DeviceLen;
 use crate::error::Operation;
 use crate::files::FileState;
 use crate::frame::State;
@@ -29,31 +30,44 @@ impl Core {
             file.durability.lock().record(error);
         }
         self.flush(file);
-        let durability = file.durability.lock();
+        let mut durability = file.durability.lock();
         match durability.unseen(before) {
-            Some(error) => Err((error, durability.errors())),
+            Some(error) => Err((error, durability.tell())),
             None => Ok(()),
         }
     }
 
-    /// Makes the file on the device as long as it is: whole pages were written.
+    /// Cuts off what write-backs of whole pages have added to the file on the device.
+    ///
+    /// What others append between the look at its length and the cut is cut off as well: there is
+    /// no call that does both.
     fn trim(&self, file: &FileState) -> Result<(), Error> {
+        if !file.durability.lock().device_len.is_padded() {
+            return Ok(());
+        }
         let trimmed = {
             // A write-back that is under way could make it longer again.
             let _alone = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
-            let len = file.len();
-            match self.device.len(file.device_file) {
-                Ok(on_device) if on_device == len => Ok(()),
-                Ok(_) => self
-                    .device
-                    .set_len(file.device_file, len)
-                    .map_err(|errno| file.io_error(Operation::SetLen, 0, errno)),
-                Err(errno) => Err(file.io_error(Operation::Len, 0, errno)),
-            }
+            self.trim_alone(file)
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
         self.notify_idle(1);
         trimmed
+    }
+
+    fn trim_alone(&self, file: &FileState) -> Result<(), Error> {
+        let on_device = self
+            .device
+            .len(file.device_file)
+            .map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        let device_len = file.durability.lock().device_len;
+        if let Some(len) = device_len.cut(on_device) {
+            self.device
+                .set_len(file.device_file, len)
+                .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
+        }
+        file.durability.lock().device_len = DeviceLen::new(device_len.data());
+        Ok(())
     }
 
     fn flush(&self, file: &FileState) {
@@ -137,6 +151,7 @@ impl Core {
             let resized = self.device.set_len(file.device_file, len);
             if resized.is_ok() {
                 file.set_len(len);
+                file.durability.lock().device_len = DeviceLen::new(len);
             }
             match copy {
                 Some(copy) if resized.is_ok() => {
@@ -176,9 +191,10 @@ impl Core {
 
     /// What a handle that has seen `seen` errors reports, and how many it has seen then.
     pub(crate) fn report(&self, file: &FileState, seen: u64) -> (Result<(), Error>, u64) {
-        let durability = file.durability.lock();
-        let errors = durability.errors();
-        let outcome = match durability.unseen(seen) {
+        let mut durability = file.durability.lock();
+        let unseen = durability.unseen(seen);
+        let errors = durability.tell();
+        let outcome = match unseen {
             Some(error) => Err(error),
             None if durability.is_lost() => Err(Error::LostDurability { file: file.path.clone() }),
             None => Ok(()),

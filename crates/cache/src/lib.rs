@@ -8,7 +8,7 @@
 //!   that meets one puts a copy in its place, so nobody waits for guards.
 //! - **Honest durability.** What was not written stays dirty and is tried again; each handle
 //!   reports each error once; [`File::sync_all`] succeeds only when the device has everything. If
-//!   writes were lost, the file says so for ever.
+//!   writes were lost, the file says so until it is closed, and to the next handle that may write.
 //! - **No hang and no panic on bad input.** Each refusal is a typed [`Error`] with its values. A
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.
 //! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
@@ -46,6 +46,8 @@ mod census;
 mod change;
 #[cfg(not(loom))]
 mod core;
+#[cfg(not(loom))]
+mod device_len;
 #[cfg(not(loom))]
 mod durability;
 #[cfg(not(loom))]

@@ -143,12 +143,14 @@ pub(crate) struct Run {
     pub(crate) first: PageNo,
     /// The flush period in which it began.
     pub(crate) period: u64,
+    /// The length of the file, as it was when its pages were lent.
+    pub(crate) file_len: u64,
     buffer: RunBuffer,
 }
 
 impl Run {
     pub(crate) fn new(file: Arc<FileState>, seed: PageNo, lent: Lent, buffer: RunBuffer) -> Self {
-        let mut run = Self { file, first: seed, period: 0, buffer };
+        let mut run = Self { file, first: seed, period: 0, file_len: 0, buffer };
         run.buffer.frames.push(lent);
         run
     }

@@ -9,6 +9,8 @@
 //! read by another cache. Nothing follows from time or addresses: the history of a seed is always
 //! the same, and every hundredth is run twice to see that.
 //!
+//! An outsider writes to one of the files past the cache (`outsider.rs`).
+//!
 //! What is expected of each page stands in `unherd_testkit::PageHistory`; each carries a stamp, so
 //! that no byte is taken on trust. Orderings cannot be seen here: every access is sequentially
 //! consistent.
@@ -16,6 +18,7 @@
 //! A seed that fails is printed with the command that runs it alone.
 
 mod actor;
+mod outsider;
 mod plan;
 mod task_actor;
 mod world;

@@ -2,7 +2,7 @@
 //!
 //! A dirty page whose frame is wanted, or that is to be durable, is written together with its dirty
 //! neighbours in the file (see `run.rs`). Whole pages are written; the last one may make the file
-//! longer on the device than it is, with zeros, until its length is set right (`flush.rs`).
+//! longer on the device than it is, with zeros, until these are cut off (`device_len.rs`).
 //!
 //! A failed write leaves all pages of its run *failed*: dirty, to be tried again, and recorded for
 //! every handle of the file.
@@ -91,6 +91,8 @@ impl Core {
         let mut run = Run::new(file.clone(), page, lent, buffer);
         run.period = period;
         self.extend(&mut run);
+        // No page of the run changes from here on, so what it has of the file ends here at most.
+        run.file_len = file.len();
         run.gather(&self.memory, &self.runs);
         let bytes = run.len() * self.memory.page_bytes();
         let progress = Progress::new(Direction::Write, bytes, file.alignment);
@@ -160,6 +162,11 @@ impl Core {
             let lost = durability.is_broken(run.period);
             let period = (written.is_ok() && !lost).then_some(durability.period());
             run.take_apart(|lent| self.frames.give_back(lent, period));
+            let end = self.offset(PageNo(first.0 + pages as u64));
+            match written {
+                Ok(()) => durability.device_len.written(end, run.file_len),
+                Err(_) => durability.device_len.failed(end),
+            }
             if let Err(failure) = written {
                 durability.record(self.write_error(&file, first, pages, failure));
             }
@@ -276,13 +283,12 @@ impl Core {
         let mut tried = false;
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
+                // The older version may be the one that was to be written, or was tried.
+                State::Dirty | State::Failed if word.is_behind() => self.busy_behind(key),
                 // What lies beyond the end is refused, and about to be dropped.
                 State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
-                    if !word.is_behind() {
-                        tried = self.write_page_back(file, page, kept);
-                        continue;
-                    }
-                    self.busy_behind(key)
+                    tried = self.write_page_back(file, page, kept);
+                    continue;
                 }
                 State::WriteBack | State::Changing => self.busy(key),
                 _ => return,
@@ -297,6 +303,12 @@ impl Core {
                 let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
             }
         }
+    }
+
+    /// Whether the page is newer here than on the device.
+    pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
+        let word = self.word_of(file, page);
+        word.is_some_and(|word| matches!(word.state(), State::Dirty | State::Failed))
     }
 
     fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {

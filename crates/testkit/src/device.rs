@@ -1,5 +1,7 @@
 //! A device in memory, with faults.
 //!
+//! Files may be written, extended and truncated by others meanwhile ([`SimDevice::append`]).
+//!
 //! Fault model: operations fail with `EIO`, once or from then on; transfers are short; completions
 //! are late and out of order; a failed write leaves some of its sectors written; a failed sync is
 //! reported once, and the writes that it should have made durable are lost in the next crash; a
@@ -98,6 +100,33 @@ impl SimDevice {
     /// The bytes that a read of the file at `path` would see.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         self.state.lock().bytes(path.as_ref())
+    }
+
+    /// The bytes that a crash now would leave of the file at `path` at least.
+    pub fn durable_bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.state.lock().durable_bytes(path.as_ref())
+    }
+
+    /// Somebody else appends to the file at `path`, as a process that asks for no lock can. False
+    /// if there is no file.
+    pub fn append(&self, path: impl AsRef<Path>, bytes: &[u8]) -> bool {
+        self.state.lock().change(path.as_ref(), |image| image.write(image.live().len(), bytes))
+    }
+
+    /// Somebody else writes to the file at `path`.
+    pub fn overwrite(&self, path: impl AsRef<Path>, offset: usize, bytes: &[u8]) -> bool {
+        self.state.lock().change(path.as_ref(), |image| image.write(offset, bytes))
+    }
+
+    /// Somebody else makes the file at `path` this long.
+    pub fn truncate(&self, path: impl AsRef<Path>, len_bytes: usize) -> bool {
+        self.state.lock().change(path.as_ref(), |image| image.set_len(len_bytes))
+    }
+
+    /// From now on each write to the file at `path` fails with this error and changes nothing,
+    /// whatever the plan says; with `None`, no longer.
+    pub fn refuse_writes(&self, path: impl AsRef<Path>, errno: Option<Errno>) {
+        self.state.lock().refuse_writes(path.as_ref(), errno);
     }
 
     /// How much the file at `path` was used; nothing if there is none.

@@ -3,6 +3,7 @@
 use unherd_sys::primitives::thread;
 use unherd_testkit::{Content, Outcome, PageRead, Seed, Stamp};
 
+use super::outsider::Shared;
 use super::world::{FILES, PAGE_BYTES, World};
 use crate::{Error, File, PageGuard, PageNo};
 
@@ -40,6 +41,10 @@ impl<'a> Actor<'a> {
                 self.operate(number, &file);
                 let closed = if self.seed.coin() { file.close() } else { Ok(drop(file)) };
                 self.world.allowed(closed);
+            }
+            if self.seed.below(8) == 0 {
+                let touched = Shared::touch(self.world, &mut self.seed);
+                self.world.allowed(touched);
             }
             self.unpin(false);
         }

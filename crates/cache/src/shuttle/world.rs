@@ -9,6 +9,7 @@ use unherd_sys::primitives::{Arc, Mutex, thread};
 use unherd_testkit::{Content, FaultPlan, Found, PageHistory, PageRead, Seed, SimDevice, Stamp};
 
 use super::actor::Actor;
+use super::outsider::Shared;
 use super::plan::Plan;
 use super::task_actor::TaskActor;
 use crate::{Cache, Error, File, Io, OpenOptions, PageNo};
@@ -22,7 +23,8 @@ type Durable = Vec<PageRead>;
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) cache: Cache,
-    device: Arc<SimDevice>,
+    pub(super) device: Arc<SimDevice>,
+    pub(super) shared: Shared,
     pub(super) histories: Vec<Vec<PageHistory>>,
     /// By file: what a crash must leave at least. A sync that began later is later in line.
     durable: Vec<Mutex<(u64, Durable)>>,
@@ -61,6 +63,7 @@ impl World {
                 Error::Io { .. }
                 | Error::ShortTransfer { .. }
                 | Error::LostDurability { .. }
+                | Error::LostWrites { .. }
                 | Error::Open { .. },
             ) if self.plan.device_fails() => None,
             Err(error) => panic!("{error}"),
@@ -151,6 +154,7 @@ impl World {
             self.judge(number, &bytes(number), self.begin_reads(number));
         }
         self.pin_all();
+        self.shared.end(&self.device);
     }
 
     /// All is at rest, so every frame can be had, all at a time: none was lost. Before a crash it
@@ -208,6 +212,7 @@ pub(super) fn run(seed: u64) -> u64 {
     let mut world = World {
         plan,
         cache: plan.cache(device.clone()),
+        shared: Shared::begin(&device),
         device,
         histories,
         durable: Vec::new(),
@@ -224,8 +229,10 @@ pub(super) fn run(seed: u64) -> u64 {
     }
     world.device.set_faults(plan.faults);
     thread::scope(|scope| {
+        let (shared, world, outsider) = (&world.shared, &world, seed.fork());
+        scope.spawn(move || shared.run(world, outsider));
         for number in 0..plan.actors {
-            let (world, files, seed) = (&world, &files, seed.fork());
+            let (files, seed) = (&files, seed.fork());
             if number < plan.task_actors {
                 scope.spawn(move || TaskActor::new(world, files, number, seed).run());
             } else {

@@ -1,6 +1,7 @@
 //! What `sync_all` says, and to whom.
 
-use unherd_cache::{Error, Operation};
+use unherd_cache::{Error, OpenOptions, Operation};
+use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering, thread};
 use unherd_testkit::{Failure, FaultPlan};
 
@@ -228,5 +229,60 @@ fn an_earlier_opening_that_was_flushed_is_done_with() {
             device.set_faults(FaultPlan::default());
             file.sync_all().unwrap();
         }
+    }
+}
+
+/// Nobody heard of it when the last handle was dropped.
+#[test]
+fn what_a_drop_lost_is_reported_to_the_next_opener() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(21, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        device.put("f", &[1; 1024]);
+        device.put("g", &[1; 1024]);
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 100], 600).unwrap();
+        device.refuse_writes("f", Some(Errno::NOSPC));
+        drop(file);
+        device.refuse_writes("f", None);
+        cache.open("g", writable()).unwrap().sync_all().unwrap();
+        // Nor has one that only reads, or drops it unheard.
+        cache.open("f", OpenOptions::new()).unwrap().sync_all().unwrap();
+        drop(cache.open("f", writable()).unwrap());
+        let file = cache.open("f", writable()).unwrap();
+        let other = cache.open("f", writable()).unwrap();
+        match file.sync_all() {
+            Err(Error::LostWrites { pages: 1, offset: 512, errno: Some(Errno::NOSPC), .. }) => {}
+            told => panic!("{io:?}: {told:?}"),
+        }
+        file.sync_all().unwrap();
+        // Each handle that was open by then hears of it once.
+        assert!(matches!(other.sync_all(), Err(Error::LostWrites { .. })), "{io:?}");
+        other.sync_all().unwrap();
+        cache.open("f", writable()).unwrap().sync_all().unwrap();
+        drop((file, other));
+        cache.open("f", writable()).unwrap().sync_all().unwrap();
+    }
+}
+
+/// As `errseq_t`: an error that no handle has reported yet is told to one that is opened later.
+#[test]
+fn an_error_that_nobody_has_heard_of_is_reported_to_a_later_handle() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(22, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 512 * 3], 0).unwrap();
+        device.refuse_writes("f", Some(Errno::IO));
+        let other = cache.open("g", writable()).unwrap();
+        other.write_at(&[5; 512 * 20], 0).unwrap();
+        device.refuse_writes("f", None);
+        let later = cache.open("f", writable()).unwrap();
+        assert!(matches!(later.sync_all(), Err(Error::Io { .. })), "{io:?}");
+        later.sync_all().unwrap();
+        assert!(matches!(file.sync_all(), Err(Error::Io { .. })), "{io:?}");
+        cache.open("f", writable()).unwrap().sync_all().unwrap();
     }
 }

@@ -12,6 +12,7 @@ mod length;
 mod locks;
 mod model;
 mod nodes;
+mod outsiders;
 mod page_mut;
 mod page_sizes;
 mod peek;

@@ -330,3 +330,26 @@ fn no_version_overtakes_another() {
         assert!(cache.stats().copies > 0);
     }
 }
+
+/// What is appended while a sync runs is not part of it: no zeros stand in its place after a crash.
+#[test]
+fn a_sync_makes_no_zeros_durable_for_later_appends() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, cache) = gated(41, 200, io, FaultPlan::default());
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[7; 100], 0).unwrap();
+        device.close_gate();
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| file.sync_all());
+            device.wait_for_held_writes(1);
+            file.write_at(&[7; 40_960], 100).unwrap();
+            device.open_gate();
+            syncing.join().unwrap().unwrap();
+        });
+        let durable = device.device.durable_bytes("f").unwrap();
+        assert!(durable.len() < 2048 && durable.iter().all(|&byte| byte == 7), "{io:?}");
+        file.sync_all().unwrap();
+        assert!(device.device.durable_bytes("f").unwrap() == [7; 41_060], "{io:?}");
+    }
+}

@@ -36,6 +36,11 @@ impl Image {
         &self.live
     }
 
+    /// What a crash leaves at least.
+    pub(super) fn durable_bytes(&self) -> &[u8] {
+        &self.durable
+    }
+
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         put(&mut self.live, offset, bytes);
         self.unsynced.push(Change::Write { offset, bytes: bytes.to_vec() });

@@ -26,6 +26,8 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 struct SimFile {
     image: Image,
     counts: Counts,
+    /// Each write fails with it.
+    refusal: Option<Errno>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +123,7 @@ impl State {
     // Names and files.
 
     pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) {
-        let file = SimFile { image: Image::durable(bytes.to_vec()), counts: Counts::default() };
+        let file = SimFile { image: Image::durable(bytes.to_vec()), ..SimFile::default() };
         self.names.insert(path.to_owned(), self.files.len());
         self.files.push(file);
     }
@@ -133,6 +135,21 @@ impl State {
 
     pub(super) fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
         self.names.get(path).map(|&inode| self.files[inode].image.live().to_vec())
+    }
+
+    pub(super) fn durable_bytes(&self, path: &Path) -> Option<Vec<u8>> {
+        self.names.get(path).map(|&inode| self.files[inode].image.durable_bytes().to_vec())
+    }
+
+    pub(super) fn change(&mut self, path: &Path, change: impl FnOnce(&mut Image)) -> bool {
+        let inode = self.names.get(path).copied();
+        inode.map(|inode| change(&mut self.files[inode].image)).is_some()
+    }
+
+    pub(super) fn refuse_writes(&mut self, path: &Path, errno: Option<Errno>) {
+        if let Some(&inode) = self.names.get(path) {
+            self.files[inode].refusal = errno;
+        }
     }
 
     pub(super) fn counts(&self, path: &Path) -> Counts {
@@ -306,6 +323,10 @@ impl State {
         let bytes = unsafe { gather(pieces) };
         let file = &mut self.files[inode];
         file.counts.writes += 1;
+        if let Some(errno) = file.refusal {
+            self.faults_injected += 1;
+            return Err(errno);
+        }
         if self.writes.fails(self.plan.write, &mut self.seed) {
             self.faults_injected += 1;
             file.image.write_torn(offset as usize, &bytes, &mut self.seed);

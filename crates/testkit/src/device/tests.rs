@@ -417,3 +417,28 @@ fn one_seed_one_run() {
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
+
+#[test]
+fn others_change_files_without_a_lock() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    write(&device, file, 0, &[1; 512]).unwrap();
+    assert!(device.append("a", &[2; 100]));
+    assert!(device.overwrite("a", 10, &[3; 2]));
+    assert_eq!(device.len(file), Ok(612));
+    assert_eq!(device.bytes("a").unwrap()[9..13], [1, 3, 3, 1]);
+    assert!(device.truncate("a", 11));
+    assert_eq!(read(&device, file, 0, 512).unwrap()[9..], [1, 3]);
+    assert!(!device.append("b", &[1]));
+}
+
+#[test]
+fn refused_writes_change_nothing() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    device.refuse_writes("a", Some(Errno::NOSPC));
+    assert_eq!(write(&device, file, 0, &[1; 512]), Err(Errno::NOSPC));
+    assert_eq!(device.len(file), Ok(0));
+    device.refuse_writes("a", None);
+    assert_eq!(write(&device, file, 0, &[1; 512]), Ok(512));
+}
