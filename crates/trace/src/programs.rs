@@ -12,8 +12,6 @@ use libbpf_rs::{
     ProgramMut,
 };
 
-use unherd_sys::primitives::thread;
-
 use crate::observation::Missing;
 use crate::refusal::refusal;
 use crate::syscalls;
@@ -39,7 +37,7 @@ const CONSEQUENCES: [(&str, &str); 22] = [
     ("sched_process_fork", "children and new threads are not followed"),
     ("sched_process_exec", "a command is not followed from its first instruction"),
     ("sched_process_exit", "threads that end before tracing does are not counted"),
-    ("sys_enter_exit_group", "ledgers of programs that end are not read; mount tracefs"),
+    ("sys_enter", "ledgers of processes that end are not read"),
     ("sys_exit", "no calls, no futex outcomes, no progress: no wakeup is judged"),
     ("hrtimer_expire_entry", "wakes by timers are taken for others; no timer polls"),
     ("hrtimer_expire_exit", "wakes after a timer may be taken for its own"),
@@ -63,16 +61,8 @@ const CONSEQUENCES: [(&str, &str); 22] = [
 pub(crate) struct Programs {
     // Before the object: a link holds its program.
     links: Vec<Link>,
-    /// Those that are reached through tracefs.
-    call_links: Vec<Link>,
     object: Object,
     pub(crate) missing: Vec<Missing>,
-}
-
-impl Drop for Programs {
-    fn drop(&mut self) {
-        self.detach();
-    }
 }
 
 impl Programs {
@@ -101,22 +91,15 @@ impl Programs {
             sees_calls: !is_left_out(options, CALLS) && tracepoint_arguments(&btf, CALLS).is_some(),
         };
         set_settings(&mut open, options, shape, round_trip_ns)?;
-        let missing = leave_out_missing(&mut open, &btf, options);
+        let missing = leave_out_missing(&mut open, &btf, options, exit_has_memory);
         let object = open.load().map_err(|error| said.error(error))?;
-        let mut programs = Self { links: Vec::new(), call_links: Vec::new(), object, missing };
+        let mut programs = Self { links: Vec::new(), object, missing };
         // The iterator tells the programs which thread is the follower; so it runs before them.
         programs.adopt(0)?;
         let mut links = Vec::new();
-        // As all tracepoints of calls it has every call take the slow way.
-        let listens_to_exit = options.calls && !exit_has_memory;
         for program in programs.object.progs_mut() {
             if program.autoload() && is_on_tracepoint(&program) {
                 links.push(program.attach().map_err(|error| said.error(error))?);
-            } else if let Some(name) = call_tracepoint(&program).filter(|_| listens_to_exit) {
-                match program.attach() {
-                    Ok(link) if !is_left_out(options, &name) => programs.call_links.push(link),
-                    _ => programs.missing.extend(missing_call(name)),
-                }
             }
         }
         programs.links = links;
@@ -147,22 +130,11 @@ impl Programs {
     /// Detaches all programs, waits until none runs any more, and has the living threads' counts
     /// added to the rows.
     pub(crate) fn stop(&mut self) -> Result<(), TraceError> {
-        self.detach();
+        self.links.clear();
         // A grace period of RCU, inside of which every run of a program lies. Where the kernel
         // cannot do it this way a count may be torn by a program that ends meanwhile.
         let _unsupported = wait_for_grace_period();
         self.iterate("uh_flush")
-    }
-
-    /// Those through tracefs take the kernel some 60 ms each, most of it waiting. They go first, so
-    /// that threads that end meanwhile are still counted by the others.
-    fn detach(&mut self) {
-        thread::scope(|scope| {
-            for link in self.call_links.drain(..) {
-                scope.spawn(move || drop(link));
-            }
-        });
-        self.links.clear();
     }
 
     /// Runs an iterator program over all threads of the machine.
@@ -204,12 +176,7 @@ impl Programs {
         KernelObjects {
             programs: programs.filter_map(|p| fdinfo(p.as_fd(), "prog_id")).collect(),
             maps: self.object.maps().filter_map(|m| fdinfo(m.as_fd(), "map_id")).collect(),
-            links: self
-                .links
-                .iter()
-                .chain(&self.call_links)
-                .filter_map(|l| fdinfo(l.as_fd(), "link_id"))
-                .collect(),
+            links: self.links.iter().filter_map(|l| fdinfo(l.as_fd(), "link_id")).collect(),
         }
     }
 }
@@ -226,17 +193,6 @@ pub struct KernelObjects {
 
 fn is_on_tracepoint(program: &ProgramMut<'_>) -> bool {
     program.section().to_str().is_some_and(|section| section.starts_with("tp_btf/"))
-}
-
-/// The tracepoint of a single call, if the program is on one: it is reached through tracefs.
-fn call_tracepoint(program: &ProgramMut<'_>) -> Option<String> {
-    program.section().to_str()?.strip_prefix("tp/syscalls/").map(str::to_owned)
-}
-
-/// What lacks without it; nothing where the kernel may not have the call either.
-fn missing_call(tracepoint: String) -> Option<Missing> {
-    let consequence = CONSEQUENCES.iter().find(|(name, _)| *name == tracepoint)?.1.to_owned();
-    Some(Missing { tracepoint, consequence })
 }
 
 /// A number that the kernel tells of a descriptor.
@@ -278,6 +234,9 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
 /// The tracepoint that says what system calls return.
 const CALLS: &str = "sys_exit";
 
+/// The tracepoint at which system calls begin.
+const CALLS_BEGIN: &str = "sys_enter";
+
 /// What the programs are told about themselves.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -306,6 +265,7 @@ fn set_settings(
     settings.extend(u64::from(options.futexes / 4 * 3).to_ne_bytes());
     settings.extend(u32::from(shape.exit_has_memory).to_ne_bytes());
     settings.extend(u32::from(shape.sees_calls).to_ne_bytes());
+    settings.extend(i64::from(libc::SYS_exit_group).to_ne_bytes());
     let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
     let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
     map.set_initial_value(&settings).map_err(TraceError::kernel)
@@ -319,11 +279,20 @@ fn exit_has_memory(btf: &Btf<'_>, options: &TraceOptions) -> bool {
 }
 
 /// Has the programs not loaded whose tracepoint this kernel lacks, and says what that costs.
-fn leave_out_missing(open: &mut OpenObject, btf: &Btf<'_>, options: &TraceOptions) -> Vec<Missing> {
+fn leave_out_missing(
+    open: &mut OpenObject,
+    btf: &Btf<'_>,
+    options: &TraceOptions,
+    exit_has_memory: bool,
+) -> Vec<Missing> {
     let mut missing = Vec::<Missing>::new();
     for mut program in open.progs_mut() {
         let section = program.section().to_str().unwrap_or_default();
         let Some(name) = section.strip_prefix("tp_btf/").map(str::to_owned) else { continue };
+        if name == CALLS_BEGIN && (exit_has_memory || !options.calls) {
+            program.set_autoload(false);
+            continue;
+        }
         let arguments = tracepoint_arguments(btf, &name);
         let of_another_kernel = match program.name().to_str().unwrap_or_default() {
             // The same tracepoint in two shapes, the first argument being the kernel's own.
@@ -397,7 +366,7 @@ mod tests {
         (VARIABLES, 4, 16 * 8 + 8),
         ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
-        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 32),
+        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 40),
     ];
 
     #[test]

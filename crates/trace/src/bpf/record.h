@@ -60,6 +60,7 @@ struct uh_settings {
 	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
 	u32 exit_has_memory; /* sched_process_exit comes before the memory goes */
 	u32 sees_calls; /* sys_exit is listened to; else no call is known to end, nothing is judged */
+	s64 exit_group; /* the number of that call */
 };
 
 /* Waits: one row for each process, call and object. */

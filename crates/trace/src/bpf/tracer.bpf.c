@@ -73,14 +73,15 @@ int BPF_PROG(uh_waking, struct task_struct *task)
 }
 
 /*
- * Takes a program's ledger while its memory is still there. Where an exit is announced before the
- * memory goes, that does it (`uh_leave`), and this one, which costs each call of everybody some
- * 45 ns, is not attached.
+ * Reads a process's ledger while its memory is still there. Where an exit is announced before the
+ * memory goes, `uh_leave` does it, and this one, for which each call of every program pays, is not
+ * loaded.
  */
-SEC("tp/syscalls/sys_enter_exit_group")
-int uh_exit_group(void *ctx)
+SEC("tp_btf/sys_enter")
+int BPF_PROG(uh_sys_enter, struct pt_regs *regs, long call)
 {
-	uh_keep_ledger(bpf_get_current_pid_tgid() >> 32);
+	if (call == uh_settings.exit_group)
+		uh_keep_ledger(bpf_get_current_pid_tgid() >> 32);
 	return 0;
 }
 

@@ -27,16 +27,31 @@ fn root_a_ledger_is_read_as_its_process_ends() {
     assert_eq!(seen.losses.ledgers, 0);
 }
 
-#[test]
-fn root_a_kernel_that_announces_exits_late_is_asked_earlier() {
-    let Some(_machine) = root("ledgers on older kernels") else { return };
+/// As on a kernel that announces an exit when the memory is gone, and lacks `others` besides.
+fn late_exits(others: &[&str]) -> TraceOptions {
     let mut options = TraceOptions::default();
-    options.pretend_missing = vec!["exit_has_memory".into()];
-    let (seen, truth) = trace_with("ledger 3 7 0", &options);
+    let missing = ["exit_has_memory"].iter().chain(others);
+    options.pretend_missing = missing.map(|&name| name.to_owned()).collect();
+    options
+}
+
+#[test]
+fn root_ledgers_are_read_before_late_exits() {
+    let Some(_machine) = root("ledgers on older kernels") else { return };
+    let (seen, truth) = trace_with("ledger 3 7 0", &late_exits(&[]));
     let waits = number(&truth, "waits");
     let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
     assert_eq!(counts(&seen), expected);
     assert_eq!(seen.missing, []);
+}
+
+#[test]
+fn root_unreadable_ledgers_are_one_line() {
+    let Some(_machine) = root("ledgers that cannot be read") else { return };
+    let (seen, _) = trace_with("ledger 3 7 0", &late_exits(&["sys_enter"]));
+    assert_eq!(counts(&seen), []);
+    let missing: Vec<&str> = seen.missing.iter().map(|lacks| lacks.tracepoint.as_str()).collect();
+    assert_eq!(missing, ["sys_enter"]);
 }
 
 #[test]
