@@ -6,6 +6,7 @@
 mod claims;
 mod demo;
 mod failure;
+mod fresh;
 mod mutants;
 mod soak;
 mod step;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::failure::Failure;
+use crate::fresh;
 use crate::step::{Outcome, Step};
 use crate::tidy;
 
@@ -79,13 +80,16 @@ pub(crate) fn target_directory() -> String {
 
 /// Runs every test, whatever fails before, and sums up.
 pub(crate) fn test(root: &Path) -> Result<(), Failure> {
+    let runner = fresh::runner(root)?;
+    let all = ["--workspace", "--no-fail-fast"];
     let mut outcomes = vec![
-        Step::cargo(
-            "unit and integration tests",
-            &["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests", "--examples"],
-        )
-        .run_tests(root)?,
-        Step::cargo("documentation tests", &["test", "--workspace", "--no-fail-fast", "--doc"])
+        Step::cargo("unit and integration tests", &["test", "--config", &runner])
+            .arguments(&all)
+            .arguments(&["--lib", "--bins", "--tests", "--examples"])
+            .run_tests(root)?,
+        Step::cargo("documentation tests", &["test"])
+            .arguments(&all)
+            .arguments(&["--doc"])
             .run_tests(root)?,
     ];
     outcomes.extend(run_models(root)?);

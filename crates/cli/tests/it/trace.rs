@@ -12,8 +12,16 @@ use crate::place::Ran;
 
 /// `unherd trace` with these arguments.
 pub(crate) fn trace(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_unherd"));
+    let mut command = with_default_signals(env!("CARGO_BIN_EXE_unherd"));
     command.arg("trace").args(args).stdin(Stdio::null());
+    command
+}
+
+/// A command that does not ignore SIGINT and SIGQUIT, even where the tests do, as the background
+/// job of a script does.
+pub(crate) fn with_default_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,QUIT").arg(program);
     command
 }
 

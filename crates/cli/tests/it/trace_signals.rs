@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::place::{Ran, send};
-use crate::trace::{is_refused, trace};
+use crate::trace::{is_refused, trace, with_default_signals};
 
 /// A tracer whose command has said that it is ready.
 struct Tracing {
@@ -121,7 +121,7 @@ fn press_ctrl_c(wrapper: &str) -> (usize, String) {
     let unherd = env!("CARGO_BIN_EXE_unherd");
     let line = format!("exec {unherd} trace -o {report} -- {wrapper} sh {}", at("script"));
     // script(1) gives it a terminal, and types what it reads.
-    let mut command = Command::new("script");
+    let mut command = with_default_signals("script");
     command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut terminal = command.spawn().unwrap();
     let mut keys = terminal.stdin.take().unwrap();
