@@ -265,7 +265,7 @@ fn set_settings(
     settings.extend(u64::from(options.futexes / 4 * 3).to_ne_bytes());
     settings.extend(u32::from(shape.exit_has_memory).to_ne_bytes());
     settings.extend(u32::from(shape.sees_calls).to_ne_bytes());
-    settings.extend(i64::from(libc::SYS_exit_group).to_ne_bytes());
+    settings.extend(libc::SYS_exit_group.to_ne_bytes());
     let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
     let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
     map.set_initial_value(&settings).map_err(TraceError::kernel)
