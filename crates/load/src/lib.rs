@@ -17,7 +17,6 @@ mod meter;
 mod random;
 mod waits;
 
-pub mod growth;
 pub mod hit;
 pub mod hit_cost;
 pub mod pagewait;
@@ -54,7 +53,6 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     main_with(
         &[
             &pagewait::PageWait,
-            &growth::Growth,
             &tiotest::TioTest,
             &traced::Traced,
             &wake::Wake,

@@ -44,13 +44,13 @@ impl Workload for PageWait {
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         let fixed = || job.params.at_least_one("buckets");
-        let grows = job.params.text("buckets") == "auto";
+        let is_default = job.params.text("buckets") == "auto";
         match job.with.as_str() {
             "before" => run_with(job, &bucket::BucketCondvars::new(fixed()?)),
             "per-page" => {
                 run_with(job, &per_page::PageCondvars::new(job.params.at_least_one("pages")?))
             }
-            "unherd" if grows => run_with(job, &table::TableWaits::new(None, true, job.seed)),
+            "unherd" if is_default => run_with(job, &table::TableWaits::new(None, true, job.seed)),
             "unherd" => run_with(job, &table::TableWaits::new(Some(fixed()?), true, job.seed)),
             "unherd-nofilter" => {
                 run_with(job, &table::TableWaits::new(Some(fixed()?), false, job.seed))
@@ -99,7 +99,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
 const PARAMS: &[Param] = &[
     Param {
         name: "buckets",
-        about: "hash buckets that pages share (a power of two); auto: unherd's table grows",
+        about: "hash buckets that pages share (a power of two); auto: as many as our table has by default",
         default: "16",
         kind: Kind::Count,
     },

@@ -27,6 +27,6 @@ pub use ledger::{Counts, Ledger, Snapshot};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
 pub use wait_table::{
-    AnyOutcome, Outcome, Requeued, TableSize, Tag, TimedOut, Token, Verdict, WAIT_ANY_MAX, Wait,
-    WaitAnyError, WaitFuture, WaitKey, WaitTable, WaitTableBuilder, Woken,
+    AnyOutcome, Outcome, Requeued, Tag, TimedOut, Token, Verdict, WAIT_ANY_MAX, Wait, WaitAnyError,
+    WaitFuture, WaitKey, WaitTable, WaitTableBuilder, Woken,
 };

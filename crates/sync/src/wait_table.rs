@@ -51,20 +51,17 @@
 
 mod any;
 mod bucket;
+mod bucket_word;
+mod buckets;
 mod claimed;
-mod growth;
-mod home;
 mod key;
 mod outcome;
-mod placement;
 mod queue;
 mod requeue;
-mod storage;
 mod task;
 mod wait;
 mod waiter;
 mod wake;
-mod word;
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -75,63 +72,51 @@ mod tests;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+#[cfg(not(any(loom, shuttle)))]
+use std::num::NonZero;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use foldhash::SharedSeed;
 use foldhash::fast::SeedableRandomState;
 
 #[cfg(not(any(loom, shuttle)))]
-use unherd_sys::{NodeId, Topology};
+use unherd_sys::primitives::thread;
 
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
 use bucket::BucketGuard;
-use home::Buckets;
-use placement::Placement;
+use bucket_word::{BUCKET_BYTES, BUCKETS_MAX};
+use buckets::Buckets;
 use waiter::Waiter;
-use word::LEVEL_MAX;
 
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
-pub use outcome::{Outcome, Requeued, TableSize, Tag, TimedOut, Token, Verdict, Wait, Woken};
+pub use outcome::{Outcome, Requeued, Tag, TimedOut, Token, Verdict, Wait, Woken};
 pub use task::WaitFuture;
+
+/// Buckets for each processor, as Linux's table of futexes has them.
+#[cfg(not(any(loom, shuttle)))]
+const BUCKETS_PER_CPU: usize = 256;
 
 /// Builds a [`WaitTable`].
 #[derive(Debug, Clone)]
 pub struct WaitTableBuilder<K> {
-    /// Floor and ceiling, where they were given.
-    levels: Option<[u32; 2]>,
+    buckets: Option<usize>,
     reason: Reason,
     seed: Option<u64>,
     filtered: bool,
     signature: bool,
-    placement: Placement<K>,
+    _key: PhantomData<fn(K)>,
 }
 
 impl<K> WaitTableBuilder<K> {
-    /// Keeps the table at so many buckets, rounded up to a power of two, from 1 to 2²⁰. About four
-    /// for each thread that waits at a time keeps collisions rare. Without this and without
-    /// [`WaitTableBuilder::grow`] it grows from 64 buckets, or four for each processor, to 2²⁰.
+    /// How many buckets the table has, rounded up to a power of two, from 1 to 2²⁰. Without this,
+    /// 256 for each processor. Each takes 64 bytes of addresses, and memory by the page once it is
+    /// used.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
-        self.grow(buckets, buckets)
-    }
-
-    /// Lets the table grow and shrink with the number of waiters, from `floor` to `ceiling`
-    /// buckets, each rounded up to a power of two, from 1 to 2²⁰.
-    ///
-    /// It has from 4 to 32 buckets for each waiter, within these bounds, and doubles or halves
-    /// beyond them. Threads move the buckets on their way to sleep and back, some at a time;
-    /// nobody waits for all of it, nor for another's bucket, and wakes never take part. Below four
-    /// buckets for each processor, each arrival adds up the counts of all processors. 64 bytes of
-    /// *addresses* are reserved for each bucket up to the ceiling; where they are refused, the
-    /// table stays at its floor, and where memory is refused later, at the last size that it could
-    /// have, until its waiters become fewer. [`WaitTable::size`] counts both. A table that does not
-    /// filter keeps to its floor.
-    #[must_use]
-    pub fn grow(self, floor: usize, ceiling: usize) -> Self {
-        let level = |buckets: usize| buckets.clamp(1, 1 << LEVEL_MAX).next_power_of_two().ilog2();
-        Self { levels: Some([level(floor), level(ceiling.max(floor))]), ..self }
+        Self { buckets: Some(buckets), ..self }
     }
 
     /// The reason that the table's locks and wakes are accounted to, and waits that name none.
@@ -162,64 +147,32 @@ impl<K> WaitTableBuilder<K> {
         Self { signature, ..self }
     }
 
-    /// Gives keys a home: the NUMA node from whose memory the buckets of those come for which
-    /// `home` names one of `topology`. The others spread over all nodes, as they do without this.
+    /// Builds it. On a machine with several NUMA nodes its pages come from all of them in turn.
     ///
-    /// Who waits for a key and who wakes it call `home`, which must say the same each time: it is
-    /// for keys that tell where their threads run, such as a page whose number says which node's
-    /// memory it is in. It is short, keeps no state, and does not panic: it runs without a lock,
-    /// before the wait or the wake has done anything, so a panic goes to the caller and nothing
-    /// else happens.
-    ///
-    /// On one node it is not called, and nothing is different. On several, each has as many buckets
-    /// as the others, one at least, and whole pages; the sizes that [`WaitTableBuilder::grow`]
-    /// names are those of all together, so where keys are of one node alone, its few buckets are
-    /// crowded while the others' are empty. A wake of nobody costs about three times as much.
-    /// Where the kernel refuses to place memory it comes from anywhere: [`TableSize::unplaced`].
-    ///
-    /// ```
-    /// use unherd_sync::WaitTable;
-    /// use unherd_sys::{NodeId, Topology};
-    ///
-    /// # fn main() -> Result<(), unherd_sys::TopologyError> {
-    /// // Pages are dealt to four nodes, or to those that there are of them.
-    /// let home = |page: &u64| NodeId::new((page % 4) as u32);
-    /// let topology = Topology::of_this_machine()?;
-    /// let table = WaitTable::<u64>::builder().homes(topology, home).build();
-    /// assert_eq!(table.wake(&7, 1), 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[cfg(not(any(loom, shuttle)))]
-    #[must_use]
-    pub fn homes(self, topology: Topology, home: fn(&K) -> Option<NodeId>) -> Self {
-        let placement = Placement { topology: Some(topology), home: Some(home) };
-        Self { placement, ..self }
-    }
-
-    /// Builds it: 64 bytes for each bucket of the floor, in whole pages if it grows, or if the
-    /// machine has several NUMA nodes and it takes more than 4 KiB: their memory is used in turn.
-    /// Tables that are not told the nodes read them from `/sys`, once a process.
+    /// Ends the process if there are no addresses for the buckets, as an allocation does.
     pub fn build(self) -> WaitTable<K> {
-        let levels = self.levels.unwrap_or_else(|| [growth::default_floor().ilog2(), LEVEL_MAX]);
-        let [floor, ceiling] = levels;
-        // Without a filter, who waits together is the caller's choice.
-        let ceiling = if self.filtered { ceiling } else { floor };
+        let buckets = self.buckets.unwrap_or_else(default_buckets);
+        let buckets = buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
         // Who wakes a whole bucket must see whoever is in it.
         let coarse = !self.filtered || !self.signature;
         let hasher = match self.seed {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
-        let buckets = Buckets::new([floor, ceiling], coarse, &self.placement);
         WaitTable {
-            is_plain: self.filtered && buckets.rest().homes.is_none(),
-            buckets,
+            buckets: Buckets::new(buckets, coarse),
             hasher,
             reason: self.reason,
             filtered: self.filtered,
         }
     }
+}
+
+fn default_buckets() -> usize {
+    #[cfg(any(loom, shuttle))]
+    return 1;
+    #[cfg(not(any(loom, shuttle)))]
+    BUCKETS_PER_CPU.saturating_mul(thread::available_parallelism().map_or(1, NonZero::get))
 }
 
 /// A seed that another process cannot guess: std's own random keys, hashed.
@@ -230,7 +183,7 @@ fn random_seed() -> u64 {
 /// A hash table of wait queues whose wakes are filtered by key.
 ///
 /// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
-/// is built, and takes and gives back pages when it grows and shrinks. `Eq` and `Hash` of the key,
+/// is built. `Eq` and `Hash` of the key,
 /// `validate` and filters run inside the table (all but `Hash` under a bucket lock): they must be
 /// short, and must not call the table. If one panics, the table stays whole, those claimed so far
 /// are woken, and the panic goes on to the caller. Wakers of tasks run with no lock held.
@@ -261,16 +214,14 @@ fn random_seed() -> u64 {
 ///     scope.spawn(|| table.wait(&1, || true, Reason::OTHER));
 /// });
 /// ```
-// The fields are written once, but for the shape, when the table doubles or halves: they share no
-// line with a bucket's word, so the loads of a wake that finds nobody are hardly ever invalidated.
+// The fields are written once, and share no line with a bucket's word: the loads of a wake that
+// finds nobody are never invalidated.
 #[repr(align(64))]
 pub struct WaitTable<K> {
     buckets: Buckets<K>,
     hasher: SeedableRandomState,
     reason: Reason,
     filtered: bool,
-    /// Whether waiters have the hash of their key: keys have no homes, and the table filters.
-    is_plain: bool,
 }
 
 // A panic in the key's code, in `validate` or in a filter leaves the table whole.
@@ -293,34 +244,25 @@ impl<K> WaitTable<K> {
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
-        let (levels, reason, seed) = (None, Reason::OTHER, None);
-        let (filtered, signature) = (true, true);
-        let placement = Placement::NOTHING_TOLD;
-        WaitTableBuilder { levels, reason, seed, filtered, signature, placement }
-    }
-
-    /// Bytes of the table itself that are in memory.
-    pub fn memory_bytes(&self) -> usize {
-        size_of_val(self) + self.buckets.bytes_resident()
-    }
-
-    /// How large the table is now.
-    pub fn size(&self) -> TableSize {
-        TableSize {
-            buckets: self.buckets.len(),
-            live: self.buckets.live(),
-            bytes_resident: self.memory_bytes(),
-            bytes_reserved: self.buckets.bytes_reserved(),
-            refused: self.buckets.refused(),
-            unplaced: self.buckets.unplaced(),
+        WaitTableBuilder {
+            buckets: None,
+            reason: Reason::OTHER,
+            seed: None,
+            filtered: true,
+            signature: true,
+            _key: PhantomData,
         }
     }
 
-    /// Brings a table that grows to the size that its waiters ask for now, and gives back what
-    /// memory it does not need: for owners that go idle, since nobody moves buckets while nobody
-    /// comes or goes. May sleep for another thread that moves some.
-    pub fn settle(&self) {
-        self.buckets.settle();
+    /// How many buckets the table has.
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    /// Bytes of the table itself, all of its buckets included; those that were never used take no
+    /// memory.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(self) + self.buckets.len() * BUCKET_BYTES
     }
 
     /// Accounts one needless wakeup to `reason`: for callers of [`WaitTable::wait`] that were
@@ -337,33 +279,7 @@ impl<K> WaitTable<K> {
     where
         K: Hash,
     {
-        self.place(self.hasher.hash_one(key), key)
-    }
-
-    /// The `hash` of `key` as its hasher says, turned to where it belongs if keys have homes.
-    #[inline]
-    fn place(&self, hash: u64, key: &K) -> u64 {
-        if self.is_plain { hash } else { self.place_slow(hash, key) }
-    }
-
-    #[cold]
-    fn place_slow(&self, hash: u64, key: &K) -> u64 {
-        self.buckets.rest().homes.as_ref().map_or(hash, |homes| homes.place(hash, key))
-    }
-
-    /// The hash of `key` for a waiter's node.
-    #[inline]
-    fn hash_of_waiter(&self, key: &K) -> u64
-    where
-        K: Hash,
-    {
-        let hash = self.hasher.hash_one(key);
-        if self.is_plain { hash } else { self.hash_of_waiter_slow(hash, key) }
-    }
-
-    #[cold]
-    fn hash_of_waiter_slow(&self, hash: u64, key: &K) -> u64 {
-        self.hash_in_queue(self.place(hash, key))
+        self.hasher.hash_one(key)
     }
 
     #[inline]
@@ -389,7 +305,6 @@ impl<K> WaitTable<K> {
         if self.filtered {
             return hash;
         }
-        // Such a table keeps its size.
         self.buckets.index_bits(hash)
     }
 

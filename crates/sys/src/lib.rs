@@ -34,7 +34,6 @@ mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
 #[cfg(not(any(loom, shuttle)))]
-mod reserve;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]
@@ -55,7 +54,6 @@ pub use map_slice::MapSlice;
 #[cfg(not(loom))]
 pub use readiness::poll_until;
 #[cfg(not(any(loom, shuttle)))]
-pub use reserve::{Reserve, ReserveError};
 pub use rustix::io::Errno;
 #[cfg(not(loom))]
 pub use topology::{NodeId, Topology, TopologyError, current_cpu};

@@ -120,6 +120,14 @@ impl Map {
         memory_policy::set(start, end - first, libc::MPOL_PREFERRED, &[node])
     }
 
+    /// Has the pages come in turn from all nodes whose memory this process may use. On one node
+    /// nothing changes. Comes before the first touch; an error changes nothing but where the memory
+    /// comes from.
+    #[cfg(not(loom))]
+    pub fn interleave(&self) -> Result<(), Errno> {
+        memory_policy::interleave(self.start, self.len)
+    }
+
     /// The first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
@@ -234,5 +242,34 @@ mod tests {
         let nowhere = NodeId::new(NodeId::COUNT_MAX as u32 - 1).unwrap();
         assert!(map.bind(0..64 << 10, nowhere).is_err());
         map.populate().unwrap();
+    }
+
+    /// Of several nodes, as in a virtual machine, `numa_maps` shows the policy.
+    #[cfg(not(loom))]
+    #[test]
+    fn pages_interleave_over_all_nodes() {
+        let map = Map::new(64 << 10, HugePages::AsConfigured).unwrap();
+        match map.interleave() {
+            Err(Errno::NOSYS | Errno::PERM) => println!("skipped: this kernel refuses"),
+            done => assert_eq!(done, Ok(())),
+        }
+        map.populate().unwrap();
+        let nodes = crate::Topology::of_this_machine().unwrap().nodes().len();
+        let maps = std::fs::read_to_string("/proc/self/numa_maps").unwrap_or_default();
+        let start = format!("{:x} ", map.start().addr());
+        match maps.lines().find(|line| line.starts_with(&start)) {
+            Some(line) => assert_eq!(line.contains("interleave"), nodes > 1, "{line}"),
+            None => println!("skipped: no mapping of its own in numa_maps"),
+        }
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_refused_interleave_says_so() {
+        crate::refusal::in_child(|| {
+            let map = Map::new(64 << 10, HugePages::AsConfigured).unwrap();
+            crate::refusal::refuse_call(libc::SYS_get_mempolicy);
+            assert_eq!(map.interleave(), Err(Errno::PERM));
+        });
     }
 }

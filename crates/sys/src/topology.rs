@@ -78,14 +78,14 @@ impl Error for TopologyError {}
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use unherd_sys::{Reserve, Topology};
+/// use unherd_sys::{HugePages, Map, Topology};
 ///
 /// let topology = Topology::of_this_machine()?;
-/// let reserve = Reserve::new(1 << 20)?;
-/// if topology.nodes().len() > 1
-///     && let Err(refused) = reserve.interleave(topology.nodes())
-/// {
-///     println!("{refused}");
+/// let map = Map::new(1 << 20, HugePages::AsConfigured)?;
+/// for (node, start) in topology.nodes().iter().zip((0..map.len()).step_by(64 << 10)) {
+///     if let Err(refused) = map.bind(start..start + (64 << 10), *node) {
+///         println!("{refused}");
+///     }
 /// }
 /// # Ok(())
 /// # }
@@ -115,8 +115,7 @@ impl Topology {
     /// without NUMA, a sandbox), there is one node with every processor.
     ///
     /// A node may have no processors (memory alone), and one may have no memory, which this does
-    /// not tell: a wish for its memory is refused when it is made
-    /// ([`ReserveError::NotPlaced`](crate::ReserveError::NotPlaced)).
+    /// not tell: a wish for its memory is refused when it is made ([`Map::bind`](crate::Map::bind)).
     pub fn read(root: &Path) -> Result<Self, TopologyError> {
         const LIMIT: u32 = NodeId::COUNT_MAX as u32;
         let dir = root.join("devices/system/node");

@@ -57,7 +57,7 @@ fn what_the_command_line_refuses() {
     let refused = [
         ("", "usage"),
         ("--describe more", "alone"),
-        ("nosuch --with unherd", "pagewait, growth, tiotest"),
+        ("nosuch --with unherd", "pagewait, tiotest"),
         ("pagewait", "--with is missing"),
         ("pagewait --with nosuch", "before, per-page, unherd, unherd-nofilter"),
         ("pagewait --with unherd --threads 0", "--threads 0"),

@@ -2,7 +2,6 @@
 #![cfg(test)]
 
 mod command;
-mod growth;
 mod hit;
 mod pagewait;
 mod policy;
@@ -13,7 +12,7 @@ mod wake;
 use std::ffi::OsString;
 
 use serde_json::Value;
-use unherd_load::{LoadError, growth::Growth, pagewait::PageWait, tiotest::TioTest};
+use unherd_load::{LoadError, pagewait::PageWait, tiotest::TioTest};
 
 /// What a runner with this crate's workloads prints for a command line of words.
 fn run(words: &str) -> Result<Value, LoadError> {
@@ -21,7 +20,7 @@ fn run(words: &str) -> Result<Value, LoadError> {
 }
 
 fn run_args(args: Vec<OsString>) -> Result<Value, LoadError> {
-    let line = unherd_load::run(&[&PageWait, &Growth, &TioTest], args.into_iter())?;
+    let line = unherd_load::run(&[&PageWait, &TioTest], args.into_iter())?;
     assert!(!line.contains('\n'), "{line}");
     Ok(serde_json::from_str(&line).unwrap())
 }

@@ -183,7 +183,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let Kind::Any(any) = &sleeper.kind else { unreachable!("as it was made") };
         let mut slots = [const { MaybeUninit::<Waiter<K>>::uninit() }; WAIT_ANY_MAX];
         for (slot, key) in slots.iter_mut().zip(keys) {
-            let hash = self.hash_of_waiter(key);
+            let hash = self.hash_in_queue(self.hash_of(key));
             // SAFETY: the sleeper outlives the nodes' time in their queues.
             unsafe {
                 slot.write(Waiter::new(*key, hash, how)).set_sleeper(NonNull::from(&sleeper))
@@ -214,10 +214,7 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
         let validate = || self.any.is_open() && validate();
         // SAFETY: B4: by N2.
         let queued = unsafe { self.table.queue(node, key, validate) };
-        if queued {
-            self.queued += 1;
-            self.table.buckets.arrive(std::ptr::from_ref(node).addr());
-        }
+        self.queued += usize::from(queued);
         queued
     }
 
@@ -236,7 +233,6 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
         let mut woken = None;
         for (index, node) in self.nodes[..self.queued].iter().enumerate() {
             let removed = self.table.lock_of(node).remove(node);
-            self.table.buckets.leave(std::ptr::from_ref(node).addr());
             match removed {
                 Removed::Chosen(token) => woken = Some((index, token)),
                 Removed::Claimed if node.try_claim() => {
@@ -277,15 +273,18 @@ mod tests {
 
     use unherd_sys::primitives::{Arc, thread};
 
-    use super::super::word::index_at;
     use super::*;
     use crate::{Outcome, Reason};
+
+    fn index_of(table: &WaitTable<u64>, key: &u64) -> u64 {
+        table.buckets.index_bits(table.hash_of(key)) / 64
+    }
 
     /// A table of two buckets, and a key of each.
     fn table() -> (WaitTable<u64>, [u64; 2]) {
         let table = WaitTable::<u64>::builder().buckets(2).seed(1).build();
         let keys = [0, 1].map(|index| {
-            let its = |key: &u64| index_at(1, table.hash_of(key)) == index;
+            let its = |key: &u64| index_of(&table, key) == index;
             (0..).find(its).expect("half of the keys")
         });
         (table, keys)
@@ -314,7 +313,7 @@ mod tests {
     #[test]
     fn a_requeue_passes_by_whom_another_key_has_woken() {
         let (table, [one, other]) = table();
-        let mut rest = (0..).filter(|key| index_at(1, table.hash_of(key)) == 0 && *key != one);
+        let mut rest = (0..).filter(|key| index_of(&table, key) == 0 && *key != one);
         let [second, target] = [(); 2].map(|()| rest.next().expect("half of the keys"));
         let mut context = Context::from_waker(Waker::noop());
         let mut behind = pin!(table.wait_async(&one, || true, Reason::OTHER));

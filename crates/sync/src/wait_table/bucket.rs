@@ -6,7 +6,6 @@
 //! |---|---|---|
 //! | LOCKED | somebody holds the bucket lock | anybody, 0 → 1; the holder, 1 → 0 |
 //! | SLEEPERS | a thread may sleep on the word for the lock | who is about to sleep; the holder's unlock clears it |
-//! | level | which hashes the bucket covers | the holder |
 //! | signature | which classes of hashes may wait here | the holder, at unlock |
 //!
 //! Invariants:
@@ -15,7 +14,7 @@
 //! - **B2** While LOCKED is clear, the bit of every hash that waits is in the signature, and no bit
 //!   of a tree that is empty. So it is zero if and only if the queue is empty; and a class that has
 //!   left while others of its tree wait costs a waker the lock, never a waiter its wake.
-//! - **B3** While LOCKED is set, only the holder changes level and signature. So unlocking is one
+//! - **B3** While LOCKED is set, only the holder changes the signature. So unlocking is one
 //!   swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
 //!   node under the lock, or was told by the waker that claimed it.
@@ -23,10 +22,6 @@
 //!   the node's owner.
 //!
 //! # The lock
-//!
-//! A lock is asked for on behalf of a hash, and is had only while the bucket covers that hash:
-//! it is taken by a compare-and-swap from a word that says so. A word that changes its level makes
-//! the swap fail, and who wanted the lock looks for the hash elsewhere.
 //!
 //! Critical sections are short (a push, or a walk along the queue), so the lock spins for a bounded
 //! number of looks and then sleeps on the word: a holder that was descheduled costs a waiter a
@@ -44,20 +39,17 @@
 //! Either the swap comes before the CAS, which then fails; or after it, and sees SLEEPERS; the
 //! kernel then finds the sleeper in its queue, or the sleeper's comparison fails.
 //!
-//! - **B6** (the baton) The wake of an unlock is for all who sleep: whoever has slept takes this
-//!   lock with SLEEPERS set, since it cannot know that it was the last, or, if the bucket covers
-//!   its hash no more, wakes all the others before it goes elsewhere.
+//! - **B6** (the baton) An unlock wakes one sleeper and clears SLEEPERS for all. So a thread that
+//!   has slept takes this lock with SLEEPERS set: it cannot know that it was the last.
 #![expect(unsafe_code, reason = "an intrusive queue of nodes on their threads' stacks")]
 
 use unherd_sys::Futex;
 use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
 
 use super::Token;
+use super::bucket_word::{LOCKED, SIGNATURE, SLEEPERS, class_bit};
 use super::queue::Queue;
 use super::waiter::Waiter;
-use super::word::{
-    LEVEL, LOCKED, SIGNATURE, SLEEPERS, class_bit, covers, index_at, level_of, present,
-};
 
 /// Looks at a held lock before sleeping, each after twice the pause of the one before: so the
 /// holder's cache line is left alone for most of the time, which is that of a critical section of a
@@ -85,42 +77,11 @@ unsafe impl<K: Sync> Sync for Bucket<K> {}
 // SAFETY: a bucket owns nothing; its nodes belong to threads that borrow the table.
 unsafe impl<K: Sync> Send for Bucket<K> {}
 
-/// Which bucket to lock, for whom, and how.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Goal {
-    pub(super) index: usize,
-    pub(super) hash: u64,
-    /// Whether the table's signatures tell nobody apart.
-    pub(super) coarse: bool,
-    /// Whether the lock is not wanted where nobody waits for the hash: for a waker that has fenced.
-    pub(super) unless_quiet: bool,
-}
-
-/// Why a bucket was not locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotLocked {
-    /// It does not cover the hash, or no longer.
-    Moved,
-    /// Nobody waits for the hash, and nobody is about to.
-    Quiet,
-}
-
 impl<K> Bucket<K> {
-    /// A present bucket.
-    pub(super) fn new(level: u32) -> Self {
-        Self { word: Futex::new(present(level)), queue: UnsafeCell::new(Queue::new()) }
-    }
-
-    /// An absent bucket: zeros.
-    pub(super) fn absent() -> Self {
-        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::new()) }
-    }
-
-    /// What the kernel does to memory that is given back.
+    /// An empty bucket: zeros.
     #[cfg(any(loom, shuttle))]
-    pub(super) fn become_zeros(&self) {
-        assert_eq!(self.word(), 0, "G3");
-        self.word.word().store(0, Ordering::Relaxed);
+    pub(super) fn new() -> Self {
+        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::new()) }
     }
 
     /// The word as it is, or was: it orders nothing.
@@ -129,40 +90,48 @@ impl<K> Bucket<K> {
         self.word.word().load(Ordering::Relaxed)
     }
 
-    /// Locks the bucket, whose word was just `seen` to be unlocked and to cover the caller's hash,
-    /// unless the word has changed meanwhile.
+    /// Locks the bucket.
     #[inline]
-    pub(super) fn try_lock(&self, seen: u32, coarse: bool) -> Option<BucketGuard<'_, K>> {
-        let locked = seen | LOCKED;
-        // ORDER[LOCK]: Acquire; pairs with the Releases of unlocking, in the guard's drop, and of a
-        // new bucket, in `divide_into`. Takes over the queue.
-        let order = Ordering::Acquire;
-        let taken = self.word.word().compare_exchange(seen, locked, order, Ordering::Relaxed);
-        taken.is_ok().then(|| self.guard(coarse, seen, false))
+    pub(super) fn lock(&self, coarse: bool) -> BucketGuard<'_, K> {
+        // loom's search for races forgets that another thread looked at the word, if this one looks
+        // as well before it changes it. So there it does not look, but tries.
+        let seen = if cfg!(loom) { 0 } else { self.word() };
+        if seen & LOCKED == 0 {
+            let (locked, order) = (seen | LOCKED, Ordering::Acquire);
+            // ORDER[LOCK]: Acquire; pairs with the Release of unlocking, in the guard's drop. Takes
+            // over the queue.
+            let taken = self.word.word().compare_exchange(seen, locked, order, Ordering::Relaxed);
+            if taken.is_ok() {
+                return self.guard(coarse, seen, false);
+            }
+        }
+        // Nobody leaves: every class is asked for.
+        match self.lock_slow(SIGNATURE, false, coarse) {
+            Some(guard) => guard,
+            None => unreachable!("a lock that is not given up"),
+        }
     }
 
-    /// Locks the bucket, whose word was just `seen`, as long as it covers the goal's hash.
-    pub(super) fn lock(&self, goal: &Goal, mut seen: u32) -> Result<BucketGuard<'_, K>, NotLocked> {
+    /// Locks the bucket, unless nobody of the class of `hash` waits there, or is about to.
+    pub(super) fn lock_unless_empty(&self, hash: u64, coarse: bool) -> Option<BucketGuard<'_, K>> {
+        self.lock_slow(class_bit(hash), true, coarse)
+    }
+
+    /// Locks the bucket; if `may_leave`, unless none of `classes` waits there.
+    #[cold]
+    fn lock_slow(&self, classes: u32, may_leave: bool, coarse: bool) -> Option<BucketGuard<'_, K>> {
         let word = self.word.word();
-        let (mut looks, mut slept, mut contended) = (0, false, false);
+        let (mut seen, mut looks, mut slept, mut contended) = (self.word(), 0, false, false);
         loop {
-            if !covers(goal.index, seen, goal.hash) {
-                if slept {
-                    // B6.
-                    self.word.wake(u32::MAX);
-                }
-                return Err(NotLocked::Moved);
-            }
             if seen & LOCKED == 0 {
                 // Not after a sleep: B6.
-                let may_leave = goal.unless_quiet && !slept;
-                if may_leave && seen & class_bit(goal.hash) == 0 {
-                    return Err(NotLocked::Quiet);
+                if may_leave && !slept && seen & classes == 0 {
+                    return None;
                 }
                 let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
-                // ORDER[LOCK]: Acquire; pairs as in `try_lock`.
+                // ORDER[LOCK]: Acquire; pairs as in `lock`.
                 match word.compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => return Ok(self.guard(goal.coarse, seen, contended)),
+                    Ok(_) => return Some(self.guard(coarse, seen, contended)),
                     Err(now) => seen = now,
                 }
                 continue;
@@ -188,17 +157,14 @@ impl<K> Bucket<K> {
     }
 
     fn guard(&self, coarse: bool, seen: u32, contended: bool) -> BucketGuard<'_, K> {
-        let (level, signature) = (seen & LEVEL, seen & SIGNATURE);
-        BucketGuard { bucket: self, level, signature, coarse, contended }
+        BucketGuard { bucket: self, signature: seen & SIGNATURE, coarse, contended }
     }
 }
 
 /// The bucket lock, held. Unlocks on drop, also while a panic unwinds.
 pub(super) struct BucketGuard<'a, K> {
     bucket: &'a Bucket<K>,
-    /// The level field of the word that the unlock will write.
-    level: u32,
-    /// The signature that it will write, but for the trees that are empty by then.
+    /// The signature that the unlock will write, except for the trees that are empty by then.
     signature: u32,
     coarse: bool,
     /// Whether the lock was held by another meanwhile.
@@ -206,11 +172,6 @@ pub(super) struct BucketGuard<'a, K> {
 }
 
 impl<K> BucketGuard<'_, K> {
-    /// Whether the bucket, whose place is `index`, covers `hash`.
-    pub(super) fn covers(&self, index: usize, hash: u64) -> bool {
-        covers(index, self.level, hash)
-    }
-
     /// The queue, which the guard's lock is for.
     pub(super) fn queue(&mut self) -> &mut Queue<K> {
         // SAFETY: B1.
@@ -268,61 +229,6 @@ impl<K> BucketGuard<'_, K> {
         Removed::Chosen(unsafe { node.token() })
     }
 
-    /// Divides the bucket: moves all hashes that `child` covers at the next level there, and leaves
-    /// both at that level, unlocked.
-    ///
-    /// # Safety
-    /// The caller is the resizer; `child` is the absent bucket that is made out of this one, and
-    /// its memory is there.
-    pub(super) unsafe fn divide_into(mut self, child: &Bucket<K>) {
-        let level = level_of(self.level).map_or(0, |level| level + 1);
-        let goes = |hash| index_at(level, hash) != index_at(level - 1, hash);
-        // SAFETY: B1.
-        let queue = self.bucket.queue.with_mut(|queue| unsafe { &mut *queue }.take());
-        // SAFETY: B1.
-        let divided = unsafe { queue.divide(goes) };
-        // SAFETY: B1.
-        self.bucket.queue.with_mut(|queue| unsafe { *queue = divided.stay.queue });
-        // SAFETY: G1 and G2: nobody else locks an absent bucket.
-        child.queue.with_mut(|queue| unsafe { *queue = divided.go.queue });
-        let signature = |classes| if self.coarse && classes != 0 { SIGNATURE } else { classes };
-        let word = present(level) | signature(divided.go.classes);
-        (self.level, self.signature) = (present(level), signature(divided.stay.classes));
-        // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the child's queue, as
-        // an unlock does (loom: `grow_wait_wake_moved`).
-        child.word.word().store(word, Ordering::Release);
-        // Then the parent: whoever comes from it finds the child.
-        drop(self);
-    }
-
-    /// Unites the bucket with its child: moves all waiters of `child` here, and leaves this one at
-    /// the level before, unlocked, and `child` absent.
-    ///
-    /// # Safety
-    /// The caller is the resizer; `child` was made out of this bucket, and both have one level.
-    pub(super) unsafe fn unite_with(mut self, child: BucketGuard<'_, K>) {
-        let level = level_of(self.level).map_or(0, |level| level - 1);
-        // SAFETY: B1, for the child.
-        let theirs = child.bucket.queue.with_mut(|queue| unsafe { &mut *queue }.take());
-        self.bucket.queue.with_mut(|queue| {
-            // SAFETY: B1.
-            let queue = unsafe { &mut *queue };
-            // SAFETY: B1; no hash has two homes (H1).
-            unsafe { queue.absorb(theirs) };
-        });
-        (self.level, self.signature) = (present(level), self.signature | child.signature);
-        // First this one: whoever comes from the child finds a home.
-        drop(self);
-        let word = &child.bucket.word;
-        std::mem::forget(child);
-        // Relaxed: nobody takes anything over from an absent word, and the next to use the child's
-        // queue is a resizer, which the mutex orders.
-        let before = word.word().swap(0, Ordering::Relaxed);
-        if before & SLEEPERS != 0 {
-            word.wake(u32::MAX);
-        }
-    }
-
     /// What the signature has to be for B2.
     fn signature_now(&self) -> u32 {
         if self.signature == 0 {
@@ -344,8 +250,7 @@ impl<K> BucketGuard<'_, K> {
 
 impl<K> Drop for BucketGuard<'_, K> {
     fn drop(&mut self) {
-        let signature = self.signature_now();
-        let free = self.level | signature;
+        let free = self.signature_now();
         // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
         let before = self.bucket.word.word().swap(free, Ordering::Release);
         if before & SLEEPERS != 0 {

@@ -39,7 +39,7 @@
 //! ```
 //!
 //! Excluded: that both wake it, or neither: who takes it out does so under the lock of the home of
-//! its hash, wherever a table that grows has moved the list by then.
+//! its hash.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
 use std::any::Any;

@@ -6,7 +6,6 @@
 
 mod any;
 mod claimed;
-mod growth;
 mod requeue;
 mod task;
 
@@ -27,6 +26,10 @@ const ALL: Option<usize> = None;
 /// Those with three threads: all that preempt threads at most so often. A yield that preempts
 /// counts too, so there the bound is lower, or two threads yield to each other for ever.
 const FEW_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 2 } else { 3 });
+
+/// The same for those that need fewer to show what they are about.
+const TWO_PREEMPTIONS: Option<usize> = Some(if cfg!(model_yield) { 1 } else { 2 });
+const ONE_PREEMPTION: Option<usize> = Some(1);
 
 /// Those with two threads that take two locks each.
 const FOUR_PREEMPTIONS: Option<usize> = Some(4);
@@ -79,7 +82,7 @@ impl Node {
 
 /// Whether nobody waits for `key`, as a wake sees it.
 fn quiet(table: &Table, key: u32) -> bool {
-    table.buckets.is_quiet(table.hash_of(&key))
+    table.buckets.is_empty(table.hash_of(&key))
 }
 
 fn past() -> Deadline {
@@ -185,10 +188,7 @@ fn bucket_lock_sleeps_and_wakes() {
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
     check(FEW_PREEMPTIONS, || {
-        let bucket = Arc::new((
-            Buckets::<u32>::new([0, 0], false, &Placement::NOTHING_TOLD),
-            Shared(UnsafeCell::new(0)),
-        ));
+        let bucket = Arc::new((Buckets::<u32>::new(1, false), Shared(UnsafeCell::new(0))));
         let add = |bucket: &(Buckets<u32>, Shared)| {
             let _guard = bucket.0.lock(0);
             // SAFETY: the lock is held.
@@ -214,12 +214,12 @@ fn bucket_lock_sleeps_and_wakes() {
 #[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
 #[test]
 fn a_wake_that_slept_wakes_the_others() {
-    check(growth::ONE_PREEMPTION, || {
+    check(ONE_PREEMPTION, || {
         let table = table();
         let guard = table.buckets.lock(0);
         let waker = {
             let table = Arc::clone(&table);
-            thread::spawn(move || drop(table.buckets.lock_unless_quiet(0)))
+            thread::spawn(move || drop(table.buckets.lock_unless_empty(0)))
         };
         let locker = {
             let table = Arc::clone(&table);

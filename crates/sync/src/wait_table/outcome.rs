@@ -150,22 +150,3 @@ pub enum Verdict {
     /// Leave it and look no further.
     Stop,
 }
-
-/// How large a table is: [`WaitTable::size`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableSize {
-    /// Buckets; while that changes, before or after.
-    pub buckets: usize,
-    /// Waiters; `None` in a table that keeps its size, which does not count them.
-    pub live: Option<usize>,
-    /// Bytes in memory.
-    pub bytes_resident: usize,
-    /// Bytes of addresses.
-    pub bytes_reserved: usize,
-    /// How often memory to grow was refused.
-    pub refused: u64,
-    /// How often memory of a NUMA node was: it came from anywhere then. One more if the machine
-    /// does not tell its nodes.
-    pub unplaced: u64,
-}

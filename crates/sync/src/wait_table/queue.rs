@@ -27,8 +27,7 @@
 //!
 //! Closing the list of a key is how a wake chooses any number of waiters in a constant number of
 //! steps: from then on they are that wake's alone, and nobody joins them. A closed list stays in
-//! the tree, so that a table that grows moves it like any other, and its nodes find their places
-//! in it.
+//! the tree, where its nodes find their places.
 //!
 //! Invariants, under the bucket lock:
 //!
@@ -40,13 +39,11 @@
 //!   its last; `end` of a closed list is its closer, who does not leave before the list is empty.
 #![expect(unsafe_code, reason = "an intrusive tree of nodes on their threads' stacks")]
 
-mod division;
-
 use std::ptr;
 
+use super::bucket_word::{CLASSES_OF, ROOTS, root_of};
 use super::claimed::Closer;
 use super::waiter::{End, Links, Waiter};
-use super::word::{CLASSES_OF, ROOTS, root_of};
 
 /// The queue of one bucket. All of it is guarded by the bucket lock; so are the nodes in it, and
 /// these are alive (B1 and B4 in [`super::bucket`]): the contract of every unsafe function here.
@@ -70,6 +67,7 @@ pub(super) fn path_of(hash: u64) -> u64 {
 }
 
 impl<K> Queue<K> {
+    #[cfg(any(test, loom, shuttle))]
     pub(super) const fn new() -> Self {
         Self { roots: [ptr::null(); ROOTS] }
     }

@@ -123,9 +123,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ///
     /// # Forgetting it
     /// A pinned future that is never dropped, as by [`std::mem::forget`] of its box, stays in the
-    /// queue: it can be chosen once, and that wake reaches nobody. It also stays counted as live
-    /// ([`WaitTable::size`]), chosen or not, so a table that grows keeps room for it. Nothing else
-    /// comes of it, and the table may go before it.
+    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and
+    /// the table may go before it.
     ///
     /// # Panics
     /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was
@@ -167,7 +166,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             validate: Cell::new(Some(validate)),
             how,
             stage: Cell::new(Stage::Fresh),
-            waiter: Waiter::new(*key, self.hash_of_waiter(key), how),
+            waiter: Waiter::new(*key, self.hash_in_queue(self.hash_of(key)), how),
             sleeper: Sleeper::new(Kind::Task(Task { waker: UnsafeCell::new(None) })),
             _pinned: PhantomPinned,
         }
@@ -220,7 +219,6 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
         // Nothing unwinds between the push and this: a future that is done would not leave.
         let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
         self.stage.set(Stage::Queued { asleep_since, waker: name });
-        self.table.buckets.arrive(self.node());
         Poll::Pending
     }
 
@@ -257,10 +255,6 @@ impl<K: Copy + Eq + Hash, F> WaitFuture<'_, K, F> {
         task
     }
 
-    fn node(&self) -> usize {
-        std::ptr::from_ref(&self.waiter).addr()
-    }
-
     /// The key, as long as nobody else has the node.
     fn key(&self) -> K {
         // SAFETY: the node is its owner's.
@@ -270,7 +264,6 @@ impl<K: Copy + Eq + Hash, F> WaitFuture<'_, K, F> {
     fn end(&self, asleep_since: Timestamp, woken: bool) {
         self.stage.set(Stage::Done);
         self.table.count_end(self.how, asleep_since, woken);
-        self.table.buckets.leave(self.node());
     }
 }
 

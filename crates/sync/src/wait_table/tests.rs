@@ -117,10 +117,8 @@ impl<K: Copy + Eq + Hash + Send + Sync + 'static> Waiters<K> {
 fn a_bucket_is_one_cache_line() {
     assert_eq!(size_of::<bucket::Bucket<WaitKey>>(), 64);
     assert_eq!(align_of::<WaitTable<WaitKey>>(), 64);
-    let beside = size_of::<home::Rest<WaitKey>>();
-    let mut builder = WaitTable::<WaitKey>::builder().buckets(16);
-    builder.placement.topology = Some(Topology::of(1));
-    assert_eq!(builder.build().memory_bytes(), 64 + beside + 16 * 64);
+    let table = WaitTable::<WaitKey>::builder().buckets(9).build();
+    assert_eq!((table.buckets(), table.memory_bytes()), (16, 64 + 16 * 64));
 }
 
 #[test]
@@ -468,24 +466,24 @@ fn a_wake_of_another_class_takes_no_lock() {
 /// that are not empty.
 #[test]
 fn the_signature_follows_the_queue() {
-    let buckets = Buckets::<u64>::new([0, 0], false, &Placement::NOTHING_TOLD);
+    let buckets = Buckets::<u64>::new(1, false);
     let nodes: Vec<_> = (0..16_u64).map(|n| node(n, n << 28, n)).collect();
     for node in &nodes {
         // SAFETY: the nodes outlive the queue, and this one is in none.
         unsafe { buckets.lock(0).push(node, |_| false) };
     }
-    assert_eq!(buckets.at(0).word(), word::present(0) | word::SIGNATURE);
+    assert_eq!(buckets.at(0).word(), bucket_word::SIGNATURE);
     // Classes 0, 1 and 2 share a tree.
     for (leaves, signature) in [(0, 0xffff), (2, 0xffff), (1, 0xfff8), (15, 0xfff8), (14, 0x3ff8)] {
         assert_eq!(buckets.lock(0).remove(&nodes[leaves]), bucket::Removed::Waiting);
-        assert_eq!(buckets.at(0).word(), word::present(0) | signature);
+        assert_eq!(buckets.at(0).word(), signature);
     }
     for node in &nodes {
-        let queued = !buckets.is_quiet(hash_of(node));
+        let queued = !buckets.is_empty(hash_of(node));
         let removed = buckets.lock(0).remove(node);
         assert_eq!(removed == bucket::Removed::Waiting, queued);
     }
-    assert_eq!(buckets.at(0).word(), word::present(0));
+    assert_eq!(buckets.at(0).word(), 0);
 }
 
 #[test]
@@ -607,43 +605,6 @@ fn the_queue_is_a_tree_of_lists_after_every_step() {
             toggle(&mut queue, &mut model, &nodes[n], waits[n]);
             waits[n] ^= true;
             assert_holds(&queue, &model, hash, |_| true);
-        }
-    }
-}
-
-/// Queues that divide at one bit after the other, and unite, with pushes and removals between.
-#[test]
-fn queues_divide_and_unite_with_every_list_in_order() {
-    let mut seed = unherd_testkit::Seed::of_test(12);
-    for round in 0..60 {
-        let hash = HASHES[round % HASHES.len()];
-        let keys: Vec<_> = (0..200).map(|_| seed.below(100)).collect();
-        let nodes: Vec<_> = (0..).zip(keys).map(|(n, key)| node(key, hash(key), n)).collect();
-        let (mut queue, mut other) = (queue::Queue::new(), queue::Queue::new());
-        let (mut model, mut waits) = (Model::new(), vec![false; nodes.len()]);
-        let goes = |hash: u64| hash >> (6 + round % 7) & 1 == 1;
-        for _ in 0..5 {
-            for _ in 0..seed.below(300) {
-                let n = seed.below(200) as usize;
-                let half = if goes(hash_of(&nodes[n])) { &mut other } else { &mut queue };
-                toggle(half, &mut model, &nodes[n], waits[n]);
-                waits[n] ^= true;
-            }
-            // SAFETY: this test alone uses the queues.
-            unsafe { queue.absorb(other.take()) };
-            assert_holds(&queue, &model, hash, |_| true);
-            // SAFETY: as above.
-            let divided = unsafe { queue.take().divide(goes) };
-            let classes_of = |its: &dyn Fn(u64) -> bool| {
-                let waiting =
-                    model.iter().filter(|(key, list)| !list.is_empty() && its(hash(**key)));
-                waiting.fold(0, |all, (key, _)| all | word::class_bit(hash(*key)))
-            };
-            assert_eq!(divided.go.classes, classes_of(&goes));
-            assert_eq!(divided.stay.classes, classes_of(&|hash| !goes(hash)));
-            (queue, other) = (divided.stay.queue, divided.go.queue);
-            assert_holds(&queue, &model, hash, |hash| !goes(hash));
-            assert_holds(&other, &model, hash, goes);
         }
     }
 }

@@ -28,17 +28,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[inline]
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
-        let waiter = Waiter::new(*key, self.hash_of_waiter(key), how);
+        let waiter = Waiter::new(*key, self.hash_in_queue(self.hash_of(key)), how);
         // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
         // node was unlinked by this thread or handed back by its waker.
         if !unsafe { self.queue(&waiter, key, validate) } {
             return Outcome::Invalid;
         }
-        let node = std::ptr::from_ref(&waiter).addr();
-        self.buckets.arrive(node);
-        let outcome = self.sleep(&waiter, how);
-        self.buckets.leave(node);
-        outcome
+        self.sleep(&waiter, how)
     }
 
     /// Puts a fresh node for `key` into its queue, unless `validate` says no. Panics as that and

@@ -1,7 +1,7 @@
 //! Waking: to look without the lock, to choose under it, and to notify after it.
 #![expect(unsafe_code, reason = "nodes are reached by raw pointers")]
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::{Ordering, fence};
@@ -22,8 +22,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// waits for any of several keys beyond the first 32, which are taken when their turn comes.
     ///
     /// Never sleeps but for the bucket lock. With nobody waiting, or nobody of the key's class, of
-    /// 16 in a bucket (since others of its tree came, of 7), it costs the hash, a fence and two
-    /// loads; on several NUMA nodes, where keys have homes, about three times as much. The wakes
+    /// 16 in a bucket (since others of its tree came, of 7), it costs the hash, a fence, a load of
+    /// the bucket's word, and a count in the ledger. The wakes
     /// are sent after the bucket is unlocked, 32 at a time, so that a wake of all takes a bounded
     /// number of steps for each time it holds the lock; one of `n` from among more takes about as
     /// many searches at once as it wakes, and a step for each that it passes by. Of each 32 the
@@ -46,20 +46,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// as those beyond `n`, get `Token(0)`.
     #[inline]
     pub fn wake_with(&self, key: &K, n: usize, token: Token) -> Woken {
-        let hash = self.hasher.hash_one(key);
-        if self.has_nobody_if(|| self.buckets.is_quiet_at_a_glance(hash)) {
+        let hash = self.hash_of(key);
+        if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
         self.wake_up_to(key, hash, n, token)
     }
 
-    /// Wakes up to `n` exclusive waiters, if anybody waits. The hash was not placed yet.
+    /// Wakes up to `n` exclusive waiters, if anybody waits.
     #[cold]
     fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
-        let hash = self.place(hash, key);
-        if !self.is_plain && self.has_nobody(hash) {
-            return Woken::NOBODY;
-        }
         // Those whom a wake of all has chosen have nobody to pass it on to.
         let (key, passes_on) = (*key, n != usize::MAX);
         self.wake_slow(key, hash, token, passes_on, move |chosen, guard, first| {
@@ -158,15 +154,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
     pub(super) fn has_nobody(&self, hash: u64) -> bool {
-        self.has_nobody_if(|| self.buckets.is_quiet(hash))
-    }
-
-    #[inline]
-    fn has_nobody_if(&self, is_quiet: impl FnOnce() -> bool) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `queue` (loom:
         // `wake_races_with_wait`).
         fence(Ordering::SeqCst);
-        let nobody = is_quiet();
+        let nobody = self.buckets.is_empty(hash);
         if nobody {
             Ledger::add(self.reason, Field::EmptyWakes, 1);
         }
@@ -191,7 +182,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let mut chosen = Claimed::new(self, hash, &closer);
         // Nothing is counted yet, but the thread is registered: not under the lock.
         Ledger::add(self.reason, Field::Locks, 0);
-        if let Some(mut guard) = self.buckets.lock_unless_quiet(hash) {
+        if let Some(mut guard) = self.buckets.lock_unless_empty(hash) {
             Ledger::add(self.reason, Field::Locks, 1);
             self.count_contended(&guard);
             // SAFETY: the lock is held.

@@ -1,12 +1,10 @@
 //! Random operations without end: one after the other against the model, which knows the whole
 //! order, and many at once against what must hold of their sums.
 //!
-//! Both go in *epochs*. In each the number of waiters swings between few and thousands, so that the
-//! table, which may have from 1 to 1,024 buckets, divides and unites them all the time. In most
-//! epochs it is as on a machine with up to four NUMA nodes, of which keys name one, or one that is
-//! not there, or none: then it has a bucket for each part at least. A failure
-//! prints the seed that began the run; with it in `UNHERD_SEED` the sequential half repeats it to
-//! the letter, the concurrent one with the same operations in other interleavings.
+//! Both go in *epochs*. In each the number of waiters swings between few and thousands, in a table
+//! of 1 to 1,024 buckets. A failure prints the seed that began the run; with it in `UNHERD_SEED` the
+//! sequential half repeats it to the letter, the concurrent one with the same operations in other
+//! interleavings.
 
 mod concurrent;
 mod sequential;
@@ -21,7 +19,6 @@ use std::time::Duration;
 use unherd_sync::WaitTable;
 use unherd_sync::{Deadline, Outcome, Reason, Tag, Timestamp, Verdict, Wait, WaitFuture};
 use unherd_sys::primitives::thread;
-use unherd_sys::{NodeId, Topology};
 use unherd_testkit::Seed;
 
 /// A key that shares its hash with another, so that queues are told apart by `Eq` too.
@@ -38,25 +35,13 @@ impl Key {
     fn any(seed: &mut Seed, keys: u32) -> Self {
         Self(seed.below(u64::from(keys)) as u32)
     }
-
-    /// Two of a hash are of different nodes; no table has more than four.
-    fn home(&self) -> Option<NodeId> {
-        let node = self.0 % 8;
-        if node < 6 { NodeId::new(node) } else { None }
-    }
 }
 
 type Table = WaitTable<Key>;
 
-const BUCKETS_MOST: usize = 1024;
-
-/// Of some number of nodes, which the seed decides; it has its least number of buckets.
+/// Of 1 to 1,024 buckets, which the seed decides.
 fn table(seed: u64) -> Table {
-    let nodes = 1 + Seed::new(seed).below(4) as u32;
-    let builder = Table::builder().grow(1, BUCKETS_MOST).seed(seed);
-    let table = builder.homes(Topology::of(nodes), Key::home).build();
-    assert_eq!(table.size().buckets, nodes.next_power_of_two() as usize);
-    table
+    Table::builder().buckets(1 << Seed::new(seed).below(11)).seed(seed).build()
 }
 
 /// A wait in a task that is polled by hand.

@@ -1,11 +1,11 @@
-//! Requeues against timeouts, wakes, growth and each other. Nodes are queued by the scene before
+//! Requeues against timeouts, wakes and each other. Nodes are queued by the scene before
 //! anybody races.
 
 use super::*;
 
 /// Keys whose homes are bucket 0 and bucket 1 of two, and one more for bucket 0.
 pub(super) fn keys(table: &Table) -> [u32; 3] {
-    let index = |key: &u32| word::index_at(1, table.hash_of(key));
+    let index = |key: &u32| table.buckets.index_bits(table.hash_of(key)) / 64;
     let stays: Vec<_> = (0..).filter(|key| index(key) == 0).take(2).collect();
     [stays[0], (0..).find(|key| index(key) == 1).unwrap(), stays[1]]
 }
@@ -15,23 +15,16 @@ pub(super) fn two_buckets() -> Arc<Table> {
 }
 
 /// One waits for the first of `keys` and gives up, while it is moved to the second.
-fn gives_up(table: &Arc<Table>, [from, to]: [u32; 2], resize: Option<u32>) {
+fn gives_up(table: &Arc<Table>, [from, to]: [u32; 2]) {
     let node = Node::queue(table, from, false);
     let owner = {
         let (table, node) = (Arc::clone(table), Arc::clone(&node));
         thread::spawn(move || assert_eq!(node.give_up(&table), None))
     };
-    let resizer = resize.map(|level| {
-        let table = Arc::clone(table);
-        thread::spawn(move || table.buckets.drive_to(level))
-    });
     assert_eq!(table.requeue(&from, &to, 0, 1).woken, 0);
     owner.join().unwrap();
-    if let Some(resizer) = resizer {
-        resizer.join().unwrap();
-    }
     for key in [from, to] {
-        assert!(table.buckets.is_quiet(table.hash_of(&key)));
+        assert!(table.buckets.is_empty(table.hash_of(&key)));
     }
 }
 
@@ -40,7 +33,7 @@ fn requeue_meets_timeout() {
     check(ALL, || {
         let table = two_buckets();
         let [from, to, _] = keys(&table);
-        gives_up(&table, [from, to], None);
+        gives_up(&table, [from, to]);
     });
 }
 
@@ -49,7 +42,7 @@ fn requeue_backwards_meets_timeout() {
     check(ALL, || {
         let table = two_buckets();
         let [from, to, _] = keys(&table);
-        gives_up(&table, [to, from], None);
+        gives_up(&table, [to, from]);
     });
 }
 
@@ -58,25 +51,7 @@ fn requeue_in_one_bucket_meets_timeout() {
     check(ALL, || {
         let table = two_buckets();
         let [from, _, to] = keys(&table);
-        gives_up(&table, [from, to], None);
-    });
-}
-
-#[test]
-fn requeue_meets_timeout_and_growth() {
-    check(growth::TWO_PREEMPTIONS, || {
-        let table = growth::growing(0);
-        let [from, to, _] = keys(&table);
-        gives_up(&table, [from, to], Some(1));
-    });
-}
-
-#[test]
-fn requeue_meets_timeout_and_shrinking() {
-    check(growth::TWO_PREEMPTIONS, || {
-        let table = growth::growing(1);
-        let [from, to, _] = keys(&table);
-        gives_up(&table, [from, to], Some(0));
+        gives_up(&table, [from, to]);
     });
 }
 
@@ -103,39 +78,22 @@ fn requeue_meets_wake_of_target() {
 }
 
 /// Two requeues in opposite directions lock in one order, and nobody is lost on the way.
-fn cross(table: &Arc<Table>, resize: Option<u32>) {
+fn cross(table: &Arc<Table>) {
     let [from, to, _] = keys(table);
     let nodes = [from, to].map(|key| Node::queue(table, key, false));
     let requeuer = {
         let table = Arc::clone(table);
         thread::spawn(move || table.requeue(&from, &to, 0, 1).moved)
     };
-    let resizer = resize.map(|level| {
-        let table = Arc::clone(table);
-        thread::spawn(move || table.buckets.drive_to(level))
-    });
     assert_eq!(table.requeue(&to, &from, 0, 1).moved, 1);
     assert_eq!(requeuer.join().unwrap(), 1);
-    if let Some(resizer) = resizer {
-        resizer.join().unwrap();
-    }
     assert_eq!(table.wake_all(&from).total() + table.wake_all(&to).total(), 2);
     assert!(nodes.iter().all(|node| node.give_up(table).is_some()));
 }
 
 #[test]
 fn requeues_cross() {
-    check(ALL, || cross(&two_buckets(), None));
-}
-
-#[test]
-fn requeues_cross_and_meet_growth() {
-    check(growth::ONE_PREEMPTION, || cross(&growth::growing(0), Some(1)));
-}
-
-#[test]
-fn requeues_cross_and_meet_shrinking() {
-    check(growth::ONE_PREEMPTION, || cross(&growth::growing(1), Some(0)));
+    check(ALL, || cross(&two_buckets()));
 }
 
 /// Whom a wake of all has chosen and not yet taken is not moved; who came later is.

@@ -97,28 +97,7 @@ fn drop_meets_wake() {
         assert_eq!(waker.join().unwrap(), 1);
         assert_eq!(counting.0.load(Ordering::Relaxed), 1);
         assert_eq!(poll(second, Waker::noop()), WOKEN);
-        assert!(table.buckets.is_quiet(table.hash_of(&1)));
-    });
-}
-
-/// The same in a bucket that moves.
-#[test]
-fn drop_meets_wake_and_growth() {
-    check(growth::TWO_PREEMPTIONS, || {
-        let table = growth::growing(0);
-        let mut first = Box::pin(table.wait_async(&1, || true, Reason::OTHER));
-        let mut second = pin!(table.wait_async(&1, || true, Reason::OTHER));
-        assert!(poll(first.as_mut(), Waker::noop()).is_pending());
-        assert!(poll(second.as_mut(), Waker::noop()).is_pending());
-        let waker = spawn_wake(&table, 1);
-        let resizer = {
-            let table = Arc::clone(&table);
-            thread::spawn(move || table.buckets.drive_to(1))
-        };
-        drop(first);
-        assert_eq!(waker.join().unwrap(), 1);
-        resizer.join().unwrap();
-        assert_eq!(poll(second, Waker::noop()), WOKEN);
+        assert!(table.buckets.is_empty(table.hash_of(&1)));
     });
 }
 
@@ -142,7 +121,7 @@ fn drop_meets_wake_of_all() {
             for future in &mut futures {
                 assert_eq!(poll(future.as_mut(), Waker::noop()), WOKEN);
             }
-            assert!(table.buckets.is_quiet(table.hash_of(&1)));
+            assert!(table.buckets.is_empty(table.hash_of(&1)));
         });
     }
 }

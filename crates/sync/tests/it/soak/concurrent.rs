@@ -112,7 +112,6 @@ struct Task<'t> {
 /// What the threads of an epoch share.
 struct Scene {
     table: Table,
-    buckets_least: usize,
     keys: u32,
     steps: u64,
     /// Whether futures are dropped.
@@ -123,21 +122,13 @@ struct Scene {
 }
 
 pub(super) fn run(seed: Seed, operations: u64) {
-    let mut most = 0;
-    super::run("concurrently", seed, operations, |seed| {
-        let (operations, buckets) = Scene::new(seed.clone()).run(seed);
-        most = buckets.max(most);
-        operations
-    });
-    assert_eq!(most, super::BUCKETS_MOST, "it is to grow all the way");
+    super::run("concurrently", seed, operations, |seed| Scene::new(seed.clone()).run(seed));
 }
 
 impl Scene {
     fn new(mut seed: Seed) -> Self {
-        let table = table(seed.next_u64());
         Self {
-            buckets_least: table.size().buckets,
-            table,
+            table: table(seed.next_u64()),
             keys: [8, 64, 1024][seed.below(3) as usize],
             steps: 500 + of_any_size(&mut seed, 14),
             drops: seed.coin(),
@@ -147,9 +138,9 @@ impl Scene {
         }
     }
 
-    /// Runs the epoch; says how many operations it had, and the most buckets that were seen.
-    fn run(&self, mut seed: Seed) -> (u64, usize) {
-        let (mut account, mut most) = (Account::default(), 0);
+    /// Runs the epoch; says how many operations it had.
+    fn run(&self, mut seed: Seed) -> u64 {
+        let mut account = Account::default();
         // Who was found by the last wakes, and who ought to have been.
         let (mut found, mut left) = (vec![0; self.keys as usize], vec![0; self.keys as usize]);
         let mut tasks = Vec::new();
@@ -168,7 +159,6 @@ impl Scene {
             for driver in drivers {
                 let driver = driver.join().expect("no panic");
                 account += driver.thread.account;
-                most = driver.most.max(most);
                 tasks.extend(driver.tasks);
             }
             // Polled by another thread than before, with the wakers that they have.
@@ -195,7 +185,7 @@ impl Scene {
         account += thread.account;
         assert_eq!(found, left, "S1: of each family");
         self.check(account);
-        (account.operations, most)
+        account.operations
     }
 
     /// All waits have ended.
@@ -203,9 +193,6 @@ impl Scene {
         for key in (0..self.keys).map(Key) {
             assert_eq!(self.table.wake_all(&key), 0, "S1");
         }
-        self.table.settle();
-        let size = self.table.size();
-        assert_eq!((size.live, size.buckets, size.refused), (Some(0), self.buckets_least, 0));
         let calls = self.calls.each_ref().map(|calls| calls.0.load(Ordering::Relaxed));
         let Account { sent, received, woken, .. } = account;
         if self.drops {
@@ -358,22 +345,17 @@ struct Driver<'t> {
     tasks: Vec<Task<'t>>,
     /// How many tasks it is to have.
     aim: usize,
-    /// The most buckets that it has seen.
-    most: usize,
 }
 
 impl<'t> Driver<'t> {
     fn new(scene: &'t Scene, seed: Seed, number: usize) -> Self {
-        Self { thread: Thread::new(scene, seed, number), tasks: Vec::new(), aim: 0, most: 0 }
+        Self { thread: Thread::new(scene, seed, number), tasks: Vec::new(), aim: 0 }
     }
 
     fn drive(mut self) -> Self {
         for step in 0..self.thread.scene.steps {
             if step.is_multiple_of(SWING) {
                 self.aim = of_any_size(&mut self.thread.seed, 10) as usize;
-            }
-            if step.is_multiple_of(64) {
-                self.most = self.thread.scene.table.size().buckets.max(self.most);
             }
             self.step();
         }

@@ -11,7 +11,7 @@ use unherd_sync::{AnyOutcome, Outcome, Requeued, Tag, Token, Verdict, Woken};
 use unherd_sys::primitives::{Arc, Mutex};
 use unherd_testkit::{QueueModel, Seed};
 
-use super::{BUCKETS_MOST, Future, Key, Table};
+use super::{Future, Key, Table};
 use super::{future, how, of_any_size, past, poll, table, verdict, wake_n};
 
 /// Steps of an epoch, and of one swing of the number of waiters.
@@ -62,7 +62,6 @@ struct Slot<'t> {
 
 struct Driven<'t> {
     table: &'t Table,
-    buckets_least: usize,
     seed: Seed,
     keys: u32,
     /// How many are to wait.
@@ -78,7 +77,6 @@ struct Driven<'t> {
 }
 
 pub(super) fn run(seed: Seed, operations: u64) {
-    let mut sizes = [usize::MAX, 0];
     super::run("in sequence", seed, operations, |mut seed| {
         let table = table(seed.next_u64());
         let keys = [2, 8, 64, 1024][seed.below(4) as usize];
@@ -87,7 +85,6 @@ pub(super) fn run(seed: Seed, operations: u64) {
         for step in 0..EPOCH {
             if step % SWING == 0 {
                 driven.aim = of_any_size(&mut driven.seed, 11) as usize;
-                sizes = driven.check_size(sizes);
             }
             operations += u64::from(driven.step());
             driven.check_calls();
@@ -95,14 +92,12 @@ pub(super) fn run(seed: Seed, operations: u64) {
         driven.finish();
         operations
     });
-    assert_eq!(sizes, [1, BUCKETS_MOST], "it is to grow and to shrink all the way");
 }
 
 impl<'t> Driven<'t> {
     fn new(table: &'t Table, seed: Seed, keys: u32) -> Self {
         Self {
             table,
-            buckets_least: table.size().buckets,
             seed,
             keys,
             aim: 0,
@@ -324,21 +319,6 @@ impl<'t> Driven<'t> {
         self.expected.clear();
     }
 
-    /// The table counts its waiters, and has a size for so many. The least so far, in terms of
-    /// its own least, and the most.
-    fn check_size(&self, [least, most]: [usize; 2]) -> [usize; 2] {
-        let live = self.model.waiting() + self.chosen;
-        if self.seed.origin().is_multiple_of(2) {
-            self.table.settle();
-            let buckets = self.table.size().buckets;
-            assert!(buckets >= (4 * live).min(BUCKETS_MOST), "{live} in {buckets}");
-            assert!(buckets <= (32 * live).max(self.buckets_least), "{live} in {buckets}");
-        }
-        let size = self.table.size();
-        assert_eq!((size.live, size.refused), (Some(live), 0));
-        [least.min(size.buckets / self.buckets_least), most.max(size.buckets)]
-    }
-
     /// Whoever is left is found where the model has him.
     fn finish(mut self) {
         for key in (0..self.keys).map(Key) {
@@ -353,8 +333,5 @@ impl<'t> Driven<'t> {
                 Some(Stage::Fresh) | None => {}
             }
         }
-        self.table.settle();
-        let size = self.table.size();
-        assert_eq!((size.live, size.buckets), (Some(0), self.buckets_least));
     }
 }
