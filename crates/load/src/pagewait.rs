@@ -99,7 +99,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
 const PARAMS: &[Param] = &[
     Param {
         name: "buckets",
-        about: "hash buckets that pages share (a power of two); auto: as many as our table has by default",
+        about: "hash buckets that pages share (a power of two); auto: our default",
         default: "16",
         kind: Kind::Count,
     },

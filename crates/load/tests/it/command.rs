@@ -9,7 +9,7 @@ fn the_catalogue_is_complete_and_agrees_with_itself() {
     let catalogue = run("--describe").unwrap();
     assert_eq!(catalogue["schema"], "unherd.catalogue/1");
     let workloads = catalogue["workloads"].as_array().unwrap();
-    assert_eq!(workloads.len(), 3);
+    assert_eq!(workloads.len(), 2);
     for workload in workloads {
         let names = |list: &str| -> Vec<String> {
             let items = workload[list].as_array().unwrap_or_else(|| panic!("{list}"));

@@ -97,9 +97,10 @@ impl<K> Bucket<K> {
         // as well before it changes it. So there it does not look, but tries.
         let seen = if cfg!(loom) { 0 } else { self.word() };
         if seen & LOCKED == 0 {
-            let (locked, order) = (seen | LOCKED, Ordering::Acquire);
+            let locked = seen | LOCKED;
             // ORDER[LOCK]: Acquire; pairs with the Release of unlocking, in the guard's drop. Takes
             // over the queue.
+            let order = Ordering::Acquire;
             let taken = self.word.word().compare_exchange(seen, locked, order, Ordering::Relaxed);
             if taken.is_ok() {
                 return self.guard(coarse, seen, false);

@@ -2,9 +2,9 @@
 //! order, and many at once against what must hold of their sums.
 //!
 //! Both go in *epochs*. In each the number of waiters swings between few and thousands, in a table
-//! of 1 to 1,024 buckets. A failure prints the seed that began the run; with it in `UNHERD_SEED` the
-//! sequential half repeats it to the letter, the concurrent one with the same operations in other
-//! interleavings.
+//! of 1 to 1,024 buckets. A failure prints the seed that began the run; with it in `UNHERD_SEED`
+//! the sequential half repeats it to the letter, the concurrent one with the same operations in
+//! other interleavings.
 
 mod concurrent;
 mod sequential;
