@@ -173,15 +173,15 @@ impl Core {
         let _entered = waiters.enter();
         let mut attempts = self.begin_attempts(key, end);
         loop {
-            let seen = match self.attempt(&mut attempts) {
+            let (seen, until) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),
-                Attempt::Wait { seen } => seen,
-                Attempt::GiveUp => return None,
+                Attempt::Wait { seen, until } => (seen, until),
             };
-            if Timestamp::now() >= end {
+            // Without an I/O thread nobody keeps the deadline.
+            if Timestamp::now() >= end || engine.is_over() {
                 return None;
             }
-            let deadline = Tag(end.as_ns());
+            let deadline = Tag(until.as_ns());
             let mut wait =
                 pin!(waiters.wait_async(&self.waits, seen, self.reasons.frame, deadline));
             let mut is_alarm_set = false;
@@ -190,13 +190,13 @@ impl Core {
                 // It is in the queue now.
                 if poll.is_pending() && !is_alarm_set {
                     is_alarm_set = true;
-                    engine.set_alarm(end);
+                    engine.set_alarm(until);
                 }
                 poll
             })
             .await;
             // Who is woken at the deadline was not woken in vain.
-            attempts.woken = matches!(outcome, Outcome::Woken(_)) && Timestamp::now() < end;
+            attempts.woken = matches!(outcome, Outcome::Woken(_)) && Timestamp::now() < until;
         }
     }
 }

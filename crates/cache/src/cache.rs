@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
-use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
 use unherd_sys::{Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
@@ -332,6 +333,7 @@ impl CacheBuilder {
             frames,
             memory,
             files: Files::default(),
+            unwritten: AtomicUsize::new(0),
             pages: wait_table(self.queues)
                 .reason(reasons.page_read)
                 .filtered(self.filtered)
@@ -363,8 +365,13 @@ fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildErro
     thread::Builder::new()
         .name("unherd-cache-io".into())
         .spawn(move || {
-            if let Some(engine) = &core.engine {
-                engine.run(&core);
+            let Some(engine) = &core.engine else { return };
+            let run = catch_unwind(AssertUnwindSafe(|| engine.run(&core)));
+            if let Err(payload) = run {
+                // A device may still use the memory of what it was given.
+                std::mem::forget(core.clone());
+                engine.give_up(&core);
+                resume_unwind(payload);
             }
         })
         .map_err(|error| BuildError::Thread(error.to_string()))

@@ -85,7 +85,12 @@ impl Core {
             file.unclean.lock().insert(key.page);
         }
         debug_assert!(file.unclean.lock().contains(&key.page), "no sync would write it");
-        self.frames.publish(claim, State::Dirty);
+        let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
+        self.publish_change(key, claim, state);
+    }
+
+    fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
+        self.frames.publish(claim, state);
         let is_frame_wanted = self.reclaim.is_waited_for_after_rmw();
         self.wake_page(key);
         if is_frame_wanted {
@@ -93,12 +98,31 @@ impl Core {
         }
     }
 
-    /// The page was not changed, and lies beyond the end of the file: drops it.
-    pub(crate) fn give_up_change(&self, key: PageKey, claim: Claim) {
-        self.shard(key).remove();
-        let claim = self.frames.clear(claim);
-        self.wake_page(key);
-        self.free_frame(claim);
+    /// The page was not changed: it is what it was before. One that was made for the change goes.
+    pub(crate) fn give_up_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+        match claim.before() {
+            State::Empty => {
+                self.shard(key).remove();
+                let claim = self.frames.clear(claim);
+                self.wake_page(key);
+                self.free_frame(claim);
+            }
+            State::Unstable => {
+                // A flush that failed meanwhile has not found the page.
+                let durability = file.durability.lock();
+                let is_lost = durability.is_broken(self.frames.period(claim.id()));
+                if is_lost {
+                    self.add_unwritten(file, 1);
+                }
+                self.frames.publish(claim, if is_lost { State::Dirty } else { State::Unstable });
+                drop(durability);
+                self.wake_page(key);
+                self.notify_idle(1);
+            }
+            // The copy of a page in write-back is written once more.
+            State::WriteBack => self.publish_change(key, claim, State::Dirty),
+            before => self.publish_change(key, claim, before),
+        }
     }
 
     /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
@@ -128,6 +152,9 @@ impl Core {
         self.memory.zero_from(&mut copy, tail);
         self.reclaim.note_copied(&old, &copy);
         self.unpin(old);
+        if !copy.was_unwritten() {
+            self.add_unwritten(file, 1);
+        }
         self.end_change(file, key, copy);
     }
 
@@ -138,10 +165,26 @@ impl Core {
         key: PageKey,
         covers_page: bool,
     ) -> Result<Claim, Error> {
-        self.try_claim_page(file, key, covers_page).inspect_err(|_| {
-            // This thread may have been woken to change the page, and does not.
-            self.wake_next_changer(key);
-        })
+        loop {
+            let has_room = self.has_room(file) || self.is_unwritten(file, key.page);
+            let room = if has_room { Ok(()) } else { self.make_room(file) };
+            let claimed = room.and_then(|()| self.try_claim_page(file, key, covers_page));
+            let room = match claimed {
+                Ok(claim) if claim.was_unwritten() || self.reserve_unwritten(file) => {
+                    return Ok(claim);
+                }
+                Ok(claim) => {
+                    self.give_up_change(file, key, claim);
+                    self.make_room(file)
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = room {
+                // This thread may have been woken to change the page, and does not.
+                self.wake_next_changer(key);
+                return Err(error);
+            }
+        }
     }
 
     fn try_claim_page(
@@ -272,8 +315,12 @@ impl Core {
         loop {
             // It is not behind: see `frame.rs`.
             let busy = match self.shard(key).detach(&self.frames) {
-                Ok(None) => return,
-                Ok(Some(claim)) => return self.free_frame(claim),
+                Ok((before, claim)) => {
+                    if matches!(before, State::Dirty | State::Failed) {
+                        self.remove_unwritten(file, 1);
+                    }
+                    return claim.into_iter().for_each(|claim| self.free_frame(claim));
+                }
                 Err(busy) => busy,
             };
             // A read that fails leaves no page either.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, AtomicUsize};
 use unherd_sys::{Device, Errno, ForkMark, Timestamp};
 
 use crate::Error;
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) reclaim: Reclaim,
     pub(crate) runs: RunBuffers,
     pub(crate) files: Files,
+    /// Pages of all files that are newer than the device. Relaxed: a count.
+    pub(crate) unwritten: AtomicUsize,
     /// Waits for a page, by file and number. Its wakes may be told not to filter.
     pub(crate) pages: WaitTable<WaitKey>,
     /// Waits for everything else, by its address. Its wakes always filter, so that what is handed

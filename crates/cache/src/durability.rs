@@ -17,15 +17,19 @@
 //! once. A handle that is opened later begins where the others are; but if none of them has
 //! reported the latest error, the new one will. So does Linux's `errseq_t`.
 
-use unherd_sys::Errno;
+use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
 use crate::device_len::DeviceLen;
+use crate::error::Operation;
+use crate::unwritten::RETRY_AFTER;
 
 #[derive(Debug)]
 pub(crate) struct Durability {
     period: u64,
     flushed: u64,
+    /// The latest period in which the file was changed on the device.
+    changed: u64,
     broken: u64,
     /// The latest period of an unstable page that left the cache since the last success.
     evicted: Option<u64>,
@@ -35,6 +39,20 @@ pub(crate) struct Durability {
     told: u64,
     last_error: Option<Error>,
     pub(crate) device_len: DeviceLen,
+    /// How many errors there were when the latest sync began.
+    sync_began: u64,
+    /// Writes fail; the latest error.
+    failing: Option<Failing>,
+    /// Writes that failed for a reason that all others would fail for.
+    refusals: u64,
+}
+
+#[derive(Debug)]
+struct Failing {
+    error: Error,
+    retry_at: Timestamp,
+    /// How often it was asked for: what decides in a simulation, where no time passes.
+    asked: u32,
 }
 
 /// What an opening leaves to the next one of the same file.
@@ -62,6 +80,8 @@ impl Durability {
         Self {
             period: 1,
             flushed: 0,
+            // What others wrote before it was opened may not be durable.
+            changed: 1,
             broken: 0,
             evicted: remains.is_unflushed.then_some(0),
             lost: false,
@@ -69,6 +89,9 @@ impl Durability {
             told: 0,
             last_error: remains.lost,
             device_len: DeviceLen::new(len_bytes),
+            sync_began: 0,
+            failing: None,
+            refusals: 0,
         }
     }
 
@@ -86,6 +109,16 @@ impl Durability {
     /// The error that no handle has reported, if it is about writes that are lost for good.
     pub(crate) fn lost_unheard(&self) -> Option<Error> {
         self.unseen(self.told).filter(|error| matches!(error, Error::LostWrites { .. }))
+    }
+
+    /// The file was changed on the device.
+    pub(crate) fn note_change(&mut self) {
+        self.changed = self.period;
+    }
+
+    /// Whether the file was changed since the latest successful flush began, or there was none.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.changed > self.flushed
     }
 
     /// The flush period now.
@@ -116,6 +149,7 @@ impl Durability {
     pub(crate) fn flush_failed(&mut self, error: Error) {
         self.broken = self.period;
         self.period += 1;
+        self.note_change();
         self.lost |= self.evicted.is_some();
         self.record(error);
     }
@@ -132,11 +166,65 @@ impl Durability {
     }
 
     pub(crate) fn record(&mut self, error: Error) {
-        // That writes are lost is not forgotten for an error after which they are not.
-        if self.lost_unheard().is_none() {
+        // That writes are lost is not forgotten for an error after which they are not, and of the
+        // writes that fail in one sync the first in the file is told.
+        let is_first = self.errors == self.sync_began
+            || match (&self.last_error, &error) {
+                (
+                    Some(Error::Io { operation: Operation::Write, offset: first, .. }),
+                    Error::Io { operation: Operation::Write, offset, .. },
+                ) => offset < first,
+                _ => true,
+            };
+        if self.lost_unheard().is_none() && is_first {
             self.last_error = Some(error);
         }
         self.errors += 1;
+    }
+
+    /// A sync begins. Gives how many errors there were before.
+    pub(crate) fn begin_sync(&mut self) -> u64 {
+        self.sync_began = self.errors;
+        self.errors
+    }
+
+    /// A write-back has succeeded.
+    pub(crate) fn write_succeeded(&mut self) {
+        self.failing = None;
+    }
+
+    /// A write-back has failed. Whether the file's writes did not fail before.
+    pub(crate) fn write_failed(&mut self, error: Error) -> bool {
+        let all_would_fail = matches!(
+            error,
+            Error::Io {
+                errno: Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::NODEV | Errno::NXIO,
+                ..
+            }
+        );
+        self.refusals += u64::from(all_would_fail);
+        let retry_at = Timestamp::now().after(RETRY_AFTER);
+        let failing = Failing { error: error.clone(), retry_at, asked: 0 };
+        self.record(error);
+        self.failing.replace(failing).is_none()
+    }
+
+    /// How many writes have failed for a reason that all others would fail for: as there is no
+    /// space left.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// The error of the file's writes, if they fail, and it is too early to try again.
+    pub(crate) fn refusal(&mut self) -> Option<Error> {
+        let failing = self.failing.as_mut()?;
+        failing.asked += 1;
+        let is_due = if cfg!(shuttle) {
+            failing.asked.is_multiple_of(8)
+        } else {
+            failing.retry_at <= Timestamp::now()
+        };
+        (!is_due).then(|| failing.error.clone())
     }
 
     /// How many errors there were.

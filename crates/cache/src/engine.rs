@@ -58,6 +58,8 @@ struct Slot {
 struct Slots {
     slots: Vec<Slot>,
     free: Vec<usize>,
+    /// The I/O thread has died: nobody takes completions any more.
+    is_over: bool,
 }
 
 impl Slots {
@@ -167,6 +169,10 @@ impl Drop for Ticket<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        // If the I/O thread died, there may be something under way in it.
+        if self.is_over() {
+            return;
+        }
         self.device.release_queue();
     }
 }
@@ -188,9 +194,50 @@ impl Engine {
         })
     }
 
-    /// Puts an operation into a slot. Gives what will say that it is filled.
-    fn keep(&self, operation: Operation) -> (usize, Arc<AtomicBool>) {
+    /// Whether the I/O thread has died.
+    pub(crate) fn is_over(&self) -> bool {
+        self.slots.lock().is_over
+    }
+
+    /// The I/O thread dies of a panic: all operations under way fail, and so will all to come. What
+    /// the device was given is its own for ever: those frames are lost, or stay pinned.
+    pub(crate) fn give_up(&self, core: &Core) {
+        let given_up: Vec<(usize, Operation)> = {
+            let mut slots = self.slots.lock();
+            slots.is_over = true;
+            let under_way = |slot: &mut Slot| {
+                let under_way = |it: &mut Operation| !matches!(it, Operation::Filled(_));
+                slot.operation.take_if(under_way)
+            };
+            let slots = slots.slots.iter_mut().enumerate();
+            slots.filter_map(|(at, slot)| Some((at, under_way(slot)?))).collect()
+        };
+        for (at, operation) in given_up {
+            match operation {
+                // Its claim is never given back.
+                Operation::Fill { announced, .. } => {
+                    core.shard(announced.key).remove();
+                    self.keep_filled(core, at, Err(Errno::IO));
+                    core.tell_filled(announced, Err(Errno::IO));
+                }
+                Operation::Write { run, .. } => {
+                    run.pin_for_ever(&core.frames);
+                    let buffer = core.end_run(run, Err(WriteFailure::Refused(Errno::IO, 0)));
+                    core.runs.put(buffer, &core.waits);
+                }
+                Operation::Filled(_) => {}
+            }
+        }
+        core.notify_idle(usize::MAX);
+    }
+
+    /// Puts an operation into a slot. Gives what will say that it is filled; or the operation, if
+    /// the I/O thread has died.
+    fn keep(&self, operation: Operation) -> Result<(usize, Arc<AtomicBool>), Box<Operation>> {
         let mut slots = self.slots.lock();
+        if slots.is_over {
+            return Err(Box::new(operation));
+        }
         let at = slots.free.pop().unwrap_or(slots.slots.len());
         if at == slots.slots.len() {
             slots.slots.push(Slot::default());
@@ -199,7 +246,7 @@ impl Engine {
         slot.operation = Some(operation);
         slot.is_abandoned = false;
         slot.is_filled.store(false, Ordering::Relaxed);
-        (at, slot.is_filled.clone())
+        Ok((at, slot.is_filled.clone()))
     }
 
     /// Submits the next part of the operation in a slot.
@@ -234,20 +281,23 @@ impl Engine {
         unsafe { self.device.submit(transfer) };
     }
 
-    /// Begins to read a page into a claimed frame.
+    /// Begins to read a page into a claimed frame. Gives the claim back if the I/O thread has died.
     pub(crate) fn begin_fill<'a>(
         &'a self,
         core: &'a Core,
         file: &Arc<FileState>,
         announced: Announced,
         claim: Claim,
-    ) -> Ticket<'a> {
+    ) -> Result<Ticket<'a>, Claim> {
         let progress = Progress::new(Direction::Read, core.memory.page_bytes(), file.alignment);
         let operation = Operation::Fill { file: file.clone(), announced, claim, progress };
-        let (at, is_filled) = self.keep(operation);
+        let (at, is_filled) = self.keep(operation).map_err(|operation| match *operation {
+            Operation::Fill { claim, .. } => claim,
+            _ => unreachable!("it is given back as it was"),
+        })?;
         self.submit(core, at);
         let page = announced.key.into();
-        Ticket { core, engine: self, at, page, is_filled, is_taken: false }
+        Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })
     }
 
     fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
@@ -266,8 +316,14 @@ impl Engine {
 
     /// Begins to write a run back.
     pub(crate) fn write(&self, core: &Core, run: Run, progress: Progress) {
-        let (at, _) = self.keep(Operation::Write { run, progress });
-        self.submit(core, at);
+        let given_back = match self.keep(Operation::Write { run, progress }) {
+            Ok((at, _)) => return self.submit(core, at),
+            Err(operation) => *operation,
+        };
+        if let Operation::Write { run, .. } = given_back {
+            let buffer = core.end_run(run, Err(WriteFailure::Refused(Errno::IO, 0)));
+            core.runs.put(buffer, &core.waits);
+        }
     }
 
     /// The body of the I/O thread: reaps until [`Engine::stop`].
@@ -354,7 +410,7 @@ impl Engine {
                     }
                     Ok(Step::Done) => Ok(()),
                     Ok(Step::Stuck) => Err(WriteFailure::Stuck(progress.moved())),
-                    Err(errno) => Err(WriteFailure::Refused(errno)),
+                    Err(errno) => Err(WriteFailure::Refused(errno, progress.moved())),
                 };
                 self.slots.lock().free.push(at);
                 let buffer = core.end_run(run, written);

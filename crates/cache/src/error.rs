@@ -75,6 +75,8 @@ pub enum Error {
         capacity: usize,
         /// How long the call has waited.
         waited: Duration,
+        /// The latest write-back that failed, if there are such frames.
+        write_error: Option<Arc<Error>>,
     },
     /// A page has as many pins as it may have (2^17).
     TooManyPins {
@@ -192,12 +194,16 @@ impl fmt::Display for Error {
                 "write of {} at offset {offset} stopped after {moved} of {wanted} bytes",
                 file.display()
             ),
-            Self::NoFrames { pinned, threads, unwritten, capacity, waited } => write!(
-                f,
-                "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
-                 {threads} threads, and {unwritten} cannot be written back; drop page guards or \
-                 build the cache with more capacity"
-            ),
+            Self::NoFrames { pinned, threads, unwritten, capacity, waited, write_error } => {
+                let because = write_error.as_ref().map(|error| format!(" ({error})"));
+                write!(
+                    f,
+                    "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
+                     {threads} threads, and {unwritten} cannot be written back{}; drop page guards \
+                     or build the cache with more capacity",
+                    because.unwrap_or_default()
+                )
+            }
             Self::TooManyPins { file, page } => {
                 write!(f, "page {page} of {} has too many pins", file.display())
             }

@@ -137,6 +137,14 @@ impl File {
         self.file.direct
     }
 
+    /// How many bytes are written together, at least: a page. A crash during a write-back may leave
+    /// any mixture of old and new bytes in such a unit, also where nothing has changed meanwhile,
+    /// as far as the device does not write more at once than a sector. Keep in one unit only what
+    /// may be torn together. Does not block.
+    pub fn write_unit(&self) -> usize {
+        self.core().memory.page_bytes()
+    }
+
     /// The path that the file was first opened by.
     pub fn path(&self) -> &Path {
         &self.file.path
@@ -203,7 +211,9 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::Io`] if a part of
-    /// a page is written, and the rest could not be read; [`Error::HeldByThisThread`].
+    /// a page is written, and the rest could not be read, or if as many pages as may be newer than
+    /// the device could not be written back (a sync tries again at once, a write each 100 ms);
+    /// [`Error::HeldByThisThread`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
@@ -240,8 +250,15 @@ impl File {
     /// Returns once everything that was written to the file before, by any handle, is on stable
     /// storage, with the file's length.
     ///
+    /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads that call it
+    /// while a sync of the file runs share the next one, and its outcome. If all that was written
+    /// through this cache is on stable storage, it returns at once; but the first one after the
+    /// file was opened flushes. After an error that all other writes would meet as well (no space,
+    /// quota, a device that is gone) the other pages are not tried.
+    ///
     /// # Errors
-    /// The latest error since this handle last reported one, be it of this sync or of a write-back
+    /// Of the writes of a sync that failed, the one that is first in the file. Else the latest
+    /// error since this handle last reported one, be it of this sync or of a write-back
     /// in between: each handle reports each error once, but every call that fails says so. What
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
@@ -363,7 +380,8 @@ impl File {
     /// The page, for this thread alone: until the guard is dropped, others who want the page wait
     /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
     /// Guards of the page that exist keep what they had. The changes are seen by others together,
-    /// when the guard is dropped, also while the thread unwinds.
+    /// when the guard is dropped. If it is dropped while the thread unwinds, or by
+    /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing dirty.
     ///
     /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
     /// holds several pages at a time takes them in the same order everywhere, as locks; what would

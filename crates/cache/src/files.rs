@@ -8,9 +8,12 @@ use unherd_sys::{DeviceFile, Errno, Identity, OpenError, OpenHow, Opened};
 
 use crate::core::Core;
 use crate::durability::{Durability, Remains};
+use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::latch::{AloneGuard, Latch, StripedLatch};
 use crate::page::{FileId, PageNo};
+use crate::sync_rounds::SyncRounds;
+use crate::unwritten::Unwritten;
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -30,12 +33,12 @@ pub(crate) struct FileState {
     pub(crate) writers: StripedLatch,
     /// Write-backs are inside; alone is who changes the length on the device.
     pub(crate) write_backs: Latch,
-    /// Alone is who syncs.
-    pub(crate) syncing: Latch,
+    pub(crate) syncs: SyncRounds,
     /// Every page that may be other than clean; the set may name pages that are clean or gone. A
     /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
     pub(crate) unclean: Mutex<BTreeSet<PageNo>>,
     pub(crate) durability: Mutex<Durability>,
+    pub(crate) unwritten: Unwritten,
 }
 
 impl FileState {
@@ -161,9 +164,10 @@ impl Files {
             len: AtomicU64::new(opened.len_bytes),
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
-            syncing: Latch::default(),
+            syncs: SyncRounds::default(),
             unclean: Mutex::new(BTreeSet::new()),
             durability: Mutex::new(durability),
+            unwritten: Unwritten::default(),
         });
         table.by_id.insert(id, file.clone());
         let lock = Lock { device_file: opened.file, is_exclusive: access.write };
@@ -293,7 +297,10 @@ impl Core {
         let remains = self.remains_of(file);
         self.drop_pages(file, PageNo(0));
         let lock = self.files.forget(file, remains);
-        self.device.close(file.device_file);
+        // A device may go on for ever with what an I/O thread that died has left under way.
+        if !self.engine.as_ref().is_some_and(Engine::is_over) {
+            self.device.close(file.device_file);
+        }
         if let Some(lock) = lock {
             self.device.close(lock);
         }

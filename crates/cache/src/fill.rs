@@ -129,9 +129,13 @@ impl Core {
         } else {
             self.counters.add(Count::Reads, 1);
             match &self.engine {
-                Some(engine) => {
-                    return Begun::UnderWay(engine.begin_fill(self, file, announced, claim));
-                }
+                Some(engine) => match engine.begin_fill(self, file, announced, claim) {
+                    Ok(ticket) => return Begun::UnderWay(ticket),
+                    Err(back) => {
+                        claim = back;
+                        Err(Errno::IO)
+                    }
+                },
                 None => self.read_blocking(file, key, &mut claim),
             }
         };

@@ -12,6 +12,7 @@ use crate::files::FileState;
 use crate::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::PageNo;
+use crate::sync_rounds::Failure;
 
 /// How often the last handle tries to write back what fails, before it gives up.
 const LAST_ATTEMPTS: usize = 3;
@@ -21,10 +22,27 @@ impl Core {
     /// were any meanwhile, gives the latest, and how many the file has had then.
     ///
     /// Pages that are written while it runs may or may not be part of it.
-    pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), (Error, u64)> {
+    ///
+    /// Those who call it while it runs share the next run. It does nothing if everything is on
+    /// stable storage.
+    pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        let _alone = AloneGuard::new(&file.syncing, &self.waits, self.reasons.file);
-        let before = file.durability.lock().errors();
+        if self.is_synced(file) {
+            return Ok(());
+        }
+        file.syncs.run(&self.waits, self.reasons.file, || self.sync_alone(file))
+    }
+
+    /// Whether no page is other than clean, and a flush has covered all that was changed on the
+    /// device.
+    fn is_synced(&self, file: &FileState) -> bool {
+        // A page leaves the set after the flush period of its write was noted.
+        let is_clean = file.unclean.lock().is_empty();
+        is_clean && !file.durability.lock().needs_flush()
+    }
+
+    fn sync_alone(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+        let before = file.durability.lock().begin_sync();
         self.write_back_all(file);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
@@ -66,7 +84,9 @@ impl Core {
                 .set_len(file.device_file, len)
                 .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         }
-        file.durability.lock().device_len = DeviceLen::new(device_len.data());
+        let mut durability = file.durability.lock();
+        durability.note_change();
+        durability.device_len = DeviceLen::new(device_len.data());
         Ok(())
     }
 
@@ -103,6 +123,9 @@ impl Core {
                 && let Some(state) = outcome(self.frames.period(frame))
             {
                 self.frames.settle(frame, state);
+                if state == State::Dirty {
+                    self.add_unwritten(file, 1);
+                }
             }
         }
         let mut unclean = file.unclean.lock();
@@ -151,7 +174,9 @@ impl Core {
             let resized = self.device.set_len(file.device_file, len);
             if resized.is_ok() {
                 file.set_len(len);
-                file.durability.lock().device_len = DeviceLen::new(len);
+                let mut durability = file.durability.lock();
+                durability.note_change();
+                durability.device_len = DeviceLen::new(len);
             }
             match copy {
                 Some(copy) if resized.is_ok() => {

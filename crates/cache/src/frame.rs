@@ -14,6 +14,7 @@
 //! | clean | is what stable storage has | yes | `try_change`, unpinned | changing |
 //! | | | | `evict`, unpinned | empty |
 //! | dirty | is newer than the file | yes | `try_change`, unpinned | changing |
+//! | | | | `fail` (writes of the file fail) | failed |
 //! | | | | `lend`, unless it is *behind* (see below) | write-back |
 //! | write-back | is being read by the device, or waits for that | yes | `give_back` | unstable, failed |
 //! | | | | `replace` | superseded |
@@ -198,8 +199,8 @@ impl Frame {
 #[must_use = "a claim that is forgotten is a frame that is lost"]
 pub(crate) struct Claim {
     frame: FrameId,
-    /// Whether the page was other than clean before.
-    was_unclean: bool,
+    /// The state of the page before; of a frame without a page, empty.
+    before: State,
 }
 
 /// The right to read a frame's memory (invariant 2).
@@ -214,7 +215,7 @@ pub(crate) struct Lent(FrameId);
 
 impl Claim {
     fn of_empty(frame: FrameId) -> Self {
-        Self { frame, was_unclean: false }
+        Self { frame, before: State::Empty }
     }
 
     pub(crate) fn id(&self) -> FrameId {
@@ -223,7 +224,17 @@ impl Claim {
 
     /// Whether the page was other than clean when it was claimed, or replaced by this frame.
     pub(crate) fn was_unclean(&self) -> bool {
-        self.was_unclean
+        !matches!(self.before, State::Empty | State::Clean)
+    }
+
+    /// Whether the page was newer than the file when it was claimed, or replaced by this frame.
+    pub(crate) fn was_unwritten(&self) -> bool {
+        matches!(self.before, State::Dirty | State::Failed | State::WriteBack)
+    }
+
+    /// The state of the page when it was claimed, or replaced by this frame.
+    pub(crate) fn before(&self) -> State {
+        self.before
     }
 
     /// To be called by the thread that writes the memory, before it begins.
@@ -450,14 +461,15 @@ impl Frames {
         let before = self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
         self.frame(id).note_holder();
-        Ok(Claim { frame: id, was_unclean: before.state() != State::Clean })
+        Ok(Claim { frame: id, before: before.state() })
     }
 
     /// Drops the page, which must be at rest; the caller takes it out of the index. Gives the claim
     /// if nobody has it pinned; else the last unpin gets it. Gives the word if it is not at rest.
-    pub(crate) fn detach(&self, id: FrameId) -> Result<Option<Claim>, Word> {
-        self.frame(id).update(Word::detached)?;
-        Ok(self.free_detached(id))
+    /// The state is that of the page before.
+    pub(crate) fn detach(&self, id: FrameId) -> Result<(State, Option<Claim>), Word> {
+        let before = self.frame(id).update(Word::detached)?;
+        Ok((before.state(), self.free_detached(id)))
     }
 
     /// Gives up a page at rest or in write-back, in whose place the caller puts the claimed frame
@@ -470,7 +482,9 @@ impl Frames {
         spell: Spell,
     ) -> Result<Pin, Word> {
         let old = self.frame(id).update(|word| Some(Word(word.replaced()?.0 + PIN)))?;
-        copy.was_unclean = old.state() != State::Clean;
+        copy.before = old.state();
+        // In case that the copy takes the old page's state as well.
+        self.frame(copy.frame).period.store(self.period(id), Ordering::Relaxed);
         self.install(copy, key, State::Changing, spell);
         if old.state() == State::WriteBack || old.is_behind() {
             self.set_behind(copy.frame, true);
@@ -505,6 +519,14 @@ impl Frames {
     pub(crate) fn settle(&self, id: FrameId, state: State) {
         debug_assert!(matches!(state, State::Clean | State::Dirty));
         let _ = self.frame(id).update(|word| word.settled(state));
+    }
+
+    /// The file's writes fail: a dirty page counts as one that was tried. Nothing happens in
+    /// another state.
+    pub(crate) fn fail(&self, id: FrameId) {
+        let is_dirty = |word: Word| word.state() == State::Dirty;
+        let _ =
+            self.frame(id).update(|word| is_dirty(word).then_some(word.with_state(State::Failed)));
     }
 
     // Transitions that need no lock.
@@ -582,6 +604,12 @@ impl Frames {
         let before = Word(self.frame(pin.0).word.fetch_sub(PIN, Ordering::Release));
         debug_assert!(before.pins() > 0);
         before
+    }
+
+    /// Pins the frame of a loan, which may end before the device is done with the memory.
+    pub(crate) fn pin_lent_for_ever(&self, lent: &Lent) {
+        // Relaxed: the pin is never given back.
+        self.frame(lent.0).word.fetch_add(PIN, Ordering::Relaxed);
     }
 
     /// Frees a detached frame that nobody has pinned, unless another does.

@@ -11,8 +11,13 @@
 //!   writes were lost, the file says so until it is closed, and to the next handle that may write.
 //! - **No hang and no panic on bad input.** Each refusal is a typed [`Error`] with its values. A
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.
-//! - **Every sleep has a name** in `unherd_sync::Ledger`: `page-read`, `page-change`, `write-back`,
-//!   `frame`, `file`. None polls.
+//! - **Every wait for a page, a frame or a file has a name** in `unherd_sync::Ledger`: `page-read`,
+//!   `page-change`, `write-back`, `frame`, `file`. Not in it are system calls of the device, short
+//!   mutexes, and the cache's own threads while they have nothing to do. One wait looks again by a
+//!   clock: for a frame, each 100 ms, while the only pages left to write are those of a file whose
+//!   writes fail.
+//! - **A file that fails leaves frames to the others.** Its pages that cannot be written take three
+//!   quarters of the frames at most; the writer is told which write failed.
 //! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the
 //!   same queues, under the same names. A future may be dropped at any time.
 //! - **A hit takes no lock.** [`File::page`] writes to one cache line of the page's own, and its
@@ -23,8 +28,15 @@
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open
 //! file only as far as the lock keeps them out. A child made by fork(2) may not use its parent's
 //! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
-//! for nobody. If the process is killed before a sync, the file may be longer than it was, by
-//! zeros, up to a whole page.
+//! for nobody.
+//!
+//! **What a killed process loses.** Writes that were not synced live in the process, not in the
+//! kernel: `kill -9` loses them, in any order, where pwrite(2) would leave them in the kernel's
+//! page cache. A program that counts on that order must sync instead: SQLite on this cache is safe
+//! with `synchronous=FULL`, and not with `OFF`, nor with `NORMAL` in WAL mode. Pages are written
+//! whole ([`File::write_unit`]). So a write that a crash has torn may take along any bytes of its
+//! page, also some that were synced before; and the file may be longer than it was, by zeros up to
+//! the end of that page.
 //!
 //! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
 //! have the way to a page that is there, `fill.rs` to one that is not, `resident.rs` how a page
@@ -101,7 +113,11 @@ mod stats;
 #[cfg(not(loom))]
 mod stripe;
 #[cfg(not(loom))]
+mod sync_rounds;
+#[cfg(not(loom))]
 mod transfer;
+#[cfg(not(loom))]
+mod unwritten;
 #[cfg(any(not(loom), test))]
 mod word;
 #[cfg(not(loom))]

@@ -18,9 +18,9 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
-use unherd_sys::primitives::{Arc, thread_local};
+use unherd_sys::primitives::{Arc, thread, thread_local};
 
 use crate::Error;
 use crate::core::Core;
@@ -114,6 +114,10 @@ impl Core {
             key,
             claim: Some(claim),
             inside: Some(inside),
+            undo: Vec::new(),
+            undo_bytes: 0,
+            end: 0,
+            was_panicking: thread::panicking(),
             thread: PhantomData,
         })
     }
@@ -143,6 +147,13 @@ pub struct PageMut<'a> {
     claim: Option<Claim>,
     /// Left after the page was published.
     inside: Option<InsideGuard<'a>>,
+    /// What was there before each write, and where.
+    undo: Vec<(usize, Box<[u8]>)>,
+    undo_bytes: usize,
+    /// Where in the page the last byte that was written ends.
+    end: usize,
+    /// The thread was unwinding when it took the page: that it still is says nothing.
+    was_panicking: bool,
     /// Not `Send`: what a thread holds is remembered by thread.
     thread: PhantomData<*const ()>,
 }
@@ -163,8 +174,9 @@ impl Deref for PageMut<'_> {
 }
 
 impl PageMut<'_> {
-    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end. There is
-    /// no `&mut [u8]`: others may be peeking at the page, and their reads must find whole bytes.
+    /// Writes `bytes` at `at` in the page. When the guard is dropped, the file reaches at least to
+    /// their end. There is no `&mut [u8]`: others may be peeking at the page, and their reads must
+    /// find whole bytes. What was there before is kept until then, so a write costs a second copy.
     ///
     /// # Panics
     /// If they do not fit into the page, as a slice would.
@@ -173,17 +185,53 @@ impl PageMut<'_> {
         let Some(end) = end else {
             panic!("{} bytes at {at} in a page of {}", bytes.len(), self.core.memory.page_bytes());
         };
-        if let Some(claim) = &mut self.claim
-            && !bytes.is_empty()
-        {
+        if bytes.is_empty() {
+            return;
+        }
+        self.remember(at..end);
+        if let Some(claim) = &mut self.claim {
             self.core.memory.write(claim, at, bytes);
-            self.file.grow(self.core.offset(self.key.page) + end as u64);
+            self.end = self.end.max(end);
+        }
+    }
+
+    /// Keeps what is to be overwritten. It is never more than two pages.
+    fn remember(&mut self, range: Range<usize>) {
+        let page_bytes = self.len();
+        let has_all = self.undo.first().is_some_and(|(_, bytes)| bytes.len() == page_bytes);
+        if has_all {
+            return;
+        }
+        if self.undo_bytes + range.len() > page_bytes {
+            let mut before = self.to_vec();
+            for (at, bytes) in self.undo.drain(..).rev() {
+                before[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            self.undo.push((0, before.into()));
+            return;
+        }
+        self.undo_bytes += range.len();
+        self.undo.push((range.start, self[range].into()));
+    }
+
+    /// Gives up what was written: the page is what it was before.
+    pub fn abandon(mut self) {
+        self.undo();
+    }
+
+    fn undo(&mut self) {
+        let Some(claim) = &mut self.claim else { return };
+        for (at, bytes) in self.undo.drain(..).rev() {
+            self.core.memory.write(claim, at, &bytes);
         }
     }
 }
 
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
+        if thread::panicking() && !self.was_panicking && !self.core.fork.is_forked() {
+            self.undo();
+        }
         let Some(claim) = self.claim.take() else { return };
         if self.core.fork.is_forked() {
             // The parent holds the page, too, and publishes it there. Those whom the latch would
@@ -191,11 +239,14 @@ impl Drop for PageMut<'_> {
             return std::mem::forget(self.inside.take());
         }
         Held::new(self.core, self.key).end();
-        // A page that is not part of the file, as nothing was written, could never be written back.
-        if self.core.offset(self.key.page) < self.file.len() {
-            self.core.end_change(self.file, self.key, claim);
-        } else {
-            self.core.give_up_change(self.key, claim);
+        if self.undo.is_empty() {
+            // Nothing was written, or it was given up.
+            if !claim.was_unwritten() {
+                self.core.remove_unwritten(self.file, 1);
+            }
+            return self.core.give_up_change(self.file, self.key, claim);
         }
+        self.file.grow(self.core.offset(self.key.page) + self.end as u64);
+        self.core.end_change(self.file, self.key, claim);
     }
 }

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Token, Wait};
-use unherd_sys::primitives::{AtomicU32, Ordering};
+use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
@@ -30,21 +30,18 @@ use crate::page::{FrameId, PageKey};
 use crate::policy::{self, Idle, Look, Search, Uses};
 use crate::pools::{Pool, Pools};
 use crate::stats::Count;
+use crate::unwritten::RETRY_AFTER;
 
 /// Idle frames that the policy looks at for a clean one, once it has met a dirty one.
 const WINDOW: usize = 64;
-
-/// Write-backs that may fail, while none succeeds, before a thread in want of a frame gives up.
-const FAILURES_MAX: u32 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
     census: Census,
-    /// Write-backs by outcome. Relaxed: they bound attempts, and order nothing.
-    failures: AtomicU32,
-    successes: AtomicU32,
+    /// The latest write-back that failed, to be named where frames are missing.
+    write_error: Mutex<Option<Arc<Error>>>,
 }
 
 /// What a search has found.
@@ -78,8 +75,6 @@ pub(crate) struct Attempts {
     /// The page that wants the frame.
     key: PageKey,
     end: Timestamp,
-    /// How many write-backs had failed and succeeded when it began.
-    outcomes: (u32, u32),
     /// Whether it was woken, and has found nothing since.
     pub(crate) woken: bool,
 }
@@ -91,8 +86,9 @@ pub(crate) enum Attempt {
     /// There is none; a wait for one is to be told what was `seen` of the waiters before.
     Wait {
         seen: u32,
+        /// The deadline, or when to look again before that.
+        until: Timestamp,
     },
-    GiveUp,
 }
 
 impl Reclaim {
@@ -101,8 +97,7 @@ impl Reclaim {
             pools,
             waiters: FrameWaiters::new(),
             census: Census::default(),
-            failures: AtomicU32::new(0),
-            successes: AtomicU32::new(0),
+            write_error: Mutex::default(),
         }
     }
 
@@ -132,9 +127,8 @@ impl Reclaim {
         }
     }
 
-    pub(crate) fn note_write(&self, succeeded: bool) {
-        let count = if succeeded { &self.successes } else { &self.failures };
-        count.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn note_write_error(&self, error: &Error) {
+        *self.write_error.lock() = Some(Arc::new(error.clone()));
     }
 
     /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a
@@ -142,20 +136,6 @@ impl Reclaim {
     #[inline]
     pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
         !self.waiters.is_empty_after_rmw()
-    }
-
-    /// How many write-backs have failed and succeeded so far; wraps around.
-    fn outcomes(&self) -> (u32, u32) {
-        (self.failures.load(Ordering::Relaxed), self.successes.load(Ordering::Relaxed))
-    }
-
-    /// Whether too many write-backs have failed, and none succeeded, since `since`.
-    fn is_hopeless(&self, since: &mut (u32, u32)) -> bool {
-        let (failures, successes) = self.outcomes();
-        if successes != since.1 {
-            *since = (failures, successes);
-        }
-        failures.wrapping_sub(since.0) >= FAILURES_MAX
     }
 }
 
@@ -265,12 +245,11 @@ impl Core {
         let _entered = self.reclaim.waiters.enter();
         let mut attempts = self.begin_attempts(key, end);
         loop {
-            let seen = match self.attempt(&mut attempts) {
+            let (seen, until) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),
-                Attempt::Wait { seen } => seen,
-                Attempt::GiveUp => return None,
+                Attempt::Wait { seen, until } => (seen, until),
             };
-            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
+            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(until));
             match self.reclaim.waiters.wait(&self.waits, seen, wait) {
                 Outcome::Woken(LOOK) => attempts.woken = true,
                 Outcome::Woken(Token(frame)) => {
@@ -284,6 +263,7 @@ impl Core {
                     attempts.woken = true;
                 }
                 Outcome::Invalid => attempts.woken = false,
+                Outcome::TimedOut if until < end => attempts.woken = false,
                 // A frame may be there: a task may have been told of it that nobody polls.
                 Outcome::TimedOut => return self.try_take_frame(key),
             }
@@ -291,7 +271,7 @@ impl Core {
     }
 
     pub(crate) fn begin_attempts(&self, key: PageKey, end: Timestamp) -> Attempts {
-        Attempts { key, end, outcomes: self.reclaim.outcomes(), woken: false }
+        Attempts { key, end, woken: false }
     }
 
     /// Looks for a frame, and writes pages back as long as that can be done and none is found. The
@@ -300,15 +280,17 @@ impl Core {
         let reclaim = &self.reclaim;
         loop {
             let seen = reclaim.waiters.idled();
+            let mut until = attempts.end;
             match self.search(attempts.key) {
                 Found::Frame(claim) => return Attempt::Frame(claim),
-                Found::ToWrite { frame, .. } if Timestamp::now() < attempts.end => {
+                Found::ToWrite { frame, has_failed } if Timestamp::now() < attempts.end => {
                     attempts.woken = false;
-                    if reclaim.is_hopeless(&mut attempts.outcomes) {
-                        return Attempt::GiveUp;
-                    }
                     if self.write_back_frame(frame) {
                         continue;
+                    }
+                    // Nobody is told when its file's writes may be tried again.
+                    if has_failed && cfg!(not(shuttle)) {
+                        until = until.min(Timestamp::now().after(RETRY_AFTER));
                     }
                 }
                 Found::ToWrite { .. } | Found::Nothing => {}
@@ -316,7 +298,7 @@ impl Core {
             if attempts.woken {
                 self.waits.note_needless(self.reasons.frame);
             }
-            return Attempt::Wait { seen };
+            return Attempt::Wait { seen, until };
         }
     }
 
@@ -399,6 +381,7 @@ impl Core {
             // The frame first: a pin may come before that, and then the file lost nothing.
             let claim = shard.evict(&self.frames, frame)?;
             if still_unstable && durability.evict(self.frames.period(frame)) == Eviction::Redirty {
+                self.add_unwritten(&file, 1);
                 self.frames.publish(claim, State::Dirty);
                 return None;
             }
@@ -434,7 +417,10 @@ impl Core {
 
     fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
         let Held { pinned, threads, unwritten } = held;
-        Error::NoFrames { pinned, threads, unwritten, capacity: self.frames.len(), waited }
+        let write_error =
+            if unwritten > 0 { self.reclaim.write_error.lock().clone() } else { None };
+        let capacity = self.frames.len();
+        Error::NoFrames { pinned, threads, unwritten, capacity, waited, write_error }
     }
 }
 

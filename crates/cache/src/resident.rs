@@ -148,16 +148,17 @@ impl ShardGuard<'_> {
     }
 
     /// Drops the page, whatever it holds, if it is there. Gives the claim if nobody has it pinned;
-    /// else the last unpin gets it. Not of a page that is not at rest.
-    pub(crate) fn detach(mut self, frames: &Frames) -> Result<Option<Claim>, Busy> {
+    /// else the last unpin gets it. The state is that of the page before. Not of a page that is not
+    /// at rest.
+    pub(crate) fn detach(mut self, frames: &Frames) -> Result<(State, Option<Claim>), Busy> {
         let frame = match self.get() {
-            None => return Ok(None),
+            None => return Ok((State::Empty, None)),
             Some(Entry::Announced(spell)) => return Err(Busy::announced(spell)),
             Some(Entry::Frame(frame)) => frame,
         };
-        let claim = frames.detach(frame).map_err(|word| Busy::in_frame(frames, frame, word))?;
+        let detached = frames.detach(frame).map_err(|word| Busy::in_frame(frames, frame, word))?;
         self.remove();
-        Ok(claim)
+        Ok(detached)
     }
 }
 

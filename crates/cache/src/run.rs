@@ -12,7 +12,7 @@ use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Errno, HugePages, IoBuf, Map};
 
 use crate::files::FileState;
-use crate::frame::{Lent, State, Word};
+use crate::frame::{Frames, Lent, State, Word};
 use crate::frame_memory::FrameMemory;
 use crate::page::{FrameId, PageNo};
 
@@ -167,6 +167,11 @@ impl Run {
     pub(crate) fn push_front(&mut self, page: PageNo, lent: Lent) {
         self.buffer.frames.insert(0, lent);
         self.first = page;
+    }
+
+    /// Keeps its frames from being changed or used again: a device may read them at any time.
+    pub(crate) fn pin_for_ever(&self, frames: &Frames) {
+        self.buffer.frames.iter().for_each(|lent| frames.pin_lent_for_ever(lent));
     }
 
     /// Gathers the pages for the device. To be called once, when the run is complete.

@@ -10,6 +10,7 @@
 //!   would wait: on the I/O thread for what that thread alone can do, on any other for what the
 //!   call that has woken the task is in the middle of. So it is told that it is in a waker.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -27,6 +28,13 @@ pub(crate) fn is_in_waker() -> bool {
     IN_WAKER.try_with(Cell::get).unwrap_or(false)
 }
 
+/// Drops what a waker has panicked with. If that panics as well, what came of it is kept.
+fn throw_away(payload: Box<dyn Any + Send>) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(payload);
+    }
+}
+
 /// Runs a wake. Nothing that it touches is left in between by a panic: the wait table sees to
 /// itself, and the wakers are their owners'.
 pub(crate) fn shielded<T>(wake: impl FnOnce() -> T) {
@@ -35,7 +43,9 @@ pub(crate) fn shielded<T>(wake: impl FnOnce() -> T) {
     if cfg!(any(loom, shuttle)) {
         let _ = wake();
     } else {
-        let _ = catch_unwind(AssertUnwindSafe(wake));
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(wake)) {
+            throw_away(payload);
+        }
     }
     if let Ok(before) = before {
         let _ = IN_WAKER.try_with(|is_in| is_in.set(before));

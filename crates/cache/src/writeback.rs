@@ -13,6 +13,7 @@ use unherd_sys::{Direction, Errno};
 
 use crate::Error;
 use crate::core::{Core, Want};
+use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::FileState;
 use crate::frame::{Lent, State, Word};
@@ -24,7 +25,8 @@ use crate::transfer::{Progress, Step};
 /// How the transfer of a run has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteFailure {
-    Refused(Errno),
+    /// With so many bytes moved before.
+    Refused(Errno, usize),
     /// It stopped, with so many bytes moved.
     Stuck(usize),
 }
@@ -48,11 +50,20 @@ impl Core {
         let Some(file) = self.files.get(key.file) else {
             return false;
         };
+        // Everybody in want of a frame comes by here: they do not all repeat what fails.
+        if file.unwritten.is_failing() && file.durability.lock().refusal().is_some() {
+            return false;
+        }
+        self.write_back_page(&file, key.page)
+    }
+
+    /// Writes the page back, or begins to. False if that cannot be done now.
+    pub(crate) fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
         let Some(buffer) = self.runs.try_take() else {
             return false;
         };
         let begun = if file.write_backs.try_enter() {
-            self.write_run_from(&file, key.page, buffer)
+            self.write_run_from(file, page, buffer)
         } else {
             Refused(buffer)
         };
@@ -93,6 +104,10 @@ impl Core {
         self.extend(&mut run);
         // No page of the run changes from here on, so what it has of the file ends here at most.
         run.file_len = file.len();
+        if self.engine.as_ref().is_some_and(Engine::is_over) {
+            // A buffer may be in the hands of the device for ever.
+            return Ended(self.end_run(run, Err(WriteFailure::Refused(Errno::IO, 0))));
+        }
         run.gather(&self.memory, &self.runs);
         let bytes = run.len() * self.memory.page_bytes();
         let progress = Progress::new(Direction::Write, bytes, file.alignment);
@@ -142,7 +157,9 @@ impl Core {
             let buf = run.buf(range, &self.memory, &self.runs);
             // SAFETY: the run keeps its memory unchanged until it is taken apart.
             let moved = unsafe { self.device.write(run.file.device_file, offset, buf.into()) };
-            match progress.advance(moved.map_err(WriteFailure::Refused)?) {
+            match progress
+                .advance(moved.map_err(|errno| WriteFailure::Refused(errno, progress.moved()))?)
+            {
                 Step::More => {}
                 Step::Done => return Ok(()),
                 Step::Stuck => return Err(WriteFailure::Stuck(progress.moved())),
@@ -156,20 +173,37 @@ impl Core {
         let pages = run.len();
         self.count_run(pages, written);
         let (file, first) = (run.file.clone(), run.first);
+        let mut began_to_fail = false;
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
             let lost = durability.is_broken(run.period);
             let period = (written.is_ok() && !lost).then_some(durability.period());
-            run.take_apart(|lent| self.frames.give_back(lent, period));
+            durability.note_change();
+            let mut written_pages = 0;
+            run.take_apart(|lent| {
+                let word = self.frames.give_back(lent, period);
+                written_pages += usize::from(word.state() == State::Unstable);
+                word
+            });
+            self.remove_unwritten(&file, written_pages);
             let end = self.offset(PageNo(first.0 + pages as u64));
             match written {
                 Ok(()) => durability.device_len.written(end, run.file_len),
                 Err(_) => durability.device_len.failed(end),
             }
-            if let Err(failure) = written {
-                durability.record(self.write_error(&file, first, pages, failure));
+            match written {
+                Ok(()) => durability.write_succeeded(),
+                Err(failure) => {
+                    let error = self.write_error(&file, first, pages, failure);
+                    self.reclaim.note_write_error(&error);
+                    began_to_fail = durability.write_failed(error);
+                }
             }
+            file.unwritten.set_failing(written.is_err());
+        }
+        if began_to_fail {
+            self.fail_dirty_pages(&file);
         }
         for &(page, frame) in run.superseded() {
             self.end_superseded(self.key(&file, page), frame);
@@ -198,7 +232,6 @@ impl Core {
 
     fn count_run(&self, pages: usize, written: Result<(), WriteFailure>) {
         self.counters.add(Count::WriteTransfers, 1);
-        self.reclaim.note_write(written.is_ok());
         match written {
             Ok(()) => self.counters.add(Count::WriteBacks, pages as u64),
             Err(_) => self.counters.add(Count::IoErrors, 1),
@@ -214,7 +247,9 @@ impl Core {
     ) -> Error {
         let offset = self.offset(first);
         match failure {
-            WriteFailure::Refused(errno) => file.io_error(Operation::Write, offset, errno),
+            WriteFailure::Refused(errno, moved) => {
+                file.io_error(Operation::Write, offset + moved as u64, errno)
+            }
             WriteFailure::Stuck(moved) => Error::ShortTransfer {
                 file: file.path.clone(),
                 offset,
@@ -225,22 +260,27 @@ impl Core {
     }
 
     /// Writes back every page of the file that is dirty now, and waits until that has ended. What
-    /// fails is tried once, and stays dirty.
+    /// fails stays dirty. After a failure that all other writes would share, as there is no space
+    /// left, the others are not tried.
     pub(crate) fn write_back_all(&self, file: &Arc<FileState>) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        let refusals = file.durability.lock().refusals();
+        let is_refused = || file.durability.lock().refusals() != refusals;
+        let mut begun = vec![false; pages.len()];
         // One that writes by itself keeps its buffer: passing it on after each run would make
         // every run wait for a thread to wake up.
         let mut kept = None;
         // With queued I/O all are begun before the first is waited for.
         if self.engine.is_some() {
-            for &page in &pages {
-                if self.word_of(file, page).is_some_and(|word| word.state() == State::Dirty) {
-                    self.write_page_back(file, page, &mut kept);
+            for (&page, begun) in pages.iter().zip(&mut begun) {
+                if self.is_unwritten(file, page) && !is_refused() {
+                    *begun = self.write_page_back(file, page, &mut kept);
                 }
             }
         }
-        for page in pages {
-            self.finish_page(file, page, &mut kept);
+        for (page, begun) in pages.into_iter().zip(begun) {
+            let refused = is_refused();
+            self.finish_page(file, page, begun || refused, &mut kept);
         }
         if let Some(buffer) = kept {
             self.give_buffer_back(buffer);
@@ -277,10 +317,15 @@ impl Core {
         }
     }
 
-    /// Sees to it that what the page holds now has been written, or that this was tried once.
-    fn finish_page(&self, file: &Arc<FileState>, page: PageNo, kept: &mut Option<RunBuffer>) {
+    /// Sees to it that what the page holds now has been written, or that this was `tried`.
+    fn finish_page(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        mut tried: bool,
+        kept: &mut Option<RunBuffer>,
+    ) {
         let key = self.key(file, page);
-        let mut tried = false;
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.

@@ -129,6 +129,12 @@ impl SimDevice {
         self.state.lock().refuse_writes(path.as_ref(), errno);
     }
 
+    /// The next reap panics, once.
+    pub fn panic_in_reap(&self) {
+        self.state.lock().reap_panics = true;
+        self.changed.notify_all();
+    }
+
     /// How much the file at `path` was used; nothing if there is none.
     pub fn counts(&self, path: impl AsRef<Path>) -> Counts {
         self.state.lock().counts(path.as_ref())
@@ -256,6 +262,10 @@ unsafe impl Device for SimDevice {
     fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline) {
         let mut state = self.state.lock();
         loop {
+            if std::mem::take(&mut state.reap_panics) {
+                drop(state);
+                panic!("as the test has asked for");
+            }
             state = self.pass_time(state);
             let before = out.len();
             state.complete(out);

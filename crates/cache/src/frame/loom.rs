@@ -203,7 +203,7 @@ fn two_hits_meet_detach() {
             })
         });
         let mut freed = 0;
-        if let Some(mut claim) = scene.frames.detach(FRAME).unwrap() {
+        if let Some(mut claim) = scene.frames.detach(FRAME).unwrap().1 {
             scene.write(&mut claim, 2);
             freed += 1;
         }

@@ -43,7 +43,7 @@ fn pinned_pages_are_neither_changed_nor_evicted() {
 fn the_last_unpin_frees_a_detached_frame() {
     let (frames, id) = clean_page();
     let (first, second) = (frames.try_pin(id).unwrap(), frames.try_pin(id).unwrap());
-    assert!(frames.detach(id).unwrap().is_none());
+    assert!(frames.detach(id).unwrap().1.is_none());
     assert!(frames.try_pin(id).is_err());
     assert_eq!(frames.unpin(first).pins(), 2);
     assert!(frames.free_detached(id).is_none(), "still pinned");
@@ -57,7 +57,7 @@ fn the_last_unpin_frees_a_detached_frame() {
 #[test]
 fn an_unpinned_frame_is_free_when_it_is_detached() {
     let (frames, id) = clean_page();
-    assert!(frames.detach(id).unwrap().is_some());
+    assert!(frames.detach(id).unwrap().1.is_some());
     assert_eq!(frames.word(id).state(), State::Empty);
 }
 

@@ -134,7 +134,7 @@ impl Scene {
 
     /// Nobody works on the page.
     fn drop_page(&self, key: PageKey) {
-        let claim = self.shard(key).detach(&self.frames).unwrap();
+        let (_, claim) = self.shard(key).detach(&self.frames).unwrap();
         self.note(if claim.is_some() { "freed by who drops" } else { "left to who has it" });
         self.free_frame(claim);
     }

@@ -47,7 +47,7 @@ impl Plan {
             _ => (128, 80, 6),
         };
         let actors = 2 + seed.below(3) as usize;
-        Self {
+        let plan = Self {
             io: match seed.below(3) {
                 0 => Io::Own,
                 1 => Io::Ring,
@@ -66,7 +66,9 @@ impl Plan {
             waits_for_frames_end: seed.coin(),
             faults: faults(seed),
             crashes: seed.coin(),
-        }
+        };
+        // Pages that cannot be written keep their frames, and nothing but a deadline ends that.
+        Self { waits_for_frames_end: plan.waits_for_frames_end || plan.device_fails(), ..plan }
     }
 
     /// Whether a call may fail because the device does.

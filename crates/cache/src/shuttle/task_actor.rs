@@ -49,6 +49,9 @@ impl<'a> TaskActor<'a> {
                 tasks.drop_one(self.seed.below(tasks.len() as u64) as usize);
             } else if self.seed.coin() {
                 thread::yield_now();
+            } else if self.world.plan.device_fails() && !tasks.is_empty() {
+                // Pages that cannot be written keep their frames, and it has no deadline.
+                tasks.drop_one(self.seed.below(tasks.len() as u64) as usize);
             } else {
                 tasks.park();
             }

@@ -4,10 +4,11 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use unherd_cache::{
-    BuildError, Cache, Direct, Error, File, Io, MemoryFor, OpenOptions, PageGuard, PageNo,
+    BuildError, Cache, Direct, Error, File, Io, MemoryFor, OpenOptions, Operation, PageGuard,
+    PageNo,
 };
 use unherd_sys::primitives::{Arc, thread};
-use unherd_sys::{Device, DirectDevice};
+use unherd_sys::{Device, DirectDevice, Errno};
 use unherd_testkit::{Failure, FaultPlan};
 
 use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
@@ -244,7 +245,9 @@ fn running_out_of_frames_is_an_error_that_says_how_many_threads_hold_them() {
     for (io, there) in BOTH.into_iter().flat_map(|io| [(io, false), (io, true)]) {
         let error = told_by_four(io, there, frame_wait);
         match error {
-            Error::NoFrames { pinned: 8, threads: 4, unwritten: 0, capacity: 8, waited } => {
+            Error::NoFrames {
+                pinned: 8, threads: 4, unwritten: 0, capacity: 8, waited, ..
+            } => {
                 assert!(waited >= frame_wait, "before the deadline: {error}");
             }
             _ => panic!("{io:?} {there} {error:?}"),
@@ -292,14 +295,14 @@ fn pages_that_cannot_be_written_do_not_hang_those_who_want_frames() {
         let file = cache.open("f", writable()).unwrap();
         let bytes: Vec<u8> = (0..512 * 20_u32).map(|i| i as u8).collect();
         let written = file.write_at(&bytes, 0).unwrap();
-        assert_eq!(written, 512 * 8, "as many pages as there are frames");
+        assert_eq!(written, 512 * 6, "three quarters of the frames");
         match file.write_at(&bytes[written..], written as u64) {
-            Err(Error::NoFrames { unwritten, .. }) => assert!(unwritten > 0),
+            Err(Error::Io { operation: Operation::Write, errno: Errno::IO, .. }) => {}
             other => panic!("{other:?}"),
         }
         device.set_faults(FaultPlan::default());
-        file.write_at(&bytes[written..], written as u64).unwrap();
         assert!(file.sync_all().is_err(), "reported once");
+        file.write_at(&bytes[written..], written as u64).unwrap();
         file.sync_all().unwrap();
         assert!(device.bytes("f").unwrap() == bytes);
     }

@@ -1,6 +1,9 @@
 //! What `sync_all` says, and to whom.
 
-use unherd_cache::{Error, OpenOptions, Operation};
+use std::sync::Barrier;
+use std::time::Duration;
+
+use unherd_cache::{Error, OpenOptions, Operation, PageNo};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering, thread};
 use unherd_testkit::{Failure, FaultPlan};
@@ -225,6 +228,7 @@ fn an_earlier_opening_that_was_flushed_is_done_with() {
                 file.sync_all().unwrap();
             }
             device.set_faults(failing_syncs());
+            file.write_at(&[6; 1], 0).unwrap();
             assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
             device.set_faults(FaultPlan::default());
             file.sync_all().unwrap();
@@ -272,17 +276,72 @@ fn an_error_that_nobody_has_heard_of_is_reported_to_a_later_handle() {
     let _turn = turn();
     for io in BOTH {
         let device = sim(22, FaultPlan::default());
-        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let builder = small(8, 512).device(device.clone()).io(io);
+        let cache = builder.frame_wait(Duration::from_millis(20)).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         file.write_at(&[5; 512 * 3], 0).unwrap();
         device.refuse_writes("f", Some(Errno::IO));
         let other = cache.open("g", writable()).unwrap();
-        other.write_at(&[5; 512 * 20], 0).unwrap();
+        // The last of them wants a frame of a page that cannot be written.
+        let pins: Vec<_> = (0..6).map(|page| other.page(PageNo(page))).collect();
+        assert!(matches!(pins[5], Err(Error::NoFrames { .. })), "{io:?}");
+        drop(pins);
         device.refuse_writes("f", None);
         let later = cache.open("f", writable()).unwrap();
         assert!(matches!(later.sync_all(), Err(Error::Io { .. })), "{io:?}");
         later.sync_all().unwrap();
         assert!(matches!(file.sync_all(), Err(Error::Io { .. })), "{io:?}");
         cache.open("f", writable()).unwrap().sync_all().unwrap();
+    }
+}
+
+#[test]
+fn what_is_synced_is_not_flushed_again() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(24, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let syncs = |expected| {
+            file.sync_all().unwrap();
+            assert_eq!(device.counts("f").syncs, expected, "{io:?}");
+        };
+        syncs(1);
+        syncs(1);
+        file.write_at(&[5; 100], 0).unwrap();
+        syncs(2);
+        syncs(2);
+        file.set_len(50).unwrap();
+        syncs(3);
+        // Written back for its frame, and gone, but not durable.
+        file.write_at(&[5; 512 * 32], 0).unwrap();
+        (0..8).for_each(|page| drop(file.page(PageNo(100 + page)).unwrap()));
+        syncs(4);
+        syncs(4);
+    }
+}
+
+#[test]
+fn threads_that_sync_at_once_share_a_flush() {
+    let _turn = turn();
+    for io in BOTH {
+        // A flush takes long enough for all to come meanwhile.
+        let device = sim(25, FaultPlan { yields_max: 2000, ..FaultPlan::default() });
+        let cache = small(256, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let start = Barrier::new(32);
+        thread::scope(|scope| {
+            for page in 0..32 {
+                let (file, start) = (&file, &start);
+                scope.spawn(move || {
+                    file.write_at(&[page as u8; 512], page * 512).unwrap();
+                    start.wait();
+                    file.sync_all().unwrap();
+                });
+            }
+        });
+        let syncs = device.counts("f").syncs;
+        assert!(syncs < 16, "{io:?}: {syncs} flushes for 32 threads");
+        assert_eq!(device.durable_bytes("f").unwrap().len(), 512 * 32);
     }
 }

@@ -5,6 +5,7 @@ mod async_reads;
 mod bad_input;
 mod crash;
 mod durability;
+mod failing;
 mod fork;
 mod herd;
 mod interrupted;

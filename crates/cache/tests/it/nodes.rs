@@ -120,6 +120,8 @@ fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones_of_all_nodes(
     let builder = small(8, 512).topology(Topology::of(2)).device(device.clone());
     let cache = builder.build().unwrap();
     let file = cache.open("f", writable()).unwrap();
+    device.put("g", &[7; 512 * 64]);
+    let other = cache.open("g", writable()).unwrap();
     // Of the pool of this thread, as long as it has free frames; then of the other.
     let pins = pages(&file, 0..3);
     file.write_at(&[1; 512], 3 * 512).unwrap();
@@ -127,10 +129,10 @@ fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones_of_all_nodes(
     assert!(file.sync_all().is_err());
     device.set_faults(FaultPlan::default());
     for page in (32..64).step_by(8) {
-        file.write_at(&[2; 512], page * 512).unwrap();
+        other.write_at(&[2; 512], page * 512).unwrap();
     }
-    drop(pages(&file, 63..64));
-    let bytes = device.bytes("f").unwrap();
+    drop(pages(&other, 63..64));
+    let bytes = device.bytes("g").unwrap();
     let written = (32..64).step_by(8).filter(|page| bytes[page * 512] == 2).count();
     assert_eq!(written, 1, "the frame is that of a page that was merely dirty");
     drop(pins);

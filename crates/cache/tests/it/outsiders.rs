@@ -1,5 +1,6 @@
 //! Files that others write, extend and truncate meanwhile, as flock(2) does not keep them from it.
 
+use unherd_cache::PageNo;
 use unherd_testkit::{Failure, FaultPlan};
 
 use crate::scene::{BOTH, sim, small, turn, writable};
@@ -49,8 +50,9 @@ fn what_others_append_to_a_padded_page_stays() {
     let file = cache.open("f", writable()).unwrap();
     let other = cache.open("g", writable()).unwrap();
     file.write_at(&[1; 100], 0).unwrap();
-    other.write_at(&[1; 512 * 20], 0).unwrap();
+    let pins: Vec<_> = (0..8).map(|page| other.page(PageNo(page)).unwrap()).collect();
     assert_eq!(device.bytes("f").unwrap().len(), 512, "written back for its frame");
+    drop(pins);
     device.append("f", b"appended");
     file.sync_all().unwrap();
     assert_eq!(device.bytes("f").unwrap()[512..], *b"appended");

@@ -149,6 +149,7 @@ fn a_holder_that_unwinds_lets_go() {
     let _turn = turn();
     let cache = small(8, 512).device(sim(25, FaultPlan::default())).build().unwrap();
     let file = cache.open("f", writable()).unwrap();
+    file.write_at(b"before", 512).unwrap();
     let unwound = catch_unwind(AssertUnwindSafe(|| {
         let mut page = file.page_mut(PAGE).unwrap();
         page.write(0, b"half");
@@ -157,7 +158,7 @@ fn a_holder_that_unwinds_lets_go() {
     assert!(unwound.is_err());
     let mut bytes = [0; 4];
     file.read_at(&mut bytes, 512).unwrap();
-    assert_eq!(&bytes, b"half");
+    assert_eq!(&bytes, b"befo");
     file.set_len(3).unwrap();
     file.sync_all().unwrap();
 }
@@ -175,4 +176,52 @@ fn pages_that_may_not_be_held() {
     for page in [u64::MAX, u64::MAX / 512, i64::MAX as u64 / 512] {
         assert!(matches!(file.page_mut(PageNo(page)), Err(Error::OutOfRange { .. })));
     }
+}
+
+#[test]
+fn changes_are_given_up_when_the_thread_unwinds() {
+    let _turn = turn();
+    for is_dirty in [false, true] {
+        let device = sim(26, FaultPlan::default());
+        device.put("f", &[1; 700]);
+        let cache = small(8, 512).device(device.clone()).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        if is_dirty {
+            file.write_at(&[2; 100], 0).unwrap();
+        }
+        let before = file.page(PageNo(0)).unwrap().to_vec();
+        let panics = || {
+            let mut first = file.page_mut(PageNo(0)).unwrap();
+            let mut beyond = file.page_mut(PageNo(3)).unwrap();
+            for _ in 0..10 {
+                first.write(10, &[9; 200]);
+                first.write(150, &[8; 300]);
+            }
+            beyond.write(0, &[9]);
+            panic!("half-way");
+        };
+        let unwound = catch_unwind(AssertUnwindSafe(panics));
+        assert!(unwound.is_err());
+        assert!(file.page(PageNo(0)).unwrap()[..] == before[..], "dirty before: {is_dirty}");
+        assert_eq!(file.len(), 700);
+        file.sync_all().unwrap();
+        assert!(device.bytes("f").unwrap()[..512] == before[..]);
+        assert_eq!(device.counts("f").writes, u64::from(is_dirty), "nothing else was dirty");
+    }
+}
+
+#[test]
+fn a_guard_that_is_not_used_dirties_nothing() {
+    let _turn = turn();
+    let device = sim(27, FaultPlan::default());
+    device.put("f", &[1; 512]);
+    let cache = small(8, 512).device(device.clone()).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    drop(file.page_mut(PageNo(0)).unwrap());
+    let mut page = file.page_mut(PageNo(0)).unwrap();
+    page.write(0, &[2; 512]);
+    page.abandon();
+    file.sync_all().unwrap();
+    assert_eq!(device.counts("f").writes, 0);
+    assert_eq!(device.bytes("f").unwrap(), [1; 512]);
 }

@@ -64,6 +64,7 @@ pub(super) struct State {
     done: Vec<Completion>,
     interrupted: bool,
     pub(super) reads_blocked: bool,
+    pub(super) reap_panics: bool,
     /// The files of the blocking reads that are held at the gate.
     held: Vec<DeviceFile>,
 }
@@ -86,6 +87,7 @@ impl State {
             done: Vec::new(),
             interrupted: false,
             reads_blocked: false,
+            reap_panics: false,
             held: Vec::new(),
         }
     }

@@ -108,6 +108,8 @@ fn tasks_that_are_dropped_at_random_lose_nothing() {
         });
         assert!(cache.stats().evictions > 100, "{:?}", cache.stats());
         device.set_faults(FaultPlan::default());
+        // It tries at once what failed.
+        let _ = file.sync_all();
         for page in READ_ONLY..64 {
             file.write_at(&super::page_of(page), page * PAGE as u64).unwrap();
         }

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use unherd_cache::{BuildError, PageNo};
+use unherd_cache::{BuildError, Error, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
+use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 
 use super::executor::Task;
@@ -153,4 +154,67 @@ fn a_task_that_is_not_polled_leaves_the_frame_to_threads() {
         drop((task, guards));
         check_all_frames(&cache, &file);
     }
+}
+
+/// What a waker panics with may panic again as it is thrown away.
+#[test]
+fn a_waker_whose_panic_panics_when_dropped() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the payload of a panic panics, as the test wants it");
+        }
+    }
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            std::panic::panic_any(Bomb);
+        }
+    }
+    for io in QUEUED {
+        let _turn = turn();
+        let (device, cache, file) = queued(io, 4, LONG);
+        device.block_reads();
+        let mut task = Box::pin(file.page_async(PageNo(10)));
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        device.release_reads();
+        // The I/O thread lives.
+        assert_eq!(file.page(PageNo(11)).unwrap()[..], page_of(11));
+        drop(task);
+        check_all_frames(&cache, &file);
+    }
+}
+
+/// Whatever ends the I/O thread: those who wait get an error, and so do those who come later.
+#[test]
+fn an_io_thread_that_dies_leaves_nobody_waiting() {
+    let _turn = turn();
+    let (device, cache, file) = queued(Io::Ring, 16, LONG);
+    device.block_reads();
+    let task = Task::waiting(file.page_async(PageNo(9)));
+    file.write_at(&[1; PAGE], 0).unwrap();
+    thread::scope(|scope| {
+        let readers: Vec<_> = (10..14)
+            .map(|page| {
+                scope.spawn({
+                    let file = &file;
+                    move || file.page(PageNo(page % 2 + 10)).map(|_| ())
+                })
+            })
+            .collect();
+        device.wait_for_held_reads(3);
+        device.panic_in_reap();
+        for reader in readers {
+            let told = reader.join().unwrap();
+            assert!(matches!(told, Err(Error::Io { errno: Errno::IO, .. })), "{told:?}");
+        }
+    });
+    assert_eq!(task.wakes(), 1);
+    drop(task);
+    assert!(matches!(file.page(PageNo(12)).map(|_| ()), Err(Error::Io { .. })));
+    assert_eq!(file.page(PageNo(0)).unwrap()[..], [1; PAGE]);
+    assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
+    assert!(file.close().is_err());
+    drop(cache);
 }

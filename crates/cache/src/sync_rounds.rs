@@ -1,0 +1,160 @@
+//! Group commit: those who sync a file while a sync of it runs share the next one.
+//!
+//! Syncs of a file run in *rounds*, one at a time. A round covers all that was written before it
+//! began, so one who comes while a round runs needs the next; whoever comes first runs it, for all.
+//!
+//! | the caller finds | it |
+//! |---|---|
+//! | no round under way | runs one |
+//! | a round under way | waits for its end; then one of those who wait runs the next |
+//! | that a round has ended which began after it came | takes that round's outcome |
+
+use unherd_sync::{Reason, Tag, Verdict, Wait, WaitKey, WaitTable};
+use unherd_sys::primitives::Mutex;
+
+use crate::Error;
+
+/// Of a sync that has failed: the error, and how many errors the file has had then.
+pub(crate) type Failure = (Error, u64);
+
+#[derive(Debug, Default)]
+pub(crate) struct SyncRounds(Mutex<Rounds>);
+
+/// One round is under way if one more has begun than ended.
+#[derive(Debug, Default)]
+struct Rounds {
+    begun: u64,
+    ended: u64,
+    /// The latest round that succeeded.
+    succeeded: u64,
+    failure: Option<Failure>,
+}
+
+impl Rounds {
+    fn is_running(&self) -> bool {
+        self.begun > self.ended
+    }
+
+    /// What those get who need the round `wanted`, once one that began as late has ended.
+    fn outcome(&self, wanted: u64) -> Option<Result<(), Failure>> {
+        let failure = || self.failure.clone().map_or(Ok(()), Err);
+        (self.ended >= wanted).then(|| if self.succeeded >= wanted { Ok(()) } else { failure() })
+    }
+}
+
+/// Ends the round, also if the one that runs it unwinds.
+struct Ending<'a> {
+    rounds: &'a SyncRounds,
+    waits: &'a WaitTable<WaitKey>,
+    outcome: Result<(), Option<Failure>>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let ended = {
+            let mut rounds = self.rounds.0.lock();
+            rounds.ended = rounds.begun;
+            match std::mem::replace(&mut self.outcome, Ok(())) {
+                Ok(()) => rounds.succeeded = rounds.ended,
+                Err(failure) => rounds.failure = failure.or(rounds.failure.take()),
+            }
+            rounds.ended
+        };
+        // All who needed this round, and one who will run the next.
+        let mut next_is_woken = false;
+        let choose = |Tag(wanted)| {
+            if wanted > ended && std::mem::replace(&mut next_is_woken, true) {
+                return Verdict::Skip;
+            }
+            Verdict::Wake
+        };
+        self.waits.wake_where(&self.rounds.key(), choose, unherd_sync::Token(0));
+    }
+}
+
+impl SyncRounds {
+    fn key(&self) -> WaitKey {
+        WaitKey::Address(std::ptr::from_ref(self) as usize)
+    }
+
+    /// Returns when a round has ended that began after the call; runs it by `sync`, unless another
+    /// caller does. Waits under `reason`.
+    pub(crate) fn run(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        reason: Reason,
+        sync: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let wanted = self.0.lock().begun + 1;
+        loop {
+            {
+                let mut rounds = self.0.lock();
+                if let Some(outcome) = rounds.outcome(wanted) {
+                    return outcome;
+                }
+                if !rounds.is_running() {
+                    rounds.begun += 1;
+                    break;
+                }
+            }
+            let runs = || {
+                let rounds = self.0.lock();
+                rounds.is_running() && rounds.ended < wanted
+            };
+            // Without a deadline it cannot time out.
+            let _ = waits.wait(&self.key(), runs, Wait::new(reason).tag(Tag(wanted)));
+        }
+        let mut ending = Ending { rounds: self, waits, outcome: Err(None) };
+        let outcome = sync();
+        ending.outcome = outcome.clone().map_err(Some);
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unherd_sys::primitives::{AtomicU64, Ordering, thread};
+
+    use super::*;
+
+    #[test]
+    fn callers_share_the_next_round() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let rounds = SyncRounds::default();
+        let (runs, ready) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let (runs, ready) = (&runs, &ready);
+            let first = move || {
+                runs.fetch_add(1, Ordering::Relaxed);
+                while ready.load(Ordering::Relaxed) < 32 {
+                    thread::yield_now();
+                }
+                (0..100).for_each(|_| thread::yield_now());
+                Err((Error::TooManyFiles, 1))
+            };
+            let first = scope.spawn({
+                let (waits, rounds) = (&waits, &rounds);
+                move || rounds.run(waits, Reason::OTHER, first)
+            });
+            while runs.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            let others: Vec<_> = (0..32)
+                .map(|_| {
+                    scope.spawn(|| {
+                        ready.fetch_add(1, Ordering::Relaxed);
+                        rounds.run(&waits, Reason::OTHER, || {
+                            runs.fetch_add(1, Ordering::Relaxed);
+                            Ok(())
+                        })
+                    })
+                })
+                .collect();
+            assert!(first.join().unwrap().is_err(), "its own outcome");
+            for other in others {
+                assert_eq!(other.join().unwrap(), Ok(()), "not that of the round before");
+            }
+        });
+        assert!((2..16).contains(&runs.load(Ordering::Relaxed)), "{runs:?}");
+    }
+}
