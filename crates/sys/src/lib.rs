@@ -33,7 +33,6 @@ mod memory_policy;
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
-#[cfg(not(any(loom, shuttle)))]
 #[cfg(not(loom))]
 mod ring;
 #[cfg(not(loom))]
@@ -53,7 +52,6 @@ pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 pub use map_slice::MapSlice;
 #[cfg(not(loom))]
 pub use readiness::poll_until;
-#[cfg(not(any(loom, shuttle)))]
 pub use rustix::io::Errno;
 #[cfg(not(loom))]
 pub use topology::{NodeId, Topology, TopologyError, current_cpu};
