@@ -29,6 +29,14 @@ struct CommandLine {
 pub(crate) enum Command {
     /// Run implementations of a workload in alternating rounds, and judge the difference.
     Bench(Box<BenchArgs>),
+    /// Judge a kept record again, finished or cut short.
+    Report {
+        /// Its directory.
+        directory: PathBuf,
+        /// What to print; json has the schema unherd.bench/1.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
     /// What there is to run: workloads, implementations, options, metrics.
     Workloads {
         /// One of them, in full.
@@ -49,22 +57,29 @@ const TRACE_FLAG: &str = "under-tracer";
 #[command(after_help = "Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]")]
 pub(crate) struct BenchArgs {
     /// What to run; `unherd workloads` lists what there is.
-    pub(crate) workload: String,
+    #[arg(required_unless_present = "resume")]
+    pub(crate) workload: Option<String>,
+    /// Go on with a bench that was cut short, with the command line of its record.
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    pub(crate) resume: Option<PathBuf>,
     /// Implementations; the first is the base.
     #[arg(long, value_name = "IMPL", value_delimiter = ',')]
     pub(crate) with: Vec<String>,
-    /// The implementation that the others are compared with.
-    #[arg(long, value_name = "IMPL")]
-    pub(crate) base: Option<String>,
+    /// What the others are compared with; several are not compared with each other.
+    #[arg(long, value_name = "IMPL", value_delimiter = ',')]
+    pub(crate) base: Vec<String>,
     /// Threads; several make a sweep.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) threads: Vec<usize>,
     /// CPUs that each process may use; several make a sweep.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
-    /// Rounds; unless told, as many as the comparisons need at least.
+    /// Rounds [default: 12 for one comparison, 18 for eight, and 2 for each doubling].
     #[arg(long, value_name = "R")]
     pub(crate) rounds: Option<usize>,
+    /// The fewest rounds that can decide at all; the record is marked.
+    #[arg(long)]
+    pub(crate) quick: bool,
     /// Where all randomness starts; printed.
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,

@@ -1,28 +1,48 @@
 //! `unherd bench`.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
-use unherd_lab::catalogue::Registry;
-use unherd_lab::{Conditions, Dirty, Error, Interrupt, Means, Plan, Request, bench, trials};
+use unherd_lab::catalogue::{Known, Registry};
+use unherd_lab::{
+    BenchResult, Conditions, Dirty, Error, Interrupt, Kept, Means, Plan, Request, bench, summary,
+    trials,
+};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
 
-use crate::arguments::{BenchArgs, Format};
+use crate::arguments::{self, Arguments, BenchArgs, Command, Format};
 use crate::output::{self, Failure, note};
 use crate::progress::Progress;
 use crate::runners;
 
-/// Runs a bench and prints what it found.
+/// Runs a bench, or goes on with one, and prints what it found.
 pub(crate) fn run(
     args: &BenchArgs,
     params: Vec<(String, Vec<String>)>,
     registry: &Registry,
 ) -> Result<ExitCode, Failure> {
-    let known = registry.workload(&args.workload)?;
-    let request = request(args, params);
+    match (&args.resume, &args.workload) {
+        (Some(directory), _) => resume(directory, registry),
+        (None, Some(workload)) => {
+            start(args, registry.workload(workload)?, request(args, params), conditions(args)?)
+        }
+        (None, None) => Err(Failure::usage("no workload is given", "see 'unherd workloads'")),
+    }
+}
+
+fn start(
+    args: &BenchArgs,
+    known: &Known,
+    request: Request,
+    conditions: Conditions,
+) -> Result<ExitCode, Failure> {
     check_cpus(&request)?;
     let plan = Plan::new(&request, known)?;
-    let conditions = conditions(args)?;
+    if let Some(warning) = plan.warning() {
+        note(&warning);
+    }
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let mut progress = Progress::new(args.format == Format::Text && args.repeat.is_none());
     if let Some(count) = args.repeat {
@@ -34,15 +54,52 @@ pub(crate) fn run(
         return Ok(if trials.is_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
-    match args.format {
-        Format::Text => {
-            output::print(&outcome.tables)?;
-            note(&format!("the record is in {}", outcome.record.display()));
-        }
-        Format::Json => output::print(&json(&outcome.result))?,
-    }
-    // The judged rounds are whole; what came after them is not.
+    // Whatever comes now, what was found is shown; and whoever reads it, it is kept.
+    let printed = print(args.format, &outcome.result, &outcome.tables, Some(outcome.directory()));
+    outcome.keep()?;
+    printed?;
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
+}
+
+/// Goes on with the record in `directory` by the command line that began it.
+fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
+    let header = Kept::load(directory)?.header;
+    let words: Vec<OsString> = header.command.iter().map(OsString::from).collect();
+    let parsed = arguments::parse(&words, Some(registry))?;
+    let Ok(Arguments { command: Command::Bench(args), params }) = parsed else {
+        let what = format!("{} was not made by `unherd bench`", directory.display());
+        return Err(Failure::usage(&what, "name the record of a bench"));
+    };
+    let known = registry.workload(&header.plan.workload)?;
+    let request = Request { seed: header.plan.seed, ..request(&args, params) };
+    let resume = Some(directory.to_owned());
+    let conditions = Conditions { resume, command: header.command, ..conditions(&args)? };
+    start(&args, known, request, conditions)
+}
+
+/// `unherd report`: judges a record again.
+pub(crate) fn report(directory: &Path, format: Format) -> Result<ExitCode, Failure> {
+    let kept = Kept::load(directory)?;
+    let (result, tables) = kept.report(directory);
+    print(format, &result, &tables, None)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The result; as text, with what was shown in its last lines.
+fn print(
+    format: Format,
+    result: &BenchResult,
+    tables: &str,
+    record: Option<&Path>,
+) -> Result<(), Failure> {
+    if format == Format::Json {
+        return output::print(&json(result));
+    }
+    output::print(tables)?;
+    if let Some(record) = record {
+        note(&format!("the record is in {}", record.display()));
+    }
+    output::print(&format!("\n{}", summary(result)))
 }
 
 fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {
@@ -50,12 +107,13 @@ fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {
     let seed = args.seed.unwrap_or_else(|| Timestamp::now().as_ns() & u64::from(u32::MAX));
     Request {
         with: args.with.clone(),
-        base: args.base.clone(),
+        bases: args.base.clone(),
         threads: args.threads.clone(),
         cpus: args.cpus.clone(),
         params,
         metrics: args.metric.clone(),
         rounds: args.rounds,
+        quick: args.quick,
         seed,
         delta: args.delta,
         aa: args.aa || args.repeat.is_some(),
@@ -76,6 +134,7 @@ fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
             },
         },
         out: args.out.clone(),
+        resume: None,
         profile: args.profile,
         trace: args.trace.then(runners::own_executable).transpose()?,
         timeout: args.timeout,
@@ -102,7 +161,7 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 /// A result that another process printed.
-pub(crate) fn read_result(text: &str) -> Result<unherd_lab::BenchResult, Error> {
+pub(crate) fn read_result(text: &str) -> Result<BenchResult, Error> {
     serde_json::from_str(text).map_err(|error| Error::Malformed {
         path: "the result of the claim's command".into(),
         what: error.to_string(),

@@ -46,6 +46,7 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
     match (command, registry) {
         (Command::Workloads { name }, Some(registry)) => workloads::run(name.as_deref(), &registry),
         (Command::Bench(args), Some(registry)) => bench::run(&args, params, &registry),
+        (Command::Report { directory, format }, _) => bench::report(&directory, format),
         (Command::Trace(args), _) => trace::run(&args),
         (Command::Claims(args), _) => claims::run(&args),
         (Command::Workloads { .. } | Command::Bench(_), None) => {

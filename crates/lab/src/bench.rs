@@ -8,15 +8,16 @@ use unherd_host::Cgroup;
 
 use crate::catalogue::Known;
 use crate::error::Error;
+use crate::fingerprint::fingerprint;
 use crate::ground::{Ground, Means};
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Plan, Step};
 use crate::profile::sample;
-use crate::record::{Header, Record};
-use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced};
-use crate::round::{Printed, Round, agree};
+use crate::record::{Header, Kept, Record, metric_names};
+use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, TraceLine, Traced};
+use crate::round::{Printed, Round, agree, counting};
 use crate::tables::{Progress, tables};
 use crate::tracing::Tracing;
 
@@ -27,6 +28,8 @@ pub struct Conditions {
     pub means: Means,
     /// Where the record goes; `out/WORKLOAD-DATE` unless told.
     pub out: Option<PathBuf>,
+    /// Instead of a new record, the one to go on with.
+    pub resume: Option<PathBuf>,
     /// After the judged rounds, one more of each contender under the sampler.
     pub profile: bool,
     /// After them, one more of each contender under this `unherd trace`.
@@ -58,20 +61,35 @@ pub struct Outcome {
     pub result: BenchResult,
     /// The same as text.
     pub tables: String,
-    /// Where the record is.
-    pub record: PathBuf,
-    /// Why a round after the judged ones, sampled or traced, is missing.
+    /// What ended the bench before all was done, or why a sampled or traced round is missing.
     pub failed: Option<Error>,
+    record: Record,
 }
 
-/// Runs `plan` to its end, keeps its record, and judges it.
+impl Outcome {
+    /// Where the record is.
+    pub fn directory(&self) -> &Path {
+        self.record.directory()
+    }
+
+    /// Writes result and tables into the record. Print them first: this may fail.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`], for instance when the disk is full.
+    pub fn keep(&self) -> Result<(), Error> {
+        self.record.finish(&self.result, &self.tables)
+    }
+}
+
+/// Runs `plan` to its end, keeps its rounds as they finish, and judges them.
 ///
-/// A failure after the judged rounds, while sampling or tracing, costs no result: it is in the
-/// [`Outcome`].
+/// What ends a bench early, a crash or an interrupt, does not cost what was measured: if the rounds
+/// that finished say anything, they are judged, and the error is in the [`Outcome`]. So is a
+/// failure after the judged rounds, while sampling or tracing.
 ///
 /// Blocks until all is done, something fails or `interrupt` is raised. When it returns, no child is
-/// left, files and cgroups are removed and settings restored; the finished rounds are in the
-/// record.
+/// left, files and cgroups are removed and settings restored.
 ///
 /// # Errors
 ///
@@ -83,30 +101,68 @@ pub fn bench(
     watch: &mut dyn Watch,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
-    let ground = Ground::prepare(&known.workload, &conditions.means, interrupt)?;
-    let header = Header {
+    let mut ground = Ground::prepare(&known.workload, &conditions.means, interrupt)?;
+    ground.marks.extend(plan.warning());
+    let mut header = Header {
         plan: plan.clone(),
         command: conditions.command.clone(),
         machine: ground.machine.clone(),
         marks: ground.marks.clone(),
+        description: Some(known.workload.clone()),
     };
-    let record = Record::create(conditions.out.as_deref(), &header)?;
-    let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds: Vec::new() };
+    let (record, rounds) = match &conditions.resume {
+        None => (Record::create(conditions.out.as_deref(), &header)?, Vec::new()),
+        Some(directory) => resumed(directory, &mut header)?,
+    };
+    let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds };
     let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
-    let rounds = plan.rounds + further;
-    let processes = rounds * plan.cells.len() * plan.contenders.len();
+    let groups = plan.rounds * plan.cells.len() - run.finished_groups();
+    let processes = (groups + further * plan.cells.len()) * plan.contenders.len();
     watch.begun(plan, processes, run.record.directory());
-    let mut failed = None;
-    let done = run.all_rounds(watch, &header).map(|()| {
-        let profiles = run.profiles(watch, &mut failed);
-        (profiles, run.traces(watch, &mut failed))
-    });
+    let done = run.all_rounds(watch, &header);
+    let (mut profiles, mut traces, mut failed) = (Vec::new(), Vec::new(), None);
+    if done.is_ok() {
+        profiles = run.profiles(watch, &mut failed);
+        traces = run.traces(watch, &mut failed);
+    }
     watch.ended();
-    let (profiles, traces) = done?;
-    let result = BenchResult { profiles, traces, ..run.judged(&header)? };
+    let mut result = BenchResult { profiles, traces, ..run.judged(&header) };
+    if let Err(error) = done {
+        let says_something = result.comparisons.iter().any(ComparisonLine::has_interval);
+        if !says_something || matches!(error, Error::Disagreement { .. }) {
+            return Err(error);
+        }
+        result.marks.push(format!("not all rounds were run: {error}"));
+        failed = Some(error);
+    }
     let tables = run.tables(&result, Progress::Done);
-    run.record.finish(&result, &tables)?;
-    Ok(Outcome { result, tables, record: run.record.directory().to_owned(), failed })
+    Ok(Outcome { result, tables, record: run.record, failed })
+}
+
+/// The record in `directory`, to go on with on the same machine; `header` becomes the record's.
+fn resumed(directory: &Path, header: &mut Header) -> Result<(Record, Vec<Round>), Error> {
+    let record = Record::reopen(directory)?;
+    let kept = Kept::load(directory)?;
+    let shown = directory.display();
+    if kept.header.plan != header.plan {
+        return Err(Error::usage(
+            format!("{shown} is of another plan than its command line gives today"),
+            "measure anew",
+        ));
+    }
+    let (then, now) = (fingerprint(&kept.header.machine), fingerprint(&header.machine));
+    if then != now {
+        return Err(Error::usage(
+            format!("{shown} was measured on another machine ({then}; this is {now})"),
+            "go on there, or measure anew",
+        ));
+    }
+    let new: Vec<String> =
+        header.marks.drain(..).filter(|mark| !kept.header.marks.contains(mark)).collect();
+    *header = kept.header;
+    header.marks.extend(new);
+    header.marks.push("the bench was cut short, and gone on with later".to_owned());
+    Ok((record, kept.rounds))
 }
 
 struct Run<'a> {
@@ -116,32 +172,71 @@ struct Run<'a> {
     ground: Ground,
     record: Record,
     interrupt: &'a Interrupt,
+    /// All attempts, as the record has them.
     rounds: Vec<Round>,
 }
 
 impl Run<'_> {
     fn all_rounds(&mut self, watch: &mut dyn Watch, header: &Header) -> Result<(), Error> {
+        let mut is_first = true;
         for number in 1..=self.plan.rounds {
-            let first = self.rounds.len();
-            for step in self.plan.round(number) {
-                watch.starting(number, &self.plan.contenders[step.contender].label);
-                let round = self.one_process(number, step)?;
-                self.record.append(&round)?;
-                self.rounds.push(round);
-                watch.finished();
+            let steps = self.plan.round(number);
+            let before = self.rounds.len();
+            for group in steps.chunks(self.plan.contenders.len()) {
+                if !self.is_finished(number, group[0].cell) {
+                    self.group(number, group, watch)?;
+                }
             }
-            agree(&self.rounds[first..]).map_err(|what| Error::Disagreement {
-                round: number,
-                what,
-                records: self.record.directory().to_owned(),
-            })?;
-            if number == 1 && self.plan.rounds > 1 {
-                let result = self.judged(header)?;
+            if is_first && self.rounds.len() > before && self.plan.rounds > 1 {
+                is_first = false;
+                let result = self.judged(header);
                 let progress = Progress::First { of: self.plan.rounds };
                 watch.first_round(&self.tables(&result, progress));
             }
         }
         Ok(())
+    }
+
+    /// All contenders in one cell, one after the other.
+    fn group(&mut self, number: usize, group: &[Step], watch: &mut dyn Watch) -> Result<(), Error> {
+        let attempt = 1 + self.attempts(number, group[0].cell);
+        let first = self.rounds.len();
+        for &step in group {
+            watch.starting(number, &self.plan.contenders[step.contender].label);
+            let round = self.one_process((number, attempt), step)?;
+            // Measured, whether it can be written or not.
+            self.rounds.push(round);
+            self.record.append(&self.rounds[self.rounds.len() - 1])?;
+            watch.finished();
+        }
+        agree(&self.rounds[first..]).map_err(|what| Error::Disagreement {
+            round: number,
+            what,
+            records: self.record.directory().to_owned(),
+        })
+    }
+
+    /// The attempts at this cell of this round, whole or not.
+    fn attempts(&self, number: usize, cell: usize) -> usize {
+        let of = self.rounds.iter().filter(|round| (round.round, round.cell) == (number, cell));
+        of.map(|round| round.attempt).max().unwrap_or(0)
+    }
+
+    /// Whether a whole attempt at it is there.
+    fn is_finished(&self, number: usize, cell: usize) -> bool {
+        let last = self.attempts(number, cell);
+        (1..=last).any(|attempt| {
+            let is_of = |round: &&Round| {
+                (round.round, round.cell, round.attempt) == (number, cell, attempt)
+            };
+            self.rounds.iter().filter(is_of).count() == self.plan.contenders.len()
+        })
+    }
+
+    fn finished_groups(&self) -> usize {
+        let cells = 0..self.plan.cells.len();
+        let groups = (1..=self.plan.rounds).flat_map(|n| cells.clone().map(move |cell| (n, cell)));
+        groups.filter(|&(number, cell)| self.is_finished(number, cell)).count()
     }
 
     /// One round more than is judged, sampled.
@@ -151,7 +246,7 @@ impl Run<'_> {
         }
         let whole_machine = self.known.workload.kernel_work;
         let sampled =
-            |number, step| sample(whole_machine, || self.one_process(number, step).map(drop));
+            |number, step| sample(whole_machine, || self.one_process((number, 1), step).map(drop));
         let refused = |why| Profiled::Refused { why };
         let rounds = self.further_round(1, watch, failed, sampled, refused);
         let line = |(label, point, sampled)| ProfileLine { label, point, sampled };
@@ -169,7 +264,7 @@ impl Run<'_> {
             if let Some(why) = tracing.refusal(&finished) {
                 return Ok(Traced::Refused { why });
             }
-            self.round_of(number, step, &finished)?;
+            self.round_of((number, 1), step, &finished)?;
             files.read()
         };
         let refused = |why| Traced::Refused { why };
@@ -216,15 +311,19 @@ impl Run<'_> {
         lines
     }
 
-    fn judged(&self, header: &Header) -> Result<BenchResult, Error> {
-        BenchResult::new(self.plan, &self.rounds, header.machine.clone(), header.marks.clone())
+    fn judged(&self, header: &Header) -> BenchResult {
+        let rounds = counting(self.plan, &self.rounds);
+        BenchResult::new(self.plan, &rounds, header.machine.clone(), header.marks.clone())
     }
 
     fn tables(&self, result: &BenchResult, progress: Progress) -> String {
-        tables(self.plan, &self.known.workload, result, &self.rounds, progress)
+        let rounds = counting(self.plan, &self.rounds);
+        let metrics = metric_names(Some(&self.known.workload), &rounds);
+        tables(self.plan, &metrics, result, &rounds, progress)
     }
 
-    fn one_process(&self, number: usize, step: Step) -> Result<Round, Error> {
+    /// `number` is that of the round, with that of the attempt.
+    fn one_process(&self, number: (usize, usize), step: Step) -> Result<Round, Error> {
         self.round_of(number, step, &self.process(step, None)?)
     }
 
@@ -258,7 +357,12 @@ impl Run<'_> {
     }
 
     /// What a finished process has printed, if it is the round that was asked for.
-    fn round_of(&self, number: usize, step: Step, finished: &Finished) -> Result<Round, Error> {
+    fn round_of(
+        &self,
+        number: (usize, usize),
+        step: Step,
+        finished: &Finished,
+    ) -> Result<Round, Error> {
         let (cell, contender) =
             (&self.plan.cells[step.cell], &self.plan.contenders[step.contender]);
         let printed = self.succeeded(finished).and_then(|()| {
@@ -271,7 +375,7 @@ impl Run<'_> {
                 let counted = counted(finished);
                 Ok(printed.into_round(number, step, cell, &contender.label, counted))
             }
-            Err(failure) => Err(self.error(failure, number, &contender.label, finished)),
+            Err(failure) => Err(self.error(failure, number.0, &contender.label, finished)),
         }
     }
 

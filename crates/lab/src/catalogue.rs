@@ -24,7 +24,7 @@ pub struct Catalogue {
 }
 
 /// One workload.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// As the command line names it.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct Workload {
 }
 
 /// One way to run a workload.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Implementation {
     /// As `--with` names it.
     pub name: String,
@@ -69,7 +69,7 @@ pub struct Implementation {
 }
 
 /// One option of a workload.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Param {
     /// As `--NAME` gives it.
     pub name: String,
@@ -96,7 +96,7 @@ pub enum ParamKind {
 }
 
 /// One thing that is measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
     /// With its unit last.
     pub name: String,

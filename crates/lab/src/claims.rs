@@ -19,6 +19,9 @@
 //! date = "2026-11-21"
 //! ```
 //!
+//! "Not slower" is a claim about a margin, such as `low >= 0.95`: a verdict that is not `slower`
+//! may be noise that hides everything, so `verdict != slower` is no target.
+//!
 //! Pure: running the command is the caller's.
 
 use std::collections::BTreeMap;
@@ -49,7 +52,7 @@ pub struct Claim {
     pub says: String,
     /// The command that shows it, beginning with `unherd bench`.
     pub command: String,
-    /// What must hold of the comparison, such as `low >= 100` or `verdict != slower`.
+    /// What must hold of the comparison, such as `low >= 100` or `verdict = same`.
     pub target: Target,
     /// Which comparison of the result.
     #[serde(default)]
@@ -112,13 +115,8 @@ pub enum Target {
         /// The bound.
         value: f64,
     },
-    /// Its verdict is this one, or is not.
-    Verdict {
-        /// Whether it must be.
-        is: bool,
-        /// The verdict.
-        verdict: Verdict,
-    },
+    /// Its verdict is this one.
+    Verdict(Verdict),
 }
 
 /// A number of a comparison.
@@ -146,20 +144,19 @@ impl TryFrom<String> for Target {
     fn try_from(text: String) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "'{text}' is no target; write 'low >= 100', 'high <= 1.02', 'verdict != slower'"
+                "'{text}' is no target; write 'low >= 100', 'high <= 1.02', 'verdict = same'; \
+                 what is not slower has 'low >= 0.95', for noise is not slower either"
             )
         };
         let (subject, rest) = text.trim().split_once(' ').ok_or_else(wrong)?;
         let (sign, object) = rest.trim().split_once(' ').ok_or_else(wrong)?;
         let object = object.trim();
         if subject == "verdict" {
-            let is = match sign {
-                "=" | "==" => true,
-                "!=" => false,
-                _ => return Err(wrong()),
+            let verdict = VERDICTS.into_iter().find(|v| v.word() == object);
+            return match (sign, verdict) {
+                ("=" | "==", Some(verdict)) => Ok(Self::Verdict(verdict)),
+                _ => Err(wrong()),
             };
-            let verdict = VERDICTS.into_iter().find(|v| v.word() == object).ok_or_else(wrong)?;
-            return Ok(Self::Verdict { is, verdict });
         }
         let at_least = match sign {
             ">=" => true,
@@ -179,9 +176,7 @@ impl From<Target> for String {
                 let sign = if at_least { ">=" } else { "<=" };
                 format!("{} {sign} {value}", word.map_or("ratio", |(_, word)| word))
             }
-            Target::Verdict { is, verdict } => {
-                format!("verdict {} {}", if is { "=" } else { "!=" }, verdict.word())
-            }
+            Target::Verdict(verdict) => format!("verdict = {}", verdict.word()),
         }
     }
 }
@@ -190,7 +185,9 @@ impl Target {
     /// Whether `line` meets it. Verdicts that rest on nothing meet no bound.
     pub fn is_met(&self, line: &ComparisonLine) -> bool {
         match self {
-            Self::Bound { .. } if line.verdict == Verdict::NotExercised => false,
+            Self::Bound { .. } if line.verdict == Verdict::NotExercised || !line.has_interval() => {
+                false
+            }
             Self::Bound { of, at_least, value } => {
                 let figure = match of {
                     Figure::Ratio => line.ratio,
@@ -200,7 +197,7 @@ impl Target {
                 let figure = figure.unwrap_or(f64::INFINITY);
                 if *at_least { figure >= *value } else { figure <= *value }
             }
-            Self::Verdict { is, verdict } => (line.verdict == *verdict) == *is,
+            Self::Verdict(verdict) => line.verdict == *verdict,
         }
     }
 }

@@ -63,7 +63,8 @@ pub enum Error {
     },
     /// A round crashed, hung or printed nonsense.
     #[error(
-        "round {round} of {label}: {what}; its output is below, the finished rounds are in {}",
+        "round {round} of {label}: {what}; its output is below; `unherd bench --resume {}` goes on \
+         with what has finished",
         records.display()
     )]
     Round {
@@ -115,7 +116,7 @@ pub enum Error {
     },
     /// Somebody asked for an end.
     #[error(
-        "interrupted after {finished} of {rounds} rounds; the finished ones are in {}",
+        "interrupted after {finished} of {rounds} rounds; go on by `unherd bench --resume {}`",
         records.display()
     )]
     Interrupted {
@@ -125,16 +126,6 @@ pub enum Error {
         rounds: usize,
         /// Where they are.
         records: PathBuf,
-    },
-    /// Figures that have no ratio.
-    #[error("{metric} of {label}: {source}; choose another by --metric")]
-    NoRatio {
-        /// The metric.
-        metric: String,
-        /// The implementation.
-        label: String,
-        /// The pair.
-        source: crate::statistics::NoRatio,
     },
 }
 
@@ -154,8 +145,7 @@ impl Error {
             Self::Round { .. }
             | Self::Disagreement { .. }
             | Self::Record { begun: true, .. }
-            | Self::Interrupted { .. }
-            | Self::NoRatio { .. } => 1,
+            | Self::Interrupted { .. } => 1,
         }
     }
 

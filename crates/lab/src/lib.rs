@@ -16,6 +16,7 @@ pub mod statistics;
 mod bench;
 mod date;
 mod error;
+mod fingerprint;
 mod ground;
 mod interrupt;
 mod launch;
@@ -27,6 +28,7 @@ mod record;
 mod result;
 mod round;
 mod size;
+mod surroundings;
 mod tables;
 mod tracing;
 mod trials;
@@ -35,6 +37,7 @@ mod waits;
 pub use bench::{Conditions, Outcome, Watch, bench, describe};
 pub use date::today;
 pub use error::Error;
+pub use fingerprint::fingerprint;
 pub use ground::{DEFAULT_MEMORY_BYTES, Dirty, Means};
 pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step};
@@ -43,7 +46,8 @@ pub use result::{
     BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,
     SummaryLine, TraceLine, Traced,
 };
-pub use round::{Round, agree};
+pub use round::{Round, agree, counting};
 pub use size::{format_size, parse_share, parse_size};
-pub use tables::{Progress, tables};
+pub use surroundings::{FOREIGN_MAX, Surroundings};
+pub use tables::{Progress, summary, tables};
 pub use trials::{POWER, Trials, trials};

@@ -12,7 +12,7 @@ use crate::catalogue::{Known, ParamKind};
 use crate::error::Error;
 use crate::random::{Random, derived_seed};
 use crate::size::parse_size;
-use crate::statistics::{Better, pairs_needed};
+use crate::statistics::{Better, pairs_advised, pairs_needed};
 
 /// The schema of a kept plan.
 pub const PLAN_SCHEMA: &str = "unherd.plan/1";
@@ -25,8 +25,8 @@ pub const ROUNDS_MAX: usize = 500;
 pub struct Request {
     /// Implementations; the first is the base unless `base` names another.
     pub with: Vec<String>,
-    /// The implementation that the others are compared with.
-    pub base: Option<String>,
+    /// The implementations that the others are compared with; empty for the first.
+    pub bases: Vec<String>,
     /// Thread counts to sweep.
     pub threads: Vec<usize>,
     /// CPU counts to sweep.
@@ -35,8 +35,10 @@ pub struct Request {
     pub params: Vec<(String, Vec<String>)>,
     /// Metrics to judge instead of the primary ones.
     pub metrics: Vec<String>,
-    /// How many rounds.
+    /// How many rounds; [`pairs_advised`] unless told.
     pub rounds: Option<usize>,
+    /// The fewest rounds that can decide at all, whatever `rounds` says.
+    pub quick: bool,
     /// Where all randomness starts.
     pub seed: u64,
     /// Changes within this share are the same.
@@ -85,8 +87,11 @@ pub struct Plan {
     pub schema: String,
     /// The workload.
     pub workload: String,
-    /// Who takes part; the first is the base.
+    /// Who takes part; the first ones are the bases.
     pub contenders: Vec<Contender>,
+    /// How many of them the others are compared with.
+    #[serde(default = "one")]
+    pub bases: usize,
     /// The sweep.
     pub cells: Vec<Cell>,
     /// What is judged.
@@ -102,6 +107,11 @@ pub struct Plan {
     /// Whether a round gives the same figures each time.
     #[serde(default)]
     pub deterministic: bool,
+}
+
+/// The bases of plans that were written before there could be several.
+const fn one() -> usize {
+    1
 }
 
 /// One process to run.
@@ -125,10 +135,12 @@ impl Plan {
         let contenders = contenders(request, known)?;
         let judged = judged(request, known)?;
         let cells = cells(request, known)?;
-        let comparisons = cells.len() * judged.len() * (contenders.len() - 1);
+        let bases = if request.aa { 1 } else { request.bases.len().max(1) };
+        let comparisons = cells.len() * judged.len() * bases * (contenders.len() - bases);
         let deterministic = known.workload.deterministic;
         let needed = if deterministic { 1 } else { pairs_needed(comparisons) };
-        let rounds = request.rounds.unwrap_or(needed);
+        let advised = if deterministic { 1 } else { pairs_advised(comparisons) };
+        let rounds = if request.quick { needed } else { request.rounds.unwrap_or(advised) };
         if rounds < needed && comparisons > 0 {
             return Err(Error::TooFewRounds { rounds, cells: comparisons, needed });
         }
@@ -145,6 +157,7 @@ impl Plan {
             schema: PLAN_SCHEMA.to_owned(),
             workload: known.workload.name.clone(),
             contenders,
+            bases,
             cells,
             judged,
             rounds,
@@ -157,7 +170,26 @@ impl Plan {
 
     /// How many comparisons are judged together.
     pub fn comparisons(&self) -> usize {
-        self.cells.len() * self.judged.len() * (self.contenders.len() - 1)
+        let (bases, others) = self.sides();
+        self.cells.len() * self.judged.len() * bases.len() * others.len()
+    }
+
+    /// The bases, and those who are compared with each of them.
+    pub fn sides(&self) -> (&[Contender], &[Contender]) {
+        self.contenders.split_at(self.bases.min(self.contenders.len()))
+    }
+
+    /// What to say of fewer rounds than are advised.
+    pub fn warning(&self) -> Option<String> {
+        let advised = pairs_advised(self.comparisons());
+        if self.deterministic || self.comparisons() == 0 || self.rounds >= advised {
+            return None;
+        }
+        let Self { rounds, .. } = self;
+        Some(format!(
+            "{rounds} rounds are few: one disturbed round can hide a difference; {advised} or more \
+             are advised"
+        ))
     }
 
     /// The order of one round, counted from 1.
@@ -184,7 +216,7 @@ fn contenders(request: &Request, known: &Known) -> Result<Vec<Contender>, Error>
     if names.is_empty() {
         names.clone_from(&workload.default_impls);
     }
-    for name in names.iter().chain(&request.base) {
+    for name in names.iter().chain(&request.bases) {
         if known.runner_of(name).is_none() {
             return Err(Error::unknown("implementation", name, known_names()));
         }
@@ -195,9 +227,13 @@ fn contenders(request: &Request, known: &Known) -> Result<Vec<Contender>, Error>
     if request.plant.is_some() {
         return Err(Error::usage("--plant slows one side of an A/A run", "add --aa"));
     }
-    if let Some(base) = &request.base {
-        names.retain(|name| name != base);
-        names.insert(0, base.clone());
+    names.retain(|name| !request.bases.contains(name));
+    names.splice(0..0, request.bases.iter().cloned());
+    if request.bases.len() > 1 && names.len() <= request.bases.len() {
+        return Err(Error::usage(
+            "all implementations are bases, so nothing is left to compare with them",
+            "name more by --with, or fewer by --base",
+        ));
     }
     for (index, name) in names.iter().enumerate() {
         if names[..index].contains(name) {

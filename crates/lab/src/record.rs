@@ -4,25 +4,30 @@
 //! |---|---|---|
 //! | `plan.json` | the plan, the command line, the machine, the marks | before the first round |
 //! | `rounds/001.jsonl` | a line for each contender and cell | each line as it finishes |
-//! | `result.json` | schema `unherd.bench/1` | at the end |
+//! | `result.json` | schema `unherd.bench/1` | at the end, after it was printed |
 //! | `tables.txt` | the same as tables | at the end |
 //! | `traces/IMPL-CELL.{txt,json}` | what the tracer saw, if asked for | after each traced round |
 //! | `stderr.txt` | what a failed runner wrote | when one fails |
 //!
-//! A line is one write; a reader leaves out a last line that has no end.
+//! A line is one write; a reader leaves out a last line that has no end. A file of the end is
+//! written beside its place and renamed into it, so that a full disk leaves the old one, or none.
+//! `plan.json` is made once: of two benches that are given one directory the second is refused. Its
+//! lock is held while rounds are added.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::catalogue::Workload;
 use crate::date;
 use crate::error::Error;
 use crate::plan::{PLAN_SCHEMA, Plan};
-use crate::result::BenchResult;
-use crate::round::Round;
+use crate::result::{BenchResult, Traced};
+use crate::round::{Round, counting};
+use crate::tables::{Progress, tables};
 use crate::tracing::TraceFiles;
 
 const PLAN: &str = "plan.json";
@@ -45,6 +50,9 @@ pub struct Header {
     pub machine: Value,
     /// What a reader must know before believing the figures.
     pub marks: Vec<String>,
+    /// The workload as its runner described it; records of earlier versions lack it.
+    #[serde(default)]
+    pub description: Option<Workload>,
 }
 
 /// A record being written.
@@ -52,6 +60,8 @@ pub struct Header {
 pub struct Record {
     directory: PathBuf,
     current: Option<(usize, File)>,
+    /// Held for its lock.
+    _plan: File,
 }
 
 impl Record {
@@ -65,19 +75,45 @@ impl Record {
             Some(path) => path.to_owned(),
             None => free_name(&header.plan.workload),
         };
-        if directory.join(PLAN).exists() {
-            return Err(Error::usage(
-                format!("{} already holds a record", directory.display()),
-                "give another directory by --out",
-            ));
-        }
         let rounds = directory.join(ROUNDS);
         fs::create_dir_all(&rounds).map_err(|source| {
             failed(&rounds, "cannot make the record's directory", source, false)
         })?;
-        let record = Self { directory, current: None };
-        record.write(PLAN, &pretty(header), false)?;
-        Ok(record)
+        let path = directory.join(PLAN);
+        let cannot = |source| failed(&path, "cannot write", source, false);
+        let mut plan = File::create_new(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => Error::usage(
+                format!("{} already holds a record", directory.display()),
+                "give another directory by --out, or go on with it by --resume",
+            ),
+            _ => cannot(source),
+        })?;
+        let written = plan.lock().and_then(|()| plan.write_all(pretty(header).as_bytes()));
+        if let Err(source) = written {
+            // Half a plan is no record, and would be in the way of the next.
+            let _ = fs::remove_file(&path);
+            return Err(cannot(source));
+        }
+        Ok(Self { directory, current: None, _plan: plan })
+    }
+
+    /// Opens a record to add rounds to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`] where it cannot be opened; [`Error::Usage`] while a bench is adding to it.
+    pub fn reopen(directory: &Path) -> Result<Self, Error> {
+        let path = directory.join(PLAN);
+        let cannot = |source| failed(&path, "cannot open the record", source, false);
+        let plan = File::options().read(true).write(true).open(&path).map_err(cannot)?;
+        match plan.try_lock() {
+            Ok(()) => Ok(Self { directory: directory.to_owned(), current: None, _plan: plan }),
+            Err(TryLockError::WouldBlock) => Err(Error::usage(
+                format!("a bench is adding to {}", directory.display()),
+                "wait for its end",
+            )),
+            Err(TryLockError::Error(source)) => Err(cannot(source)),
+        }
     }
 
     /// Where the trace of one contender in one cell goes; makes the directory.
@@ -120,8 +156,8 @@ impl Record {
     ///
     /// [`Error::Record`], for instance when the disk is full.
     pub fn finish(&self, result: &BenchResult, tables: &str) -> Result<(), Error> {
-        self.write(RESULT, &pretty(result), true)?;
-        self.write(TABLES, tables, true)
+        self.replace(RESULT, &pretty(result))?;
+        self.replace(TABLES, tables)
     }
 
     /// Keeps what a failed runner wrote. It is about to be shown anyway, so a second failure here
@@ -130,9 +166,13 @@ impl Record {
         let _ = fs::write(self.directory.join(STDERR), text);
     }
 
-    fn write(&self, name: &str, text: &str, begun: bool) -> Result<(), Error> {
+    fn replace(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.directory.join(name);
-        fs::write(&path, text).map_err(|source| failed(&path, "cannot write", source, begun))
+        let beside = self.directory.join(format!("{name}.new"));
+        fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path)).map_err(|source| {
+            let _ = fs::remove_file(&beside);
+            failed(&path, "cannot write", source, true)
+        })
     }
 }
 
@@ -141,7 +181,7 @@ impl Record {
 pub struct Kept {
     /// The plan and where it ran.
     pub header: Header,
-    /// The rounds that finished.
+    /// The processes that finished, those too that were run again.
     pub rounds: Vec<Round>,
 }
 
@@ -169,14 +209,41 @@ impl Kept {
         Ok(Self { header, rounds })
     }
 
-    /// Judges the rounds that there are.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BenchResult::new`].
-    pub fn result(&self) -> Result<BenchResult, Error> {
+    /// Judges the rounds that count.
+    pub fn result(&self) -> BenchResult {
         let Header { plan, machine, marks, .. } = &self.header;
-        BenchResult::new(plan, &self.rounds, machine.clone(), marks.clone())
+        let rounds = counting(plan, &self.rounds);
+        BenchResult::new(plan, &rounds, machine.clone(), marks.clone())
+    }
+
+    /// The result with the profiles and traces that were kept, and its tables.
+    pub fn report(&self, directory: &Path) -> (BenchResult, String) {
+        let mut result = self.result();
+        let kept = fs::read_to_string(directory.join(RESULT)).ok();
+        let kept = kept.and_then(|text| serde_json::from_str::<BenchResult>(&text).ok());
+        if let Some(kept) = kept {
+            (result.profiles, result.traces) = (kept.profiles, kept.traces);
+        }
+        for line in &mut result.traces {
+            if let Traced::Taken { file, text, .. } = &mut line.traced {
+                let path = directory.join(file.as_str()).with_extension("txt");
+                *text = fs::read_to_string(path).unwrap_or_default();
+            }
+        }
+        let rounds = counting(&self.header.plan, &self.rounds);
+        let metrics = metric_names(self.header.description.as_ref(), &rounds);
+        let tables = tables(&self.header.plan, &metrics, &result, &rounds, Progress::Done);
+        (result, tables)
+    }
+}
+
+/// The metrics in the catalogue's order, or, without a catalogue, as the rounds have them.
+pub(crate) fn metric_names(description: Option<&Workload>, rounds: &[Round]) -> Vec<String> {
+    match description {
+        Some(workload) => workload.metrics.iter().map(|metric| metric.name.clone()).collect(),
+        None => {
+            rounds.first().map_or_else(Vec::new, |round| round.metrics.keys().cloned().collect())
+        }
     }
 }
 
@@ -210,14 +277,11 @@ fn failed(path: &Path, what: &'static str, source: io::Error, begun: bool) -> Er
     Error::Record { path: path.to_owned(), what, advice, source, begun }
 }
 
+/// Two in one second are told apart by the process number.
 fn free_name(workload: &str) -> PathBuf {
     let name = format!("out/{workload}-{}", date::stamp_now());
     let path = PathBuf::from(&name);
-    if !path.exists() {
-        return path;
-    }
-    // Two in one second: the process number tells them apart.
-    PathBuf::from(format!("{name}-{}", std::process::id()))
+    if path.exists() { PathBuf::from(format!("{name}-{}", std::process::id())) } else { path }
 }
 
 fn pretty(value: &impl Serialize) -> String {
@@ -242,7 +306,13 @@ mod tests {
     fn header() -> Header {
         let request = Request { seed: u64::MAX, delta: 0.02, ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        Header { plan, command: vec!["unherd".to_owned()], machine: Value::Null, marks: vec![] }
+        Header {
+            plan,
+            command: vec!["unherd".to_owned()],
+            machine: Value::Null,
+            marks: vec![],
+            description: None,
+        }
     }
 
     #[test]
@@ -260,7 +330,7 @@ mod tests {
         let kept = Kept::load(&out).unwrap();
         assert_eq!(kept.header, header());
         assert_eq!(kept.rounds, rounds);
-        assert_eq!(kept.result().unwrap().comparisons[0].pairs, 1);
+        assert_eq!(kept.result().comparisons[0].pairs, 1);
     }
 
     #[test]
@@ -270,6 +340,44 @@ mod tests {
         let error = Record::create(Some(place.path()), &header()).unwrap_err();
         assert!(error.to_string().contains("already holds a record"), "{error}");
         assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn of_two_benches_in_one_directory_one_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let created = std::thread::scope(|scope| {
+            let create = || Record::create(Some(place.path()), &header()).is_ok();
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(create)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(created.iter().filter(|&&is_mine| is_mine).count(), 1, "{created:?}");
+    }
+
+    #[test]
+    fn one_bench_at_a_time_adds_to_a_record() {
+        let place = tempfile::tempdir().unwrap();
+        let first = Record::create(Some(place.path()), &header()).unwrap();
+        let error = Record::reopen(place.path()).unwrap_err();
+        assert!(error.to_string().contains("a bench is adding to"), "{error}");
+        drop(first);
+        let mut again = Record::reopen(place.path()).unwrap();
+        again.append(&round(1, "before", 2.0)).unwrap();
+        assert_eq!(Kept::load(place.path()).unwrap().rounds.len(), 1);
+        assert!(Record::reopen(&place.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn a_result_that_does_not_fit_leaves_the_old_one() {
+        let place = tempfile::tempdir().unwrap();
+        let record = Record::create(Some(place.path()), &header()).unwrap();
+        let kept = Kept::load(place.path()).unwrap();
+        let (result, tables) = kept.report(place.path());
+        record.finish(&result, &tables).unwrap();
+        let old = fs::read_to_string(place.path().join(RESULT)).unwrap();
+        std::os::unix::fs::symlink("/dev/full", place.path().join("result.json.new")).unwrap();
+        let error = record.finish(&result, &tables).unwrap_err();
+        assert!(error.to_string().ends_with("make room, or give --out"), "{error}");
+        assert_eq!(fs::read_to_string(place.path().join(RESULT)).unwrap(), old);
     }
 
     #[test]

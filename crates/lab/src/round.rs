@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::plan::{Cell, Contender, Judged, Plan, Step};
+use crate::surroundings::Surroundings;
 
 /// What a runner prints on its last line.
 #[derive(Debug, Clone, Deserialize)]
@@ -46,6 +47,17 @@ pub struct Round {
     pub metrics: BTreeMap<String, f64>,
     /// The wait account (schema `unherd.waits/1`), as the runner printed it.
     pub waits: Value,
+    /// From 1; above it where the group was run again because others used the machine.
+    #[serde(default = "first")]
+    pub attempt: usize,
+    /// What else went on.
+    #[serde(default)]
+    pub surroundings: Surroundings,
+}
+
+/// The attempt of records that were written before any was repeated.
+const fn first() -> usize {
+    1
 }
 
 impl Printed {
@@ -81,8 +93,16 @@ impl Printed {
             return differs("seed", &self.seed, &step.seed);
         }
         for Judged { metric, .. } in &plan.judged {
-            if !metric.starts_with("process_") && !self.metrics.contains_key(metric) {
-                return Err(format!("it did not measure {metric}"));
+            match self.metrics.get(metric) {
+                None if !metric.starts_with("process_") => {
+                    return Err(format!("it did not measure {metric}"));
+                }
+                Some(value) if *value < 0.0 => {
+                    return Err(format!(
+                        "its {metric} is {value}; what is judged is never negative"
+                    ));
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -91,7 +111,7 @@ impl Printed {
     /// The record of it.
     pub(crate) fn into_round(
         mut self,
-        round: usize,
+        (round, attempt): (usize, usize),
         step: Step,
         cell: &Cell,
         label: &str,
@@ -109,6 +129,8 @@ impl Printed {
             check: self.check,
             metrics: self.metrics,
             waits: self.waits,
+            attempt,
+            surroundings: Surroundings::default(),
         }
     }
 }
@@ -119,6 +141,27 @@ fn shortened(line: &str) -> String {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }
+}
+
+/// The rounds that count: of the attempts at each cell of each round that are whole, the one with
+/// the quietest surroundings, or else the last.
+pub fn counting(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
+    let mut attempts: BTreeMap<(usize, usize), BTreeMap<usize, Vec<&Round>>> = BTreeMap::new();
+    for round in rounds {
+        let of_cell = attempts.entry((round.round, round.cell)).or_default();
+        of_cell.entry(round.attempt).or_default().push(round);
+    }
+    let noise = |group: &[&Round]| {
+        let shares = group.iter().filter_map(|round| round.surroundings.foreign_cpu_share);
+        shares.fold(0.0, f64::max)
+    };
+    let chosen = |round: &&Round| {
+        let of_cell = &attempts[&(round.round, round.cell)];
+        let whole = of_cell.iter().filter(|(_, group)| group.len() == plan.contenders.len());
+        let quietest = whole.min_by(|a, b| noise(a.1).total_cmp(&noise(b.1)));
+        quietest.or_else(|| of_cell.last_key_value()).is_some_and(|(n, _)| *n == round.attempt)
+    };
+    rounds.iter().filter(chosen).cloned().collect()
 }
 
 /// Whether all contenders of each cell did the same work in one round; else who did not.
@@ -162,6 +205,8 @@ pub(crate) mod tests {
                 ("work_per_s".to_owned(), 1e6 / cost_us),
             ]),
             waits: Value::Null,
+            attempt: 1,
+            surroundings: Surroundings::default(),
         }
     }
 
@@ -186,7 +231,7 @@ pub(crate) mod tests {
         let printed = Printed::parse(&format!("hello\n{}\n\n", line(step.seed))).unwrap();
         printed.check(&plan, &plan.cells[0], &plan.contenders[0], step).unwrap();
         let round =
-            printed.into_round(1, step, &plan.cells[0], "before", [("process_user_s", 0.5)]);
+            printed.into_round((1, 1), step, &plan.cells[0], "before", [("process_user_s", 0.5)]);
         assert_eq!((round.metrics["cost_us"], round.metrics["process_user_s"]), (2.5, 0.5));
     }
 
@@ -202,10 +247,34 @@ pub(crate) mod tests {
             printed.check(&plan, &plan.cells[0], &plan.contenders[0], step).unwrap_err()
         };
         assert!(check("cost_us", "cost_ms").contains("did not measure cost_us"));
+        let said = check("2.5", "-2.5");
+        assert_eq!(said, "its cost_us is -2.5; what is judged is never negative");
         assert!(check("before", "after").contains("implementation after instead of before"));
         assert!(check("\"threads\":4", "\"threads\":5").contains("threads 5 instead of 4"));
         assert!(check(&step.seed.to_string(), "1").contains("seed 1 instead of"));
         assert!(check("\"wait\"", "\"other\"").contains("workload other"));
+    }
+
+    #[test]
+    fn the_quietest_whole_attempt_counts() {
+        let of = |label: &str, attempt, foreign| Round {
+            attempt,
+            surroundings: Surroundings {
+                foreign_cpu_share: Some(foreign),
+                ..Surroundings::default()
+            },
+            ..round(1, label, attempt as f64)
+        };
+        let attempts = |rounds: &[Round]| -> Vec<usize> {
+            counting(&plan(), rounds).iter().map(|round| round.attempt).collect()
+        };
+        let mut rounds = vec![of("before", 1, 0.3), of("unherd", 1, 0.0)];
+        assert_eq!(attempts(&rounds), [1, 1]);
+        rounds.extend([of("before", 2, 0.1), of("unherd", 2, 0.2)]);
+        assert_eq!(attempts(&rounds), [2, 2], "the noisier of a group decides");
+        rounds.push(of("before", 3, 0.0));
+        assert_eq!(attempts(&rounds), [2, 2], "an attempt that was cut short is none");
+        assert_eq!(attempts(&rounds[4..]), [3], "unless there is no other");
     }
 
     #[test]

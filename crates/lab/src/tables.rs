@@ -6,19 +6,20 @@
 mod comparison;
 mod number;
 mod profile;
+mod summary;
 mod tiotest;
 mod trace;
 mod wait_account;
 
 use std::fmt::Write as _;
 
-use crate::catalogue::Workload;
 use crate::plan::Plan;
 use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
 use crate::statistics::Better;
 
 pub(crate) use number::number;
+pub use summary::summary;
 
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,24 +33,24 @@ pub enum Progress {
     Done,
 }
 
-/// All tables of a result.
+/// All tables of a result; those of medians have `metrics` in their order.
 pub fn tables(
     plan: &Plan,
-    workload: &Workload,
+    metrics: &[String],
     result: &BenchResult,
     rounds: &[Round],
     progress: Progress,
 ) -> String {
-    let mut text = heading(plan, result, progress);
+    let mut text = heading(plan, result, rounds, progress);
     for cell in 0..plan.cells.len() {
         let point = Point::of(plan, cell);
-        let _ = writeln!(text, "\n{}", point_title(plan, &point));
-        let report = tiotest::report(plan, result, &point, rounds_behind(plan, progress));
+        let _ = writeln!(text, "\n{}, {point}", plan.workload);
+        let report = tiotest::report(plan, result, &point, whole_rounds(plan, rounds));
         let in_report_shape = report.is_some();
         if let Some(report) = report {
             text.push_str(&report);
         }
-        text.push_str(&figures(plan, workload, result, &point, in_report_shape));
+        text.push_str(&figures(plan, metrics, result, &point, in_report_shape));
         if progress == Progress::Done {
             text.push_str(&comparison::comparisons(result, &point));
         }
@@ -66,14 +67,14 @@ pub fn tables(
     text
 }
 
-fn rounds_behind(plan: &Plan, progress: Progress) -> usize {
-    match progress {
-        Progress::First { .. } => 1,
-        Progress::Done => plan.rounds,
-    }
+/// How many rounds have every contender in every cell.
+fn whole_rounds(plan: &Plan, rounds: &[Round]) -> usize {
+    let whole = plan.cells.len() * plan.contenders.len();
+    let processes = |number| rounds.iter().filter(|round| round.round == number).count();
+    (1..=plan.rounds).filter(|&number| processes(number) == whole).count()
 }
 
-fn heading(plan: &Plan, result: &BenchResult, progress: Progress) -> String {
+fn heading(plan: &Plan, result: &BenchResult, rounds: &[Round], progress: Progress) -> String {
     let contenders: Vec<&str> = plan.contenders.iter().map(|c| &*c.label).collect();
     let options: Vec<String> = result
         .params
@@ -92,25 +93,16 @@ fn heading(plan: &Plan, result: &BenchResult, progress: Progress) -> String {
         Progress::Done if plan.deterministic => {
             writeln!(text, "nothing is random or timed: the figures are the same in each round")
         }
-        Progress::Done => writeln!(
-            text,
-            "{} rounds, each a fresh process, in random order from seed {}",
-            plan.rounds, plan.seed
-        ),
+        Progress::Done => {
+            let done = match whole_rounds(plan, rounds) {
+                done if done == plan.rounds => format!("{done} rounds"),
+                done => format!("{done} of {} rounds", plan.rounds),
+            };
+            let seed = plan.seed;
+            writeln!(text, "{done}, each a fresh process, in random order from seed {seed}")
+        }
     };
     text
-}
-
-fn point_title(plan: &Plan, point: &Point) -> String {
-    let threads = if point.threads == 1 { "thread" } else { "threads" };
-    let mut title = format!("{}, {} {threads}", plan.workload, point.threads);
-    if let Some(cpus) = point.cpus {
-        let _ = write!(title, ", {cpus} CPUs");
-    }
-    for (name, value) in &point.params {
-        let _ = write!(title, ", {name} {value}");
-    }
-    title
 }
 
 /// The judged metrics with their ranges, then the medians of the others side by side. In the
@@ -118,7 +110,7 @@ fn point_title(plan: &Plan, point: &Point) -> String {
 /// JSON.
 fn figures(
     plan: &Plan,
-    workload: &Workload,
+    metrics: &[String],
     result: &BenchResult,
     point: &Point,
     in_report_shape: bool,
@@ -127,10 +119,9 @@ fn figures(
     for judged in &plan.judged {
         text.push_str(&ranges(plan, result, point, &judged.metric, judged.better));
     }
-    let others: Vec<&str> = workload
-        .metrics
+    let others: Vec<&str> = metrics
         .iter()
-        .map(|metric| &*metric.name)
+        .map(String::as_str)
         .filter(|name| plan.judged.iter().all(|judged| judged.metric != *name))
         .filter(|name| !in_report_shape || name.starts_with("process_"))
         .collect();

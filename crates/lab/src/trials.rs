@@ -137,6 +137,10 @@ pub fn trials(
         let conditions = Conditions { out, ..conditions.clone() };
         let outcome = bench(&plan, known, &conditions, watch, interrupt)?;
         trials.count(&outcome.result.comparisons);
+        outcome.keep()?;
+        if let Some(error) = outcome.failed {
+            return Err(error);
+        }
     }
     Ok(trials)
 }

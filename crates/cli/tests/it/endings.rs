@@ -25,7 +25,97 @@ fn the_records_of_finished_rounds_are_kept() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("round 3 of late"), "{ran:?}");
     assert!(place.kept_lines("record") >= 4, "two rounds of both");
-    assert!(!place.path().join("record/result.json").exists());
+    assert!(!place.path().join("record/result.json").exists(), "two rounds say nothing");
+}
+
+/// A runner that fails at its n-th call, and goes well again after that.
+fn fails_at(place: &Place, call: usize) {
+    fs::write(place.path().join("fails-at"), call.to_string()).unwrap();
+}
+
+#[test]
+fn a_crash_in_the_last_round_costs_one_round() {
+    let place = Place::new();
+    fails_at(&place, 12);
+    let ran = place.run("bench fake --with before,late --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("11 of 12 rounds, each a fresh process"), "{ran:?}");
+    assert!(ran.stdout.contains("(11 pairs, 95 % sure)"), "{ran:?}");
+    assert!(ran.stdout.contains("* not all rounds were run: round 12 of late"), "{ran:?}");
+    assert!(ran.stderr.contains("`unherd bench --resume record` goes on"), "{ran:?}");
+    assert!(place.path().join("record/result.json").exists());
+
+    let again = place.run("report record");
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.stdout.contains("11 of 12 rounds, each a fresh process"), "{again:?}");
+
+    let resumed = place.run("bench --resume record");
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert!(resumed.stdout.contains("12 rounds, each a fresh process"), "{resumed:?}");
+    assert!(resumed.stdout.contains("* the bench was cut short, and gone on with"), "{resumed:?}");
+    assert!(place.kept_lines("record") >= 24);
+    let json = place.run("report record --format json");
+    let result: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(result["comparisons"][0]["pairs"], 12);
+}
+
+#[test]
+fn what_cannot_be_gone_on_with_is_said_so() {
+    let place = Place::new();
+    let done = place.run("bench fake --out record --rounds 6");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let whole = place.run("bench --resume record");
+    assert!(whole.stdout.contains("6 rounds, each a fresh process"), "{whole:?}");
+    assert_eq!(place.kept_lines("record"), 12, "nothing was left to run");
+    let plan = place.path().join("record/plan.json");
+    let mut header: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&plan).unwrap()).unwrap();
+    header["machine"]["cpus"] = 7777.into();
+    fs::write(&plan, header.to_string()).unwrap();
+    let elsewhere = place.run("bench --resume record");
+    assert_eq!(elsewhere.code, Some(2), "{elsewhere:?}");
+    assert!(elsewhere.stderr.contains("was measured on another machine"), "{elsewhere:?}");
+    for line in ["report absent", "bench --resume absent"] {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+        assert!(ran.stderr.contains("absent/plan.json"), "{ran:?}");
+    }
+}
+
+#[test]
+fn one_refused_value_names_its_round_and_costs_no_other() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,debtor --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("round 9 of debtor: its cost_us is -"), "{ran:?}");
+    assert!(ran.stdout.contains("8 of 12 rounds"), "{ran:?}");
+}
+
+#[test]
+fn a_full_disk_at_the_end_costs_no_result() {
+    let place = Place::new();
+    let record = place.path().join("record");
+    fs::create_dir(&record).unwrap();
+    std::os::unix::fs::symlink("/dev/full", record.join("result.json.new")).unwrap();
+    let ran = place.run("bench fake --out record");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("FASTER"), "{ran:?}");
+    assert!(ran.stderr.contains("record/result.json: cannot write: No space left"), "{ran:?}");
+    let again = place.run("report record");
+    assert!(again.stdout.contains("FASTER"), "{again:?}");
+}
+
+#[test]
+fn two_benches_never_share_a_record() {
+    let place = Place::new();
+    let start = || {
+        place.command("bench fake --rounds 6 --out record").stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut both: Vec<_> = (0..2).map(|_| start()).collect();
+    let mut codes: Vec<_> = both.iter_mut().map(|one| one.wait().unwrap().code()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [Some(0), Some(2)]);
+    assert_eq!(place.kept_lines("record"), 12);
 }
 
 #[test]
@@ -63,7 +153,8 @@ fn an_interrupt_stops_the_children_and_cleans_up() {
         let line = "bench fakefiles --with stuck --aa --without-cgroup --out record";
         let ran = place.run_until_stuck(line).end_by(signal);
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        let expected = "unherd: interrupted after 0 of 6 rounds; the finished ones are in record\n";
+        let expected =
+            "unherd: interrupted after 0 of 12 rounds; go on by `unherd bench --resume record`\n";
         assert_eq!(ran.stderr, expected);
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         assert!(place.path().join("record/plan.json").exists());

@@ -29,10 +29,15 @@ odd) cost=25 check=decaf ;;
 crash) echo "out of cheese" >&2; exit 3 ;;
 refuse) echo "the disk is too small; need 5 GiB, have 1 GiB" >&2; exit 2 ;;
 nonsense) echo "all is well"; exit 0 ;;
-late) # Fails in the third round, after two that went well.
+late) # Fails at one call, the third unless told.
     echo x >>"$here/late"
-    [ "$(wc -l <"$here/late")" -lt 3 ] || { echo "too late" >&2; exit 1; }
+    at=$(cat "$here/fails-at" 2>/dev/null || echo 3)
+    [ "$(wc -l <"$here/late")" -ne "$at" ] || { echo "too late" >&2; exit 1; }
     cost=50 ;;
+debtor) # Costs less than nothing at the ninth call.
+    echo x >>"$here/debtor"
+    cost=50
+    [ "$(wc -l <"$here/debtor")" -ne 9 ] || cost=-1 ;;
 untraceable) # Fails under the tracer.
     if tr '\0' ' ' <"/proc/$PPID/cmdline" | grep -q " trace "; then
         echo "somebody looks" >&2

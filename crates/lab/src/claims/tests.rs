@@ -23,7 +23,7 @@ date = "2026-11-21"
 name = "rival"
 says = "not slower"
 command = "unherd bench pagewait --with parking_lot_core,unherd"
-target = "verdict != slower"
+target = "low >= 0.95"
 "#;
 
 /// A comparison with this interval.
@@ -41,10 +41,13 @@ pub(crate) fn line(low: f64, high: f64, verdict: Verdict) -> ComparisonLine {
         p_value: 0.03,
         verdict,
         smallest_effect: None,
+        rounds_to_find: None,
+        tail: None,
     }
 }
 
-fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
+/// A result of these comparisons.
+pub(crate) fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
     BenchResult {
         schema: crate::result::RESULT_SCHEMA.to_owned(),
         machine: serde_json::Value::Null,
@@ -70,7 +73,7 @@ fn a_file_is_read_and_written_again() {
     assert_eq!(arguments[..2], ["bench", "pagewait"]);
     let table = claims.markdown_table();
     assert!(table.contains("| low >= 100 | 271 (262 to 280) | 2380c5e, 2026-11-21 |"), "{table}");
-    assert!(table.contains("| verdict != slower | not yet run |"), "{table}");
+    assert!(table.contains("| low >= 0.95 | not yet run |"), "{table}");
 }
 
 #[test]
@@ -86,6 +89,17 @@ fn a_target_is_met_by_the_lower_end_of_the_interval() {
     assert!(claim.judge(&result(vec![infinite])).unwrap().is_met);
     let unused = line(500.0, 600.0, Verdict::NotExercised);
     assert!(!claim.judge(&result(vec![unused])).unwrap().is_met);
+}
+
+#[test]
+fn noise_is_no_proof_of_not_slower() {
+    let claim = &Claims::parse(FILE).unwrap().claims[1];
+    let is_met = |line| claim.judge(&result(vec![line])).unwrap().is_met;
+    assert!(!is_met(line(0.5, 2.0, Verdict::CannotTell)));
+    assert!(is_met(line(0.96, 1.03, Verdict::CannotTell)));
+    let mut few = line(0.96, 1.03, Verdict::CannotTell);
+    (few.low, few.high) = (None, None);
+    assert!(!is_met(few), "too few pairs have no interval");
 }
 
 #[test]
@@ -105,7 +119,8 @@ fn what_is_no_claim_is_said_so() {
     let wrong = |from: &str, to: &str| Claims::parse(&FILE.replace(from, to)).unwrap_err();
     assert!(wrong("low >= 100", "low > 100").contains("is no target"));
     assert!(wrong("low >= 100", "much").contains("is no target"));
-    assert!(wrong("!= slower", "!= slow").contains("is no target"));
+    assert!(wrong("low >= 0.95", "verdict = slow").contains("is no target"));
+    assert!(wrong("low >= 0.95", "verdict != slower").contains("noise is not slower either"));
     assert!(wrong("\"rival\"", "\"one-bucket\"").contains("two claims"));
     assert!(wrong("unherd bench pagewait --with before", "rm -rf x").contains("unherd bench"));
     assert!(wrong("--buckets 1", "--buckets $B").contains("without a shell"));

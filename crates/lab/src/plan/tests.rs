@@ -21,7 +21,8 @@ fn the_defaults_are_the_workloads() {
     let labels: Vec<_> = plan.contenders.iter().map(|c| &*c.label).collect();
     assert_eq!(labels, ["before", "unherd"]);
     assert_eq!(plan.cells, [Cell { threads: 4, cpus: None, params: BTreeMap::new() }]);
-    assert_eq!((plan.rounds, &*plan.judged[0].metric), (6, "cost_us"));
+    assert_eq!((plan.rounds, &*plan.judged[0].metric), (12, "cost_us"));
+    assert_eq!(plan.warning(), None);
 }
 
 #[test]
@@ -30,14 +31,17 @@ fn rounds_grow_with_the_comparisons_and_fewer_are_refused() {
     sweep.threads = vec![1, 2];
     sweep.params = vec![("buckets".to_owned(), vec!["1".to_owned(), "16".to_owned()])];
     let planned = plan(&sweep).unwrap();
-    assert_eq!((planned.cells.len(), planned.comparisons(), planned.rounds), (4, 4, 8));
+    assert_eq!((planned.cells.len(), planned.comparisons(), planned.rounds), (4, 4, 16));
     sweep.rounds = Some(7);
     assert_eq!(
         refusal(&sweep),
         "7 rounds cannot tell 4 comparisons apart; give --rounds 8 or more, or leave it out"
     );
     sweep.rounds = Some(8);
-    assert!(plan(&sweep).is_ok());
+    let few = plan(&sweep).unwrap().warning().unwrap();
+    assert!(few.contains("8 rounds are few") && few.contains("16 or more"), "{few}");
+    let quick = Request { quick: true, ..sweep };
+    assert_eq!(plan(&quick).unwrap().rounds, 8);
 }
 
 #[test]
@@ -47,6 +51,7 @@ fn what_does_not_vary_is_run_once() {
     let mut sweep = request();
     sweep.threads = vec![1, 2];
     assert_eq!(Plan::new(&sweep, &known).unwrap().rounds, 1);
+    assert_eq!(Plan::new(&sweep, &known).unwrap().warning(), None);
     sweep.rounds = Some(2);
     assert_eq!(Plan::new(&sweep, &known).unwrap().rounds, 2);
 }
@@ -82,9 +87,27 @@ fn each_side_goes_first_about_as_often() {
 #[test]
 fn the_base_comes_first() {
     let mut asked = request();
-    asked.base = Some("rival".to_owned());
-    let labels: Vec<_> = plan(&asked).unwrap().contenders.into_iter().map(|c| c.label).collect();
-    assert_eq!(labels, ["rival", "before", "unherd"]);
+    asked.bases = vec!["rival".to_owned()];
+    let labels = |plan: &Plan| -> Vec<String> {
+        plan.contenders.iter().map(|contender| contender.label.clone()).collect()
+    };
+    let one = plan(&asked).unwrap();
+    assert_eq!(labels(&one), ["rival", "before", "unherd"]);
+    assert_eq!(one.comparisons(), 2);
+    asked.bases.push("before".to_owned());
+    let two = plan(&asked).unwrap();
+    assert_eq!(labels(&two), ["rival", "before", "unherd"]);
+    assert_eq!(two.comparisons(), 2, "unherd with each; not the bases with each other");
+    asked.bases.push("unherd".to_owned());
+    assert!(refusal(&asked).contains("nothing is left to compare"));
+}
+
+#[test]
+fn a_plan_of_one_base_can_still_be_read() {
+    let planned = plan(&request()).unwrap();
+    let mut json = serde_json::to_value(&planned).unwrap();
+    json.as_object_mut().unwrap().remove("bases");
+    assert_eq!(serde_json::from_value::<Plan>(json).unwrap(), planned);
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Pairs {
 }
 
 /// P(T⁺ ≤ t) for t = 0 ..= n(n+1)/2 when each of the ranks 1 ..= n is positive with chance ½.
-fn null_distribution(n: usize) -> Vec<f64> {
+pub(super) fn null_distribution(n: usize) -> Vec<f64> {
     let mut chance = vec![0.0; n * (n + 1) / 2 + 1];
     chance[0] = 1.0;
     let mut largest = 0;

@@ -13,27 +13,41 @@ const NOISE: f64 = 0.01;
 struct Machine {
     random: Random,
     drift: f64,
+    /// How far the drift goes before each process.
+    step: f64,
+    /// The share of processes that take three times as long.
+    outliers: f64,
 }
 
 impl Machine {
     fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), drift: 0.0 }
+        Self { random: Random::new(seed), drift: 0.0, step: NOISE, outliers: 0.0 }
+    }
+
+    /// A number from 0 to 1, without the latter.
+    fn uniform(&mut self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// A standard normal deviate (Box and Muller).
     fn normal(&mut self) -> f64 {
-        let mut uniform = || (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        let (a, b) = (1.0 - uniform(), uniform());
+        let (a, b) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
     }
 
     fn measure(&mut self, log_cost: f64) -> f64 {
-        self.drift += NOISE * self.normal();
-        (log_cost + self.drift + NOISE * self.normal()).exp()
+        self.drift += self.step * self.normal();
+        let outlier = if self.outliers > 0.0 && self.uniform() < self.outliers { 3.0 } else { 1.0 };
+        outlier * (log_cost + self.drift + NOISE * self.normal()).exp()
     }
 
     /// `rounds` pairs in random order, AB or BA; the second costs `effect` times the first.
     fn pairs(&mut self, rounds: usize, effect: f64) -> Vec<f64> {
+        let (base, other) = self.sides(rounds, effect);
+        log_ratios(&base, &other, Better::Lower).unwrap()
+    }
+
+    fn sides(&mut self, rounds: usize, effect: f64) -> (Vec<f64>, Vec<f64>) {
         let (mut base, mut other) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             if self.random.below(2) == 0 {
@@ -44,7 +58,7 @@ impl Machine {
                 base.push(self.measure(0.0));
             }
         }
-        log_ratios(&base, &other, Better::Lower).unwrap()
+        (base, other)
     }
 }
 
@@ -97,13 +111,167 @@ fn five_per_cent_is_found() {
 }
 
 #[test]
+fn one_disturbed_round_in_the_advised_number_hides_little() {
+    // A planted 10 % where 3 of 100 processes take three times as long.
+    let found = |rounds: usize, cells: usize| {
+        let mut machine = Machine { outliers: 0.03, ..Machine::new(21 + rounds as u64) };
+        share(|| {
+            let mut family: Vec<Comparison> = (0..cells)
+                .map(|_| Comparison { log_ratios: machine.pairs(rounds, 1.0), exercised: true })
+                .collect();
+            family[0].log_ratios = machine.pairs(rounds, 1.1);
+            judge(&family, 0.02)[0].is_some_and(|j| j.verdict == Verdict::Slower)
+        })
+    };
+    for cells in [1, 8] {
+        let (fewest, advised) = (pairs_needed(cells), pairs_advised(cells));
+        let shares = [found(fewest, cells), found(advised, cells)];
+        println!("{cells} cells: found {shares:.3?} in {fewest} and {advised} rounds");
+        assert!(shares[0] < 0.86 && shares[1] > 0.90, "{cells} cells: {shares:?}");
+    }
+}
+
+#[test]
+fn all_intervals_of_a_family_hold_together() {
+    let effects = [1.0, 1.0, 1.03, 0.97, 1.1, 0.9, 2.0, 1.0];
+    let mut machine = Machine::new(31);
+    let rounds = pairs_advised(effects.len());
+    let together = share(|| {
+        let family: Vec<Comparison> = effects
+            .iter()
+            .map(|&e| Comparison { log_ratios: machine.pairs(rounds, e), exercised: true })
+            .collect();
+        judge(&family, 0.02).iter().flatten().zip(effects).all(|(judged, effect)| {
+            let interval = judged.interval.unwrap();
+            (interval.low..=interval.high).contains(&(1.0 / effect))
+        })
+    });
+    println!("8 cells, {rounds} rounds: all intervals covered {together:.4}");
+    assert!((0.95..=0.99).contains(&together), "{together}");
+}
+
+#[test]
+fn the_rounds_that_are_advised_find_the_change() {
+    // As printed beside "cannot tell", from a pilot of 12 pairs each time.
+    let mut machine = Machine::new(41);
+    let mut rounds = Vec::new();
+    let found = (0..400)
+        .filter(|_| {
+            let pilot = machine.pairs(12, 1.0);
+            let advised = rounds_to_find(&pilot, 0.02, ALPHA).unwrap();
+            rounds.push(advised as f64);
+            Pairs::new(&machine.pairs(advised, 1.02)).unwrap().p_value() <= ALPHA
+        })
+        .count() as f64
+        / 400.0;
+    let median = summary(&rounds).unwrap();
+    println!("2 % found {found:.3} in the rounds advised, {median:?}");
+    assert!((0.88..0.95).contains(&found), "{found}");
+}
+
+#[test]
+fn equal_sides_rarely_seem_to_scatter_differently() {
+    let mut machine = Machine::new(51);
+    let wrong = share(|| {
+        let (base, other) = machine.sides(12, 1.0);
+        let seen = tail(&base, &other, Better::Lower).unwrap();
+        seen.spread_differs(1) || seen.worst_differ()
+    });
+    println!("12 rounds: {wrong:.4} seem to scatter differently");
+    assert!(wrong <= ALPHA, "{wrong}");
+}
+
+/// All of one side first, then all of the other, as most people measure.
+fn one_after_the_other(machine: &mut Machine, runs: usize) -> (Vec<f64>, Vec<f64>) {
+    let mut side = || (0..runs).map(|_| machine.measure(0.0)).collect();
+    (side(), side())
+}
+
+/// The two-sided p-value of the rank sum test, exact: benchstat's.
+fn rank_sum_p(a: &[f64], b: &[f64]) -> f64 {
+    let u = a.iter().map(|x| b.iter().filter(|&y| y < x).count()).sum::<usize>();
+    let most = a.len() * b.len();
+    // ways[n][u]: how many orders of n of the one and m of the other side have this statistic.
+    let mut ways = vec![vec![0.0; most + 1]; a.len() + 1];
+    ways[0][0] = 1.0;
+    for rank in 1..=a.len() + b.len() {
+        for n in (1..=a.len().min(rank)).rev() {
+            // This rank is one of the first side's: `rank - n` of the other side are below it.
+            let below = rank - n;
+            for at in (below..=most).rev() {
+                if below <= b.len() {
+                    ways[n][at] += ways[n - 1][at - below];
+                }
+            }
+        }
+    }
+    let all: f64 = ways[a.len()].iter().sum();
+    let tail: f64 = ways[a.len()][..=u.min(most - u)].iter().sum();
+    (2.0 * tail / all).min(1.0)
+}
+
+/// The two-sided p-value of Welch's test, as hyperfine's and criterion's users apply it.
+fn welch_p(a: &[f64], b: &[f64]) -> f64 {
+    let moments = |side: &[f64]| {
+        let n = side.len() as f64;
+        let mean = side.iter().sum::<f64>() / n;
+        let variance = side.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        (mean, variance / n, n)
+    };
+    let ((mean_a, a, n_a), (mean_b, b, n_b)) = (moments(a), moments(b));
+    let t = (mean_a - mean_b).abs() / (a + b).sqrt();
+    let freedom = (a + b).powi(2) / (a * a / (n_a - 1.0) + b * b / (n_b - 1.0));
+    // The density of Student's distribution, by Simpson's rule; its scale by the whole of it.
+    let density = |x: f64| (1.0 + x * x / freedom).powf(-(freedom + 1.0) / 2.0);
+    let area = |to: f64| {
+        let steps = 600;
+        let width = to / f64::from(steps);
+        let at = |i: u32| density(f64::from(i) * width);
+        let inner: f64 = (1..steps).map(|i| if i % 2 == 1 { 4.0 } else { 2.0 } * at(i)).sum();
+        (at(0) + inner + at(steps)) * width / 3.0
+    };
+    1.0 - area(t.min(60.0)) / area(60.0)
+}
+
+#[test]
+fn the_tests_of_others_are_theirs() {
+    let (a, b) = ([1.1, 2.2, 3.9, 4.2, 5.8, 9.0], [2.5, 4.9, 6.1, 7.7, 8.3, 9.9, 12.0]);
+    // scipy 1.17.1: mannwhitneyu(a, b, method='exact').pvalue, ttest_ind(a, b, equal_var=False)
+    assert!((rank_sum_p(&a, &b) - 0.101_398_601_398_601_4).abs() < 1e-9, "{}", rank_sum_p(&a, &b));
+    assert!((welch_p(&a, &b) - 0.099_630_112).abs() < 1e-6, "{}", welch_p(&a, &b));
+}
+
+#[test]
+fn drift_is_a_difference_for_others_and_not_for_us() {
+    // The table in docs/measuring.md.
+    for (name, drift) in [("1 % walk", NOISE), ("0.3 % walk", 0.003), ("no drift", 0.0)] {
+        let mut machine = Machine { step: drift, ..Machine::new(61) };
+        let mut sequential = |test: fn(&[f64], &[f64]) -> f64| {
+            share(|| {
+                let (a, b) = one_after_the_other(&mut machine, 10);
+                test(&a, &b) <= ALPHA
+            })
+        };
+        let (benchstat, welch) = (sequential(rank_sum_p), sequential(welch_p));
+        let ours = share(|| {
+            let log_ratios = machine.pairs(pairs_advised(1), 1.0);
+            let judged = judge(&[Comparison { log_ratios, exercised: true }], 0.02)[0];
+            judged.is_some_and(|j| matches!(j.verdict, Verdict::Faster | Verdict::Slower))
+        });
+        println!("| {name} | {benchstat:.3} | {welch:.3} | {ours:.3} |");
+        assert!(ours <= ALPHA, "{name}: {ours}");
+        let wrong = benchstat.min(welch);
+        assert!(drift == 0.0 || wrong > 0.15, "{name}: too tame to prove anything: {wrong}");
+    }
+}
+
+#[test]
 fn without_pairing_drift_looks_like_an_effect() {
     // The trap that the rounds are for: all of one first, then all of the other. If this did not go
     // wrong, the simulation would be too tame to prove anything about the procedure.
     let mut machine = Machine::new(9);
     let wrong = share(|| {
-        let base: Vec<f64> = (0..10).map(|_| machine.measure(0.0)).collect();
-        let other: Vec<f64> = (0..10).map(|_| machine.measure(0.0)).collect();
+        let (base, other) = one_after_the_other(&mut machine, 10);
         let log_ratios = log_ratios(&base, &other, Better::Lower).unwrap();
         Pairs::new(&log_ratios).unwrap().p_value() <= ALPHA
     });

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ALPHA, Interval, Pairs, holm};
+use super::{ALPHA, HolmStep, Interval, Pairs, holm};
 
 /// Which way a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,8 @@ pub struct Judgement {
     pub ratio: f64,
     /// The interval's ends, or `None` where there are too few pairs for any at this level.
     pub interval: Option<Interval>,
-    /// The confidence of the interval, after Holm.
+    /// The confidence of this interval by itself. All intervals of a family have the same, at which
+    /// they hold *together* with 1 − [`ALPHA`].
     pub level: f64,
     /// How many pairs there were.
     pub pairs: usize,
@@ -74,45 +75,48 @@ pub struct Judgement {
     pub p_value: f64,
     /// The word for it.
     pub verdict: Verdict,
-    /// The smallest ratio that these pairs could have shown: half the interval's width. An effect
-    /// larger than that would have carried the interval, as wide as it is, off "no change".
-    pub smallest_effect: Option<f64>,
 }
 
 /// Why there is no ratio.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("pair {pair} is {base} and {other}: a ratio needs numbers that are not negative")]
+#[error("{base} and {other} have no ratio, which takes numbers that are not negative")]
 pub struct NoRatio {
-    /// Which pair, from 1.
-    pub pair: usize,
     /// What the base measured.
     pub base: f64,
     /// What the other measured.
     pub other: f64,
 }
 
-/// The logarithms of how many times better `other` is than `base`, pair by pair. Two zeros are
-/// equal; one zero is an infinite ratio.
+/// The logarithm of how many times better `other` is than `base`. Two zeros are equal; one zero is
+/// an infinite ratio.
 ///
 /// # Errors
 ///
-/// [`NoRatio`] for a pair with a negative number or a NaN.
+/// [`NoRatio`] where a number is negative or NaN.
+pub fn log_ratio(base: f64, other: f64, better: Better) -> Result<f64, NoRatio> {
+    if !(base >= 0.0 && other >= 0.0) {
+        return Err(NoRatio { base, other });
+    }
+    let more = if base == other { 0.0 } else { other.ln() - base.ln() };
+    Ok(if better == Better::Lower { -more } else { more })
+}
+
+/// The same pair by pair.
+///
+/// # Errors
+///
+/// [`NoRatio`] for the first pair that has none.
 pub fn log_ratios(base: &[f64], other: &[f64], better: Better) -> Result<Vec<f64>, NoRatio> {
-    base.iter()
-        .zip(other)
-        .enumerate()
-        .map(|(index, (&base, &other))| {
-            if !(base >= 0.0 && other >= 0.0) {
-                return Err(NoRatio { pair: index + 1, base, other });
-            }
-            let more = if base == other { 0.0 } else { other.ln() - base.ln() };
-            Ok(if better == Better::Lower { -more } else { more })
-        })
-        .collect()
+    base.iter().zip(other).map(|(&base, &other)| log_ratio(base, other, better)).collect()
 }
 
 /// Judges a family of cells together: the chance that any of them is called different though
 /// nothing differs is at most [`ALPHA`]. Changes within `delta` (0.02 is 2 %) are called the same.
+///
+/// All intervals have the level at which they cover their truths together (Bonferroni's). Holm's
+/// procedure tells more cells apart than these intervals do; there the interval ends at "no
+/// change", as the confidence region that belongs to Holm's procedure does (Guilbaud 2008;
+/// Strassburger & Bretz 2008).
 ///
 /// Cells without pairs are left out of the family and get no judgement.
 pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {
@@ -125,7 +129,7 @@ pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {
         .zip(family)
         .map(|(pairs, cell)| {
             let (pairs, step) = (pairs.as_ref()?, steps.next()?);
-            Some(judge_one(pairs, step.alpha, delta, cell.exercised))
+            Some(judge_one(pairs, step, p_values.len(), delta, cell.exercised))
         })
         .collect()
 }
@@ -136,7 +140,12 @@ pub fn judge_exact(cell: &Comparison, delta: f64) -> Option<Judgement> {
     let low = cell.log_ratios.iter().copied().min_by(f64::total_cmp)?;
     let high = cell.log_ratios.iter().copied().max_by(f64::total_cmp)?;
     let interval = Interval { low, high };
-    let verdict = if cell.exercised { verdict_of(interval, delta) } else { Verdict::NotExercised };
+    let is_different = low > 0.0 || high < 0.0;
+    let verdict = if cell.exercised {
+        verdict_of(interval, is_different, delta)
+    } else {
+        Verdict::NotExercised
+    };
     Some(Judgement {
         ratio: low.exp(),
         interval: Some(Interval { low: low.exp(), high: high.exp() }),
@@ -144,19 +153,28 @@ pub fn judge_exact(cell: &Comparison, delta: f64) -> Option<Judgement> {
         pairs: cell.log_ratios.len(),
         p_value: if low <= 0.0 && high >= 0.0 { 1.0 } else { 0.0 },
         verdict,
-        smallest_effect: Some(1.0),
     })
 }
 
-fn judge_one(pairs: &Pairs, alpha: f64, delta: f64, exercised: bool) -> Judgement {
-    let interval = pairs.interval(alpha);
+fn judge_one(
+    pairs: &Pairs,
+    step: HolmStep,
+    cells: usize,
+    delta: f64,
+    exercised: bool,
+) -> Judgement {
+    let alpha = ALPHA / cells as f64;
+    let own = pairs.interval(step.alpha).filter(|_| step.rejected);
+    let interval = pairs.interval(alpha).map(|all| match own {
+        Some(own) if own.low > 0.0 => Interval { low: all.low.max(0.0), ..all },
+        Some(own) if own.high < 0.0 => Interval { high: all.high.min(0.0), ..all },
+        _ => all,
+    });
     let verdict = match interval {
         _ if !exercised => Verdict::NotExercised,
         None => Verdict::CannotTell,
-        Some(interval) => verdict_of(interval, delta),
+        Some(interval) => verdict_of(interval, step.rejected, delta),
     };
-    // Two equal infinite ends have no width.
-    let half_width = interval.map(|i| if i.low == i.high { 0.0 } else { (i.high - i.low) / 2.0 });
     Judgement {
         ratio: pairs.estimate().exp(),
         interval: interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp() }),
@@ -164,18 +182,17 @@ fn judge_one(pairs: &Pairs, alpha: f64, delta: f64, exercised: bool) -> Judgemen
         pairs: pairs.count(),
         p_value: pairs.p_value(),
         verdict,
-        smallest_effect: half_width.map(f64::exp),
     }
 }
 
 /// Within δ comes first: a change that is sure but too small to matter is no reason for anything.
-fn verdict_of(interval: Interval, delta: f64) -> Verdict {
+fn verdict_of(interval: Interval, is_different: bool, delta: f64) -> Verdict {
     let within = (1.0 + delta).ln();
     if interval.low >= -within && interval.high <= within {
         Verdict::Same
-    } else if interval.low > 0.0 {
+    } else if is_different && interval.low >= 0.0 {
         Verdict::Faster
-    } else if interval.high < 0.0 {
+    } else if is_different && interval.high <= 0.0 {
         Verdict::Slower
     } else {
         Verdict::CannotTell
@@ -236,16 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_effect_is_half_the_width() {
-        let judged = one(&[0.1, -0.1, 0.1, -0.1, 0.1, -0.1]);
-        let interval = judged.interval.unwrap();
-        assert_eq!(judged.verdict, Verdict::CannotTell);
-        let half = (interval.high.ln() - interval.low.ln()) / 2.0;
-        assert!((judged.smallest_effect.unwrap().ln() - half).abs() < 1e-12);
-        assert!((half - 0.1).abs() < 1e-12);
-    }
-
-    #[test]
     fn no_verdict_contradicts_its_interval_in_a_family() {
         let mut random = crate::random::Random::new(11);
         let family: Vec<Comparison> = (0..12)
@@ -258,14 +265,21 @@ mod tests {
                 Comparison { log_ratios, exercised: true }
             })
             .collect();
-        let judged = judge(&family, 0.02);
-        for judgement in judged.iter().flatten() {
-            let interval = judgement.interval.unwrap();
-            let apart = interval.low > 1.0 || interval.high < 1.0;
-            assert_eq!(apart, judgement.p_value <= 1.0 - judgement.level, "{judgement:?}");
+        let judged: Vec<Judgement> = judge(&family, 0.02).into_iter().flatten().collect();
+        for judgement in &judged {
+            let Interval { low, high } = judgement.interval.unwrap();
+            assert_eq!(judgement.level, 1.0 - ALPHA / 12.0, "one level for all");
+            assert!((low..=high).contains(&judgement.ratio), "{judgement:?}");
+            match judgement.verdict {
+                Verdict::Faster => assert!(low >= 1.0, "{judgement:?}"),
+                Verdict::Slower => assert!(high <= 1.0, "{judgement:?}"),
+                _ => assert!(low < 1.0 && high > 1.0, "{judgement:?}"),
+            }
         }
-        assert!(judged.iter().flatten().any(|j| j.verdict == Verdict::Faster));
-        assert!(judged.iter().flatten().any(|j| j.verdict == Verdict::CannotTell));
+        assert!(judged.iter().any(|j| j.verdict == Verdict::Faster));
+        assert!(judged.iter().any(|j| j.verdict == Verdict::CannotTell));
+        // Told apart at a later step of Holm's alone: the interval ends at "no change".
+        assert!(judged.iter().any(|j| j.interval.is_some_and(|i| i.low == 1.0)), "{judged:?}");
     }
 
     #[test]

@@ -1,64 +1,167 @@
-//! Verdicts in words.
+//! Verdicts in words, a line each, in columns.
 
 use std::fmt::Write as _;
 
-use super::number;
+use super::number::{number, percent, times};
 use crate::result::{BenchResult, ComparisonLine, Point};
-use crate::statistics::Verdict;
+use crate::statistics::{ALPHA, OUTLIER, Tail, Verdict};
 
-/// All comparisons at one point of the sweep, a sentence each.
+/// All comparisons at one point of the sweep.
 pub(super) fn comparisons(result: &BenchResult, point: &Point) -> String {
     let lines: Vec<&ComparisonLine> =
         result.comparisons.iter().filter(|line| line.point == *point).collect();
-    let Some(first) = lines.first() else {
-        return String::new();
+    let width = |of: fn(&ComparisonLine) -> &str| {
+        lines.iter().map(|line| of(line).chars().count()).max().unwrap_or(0)
     };
-    let mut text = format!("\n  compared with {} (ratios above 1 are better)\n", first.base);
-    let width = lines.iter().map(|line| line.metric.len()).max().unwrap_or(0);
-    for line in lines {
+    let (metric, label) = (width(|line| &line.metric), width(|line| &line.label));
+    let mut text = String::new();
+    let mut base = "";
+    for line in &lines {
+        if line.base != base {
+            base = &line.base;
+            let _ = writeln!(text, "\n  compared with {base} ({})", certainty(result, line));
+        }
         let _ = writeln!(
             text,
-            "    {:<width$}  {}: {}",
+            "    {:<metric$}  {:<label$}  {:<13}  {}",
             line.metric,
+            line.label,
             line.verdict.word().to_uppercase(),
-            sentence(line, result.delta)
+            finding(line, result.delta)
+        );
+        if let Some(tail) = &line.tail {
+            text.push_str(&tail_lines(line, tail, result.comparisons.len()));
+        }
+    }
+    text
+}
+
+/// How sure the intervals below are: one level for all.
+fn certainty(result: &BenchResult, line: &ComparisonLine) -> String {
+    if line.level == 1.0 {
+        return "exact".to_owned();
+    }
+    let together = number(100.0 * (1.0 - ALPHA));
+    match result.comparisons.len() {
+        1 => format!("{} pairs, {together} % sure", line.pairs),
+        all => {
+            format!("{} pairs; all {all} intervals hold together, {together} % sure", line.pairs)
+        }
+    }
+}
+
+/// The ratio with its interval, in the words of the verdict.
+pub(super) fn finding(line: &ComparisonLine, delta: f64) -> String {
+    let worse = |ratio: Option<f64>| ratio.map_or(0.0, f64::recip);
+    let better = |ratio: Option<f64>| ratio.unwrap_or(f64::INFINITY);
+    match line.verdict {
+        Verdict::Faster => format!(
+            "{:>6} × faster ({} to {})",
+            times(better(line.ratio)),
+            times(better(line.low)),
+            times(better(line.high))
+        ),
+        Verdict::Slower => format!(
+            "{:>6} × slower ({} to {})",
+            times(worse(line.ratio)),
+            times(worse(line.high)),
+            times(worse(line.low))
+        ),
+        Verdict::Same => {
+            format!("within {} % ({})", number(delta * 100.0), range(line))
+        }
+        Verdict::CannotTell if !line.has_interval() => "too few pairs to tell anything".to_owned(),
+        Verdict::CannotTell => {
+            let delta = number(delta * 100.0);
+            let find = match line.rounds_to_find {
+                Some(rounds) => format!("{rounds} rounds would find {delta} % in 9 of 10 benches"),
+                None => format!("to find {delta} % takes more than 500 rounds"),
+            };
+            format!("{}; {find}", range(line))
+        }
+        Verdict::NotExercised => {
+            format!("its mechanism was never used, so {} says nothing", range(line))
+        }
+    }
+}
+
+/// What remains possible.
+fn range(line: &ComparisonLine) -> String {
+    let end = |ratio: Option<f64>| ratio.map_or_else(|| "infinite".to_owned(), percent);
+    format!("{} to {}", end(line.low), end(line.high))
+}
+
+/// Where the middle hides something: worst rounds or scatter that differ.
+fn tail_lines(line: &ComparisonLine, tail: &Tail, comparisons: usize) -> String {
+    let ComparisonLine { label, base, pairs, .. } = line;
+    let mut text = String::new();
+    if tail.worst_differ() {
+        let _ = writeln!(
+            text,
+            "      but the worst round of {label} was {} × its median, of {base} {} ×; above {OUTLIER} × \
+             were {} and {} of {pairs}",
+            times(tail.worst),
+            times(tail.base_worst),
+            tail.outliers,
+            tail.base_outliers
+        );
+    }
+    if tail.spread_differs(comparisons) {
+        let (more, less, ratio) = if tail.spread_ratio >= 1.0 {
+            (label, base, tail.spread_ratio)
+        } else {
+            (base, label, tail.spread_ratio.recip())
+        };
+        let _ = writeln!(
+            text,
+            "      but the rounds of {more} lie {} × as far from their median as those of {less}",
+            times(ratio)
         );
     }
     text
 }
 
-fn sentence(line: &ComparisonLine, delta: f64) -> String {
-    let label = &line.label;
-    let level = match line.level {
-        1.0 => "exact".to_owned(),
-        level => format!("{} %, {} pairs", number((level * 1e4).round() / 1e2), line.pairs),
-    };
-    let range = match (line.low, line.high) {
-        (Some(low), Some(high)) => format!("{} to {}; {level}", number(low), number(high)),
-        (Some(low), None) => format!("{} to infinite; {level}", number(low)),
-        _ => level,
-    };
-    let times = line.ratio.map_or_else(|| "infinitely many".to_owned(), number);
-    match line.verdict {
-        Verdict::Faster | Verdict::Slower => {
-            format!("{label} is {times} times as good as {} ({range})", line.base)
-        }
-        Verdict::Same => {
-            let within = number(delta * 100.0);
-            format!("{label} is the same as {} within {within} % ({range})", line.base)
-        }
-        Verdict::CannotTell => {
-            let effect = match line.smallest_effect {
-                Some(ratio) => {
-                    let percent = number(((ratio - 1.0) * 1e3).round() / 10.0);
-                    format!("the smallest effect these pairs could have shown is {percent} %")
-                }
-                None => "there are too few pairs to tell anything".to_owned(),
-            };
-            format!("{label} may be {times} times as good ({range});\n        {effect}")
-        }
-        Verdict::NotExercised => {
-            format!("{label} never used its mechanism here, so {times} ({range}) says nothing")
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::tests::line;
+
+    #[test]
+    fn each_verdict_has_its_sentence() {
+        let said = |low, high, verdict| finding(&line(low, high, verdict), 0.02);
+        assert_eq!(said(1.94, 4.22, Verdict::Faster), "  3.08 × faster (1.94 to 4.22)");
+        assert_eq!(said(0.25, 0.5, Verdict::Slower), "  2.67 × slower (2.00 to 4.00)");
+        assert_eq!(said(0.996, 1.009, Verdict::Same), "within 2 % (−0.4 % to +0.9 %)");
+        let mut some = line(0.984, 1.036, Verdict::CannotTell);
+        some.rounds_to_find = Some(20);
+        let expected = "−1.6 % to +3.6 %; 20 rounds would find 2 % in 9 of 10 benches";
+        assert_eq!(finding(&some, 0.02), expected);
+        some.rounds_to_find = None;
+        assert!(finding(&some, 0.02).ends_with("to find 2 % takes more than 500 rounds"));
+        (some.low, some.high) = (None, None);
+        assert_eq!(finding(&some, 0.02), "too few pairs to tell anything");
+        let mut infinite = line(2.0, 3.0, Verdict::Faster);
+        (infinite.ratio, infinite.high) = (None, None);
+        let expected = "infinitely many × faster (2.00 to infinitely many)";
+        assert_eq!(finding(&infinite, 0.02), expected);
+    }
+
+    #[test]
+    fn worst_rounds_stand_beside_a_middle_that_is_the_same() {
+        let tail = Tail {
+            base_worst: 1.02,
+            worst: 3.1,
+            base_outliers: 0,
+            outliers: 2,
+            spread_ratio: 0.2,
+            spread_p_value: 0.001,
+        };
+        let text = tail_lines(&line(0.99, 1.01, Verdict::Same), &tail, 8);
+        let expected = "      but the worst round of unherd was 3.10 × its median, of before 1.02 ×; \
+                        above 1.5 × were 2 and 0 of 6\n      but the rounds of before lie 5.00 × as \
+                        far from their median as those of unherd\n";
+        assert_eq!(text, expected);
+        let calm = Tail { worst: 1.1, spread_p_value: 0.01, ..tail };
+        assert_eq!(tail_lines(&line(0.99, 1.01, Verdict::Same), &calm, 8), "");
     }
 }

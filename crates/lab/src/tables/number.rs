@@ -13,9 +13,44 @@ pub(crate) fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// A ratio in three significant digits.
+pub(super) fn times(ratio: f64) -> String {
+    if !ratio.is_finite() {
+        return "infinitely many".to_owned();
+    }
+    let decimals = if ratio < 9.995 {
+        2
+    } else if ratio < 99.95 {
+        1
+    } else {
+        0
+    };
+    format!("{ratio:.decimals$}")
+}
+
+/// How much better (+) or worse (−) a ratio is, in percent.
+pub(super) fn percent(ratio: f64) -> String {
+    let change = 100.0 * (ratio - 1.0);
+    let decimals = usize::from(change.abs() < 99.95);
+    let digits = format!("{:.decimals$}", change.abs());
+    match digits.parse() {
+        Ok(0.0) => format!("{digits} %"),
+        _ if change < 0.0 => format!("−{digits} %"),
+        _ => format!("+{digits} %"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ratios_have_three_digits_and_changes_a_sign() {
+        let shown = [1.0, 3.006, 9.999, 12.84, 247.44, f64::INFINITY].map(times);
+        assert_eq!(shown, ["1.00", "3.01", "10.0", "12.8", "247", "infinitely many"]);
+        let shown = [1.0, 0.984, 1.036, 2.5, 1.000_04].map(percent);
+        assert_eq!(shown, ["0.0 %", "−1.6 %", "+3.6 %", "+150 %", "0.0 %"]);
+    }
 
     #[test]
     fn four_digits_tell_enough() {

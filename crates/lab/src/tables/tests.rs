@@ -11,12 +11,13 @@ fn shown(progress: Progress, rounds: &[Round]) -> String {
     let request = Request { seed: 3, delta: 0.02, ..Request::default() };
     let plan = Plan::new(&request, known).unwrap();
     let marks = vec!["no cgroup".to_owned()];
-    let result = BenchResult::new(&plan, rounds, Value::Null, marks).unwrap();
-    tables(&plan, &known.workload, &result, rounds, progress)
+    let result = BenchResult::new(&plan, rounds, Value::Null, marks);
+    let metrics = crate::record::metric_names(Some(&known.workload), rounds);
+    tables(&plan, &metrics, &result, rounds, progress)
 }
 
 fn rounds() -> Vec<Round> {
-    (1..=6)
+    (1..=12)
         .flat_map(|n| {
             let mut after = round(n, "unherd", 25.0 + n as f64 / 100.0);
             after.waits = json!({"reasons": [{"reason": "page", "waits": 10 * n, "wakeups": 7}]});
@@ -30,14 +31,15 @@ fn the_tables_say_what_was_found() {
     let text = shown(Progress::Done, &rounds());
     for expected in [
         "wait: before, unherd\n",
-        "6 rounds, each a fresh process, in random order from seed 3\n",
+        "12 rounds, each a fresh process, in random order from seed 3\n",
         "wait, 4 threads\n",
         "cost_us (less is better)",
-        "    unherd                                           25.04       25.01       25.06\n",
-        "  work_per_s                               10000       39944\n",
-        "cost_us  FASTER: unherd is 3.994 times as good as before (3.990 to 3.998; 95 %, 6 pairs)",
+        "    unherd                                           25.06       25.01       25.12\n",
+        "  work_per_s                               10000       39896\n",
+        "  compared with before (12 pairs, 95 % sure)\n",
+        "    cost_us  unherd  FASTER           3.99 × faster (3.98 to 3.99)\n",
         "  waits: page                             before      unherd\n",
-        "    waits                                      -          35\n",
+        "    waits                                      -          65\n",
         "  * no cgroup\n",
     ] {
         assert!(text.contains(expected), "{expected:?} is not in\n{text}");
@@ -60,6 +62,14 @@ fn what_cannot_be_told_says_what_could_have_been() {
         round.metrics.insert("cost_us".to_owned(), cost);
     }
     let text = shown(Progress::Done, &some);
-    assert!(text.contains("CANNOT TELL: unherd may be 1.000 times as good (0.5000 to 2"), "{text}");
-    assert!(text.contains("could have shown is 100 %"), "{text}");
+    let expected = "cost_us  unherd  CANNOT TELL    −50.0 % to +100 %; to find 2 % takes more than";
+    assert!(text.contains(expected), "{text}");
+    let worst = "the worst round of unherd was 2.00 × its median";
+    assert!(text.contains(worst), "{text}");
+}
+
+#[test]
+fn a_bench_cut_short_says_how_many_rounds_there_were() {
+    let text = shown(Progress::Done, &rounds()[..13]);
+    assert!(text.contains("6 of 12 rounds, each a fresh process"), "{text}");
 }

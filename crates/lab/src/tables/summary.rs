@@ -1,0 +1,116 @@
+//! The last lines: what was shown, in sentences.
+
+use std::fmt::Write as _;
+
+use super::comparison::finding;
+use crate::result::{BenchResult, ComparisonLine};
+use crate::statistics::Verdict;
+
+/// A line of heading, then two for each base and each that is compared with it: where it is better,
+/// and where it is not. Empty where nothing was compared.
+pub fn summary(result: &BenchResult) -> String {
+    let mut text = String::new();
+    let mut done: Vec<(&str, &str)> = Vec::new();
+    for line in &result.comparisons {
+        let sides = (&*line.base, &*line.label);
+        if done.contains(&sides) {
+            continue;
+        }
+        done.push(sides);
+        let lines: Vec<&ComparisonLine> = result
+            .comparisons
+            .iter()
+            .filter(|other| (&*other.base, &*other.label) == sides)
+            .collect();
+        if text.is_empty() {
+            let suffix = common_suffix(&lines);
+            let of = if suffix.is_empty() { String::new() } else { format!(", by {suffix}") };
+            let _ = writeln!(text, "What was shown{of}:");
+        }
+        text.push_str(&of_sides(sides, &lines, result.delta));
+    }
+    text
+}
+
+fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) -> String {
+    let suffix = common_suffix(lines);
+    let place = |line: &ComparisonLine| {
+        let name = line.metric.strip_suffix(suffix).unwrap_or(&line.metric).trim_end_matches('_');
+        let name = if name.is_empty() { &line.metric } else { name };
+        let several = lines.iter().any(|other| other.point != line.point);
+        match several {
+            true => format!("{} at {}", name.replace('_', " "), line.point),
+            false => name.replace('_', " "),
+        }
+    };
+    let list = |verdict: Verdict| -> Vec<String> {
+        let meant = lines.iter().filter(|line| line.verdict == verdict);
+        meant
+            .map(|line| {
+                let found = finding(line, delta);
+                let found = found.split(';').next().unwrap_or_default().trim();
+                format!("{} {}", place(line), found.replace(" faster", "").replace(" slower", ""))
+            })
+            .collect()
+    };
+    let or_none = |list: Vec<String>| match list.is_empty() {
+        true => "in none".to_owned(),
+        false => format!("in {} of {}: {}", list.len(), lines.len(), list.join(", ")),
+    };
+    let mut text =
+        format!("Against {base}, {label} is better {}.\n", or_none(list(Verdict::Faster)));
+    let _ = write!(text, "  It is worse {}", or_none(list(Verdict::Slower)));
+    for (verdict, words) in [
+        (Verdict::Same, "the same"),
+        (Verdict::CannotTell, "not told apart"),
+        (Verdict::NotExercised, "without use of its mechanism"),
+    ] {
+        let list = list(verdict);
+        if !list.is_empty() {
+            let _ = write!(text, "; {words} {}", or_none(list));
+        }
+    }
+    text.push_str(".\n");
+    text
+}
+
+/// What all metrics end in, from an underscore on: `mb_per_cpusec` of several phases.
+fn common_suffix<'a>(lines: &[&'a ComparisonLine]) -> &'a str {
+    let Some(first) = lines.first() else { return "" };
+    let whole = std::iter::once(&*first.metric);
+    let parts = first.metric.match_indices('_').map(|(at, _)| &first.metric[at + 1..]);
+    whole
+        .chain(parts)
+        .find(|suffix| lines.iter().all(|line| line.metric.ends_with(suffix)))
+        .unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::tests::{line, result};
+
+    #[test]
+    fn the_better_and_the_worse_stand_in_sentences() {
+        let of = |base: &str, metric: &str, line: ComparisonLine| ComparisonLine {
+            base: base.to_owned(),
+            metric: metric.to_owned(),
+            ..line
+        };
+        let lines = vec![
+            of("kernel", "write_mb_per_cpusec", line(6.0, 8.0, Verdict::Faster)),
+            of("kernel", "random_read_mb_per_cpusec", line(0.984, 1.036, Verdict::CannotTell)),
+            of("kernel", "read_mb_per_cpusec", line(0.25, 0.5, Verdict::Slower)),
+            of("unherd-nofilter", "write_mb_per_cpusec", line(0.996, 1.009, Verdict::Same)),
+        ];
+        let expected = "\
+What was shown, by mb_per_cpusec:
+Against kernel, unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00).
+  It is worse in 1 of 3: read 2.67 × (2.00 to 4.00); not told apart in 1 of 3: random read −1.6 % to +3.6 %.
+Against unherd-nofilter, unherd is better in none.
+  It is worse in none; the same in 1 of 1: write mb per cpusec within 2 % (−0.4 % to +0.9 %).
+";
+        assert_eq!(summary(&result(lines)), expected);
+        assert_eq!(summary(&result(Vec::new())), "");
+    }
+}
