@@ -96,6 +96,10 @@ pub(crate) struct BenchArgs {
     /// Leave vm.dirty_bytes alone; the record is marked where that matters.
     #[arg(long)]
     pub(crate) keep_dirty: bool,
+    /// Do not run again what other programs disturbed by more than 5 % of the processors; the
+    /// record is marked all the same.
+    #[arg(long)]
+    pub(crate) keep_disturbed: bool,
     /// Where files are made [default: the current directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -135,6 +135,7 @@ fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
         },
         out: args.out.clone(),
         resume: None,
+        keep_disturbed: args.keep_disturbed,
         profile: args.profile,
         trace: args.trace.then(runners::own_executable).transpose()?,
         timeout: args.timeout,

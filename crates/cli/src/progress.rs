@@ -46,6 +46,10 @@ impl Watch for Progress {
         self.bar.inc(1);
     }
 
+    fn repeating(&mut self, processes: usize) {
+        self.bar.inc_length(processes as u64);
+    }
+
     fn first_round(&mut self, tables: &str) {
         if self.prints_tables {
             // Nobody reads on: the rounds go on all the same, and the end reports it.

@@ -3,7 +3,8 @@
 //! What the library itself never needs of Linux stands here, so that a program which uses the
 //! library does not compile it: children whose CPU time is accounted for ([`ChildProcess`]), memory
 //! cgroups ([`Cgroup`]), the limits of dirty memory ([`DirtyLimits`]), a sampling profiler
-//! ([`Sampler`], [`ChainSampler`]), and what the machine is ([`Machine`]) and does ([`BusyTime`]).
+//! ([`Sampler`], [`ChainSampler`]), what the machine is ([`Machine`]) and does ([`BusyTime`],
+//! [`Pressure`]), and for whom ([`ForeignCpu`], [`KernelWork`]).
 //!
 //! It promises what [`unherd_sys`] does: errors say what to do about them, and what holds a
 //! resource gives it back when dropped. What a killed process leaves behind carries a
@@ -29,6 +30,9 @@
 mod busy;
 mod cgroup;
 mod machine;
+mod orphans;
+mod owners;
+mod pressure;
 mod process_mark;
 mod sampler;
 mod symbols;
@@ -38,6 +42,9 @@ mod usage;
 pub use busy::BusyTime;
 pub use cgroup::{Cgroup, CgroupError, CgroupVersion};
 pub use machine::{Directory, Machine};
+pub use orphans::{adopt_orphans, end_orphans};
+pub use owners::{ForeignCpu, KernelWork, processors};
+pub use pressure::{Pressure, load_1min};
 pub use process_mark::{NotAProcessMark, ProcessMark};
 pub use sampler::{
     ChainOptions, ChainRow, ChainSampler, Chains, CodeMapping, Profile, ProfileRow, SampleKind,
@@ -45,4 +52,4 @@ pub use sampler::{
 };
 pub use symbols::Side;
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
-pub use usage::{ChildProcess, ChildUsage, SpawnHow, Usage};
+pub use usage::{ChildEnd, ChildProcess, ChildUsage, SpawnHow, Usage};

@@ -20,6 +20,8 @@ use rustix::process::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use unherd_sys::{Deadline, poll_until};
 
+use crate::orphans::children;
+
 /// What was used: CPU time, context switches, memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
@@ -123,6 +125,7 @@ impl ChildProcess {
         }
         let cgroup = how.cgroup.map(|procs| procs.try_clone_to_owned()).transpose()?;
         let parent = getpid();
+        let mut started = children();
         let prepare = move || {
             if let Some(procs) = &cgroup {
                 rustix::io::write(procs, b"0")?;
@@ -145,12 +148,15 @@ impl ChildProcess {
         // no lock and no memory.
         unsafe { command.pre_exec(prepare) };
         let mut child = command.spawn()?;
+        started.insert(child.id());
+        drop(started);
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => Ok(Self { child, pid, pidfd, own_group: how.own_group, ended: None }),
             Err(errno) => {
                 child.kill()?;
                 child.wait()?;
+                children().remove(&child.id());
                 Err(errno.into())
             }
         }
@@ -176,6 +182,11 @@ impl ChildProcess {
         self.child.stderr.take()
     }
 
+    /// Something that waits for the child's end on another thread.
+    pub fn end(&self) -> io::Result<ChildEnd> {
+        self.pidfd.try_clone().map(ChildEnd)
+    }
+
     /// Readable once the child has ended: for callers that wait for several things at once.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
@@ -197,6 +208,7 @@ impl ChildProcess {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         let ended = wait4(self.pid)?;
+        children().remove(&self.child.id());
         self.ended = Some(ended);
         Ok(self.ended)
     }
@@ -218,6 +230,18 @@ impl ChildProcess {
     }
 }
 
+/// The end of a [`ChildProcess`], to be waited for beside other things.
+#[derive(Debug)]
+pub struct ChildEnd(OwnedFd);
+
+impl ChildEnd {
+    /// Blocks until the child has ended. Its status and usage are still to be had from
+    /// [`ChildProcess::wait`].
+    pub fn wait(self) -> Result<(), Errno> {
+        poll_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Deadline::NEVER).map(drop)
+    }
+}
+
 impl Drop for ChildProcess {
     fn drop(&mut self) {
         if self.ended.is_none() && self.kill().is_ok() {
@@ -227,7 +251,7 @@ impl Drop for ChildProcess {
     }
 }
 
-fn wait4(pid: Pid) -> Result<ChildUsage, Errno> {
+pub(crate) fn wait4(pid: Pid) -> Result<ChildUsage, Errno> {
     let mut status = 0;
     let mut raw = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     loop {

@@ -18,6 +18,7 @@ use crate::profile::sample;
 use crate::record::{Header, Kept, Record, metric_names};
 use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, agree, counting};
+use crate::surroundings::{Watched, is_to_be_repeated, marks};
 use crate::tables::{Progress, tables};
 use crate::tracing::Tracing;
 
@@ -30,6 +31,8 @@ pub struct Conditions {
     pub out: Option<PathBuf>,
     /// Instead of a new record, the one to go on with.
     pub resume: Option<PathBuf>,
+    /// Run nothing again because other programs used the machine.
+    pub keep_disturbed: bool,
     /// After the judged rounds, one more of each contender under the sampler.
     pub profile: bool,
     /// After them, one more of each contender under this `unherd trace`.
@@ -48,6 +51,8 @@ pub trait Watch {
     fn starting(&mut self, round: usize, label: &str);
     /// It has finished.
     fn finished(&mut self);
+    /// Others used the machine: so many processes are run again.
+    fn repeating(&mut self, processes: usize);
     /// The first full round's tables.
     fn first_round(&mut self, tables: &str);
     /// No more processes will start.
@@ -197,23 +202,33 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// All contenders in one cell, one after the other.
+    /// All contenders in one cell, one after the other; again where others used the machine.
     fn group(&mut self, number: usize, group: &[Step], watch: &mut dyn Watch) -> Result<(), Error> {
-        let attempt = 1 + self.attempts(number, group[0].cell);
-        let first = self.rounds.len();
-        for &step in group {
-            watch.starting(number, &self.plan.contenders[step.contender].label);
-            let round = self.one_process((number, attempt), step)?;
-            // Measured, whether it can be written or not.
-            self.rounds.push(round);
-            self.record.append(&self.rounds[self.rounds.len() - 1])?;
-            watch.finished();
+        loop {
+            let attempt = 1 + self.attempts(number, group[0].cell);
+            let first = self.rounds.len();
+            for &step in group {
+                watch.starting(number, &self.plan.contenders[step.contender].label);
+                let watched = Watched::begin();
+                let mut round = self.one_process((number, attempt), step)?;
+                round.surroundings = watched.end();
+                // Measured, whether it can be written or not.
+                self.rounds.push(round);
+                self.record.append(&self.rounds[self.rounds.len() - 1])?;
+                watch.finished();
+            }
+            let done = &self.rounds[first..];
+            agree(done).map_err(|what| Error::Disagreement {
+                round: number,
+                what,
+                records: self.record.directory().to_owned(),
+            })?;
+            let keep = self.conditions.keep_disturbed;
+            if keep || !is_to_be_repeated(self.plan, &self.rounds, done) {
+                return Ok(());
+            }
+            watch.repeating(group.len());
         }
-        agree(&self.rounds[first..]).map_err(|what| Error::Disagreement {
-            round: number,
-            what,
-            records: self.record.directory().to_owned(),
-        })
     }
 
     /// The attempts at this cell of this round, whole or not.
@@ -313,7 +328,8 @@ impl Run<'_> {
 
     fn judged(&self, header: &Header) -> BenchResult {
         let rounds = counting(self.plan, &self.rounds);
-        BenchResult::new(self.plan, &rounds, header.machine.clone(), header.marks.clone())
+        let marks = [header.marks.clone(), marks(self.plan, &self.rounds)].concat();
+        BenchResult::new(self.plan, &rounds, header.machine.clone(), marks)
     }
 
     fn tables(&self, result: &BenchResult, progress: Progress) -> String {

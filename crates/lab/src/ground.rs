@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use unherd_host::{
-    BusyTime, Cgroup, CgroupError, CgroupVersion, Directory, DirtyLimits, Machine, SweptLimits,
+    BusyTime, Cgroup, CgroupError, CgroupVersion, Directory, DirtyLimits, KernelWork, Machine,
+    SweptLimits,
 };
 use unherd_sys::{Deadline, Timestamp};
 
@@ -63,7 +64,7 @@ pub(crate) struct Ground {
     pub(crate) memory_bytes: Option<u64>,
     /// The limit of the cgroup that each process gets.
     cgroup_bytes: Option<u64>,
-    /// CPUs that are busy when nothing is measured.
+    /// CPUs that kernel threads keep busy when nothing is measured.
     pub(crate) idle_busy: Option<f64>,
     /// What a reader of the record must know.
     pub(crate) marks: Vec<String>,
@@ -90,15 +91,12 @@ impl Ground {
         };
         let dirty = dirty_limits(workload, means, memory_bytes, version, &mut marks)?;
         let idle_busy = if workload.kernel_work {
-            let busy = idle_busy(interrupt)?;
-            marks.push(format!(
-                "kernel threads do part of the work: CPU is the machine's busy time less an idle \
-                 baseline of {busy:.3} CPUs"
-            ));
-            if busy > BUSY_WHEN_IDLE_MAX {
+            let idle = Idle::watch(interrupt)?;
+            marks.push(idle.account());
+            if idle.busy_cpus > BUSY_WHEN_IDLE_MAX {
                 marks.push("the machine was not idle before the rounds began".to_owned());
             }
-            Some(busy)
+            Some(idle.kernel_cpus)
         } else {
             None
         };
@@ -260,20 +258,52 @@ fn set_dirty_limits(bytes: u64, marks: &mut Vec<String>) -> Result<DirtyLimits, 
     Ok(limits)
 }
 
-/// Busy CPUs of the machine while the lab only waits.
-fn idle_busy(interrupt: &Interrupt) -> Result<f64, Error> {
-    let busy_now = || {
-        BusyTime::now().map_err(|errno| {
+/// The machine while the lab only waits.
+struct Idle {
+    /// CPUs that kernel threads keep busy, or, where these cannot be seen, that are busy at all.
+    kernel_cpus: f64,
+    /// CPUs that are busy.
+    busy_cpus: f64,
+    is_exact: bool,
+}
+
+impl Idle {
+    /// Blocks for [`IDLE_WATCH`].
+    fn watch(interrupt: &Interrupt) -> Result<Self, Error> {
+        let unreadable = |errno: unherd_sys::Errno| {
             let source = io::Error::from(errno);
             Error::machine("cannot read the machine's busy time", "mount /proc", source)
+        };
+        let now = || Ok::<_, unherd_sys::Errno>((KernelWork::now()?, BusyTime::now()?));
+        let (kernel, busy) = now().map_err(unreadable)?;
+        let began = Timestamp::now();
+        interrupt.pause(Deadline::after(IDLE_WATCH));
+        // An interrupt may have ended the wait at once; nothing will be run then.
+        let elapsed = Timestamp::now().since(began).as_secs_f64().max(1e-9);
+        let (kernel_after, busy_after) = now().map_err(unreadable)?;
+        Ok(Self {
+            kernel_cpus: kernel_after.since(&kernel).as_secs_f64() / elapsed,
+            busy_cpus: busy_after.since(busy).busy_ns() as f64 / 1e9 / elapsed,
+            is_exact: kernel_after.is_exact(),
         })
-    };
-    let (began, before) = (Timestamp::now(), busy_now()?);
-    interrupt.pause(Deadline::after(IDLE_WATCH));
-    let busy_ns = busy_now()?.since(before).busy_ns();
-    // An interrupt may have ended the wait at once; nothing will be run then.
-    let elapsed = Timestamp::now().since(began).as_secs_f64().max(1e-9);
-    Ok(busy_ns as f64 / 1e9 / elapsed)
+    }
+
+    /// What CPU time is, for the record.
+    fn account(&self) -> String {
+        let cpus = self.kernel_cpus;
+        if self.is_exact {
+            format!(
+                "kernel threads do part of the work: CPU is the process's and theirs, less the \
+                 {cpus:.4} CPUs that they take on the idle machine"
+            )
+        } else {
+            format!(
+                "kernel threads do part of the work and cannot be seen from here: CPU is the \
+                 machine's busy time less {cpus:.3} CPUs of the idle machine, with whatever else \
+                 ran, in ticks of 10 ms; phases below a CPU-second are rough"
+            )
+        }
+    }
 }
 
 #[cfg(test)]

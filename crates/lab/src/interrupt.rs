@@ -1,9 +1,9 @@
 //! Stopping early: what Ctrl-C, SIGTERM and SIGHUP set, and what every wait of the lab listens to.
 //!
-//! The lab waits for one thing at a time: the outputs of a child to close, or a time to pass. All
-//! of it is one mutex and one condition variable, so an interrupt ends any wait at once and nothing
-//! polls. A second interrupt, while the first is being cleaned up after, ends the process; what it
-//! leaves behind is cleared away by the next start.
+//! The lab waits for one thing at a time: a child to end, its outputs to close, or a time to pass.
+//! All of it is one mutex and one condition variable, so an interrupt ends any wait at once and
+//! nothing polls. A second interrupt, while the first is being cleaned up after, ends the process;
+//! what it leaves behind is cleared away by the next start.
 
 use std::io;
 
@@ -25,14 +25,17 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     raised: bool,
+    /// Which child it is about: threads that still watch an earlier one change nothing.
+    child: u64,
+    is_running: bool,
     outputs_open: usize,
 }
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// The outputs are closed.
-    Closed,
+    /// What was waited for has come.
+    Done,
     /// The interrupt was raised.
     Interrupted,
     /// The deadline passed.
@@ -82,17 +85,36 @@ impl Interrupt {
         self.wait(deadline, |_| false) == Waited::TimedOut
     }
 
-    /// How many outputs the next child has.
-    pub(crate) fn expect_outputs(&self, count: usize) {
-        self.0.state.lock().outputs_open = count;
+    /// Begins to watch a child with so many outputs; gives its number.
+    pub(crate) fn watch_child(&self, outputs: usize) -> u64 {
+        let mut state = self.0.state.lock();
+        state.child += 1;
+        (state.is_running, state.outputs_open) = (true, outputs);
+        state.child
     }
 
-    /// One of them is closed.
-    pub(crate) fn output_closed(&self) {
+    /// The child of this number has ended.
+    pub(crate) fn child_ended(&self, child: u64) {
+        self.change(child, |state| state.is_running = false);
+    }
+
+    /// One of its outputs is closed.
+    pub(crate) fn output_closed(&self, child: u64) {
+        self.change(child, |state| state.outputs_open = state.outputs_open.saturating_sub(1));
+    }
+
+    fn change(&self, child: u64, change: impl FnOnce(&mut State)) {
         let mut state = self.0.state.lock();
-        state.outputs_open = state.outputs_open.saturating_sub(1);
+        if state.child == child {
+            change(&mut state);
+        }
         drop(state);
         self.0.changed.notify_all();
+    }
+
+    /// Blocks until the child has ended, interrupted, or out of time.
+    pub(crate) fn wait_for_end(&self, deadline: Deadline) -> Waited {
+        self.wait(deadline, |state| !state.is_running)
     }
 
     /// Blocks until all outputs are closed, interrupted, or out of time.
@@ -100,14 +122,14 @@ impl Interrupt {
         self.wait(deadline, |state| state.outputs_open == 0)
     }
 
-    fn wait(&self, deadline: Deadline, closed: impl Fn(&State) -> bool) -> Waited {
+    fn wait(&self, deadline: Deadline, is_done: impl Fn(&State) -> bool) -> Waited {
         let mut state = self.0.state.lock();
         loop {
             if state.raised {
                 return Waited::Interrupted;
             }
-            if closed(&state) {
-                return Waited::Closed;
+            if is_done(&state) {
+                return Waited::Done;
             }
             let now = Timestamp::now();
             if deadline.has_passed(now) {

@@ -2,7 +2,9 @@
 //!
 //! The child has a process group of its own (a terminal's Ctrl-C reaches the lab alone, which then
 //! stops it), is killed by the kernel when the lab dies in whatever way, and is waited for by
-//! wait4, whose account of CPU, context switches and memory is the kernel's own.
+//! wait4, whose account of CPU, context switches and memory is the kernel's own. When it ends, so
+//! does whatever it has started and left behind, also what made a session of its own: nothing of
+//! one process runs beside the next.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -11,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use unherd_host::{ChildProcess, ChildUsage, SpawnHow, Usage};
+use unherd_host::{ChildProcess, ChildUsage, SpawnHow, Usage, adopt_orphans, end_orphans};
 use unherd_sys::primitives::{Arc, Mutex, thread};
 use unherd_sys::{Deadline, Timestamp};
 
@@ -21,8 +23,9 @@ use crate::interrupt::{Interrupt, Waited};
 const STDOUT_KEPT_BYTES: usize = 4 << 20;
 /// Of what a child says before it fails, the end matters.
 const STDERR_KEPT_BYTES: usize = 64 << 10;
-/// How long a killed child's outputs are read on: its descendants may have left its group.
-const AFTER_KILL: Duration = Duration::from_secs(1);
+/// How long the outputs are read on after the child and its descendants have ended: somebody else
+/// may hold them.
+const AFTER_END: Duration = Duration::from_secs(1);
 
 /// What to start.
 #[derive(Debug)]
@@ -73,17 +76,18 @@ impl Launch<'_> {
             cgroup: self.cgroup,
             cpus: self.cpus,
         };
+        adopt_orphans()?;
         let started = Timestamp::now();
         let deadline = Deadline::at(started.after(self.timeout));
         let mut child = ChildProcess::spawn(command, how)?;
-        interrupt.expect_outputs(2);
-        let stdout = child.take_stdout().map(|out| keep(out, STDOUT_KEPT_BYTES, interrupt));
-        let stderr = child.take_stderr().map(|out| keep(out, STDERR_KEPT_BYTES, interrupt));
-        let (ended, killed) = wait(&mut child, deadline, interrupt)?;
+        let number = interrupt.watch_child(2);
+        let keep = |output, limit| keep(output, limit, interrupt, number);
+        let stdout = child.take_stdout().map(|out| keep(Box::new(out), STDOUT_KEPT_BYTES));
+        let stderr = child.take_stderr().map(|out| keep(Box::new(out), STDERR_KEPT_BYTES));
+        let (ended, killed) = wait(&mut child, deadline, interrupt, number)?;
         let elapsed = Timestamp::now().since(started);
-        if killed.is_some() {
-            interrupt.wait_for_outputs(Deadline::after(AFTER_KILL));
-        }
+        end_orphans();
+        interrupt.wait_for_outputs(Deadline::after(AFTER_END));
         let text = |kept: Option<Kept>| kept.map_or_else(String::new, |kept| kept.lock().text());
         Ok(Finished {
             ending: killed.unwrap_or(Ending::Exited(ended.status)),
@@ -101,38 +105,42 @@ impl Launch<'_> {
     }
 }
 
-/// Waits for the outputs to close, which is how a child ends without being asked again and again;
-/// then for the child itself, which may have closed them and gone on.
+/// Waits for the child itself: its outputs may be closed long before it ends, or held open by
+/// others long after.
 fn wait(
     child: &mut ChildProcess,
     deadline: Deadline,
     interrupt: &Interrupt,
+    number: u64,
 ) -> io::Result<(ChildUsage, Option<Ending>)> {
-    const LOOK_AGAIN: Duration = Duration::from_millis(200);
-    let mut waited = interrupt.wait_for_outputs(deadline);
-    while waited == Waited::Closed {
-        let look_again = Deadline::after(LOOK_AGAIN);
-        if let Some(ended) = child.wait(look_again)? {
-            return Ok((ended, None));
+    let (end, watcher) = (child.end()?, interrupt.clone());
+    thread::spawn(move || {
+        // Should the wait fail, the deadline ends it.
+        if end.wait().is_ok() {
+            watcher.child_ended(number);
         }
-        waited = interrupt.wait_for_outputs(deadline);
-        if waited == Waited::Closed && deadline.has_passed(Timestamp::now()) {
-            waited = Waited::TimedOut;
-        }
-    }
-    child.kill()?;
-    let ended = child.wait(Deadline::NEVER)?.ok_or(io::ErrorKind::TimedOut)?;
-    let ending = match waited {
-        Waited::Interrupted => Ending::Interrupted,
-        Waited::TimedOut | Waited::Closed => Ending::TimedOut,
+    });
+    let killed = match interrupt.wait_for_end(deadline) {
+        Waited::Done => None,
+        Waited::Interrupted => Some(Ending::Interrupted),
+        Waited::TimedOut => Some(Ending::TimedOut),
     };
-    Ok((ended, Some(ending)))
+    if killed.is_some() {
+        child.kill()?;
+    }
+    let ended = child.wait(Deadline::NEVER)?.ok_or(io::ErrorKind::TimedOut)?;
+    Ok((ended, killed))
 }
 
 type Kept = Arc<Mutex<Tail>>;
 
 /// Reads an output to its end on a thread of its own, and keeps the last of it.
-fn keep(mut output: impl Read + Send + 'static, limit: usize, interrupt: &Interrupt) -> Kept {
+fn keep(
+    mut output: Box<dyn Read + Send>,
+    limit: usize,
+    interrupt: &Interrupt,
+    number: u64,
+) -> Kept {
     let kept: Kept = Arc::new(Mutex::new(Tail { bytes: Vec::new(), limit }));
     let (into, interrupt) = (Arc::clone(&kept), interrupt.clone());
     thread::spawn(move || {
@@ -145,7 +153,7 @@ fn keep(mut output: impl Read + Send + 'static, limit: usize, interrupt: &Interr
                 Err(_) => break,
             }
         }
-        interrupt.output_closed();
+        interrupt.output_closed(number);
     });
     kept
 }
@@ -210,6 +218,23 @@ mod tests {
         assert!(matches!(finished.ending, Ending::Exited(status) if status.code() == Some(4)));
         let hanging = shell("exec >&- 2>&-; sleep 1000", Duration::from_millis(100));
         assert_eq!(hanging.ending, Ending::TimedOut);
+    }
+
+    #[test]
+    fn a_descendant_that_holds_the_pipe_costs_no_time() {
+        // Neither in the group nor in the session of the child, and with both outputs open.
+        let finished = shell("setsid sh -c 'sleep 4321 & sleep 4322' & echo done", LONG);
+        assert!(matches!(finished.ending, Ending::Exited(status) if status.success()));
+        assert_eq!(finished.stdout, "done\n");
+    }
+
+    #[test]
+    fn a_descendant_with_a_session_of_its_own_does_not_survive() {
+        let script = "setsid sh -c 'echo $$; exec sleep 4323' & exec sleep 4324";
+        let finished = shell(script, Duration::from_secs(2));
+        assert_eq!(finished.ending, Ending::TimedOut);
+        let pid: u32 = finished.stdout.trim().parse().unwrap();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
     }
 
     #[test]

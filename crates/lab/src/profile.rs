@@ -15,7 +15,7 @@ pub(crate) fn sample<E>(
     whole_machine: bool,
     round: impl FnOnce() -> Result<(), E>,
 ) -> Result<Profiled, E> {
-    // Work in kernel threads belongs to no child.
+    // Work in kernel threads belongs to no child. What else runs meanwhile is left out at the end.
     let scope = if whole_machine { SampleScope::WholeMachine } else { SampleScope::NextChild };
     let start = |kind| Sampler::start(kind, &scope);
     let samplers = start(SampleKind::CpuClock { hertz: HERTZ })
@@ -25,7 +25,10 @@ pub(crate) fn sample<E>(
         Err(error) => return Ok(refused(&error)),
     };
     round()?;
-    let both = cpu.finish().and_then(|cpu| Ok((cpu, switches.finish()?)));
+    let finish = |sampler: Sampler| {
+        if whole_machine { sampler.finish_without_foreign() } else { sampler.finish() }
+    };
+    let both = finish(cpu).and_then(|cpu| Ok((cpu, finish(switches)?)));
     Ok(match both {
         Ok((cpu, switches)) => {
             Profiled::Taken { cpu: shortened(cpu), switches: shortened(switches) }

@@ -14,10 +14,12 @@
 //! `plan.json` is made once: of two benches that are given one directory the second is refused. Its
 //! lock is held while rounds are added.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,6 +29,7 @@ use crate::error::Error;
 use crate::plan::{PLAN_SCHEMA, Plan};
 use crate::result::{BenchResult, Traced};
 use crate::round::{Round, counting};
+use crate::surroundings;
 use crate::tables::{Progress, tables};
 use crate::tracing::TraceFiles;
 
@@ -88,7 +91,8 @@ impl Record {
             ),
             _ => cannot(source),
         })?;
-        let written = plan.lock().and_then(|()| plan.write_all(pretty(header).as_bytes()));
+        let locked = flock(&plan, FlockOperation::LockExclusive).map_err(io::Error::from);
+        let written = locked.and_then(|()| plan.write_all(pretty(header).as_bytes()));
         if let Err(source) = written {
             // Half a plan is no record, and would be in the way of the next.
             let _ = fs::remove_file(&path);
@@ -106,13 +110,13 @@ impl Record {
         let path = directory.join(PLAN);
         let cannot = |source| failed(&path, "cannot open the record", source, false);
         let plan = File::options().read(true).write(true).open(&path).map_err(cannot)?;
-        match plan.try_lock() {
+        match flock(&plan, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { directory: directory.to_owned(), current: None, _plan: plan }),
-            Err(TryLockError::WouldBlock) => Err(Error::usage(
+            Err(Errno::WOULDBLOCK) => Err(Error::usage(
                 format!("a bench is adding to {}", directory.display()),
                 "wait for its end",
             )),
-            Err(TryLockError::Error(source)) => Err(cannot(source)),
+            Err(errno) => Err(cannot(errno.into())),
         }
     }
 
@@ -213,7 +217,8 @@ impl Kept {
     pub fn result(&self) -> BenchResult {
         let Header { plan, machine, marks, .. } = &self.header;
         let rounds = counting(plan, &self.rounds);
-        BenchResult::new(plan, &rounds, machine.clone(), marks.clone())
+        let marks = [marks.clone(), surroundings::marks(plan, &self.rounds)].concat();
+        BenchResult::new(plan, &rounds, machine.clone(), marks)
     }
 
     /// The result with the profiles and traces that were kept, and its tables.

@@ -13,6 +13,7 @@ use crate::statistics::{
     ALPHA, Comparison, Judgement, Tail, Verdict, judge, judge_exact, log_ratio, rounds_to_find,
     summary, tail,
 };
+use crate::surroundings::Surroundings;
 use crate::waits;
 
 /// The schema of a result.
@@ -131,6 +132,12 @@ pub struct RoundLine {
     pub point: Point,
     /// What was measured.
     pub metrics: BTreeMap<String, f64>,
+    /// From 1; above it where the process was run again because others used the machine.
+    #[serde(default)]
+    pub attempt: usize,
+    /// What else went on.
+    #[serde(default)]
+    pub surroundings: Surroundings,
 }
 
 /// A point of the sweep.
@@ -259,6 +266,8 @@ fn round_line(plan: &Plan, round: &Round) -> RoundLine {
         label: round.label.clone(),
         point: Point::of(plan, round.cell),
         metrics: round.metrics.clone(),
+        attempt: round.attempt,
+        surroundings: round.surroundings,
     }
 }
 

@@ -16,8 +16,8 @@
 //! - *What may still be?* Where nothing can be told, how many rounds would find a change of δ in 9
 //!   of 10 benches ([`rounds_to_find`]).
 //! - *And the worst rounds?* The estimate is one of the middle: it does not move when one round in
-//!   ten takes three times as long. So the spread and the worst rounds of the two sides are compared
-//!   beside it ([`Tail`]).
+//!   ten takes three times as long. So the scatter and the worst rounds of the two sides are
+//!   compared beside it ([`Tail`]).
 //!
 //! **A verdict never contradicts its interval**, because the test is defined by the interval: the
 //! p-value is the smallest α whose interval leaves out "no change". Where no difference is zero and

@@ -1,12 +1,14 @@
 //! What a timed region costs: time, CPU and context switches, from the kernel.
 //!
 //! Two sources of CPU time. *The process*: getrusage(2), exact to the microsecond in its sum; the
-//! kernel divides it into user and system time by sampling. *The machine*: its busy time from
-//! /proc/stat, in ticks of 10 ms, which also holds what kernel threads did for the process. The
-//! machine's is what it was less what it would have been had the machine been idle; as the machine
-//! cannot have been less busy than the process, the process's time is its lower bound.
+//! kernel divides it into user and system time by sampling. *Kernel threads*, where these do part
+//! of the work, such as writing back: their time by /proc, exact to the nanosecond, less what they
+//! use on the idle machine. No other program's time is in either, whatever else runs.
+//!
+//! Where kernel threads cannot be seen (in a container), the machine's busy time stands for both:
+//! in ticks of 10 ms, with whatever else runs, and never less than the process's own.
 
-use unherd_host::{BusyTime, Usage};
+use unherd_host::{KernelWork, Usage};
 use unherd_sys::Timestamp;
 
 use crate::LoadError;
@@ -16,9 +18,9 @@ use crate::LoadError;
 pub enum Basis {
     /// The process's.
     Process,
-    /// The machine's, less `idle_busy` CPUs.
-    Machine {
-        /// How many CPUs are busy when the machine is idle.
+    /// The process's and that of kernel threads.
+    WithKernel {
+        /// How many CPUs the latter keep busy when the machine is idle.
         idle_busy: f64,
     },
 }
@@ -30,11 +32,11 @@ pub struct Meter {
     begin: Reading,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Reading {
     at: Timestamp,
     process: Usage,
-    machine: BusyTime,
+    kernel: Option<KernelWork>,
 }
 
 /// What a timed region cost.
@@ -73,7 +75,8 @@ impl std::ops::Add for Span {
 impl Meter {
     /// Begins a region.
     pub fn start(basis: Basis) -> Result<Self, LoadError> {
-        Ok(Self { basis, begin: Reading::take(basis)? })
+        let kernel = kernel_work(basis)?;
+        Ok(Self { basis, begin: Reading::with(kernel) })
     }
 
     /// Burns `share` of the CPU time that the region has used so far, in this thread, so that a
@@ -83,14 +86,14 @@ impl Meter {
         if share <= 0.0 {
             return Ok(0.0);
         }
-        let before = Reading::take(self.basis)?;
+        let before = Reading::end(self.basis)?;
         let target_s = share * self.begin.until(&before, self.basis).cpu_s;
         loop {
             let mut word = 1_u64;
             for _ in 0..10_000 {
                 word = std::hint::black_box(word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             }
-            let burned_s = before.until(&Reading::take(Basis::Process)?, Basis::Process).cpu_s;
+            let burned_s = before.until(&Reading::with(None), Basis::Process).cpu_s;
             if burned_s >= target_s {
                 return Ok(burned_s);
             }
@@ -100,30 +103,43 @@ impl Meter {
     /// Ends the region.
     pub fn stop(self, plant: f64) -> Result<Span, LoadError> {
         let planted_s = self.plant(plant)?;
-        let end = Reading::take(self.basis)?;
+        let end = Reading::end(self.basis)?;
         Ok(Span { planted_s, ..self.begin.until(&end, self.basis) })
     }
 }
 
+/// Reading it takes milliseconds, which stand outside of the region.
+fn kernel_work(basis: Basis) -> Result<Option<KernelWork>, LoadError> {
+    match basis {
+        Basis::Process => Ok(None),
+        Basis::WithKernel { .. } => KernelWork::now().map(Some).map_err(LoadError::BusyTime),
+    }
+}
+
 impl Reading {
-    fn take(basis: Basis) -> Result<Self, LoadError> {
-        let machine = match basis {
-            Basis::Process => BusyTime::default(),
-            Basis::Machine { .. } => BusyTime::now().map_err(LoadError::BusyTime)?,
-        };
-        Ok(Self { at: Timestamp::now(), process: Usage::of_this_process(), machine })
+    fn with(kernel: Option<KernelWork>) -> Self {
+        Self { at: Timestamp::now(), process: Usage::of_this_process(), kernel }
+    }
+
+    fn end(basis: Basis) -> Result<Self, LoadError> {
+        let end = Self::with(None);
+        Ok(Self { kernel: kernel_work(basis)?, ..end })
     }
 
     fn until(&self, end: &Self, basis: Basis) -> Span {
         let elapsed_s = end.at.since(self.at).as_secs_f64();
         let process = end.process.since(self.process);
         let process_cpu_s = process.cpu().as_secs_f64();
-        let cpu_s = match basis {
-            Basis::Process => process_cpu_s,
-            Basis::Machine { idle_busy } => {
-                let busy_s = end.machine.since(self.machine).busy_ns() as f64 / 1e9;
-                (busy_s - idle_busy * elapsed_s).max(process_cpu_s)
+        let cpu_s = match (basis, &self.kernel, &end.kernel) {
+            (Basis::WithKernel { idle_busy }, Some(before), Some(after)) => {
+                let busy_s = after.since(before).as_secs_f64() - idle_busy * elapsed_s;
+                if after.is_exact() {
+                    process_cpu_s + busy_s.max(0.0)
+                } else {
+                    busy_s.max(process_cpu_s)
+                }
             }
+            _ => process_cpu_s,
         };
         Span {
             elapsed_s,
@@ -140,13 +156,15 @@ impl Reading {
 mod tests {
     use std::time::Duration;
 
+    use unherd_host::BusyTime;
+
     use super::*;
 
     fn burn(meter: &Meter) -> f64 {
+        let used = |basis| meter.begin.until(&Reading::end(basis).unwrap(), basis).cpu_s;
         // A region that used some CPU of its own.
-        while meter.begin.until(&Reading::take(meter.basis).unwrap(), Basis::Process).cpu_s < 0.02 {
-        }
-        meter.begin.until(&Reading::take(meter.basis).unwrap(), meter.basis).cpu_s
+        while used(Basis::Process) < 0.02 {}
+        used(meter.basis)
     }
 
     #[test]
@@ -160,21 +178,38 @@ mod tests {
 
     #[test]
     fn no_plant_burns_nothing() {
-        let meter = Meter::start(Basis::Machine { idle_busy: 0.0 }).unwrap();
+        let meter = Meter::start(Basis::WithKernel { idle_busy: 0.0 }).unwrap();
         assert_eq!(meter.stop(0.0).unwrap().planted_s, 0.0);
+    }
+
+    fn span(own_ms: u64, kernel: impl Fn(u64) -> KernelWork) -> Span {
+        let at = |ms: u64, own_ms: u64, kernel| Reading {
+            at: Timestamp::from_ns(ms * 1_000_000),
+            process: Usage { user: Duration::from_millis(own_ms), ..Default::default() },
+            kernel: Some(kernel),
+        };
+        let basis = Basis::WithKernel { idle_busy: 0.1 };
+        at(0, 0, kernel(0)).until(&at(1000, own_ms, kernel(1)), basis)
+    }
+
+    #[test]
+    fn kernel_threads_are_added_and_neighbours_are_not() {
+        let threads = |ms| move |n| KernelWork::Threads(vec![(2, 0), (7, n * ms * 1_000_000)]);
+        let cpu_s = |own, ms| span(own, threads(ms)).cpu_s;
+        assert!((cpu_s(300, 150) - 0.35).abs() < 1e-9, "{}", cpu_s(300, 150));
+        assert!((cpu_s(300, 50) - 0.3).abs() < 1e-9, "less than when idle is nothing");
     }
 
     #[test]
     fn the_machine_is_never_less_busy_than_the_process() {
-        let at = |ms: u64, own_ms: u64, busy_ms: u64| Reading {
-            at: Timestamp::from_ns(ms * 1_000_000),
-            process: Usage { user: Duration::from_millis(own_ms), ..Default::default() },
-            machine: BusyTime { system_ns: busy_ms * 1_000_000, ..Default::default() },
+        let machine = |ms| {
+            move |n| {
+                let system_ns = n * ms * 1_000_000;
+                KernelWork::Machine(BusyTime { system_ns, ..Default::default() })
+            }
         };
-        let basis = Basis::Machine { idle_busy: 0.1 };
-        let span = at(0, 0, 0).until(&at(1000, 300, 500), basis);
-        assert!((span.cpu_s - 0.4).abs() < 1e-9, "{span:?}");
-        let span = at(0, 0, 0).until(&at(1000, 300, 350), basis);
-        assert!((span.cpu_s - 0.3).abs() < 1e-9, "{span:?}");
+        let cpu_s = |busy| span(300, machine(busy)).cpu_s;
+        assert!((cpu_s(500) - 0.4).abs() < 1e-9, "{}", cpu_s(500));
+        assert!((cpu_s(350) - 0.3).abs() < 1e-9, "{}", cpu_s(350));
     }
 }

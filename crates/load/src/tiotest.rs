@@ -3,9 +3,10 @@
 //! This is the benchmark of report 000: sequential write, random write, sequential read and random
 //! read in blocks of 4 KiB, and writing ends with a sync inside the timing. It differs from tiotest
 //! in what a result needs to be believed: contents are pseudo-random and verified while they are
-//! read, starting the threads and opening the files is not timed, and CPU time is the machine's, as
-//! the kernel writes back in threads of its own. Making a cache is timed, as a part of the first
-//! phase: the kernel takes its memory page by page in the phases, and ours is taken at once.
+//! read, starting the threads and opening the files is not timed, and CPU time is the process's and
+//! the kernel threads', as the kernel writes back in threads of its own. Making a cache is timed,
+//! as a part of the first phase: the kernel takes its memory page by page in the phases, and ours
+//! is taken at once.
 //!
 //! Between the phases nothing is dropped from any cache. The file set is five times the memory, so
 //! what is left of one phase is at most a fifth of the next one's work, and it is left for all
@@ -110,7 +111,7 @@ fn metrics() -> Vec<Metric> {
             ("mb_per_s", Higher, "megabytes in a second"),
             ("user_pct", Lower, "the process's user time, in percent of one CPU"),
             ("sys_pct", Lower, "the rest of the CPU time that counts, in percent of one CPU"),
-            ("cpu_s", Lower, "CPU time that counts: the machine's busy time less its idle one's"),
+            ("cpu_s", Lower, "CPU time that counts: the process's and that of kernel threads"),
             ("mb_per_cpusec", Higher, "megabytes in a second of CPU time that counts"),
             ("process_cpu_s", Lower, "CPU time of the process alone"),
             ("context_switches", Lower, "voluntary ones of the process, less the workload's own"),

@@ -71,6 +71,43 @@ fn the_seed_makes_the_order_again() {
 }
 
 #[test]
+fn rounds_with_a_neighbour_are_run_again_and_marked() {
+    let place = Place::new();
+    let mut neighbour =
+        std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let ran = place.run("bench fake --with before,slow --rounds 6 --out record --format json");
+    neighbour.kill().unwrap();
+    neighbour.wait().unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let marks = result["marks"].to_string();
+    if marks.contains("cannot be seen") {
+        println!("skipped: {marks}");
+        return;
+    }
+    assert!(marks.contains("other programs used more than 5 % of the processors"), "{marks}");
+    assert!(marks.contains("were run again for it"), "{marks}");
+    let rounds = result["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 12, "one attempt of each counts");
+    let shares = rounds.iter().map(|round| &round["surroundings"]["foreign_cpu_share"]);
+    assert!(shares.filter(|share| share.as_f64().unwrap() > 0.05).count() >= 6, "{rounds:#?}");
+    assert!(rounds[0]["surroundings"]["load_1min"].is_f64(), "{rounds:#?}");
+}
+
+#[test]
+fn several_bases_are_not_compared_with_each_other() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,idle,unherd --base before,idle --rounds 8");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let last: Vec<&str> = ran.stdout.lines().rev().take(5).collect();
+    assert_eq!(last[4], "What was shown, by cost_us:");
+    assert!(last[3].starts_with("Against before, unherd is better in 1 of 1: "), "{last:?}");
+    assert_eq!(last[1], "Against idle, unherd is better in none.");
+    let all = place.run("bench fake --with before,unherd --base before,unherd");
+    assert_eq!(all.code, Some(2), "{all:?}");
+}
+
+#[test]
 fn a_mechanism_that_was_not_used_gets_no_praise() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,idle");

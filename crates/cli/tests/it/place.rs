@@ -75,10 +75,11 @@ impl Place {
         entries.filter(|path| path.to_string_lossy().contains("/unherd-")).collect()
     }
 
-    /// How many rounds a record holds.
+    /// How many processes a record holds, without those that were run again for a neighbour.
     pub(crate) fn kept_lines(&self, record: &str) -> usize {
         let rounds = fs::read_dir(self.path().join(record).join("rounds")).unwrap();
-        rounds.map(|f| fs::read_to_string(f.unwrap().path()).unwrap().lines().count()).sum()
+        let texts = rounds.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        texts.map(|text| text.matches("\"attempt\":1,").count()).sum()
     }
 }
 

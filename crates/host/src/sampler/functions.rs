@@ -1,11 +1,12 @@
 //! Samples counted by function: the profile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::collector::{Collector, Sink};
 use super::ring::{EventAttr, Record, u32_at, u64_at};
 use super::{SampleKind, SampleScope, SamplerError, abi};
 use crate::Side;
+use crate::owners::Process;
 use crate::symbols::{Function, KernelSymbols, Mapping, ProcessMaps, UserSymbols};
 
 /// One function of a profile.
@@ -36,6 +37,9 @@ pub struct Profile {
     pub kernel_ticks: u64,
     /// Samples taken while a processor had nothing to do; they are in no row.
     pub idle_ticks: u64,
+    /// Samples of programs that are not asked about; they are in no row.
+    #[serde(default)]
+    pub foreign_ticks: u64,
     /// Samples that arrived.
     pub delivered: u64,
     /// Samples that should have: the time or the switches counted, by the interval.
@@ -57,9 +61,13 @@ struct Samples {
     kind: SampleKind,
     kernel: KernelSymbols,
     maps: ProcessMaps,
-    kernel_counts: HashMap<u64, u64>,
     /// By process and address.
+    kernel_counts: HashMap<(u32, u64), u64>,
     user_counts: HashMap<(u32, u64), u64>,
+    /// Samples in user mode and in the kernel, by process.
+    ticks: HashMap<u32, [u64; 2]>,
+    /// Who made each process that has begun since.
+    makers: HashMap<u32, u32>,
     totals: Profile,
 }
 
@@ -87,8 +95,31 @@ impl Sampler {
 
     /// Ends sampling, names the functions (reading the programs' files) and counts.
     pub fn finish(self) -> Result<Profile, SamplerError> {
-        let collected = self.collector.finish()?;
+        self.finish_with(|_, _| true)
+    }
+
+    /// The same of the programs that this process has started since, with their descendants, and
+    /// of the kernel's own threads. What else ran on the machine is in `foreign_ticks` alone.
+    pub fn finish_without_foreign(self) -> Result<Profile, SamplerError> {
+        let own = std::process::id();
+        let processes = Process::all().into_iter();
+        let kernel: HashSet<u32> =
+            processes.filter(|it| it.is_kernel_thread).map(|it| it.pid).collect();
+        self.finish_with(|pid, makers| {
+            let mut ancestors = std::iter::successors(Some(pid), |pid| makers.get(pid).copied());
+            // A number that is used again could close a circle.
+            kernel.contains(&pid)
+                || ancestors.by_ref().take(64).skip(1).any(|it| it == own || kernel.contains(&it))
+        })
+    }
+
+    fn finish_with(
+        self,
+        is_meant: impl Fn(u32, &HashMap<u32, u32>) -> bool,
+    ) -> Result<Profile, SamplerError> {
+        let mut collected = self.collector.finish()?;
         let counted = collected.count()?;
+        collected.sink.leave_out(is_meant);
         let mut profile = collected.sink.into_profile();
         profile.expected = counted / self.interval;
         Ok(profile)
@@ -103,6 +134,8 @@ impl Samples {
             maps: ProcessMaps::default(),
             kernel_counts: HashMap::new(),
             user_counts: HashMap::new(),
+            ticks: HashMap::new(),
+            makers: HashMap::new(),
             totals: Profile::default(),
         }
     }
@@ -116,11 +149,7 @@ impl Samples {
             return;
         }
         let in_user_mode = misc & abi::MISC_MODE == abi::MISC_USER;
-        if in_user_mode {
-            self.totals.user_ticks += 1;
-        } else {
-            self.totals.kernel_ticks += 1;
-        }
+        self.ticks.entry(pid).or_default()[usize::from(!in_user_mode)] += 1;
         let (kernel, user) = match self.kind {
             SampleKind::CpuClock { .. } if in_user_mode => (None, Some(address)),
             SampleKind::CpuClock { .. } => (Some(address), None),
@@ -131,7 +160,7 @@ impl Samples {
             }
         };
         if let Some(address) = kernel {
-            *self.kernel_counts.entry(address).or_default() += 1;
+            *self.kernel_counts.entry((pid, address)).or_default() += 1;
         }
         if let Some(address) = user {
             self.maps.see(pid);
@@ -160,9 +189,26 @@ impl Samples {
         (kernel, user)
     }
 
-    fn into_profile(self) -> Profile {
+    /// Leaves out processes that are not meant. Only now, when all records are there: a process may
+    /// be sampled on one processor before the record of its beginning on another was read.
+    fn leave_out(&mut self, is_meant: impl Fn(u32, &HashMap<u32, u32>) -> bool) {
+        let foreign: HashSet<u32> =
+            self.ticks.keys().copied().filter(|&pid| !is_meant(pid, &self.makers)).collect();
+        for pid in &foreign {
+            self.totals.foreign_ticks +=
+                self.ticks.remove(pid).map_or(0, |[user, kernel]| user + kernel);
+        }
+        self.kernel_counts.retain(|(pid, _), _| !foreign.contains(pid));
+        self.user_counts.retain(|(pid, _), _| !foreign.contains(pid));
+    }
+
+    fn into_profile(mut self) -> Profile {
+        for [user, kernel] in self.ticks.values() {
+            self.totals.user_ticks += user;
+            self.totals.kernel_ticks += kernel;
+        }
         let mut functions: HashMap<(Side, Function), u64> = HashMap::new();
-        for (address, count) in self.kernel_counts {
+        for ((_, address), count) in self.kernel_counts {
             *functions.entry((Side::Kernel, self.kernel.function(address))).or_default() += count;
         }
         let mut symbols = UserSymbols::default();
@@ -189,6 +235,7 @@ impl Sink for Samples {
             abi::RECORD_LOST => self.totals.lost += u64_at(body, 8),
             abi::RECORD_FORK if u32_at(body, 0) != u32_at(body, 4) => {
                 self.maps.add_fork(u32_at(body, 0), u32_at(body, 4));
+                self.makers.insert(u32_at(body, 0), u32_at(body, 4));
             }
             abi::RECORD_MMAP2 => {
                 let name = body.get(64..).unwrap_or_default();

@@ -96,6 +96,25 @@ fn root_the_whole_machine_has_idle_time() {
     assert!(profile.expected >= 200, "{}", profile.expected);
 }
 
+#[test]
+fn root_foreign_programs_are_in_no_row() {
+    // Started before the sampler, so it is nobody's that the sampler has seen begin.
+    let mut command = Command::new("sh");
+    command.args(["-c", "while :; do :; done"]);
+    let neighbour = ChildProcess::spawn(command, SpawnHow::default()).unwrap();
+    let kind = SampleKind::CpuClock { hertz: 1000 };
+    let Some(sampler) = start(kind, SampleScope::WholeMachine) else { return };
+    run("sh", &["-c", HUNGRY]);
+    let profile = sampler.finish_without_foreign().unwrap();
+    drop(neighbour);
+    assert!(profile.foreign_ticks > 10, "{profile:?}");
+    assert!(profile.user_ticks > 10, "the child is not foreign: {profile:?}");
+    assert_eq!(profile.user_ticks, sum(&profile, Side::User));
+    assert_eq!(profile.kernel_ticks, sum(&profile, Side::Kernel));
+    let Profile { user_ticks, kernel_ticks, idle_ticks, foreign_ticks, .. } = profile;
+    assert_eq!(user_ticks + kernel_ticks + idle_ticks + foreign_ticks, profile.delivered);
+}
+
 /// As [`start`], with chains.
 fn start_chains(options: &ChainOptions) -> Option<ChainSampler> {
     match ChainSampler::start(options) {

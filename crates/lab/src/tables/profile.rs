@@ -42,11 +42,15 @@ fn tables(profile: &Profile, what: &str) -> String {
         }
     }
     let Profile { delivered, expected, user_ticks, kernel_ticks, idle_ticks, .. } = profile;
-    let _ = writeln!(
+    let _ = write!(
         text,
         "{delivered} of {expected} samples arrived: {user_ticks} user, {kernel_ticks} kernel, \
          {idle_ticks} idle"
     );
+    let _ = match profile.foreign_ticks {
+        0 => writeln!(text),
+        foreign => writeln!(text, ", {foreign} of other programs, which are left out"),
+    };
     text
 }
 
@@ -82,5 +86,9 @@ top 10 user cpu consumers:
 86 of 100 samples arrived: 6 user, 80 kernel, 0 idle
 ";
         assert_eq!(tables(&profile, "cpu consumers"), expected);
+        let foreign = Profile { foreign_ticks: 9, ..Profile::default() };
+        let last = "0 of 0 samples arrived: 0 user, 0 kernel, 0 idle, 9 of other programs, which \
+                    are left out\n";
+        assert_eq!(tables(&foreign, "cpu consumers"), last);
     }
 }

@@ -106,7 +106,8 @@ mod tests {
         let expected = "\
 What was shown, by mb_per_cpusec:
 Against kernel, unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00).
-  It is worse in 1 of 3: read 2.67 × (2.00 to 4.00); not told apart in 1 of 3: random read −1.6 % to +3.6 %.
+  It is worse in 1 of 3: read 2.67 × (2.00 to 4.00); not told apart in 1 of 3: random read \
+         −1.6 % to +3.6 %.
 Against unherd-nofilter, unherd is better in none.
   It is worse in none; the same in 1 of 1: write mb per cpusec within 2 % (−0.4 % to +0.9 %).
 ";

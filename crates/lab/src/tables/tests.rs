@@ -37,7 +37,7 @@ fn the_tables_say_what_was_found() {
         "    unherd                                           25.06       25.01       25.12\n",
         "  work_per_s                               10000       39896\n",
         "  compared with before (12 pairs, 95 % sure)\n",
-        "    cost_us  unherd  FASTER           3.99 × faster (3.98 to 3.99)\n",
+        "    cost_us  unherd  FASTER           3.99 × faster (3.99 to 3.99)\n",
         "  waits: page                             before      unherd\n",
         "    waits                                      -          65\n",
         "  * no cgroup\n",
@@ -62,7 +62,8 @@ fn what_cannot_be_told_says_what_could_have_been() {
         round.metrics.insert("cost_us".to_owned(), cost);
     }
     let text = shown(Progress::Done, &some);
-    let expected = "cost_us  unherd  CANNOT TELL    −50.0 % to +100 %; to find 2 % takes more than";
+    let expected = "cost_us  unherd  CANNOT TELL    −50.0 % to +100 %; to find 2 % takes more than \
+                    500 rounds\n";
     assert!(text.contains(expected), "{text}");
     let worst = "the worst round of unherd was 2.00 × its median";
     assert!(text.contains(worst), "{text}");

@@ -39,7 +39,7 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadE
     };
     // The cache takes all its memory from the kernel while it is made, which the kernel's own does
     // in the phases: so this is timed.
-    let meter = Meter::start(Basis::Machine { idle_busy: job.idle_busy })?;
+    let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
     let cache = Cache::builder()
         .capacity(capacity_bytes)
         .page_size(PAGE_BYTES as usize)

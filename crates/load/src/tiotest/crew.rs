@@ -98,7 +98,7 @@ fn time(
 ) -> Result<(Span, Waits), LoadError> {
     let before = Ledger::snapshot();
     let own_sleeps_before = own_sleeps();
-    let meter = Meter::start(Basis::Machine { idle_busy: job.idle_busy })?;
+    let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
     work();
     let mut span = meter.stop(job.plant)?;
     let own = own_sleeps() - own_sleeps_before;
