@@ -12,7 +12,8 @@ const WITHOUT_RIVALS: &str = "--without-rivals";
 /// Builds what the claims of `claims.toml` need, and hands over to `unherd claims`.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let program = demo::build(root)?;
-    let with_rivals = !arguments.iter().any(|argument| argument == WITHOUT_RIVALS);
+    let is_one_of = |words: &[&str]| arguments.iter().any(|it| words.contains(&it.as_str()));
+    let with_rivals = !is_one_of(&[WITHOUT_RIVALS, "--list", "--table"]);
     if with_rivals && root.join(RIVALS).exists() {
         let outcome =
             Step::cargo("build of rivals", &["build", "--release", "--manifest-path", RIVALS])

@@ -138,15 +138,21 @@ pub(crate) struct BenchArgs {
 /// What to do with the claims.
 #[derive(Debug, Args)]
 pub(crate) struct ClaimsArgs {
-    /// Only this one.
-    pub(crate) name: Option<String>,
+    /// Only these.
+    pub(crate) names: Vec<String>,
     /// The file of claims.
     #[arg(long, value_name = "FILE", default_value = "claims.toml")]
     pub(crate) file: PathBuf,
-    /// Print the README's table and run nothing.
+    /// Print the table of results and run nothing.
     #[arg(long)]
     pub(crate) table: bool,
-    /// Write what was found into the file.
+    /// Print the names, with targets and how long they took, and run nothing.
+    #[arg(long, conflicts_with = "table")]
+    pub(crate) list: bool,
+    /// With the fewest rounds that can decide at all; nothing is kept.
+    #[arg(long, conflicts_with = "update")]
+    pub(crate) quick: bool,
+    /// Write what was found into the file, after each command.
     #[arg(long, requires = "commit")]
     pub(crate) update: bool,
     /// The commit that was measured.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use unherd_lab::Error;
+use unherd_lab::{Error, printable};
 
 /// Why the command ends early.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes one line to standard error. It is the last resort: where it is closed, the exit code must
 /// do.
 pub(crate) fn note(line: &str) {
-    let _ = StandardError.write_all(format!("unherd: {line}\n").as_bytes());
+    let _ = StandardError.write_all(format!("unherd: {}\n", printable(line)).as_bytes());
 }
 
 /// Standard error, that waits for its reader where somebody who shares it has made it non-blocking.

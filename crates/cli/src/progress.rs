@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use unherd_lab::{Plan, Watch};
+use unherd_lab::{Plan, Watch, printable};
 
 use crate::output;
 
@@ -39,7 +39,7 @@ impl Watch for Progress {
     }
 
     fn starting(&mut self, round: usize, label: &str) {
-        self.bar.set_message(format!("round {round}: {label}"));
+        self.bar.set_message(format!("round {round}: {}", printable(label)));
     }
 
     fn finished(&mut self) {

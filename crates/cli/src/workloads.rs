@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use unherd_lab::catalogue::{Registry, Workload};
+use unherd_lab::printable;
 use unherd_lab::statistics::Better;
 
 use crate::output::{self, Failure};
@@ -14,7 +15,7 @@ pub(crate) fn run(name: Option<&str>, registry: &Registry) -> Result<ExitCode, F
         Some(name) => in_full(&registry.workload(name)?.workload),
         None => registry.workloads().map(in_short).collect::<Vec<_>>().join("\n"),
     };
-    output::print(&text)?;
+    output::print(&printable(&text))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -17,6 +17,8 @@
 //! high = 280.4
 //! commit = "2380c5e"
 //! date = "2026-11-21"
+//! machine = "Fast 9, 2 CPUs, 7.8 GiB, Linux 6.18.44"   # a regression exists on the same one only
+//! seconds = 31.0                                       # how long the command took
 //! ```
 //!
 //! "Not slower" is a claim about a margin, such as `low >= 0.95`: a verdict that is not `slower`
@@ -28,7 +30,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
+use toml_edit::{ArrayOfTables, DocumentMut, Item};
 
+use crate::fingerprint::fingerprint;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
 use crate::tables::number;
@@ -100,6 +104,12 @@ pub struct Found {
     pub commit: String,
     /// When.
     pub date: String,
+    /// On which machine ([`fingerprint`]); earlier runs did not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// How long the command took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
 }
 
 /// What must hold of a comparison.
@@ -207,8 +217,11 @@ impl Target {
 pub struct Outcome {
     /// Whether every comparison that was meant meets the target.
     pub is_met: bool,
-    /// Whether it is surely worse than what the last run found: the intervals do not meet.
-    pub is_regression: bool,
+    /// Whether it is surely worse than what the last run found on this machine: the intervals do
+    /// not meet. `None` where the last run was on another machine, or on an unknown one.
+    pub is_regression: Option<bool>,
+    /// The machine of this run.
+    pub machine: String,
     /// The comparison that is furthest from the target, or is it by least.
     pub found: ComparisonLine,
 }
@@ -230,13 +243,21 @@ impl Claims {
         Ok(claims)
     }
 
-    /// The file again. Comments are not kept.
-    ///
-    /// # Errors
-    ///
-    /// Where a value has no form in TOML.
-    pub fn to_toml(&self) -> Result<String, String> {
-        toml::to_string_pretty(self).map_err(|error| error.to_string())
+    /// The indexes of claims that one run answers, in the order of the file: those with the same
+    /// command. Only of claims that are called one of `names`, or of all if there are none.
+    pub fn batches(&self, names: &[String]) -> Vec<Vec<usize>> {
+        let mut batches: Vec<Vec<usize>> = Vec::new();
+        for (index, claim) in self.claims.iter().enumerate() {
+            if !names.is_empty() && !names.contains(&claim.name) {
+                continue;
+            }
+            let same = |batch: &&mut Vec<usize>| self.claims[batch[0]].command == claim.command;
+            match batches.iter_mut().find(same) {
+                Some(batch) => batch.push(index),
+                None => batches.push(vec![index]),
+            }
+        }
+        batches
     }
 
     /// The README's table: what is claimed, the last figure with its interval, and the command.
@@ -265,7 +286,52 @@ impl Claims {
     }
 }
 
+/// `text`, a file of claims, with `found` as the last figure of the claim called `name`. All else
+/// stays as it is, comments too.
+///
+/// # Errors
+///
+/// Where `text` is no file of claims, or has no such claim.
+pub fn updated(text: &str, name: &str, found: &Found) -> Result<String, String> {
+    let mut document: DocumentMut = text.parse().map_err(|e| format!("{e}"))?;
+    let claims = document.get_mut("claim").and_then(Item::as_array_of_tables_mut);
+    let claim = claims
+        .into_iter()
+        .flat_map(ArrayOfTables::iter_mut)
+        .find(|claim| claim.get("name").and_then(Item::as_str) == Some(name))
+        .ok_or_else(|| format!("no claim is called '{name}'"))?;
+    let last = claim.entry("last").or_insert_with(toml_edit::table);
+    let last = last.as_table_mut().ok_or_else(|| format!("'last' of '{name}' is no table"))?;
+    let Found { ratio, low, high, commit, date, machine, seconds } = found;
+    let numbers = [("ratio", ratio), ("low", low), ("high", high)];
+    let seconds = seconds.map(|seconds| (10.0 * seconds).round() / 10.0);
+    let numbers = numbers.into_iter().map(|(key, number)| (key, number.map(toml_edit::value)));
+    let texts = [("commit", Some(commit)), ("date", Some(date)), ("machine", machine.as_ref())];
+    let texts = texts.into_iter().map(|(key, text)| (key, text.map(toml_edit::value)));
+    for (key, value) in numbers.chain(texts).chain([("seconds", seconds.map(toml_edit::value))]) {
+        match value {
+            Some(value) => last.insert(key, value),
+            None => last.remove(key),
+        };
+    }
+    Ok(document.to_string())
+}
+
 impl Claim {
+    /// The same with the fewest rounds that can decide, whatever the command says of rounds.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Claim::arguments`].
+    pub fn quick_arguments(&self) -> Result<Vec<String>, String> {
+        let mut arguments = self.arguments()?;
+        if let Some(at) = arguments.iter().position(|argument| argument == "--rounds") {
+            arguments.drain(at..(at + 2).min(arguments.len()));
+        }
+        arguments.push("--quick".to_owned());
+        Ok(arguments)
+    }
+
     /// The command's arguments, after `unherd`.
     ///
     /// # Errors
@@ -298,10 +364,12 @@ impl Claim {
             .or_else(|| meant.iter().min_by(|a, b| low(a).total_cmp(&low(b))))
             .ok_or_else(|| format!("claim '{}': the result has no such comparison", self.name))?;
         let high = found.high.unwrap_or(f64::INFINITY);
-        let last_low = self.last.as_ref().map(|last| last.low.unwrap_or(f64::INFINITY));
+        let machine = fingerprint(&result.machine);
+        let last = self.last.as_ref().filter(|last| last.machine.as_ref() == Some(&machine));
         Ok(Outcome {
             is_met: meant.iter().all(|line| self.target.is_met(line)),
-            is_regression: last_low.is_some_and(|last| high < last),
+            is_regression: last.map(|last| high < last.low.unwrap_or(f64::INFINITY)),
+            machine,
             found: (*found).clone(),
         })
     }

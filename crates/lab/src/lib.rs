@@ -22,6 +22,7 @@ mod interrupt;
 mod launch;
 mod leftovers;
 mod plan;
+mod printable;
 mod profile;
 mod random;
 mod record;
@@ -41,6 +42,7 @@ pub use fingerprint::fingerprint;
 pub use ground::{DEFAULT_MEMORY_BYTES, Dirty, Means};
 pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step};
+pub use printable::printable;
 pub use record::{Header, Kept, Record};
 pub use result::{
     BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,

@@ -14,6 +14,7 @@ mod wait_account;
 use std::fmt::Write as _;
 
 use crate::plan::Plan;
+use crate::printable::printable;
 use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
 use crate::statistics::Better;
@@ -64,7 +65,7 @@ pub fn tables(
             let _ = writeln!(text, "  * {mark}");
         }
     }
-    text
+    printable(&text)
 }
 
 /// How many rounds have every contender in every cell.

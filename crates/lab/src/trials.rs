@@ -48,12 +48,21 @@ pub struct Trials {
 }
 
 impl Trials {
-    /// Whether the lab is as good as it says: at most [`ALPHA`] of the benches called different
-    /// where nothing is, at least [`POWER`] of the planted slowdowns found.
+    /// Whether the lab is as good as it says: [`ALPHA`] of the benches called different where
+    /// nothing is, [`POWER`] of the planted slowdowns found. So many trials are themselves chance;
+    /// what a lab that is just as good would show in fewer than one of a hundred times is too bad.
     pub fn is_met(&self) -> bool {
         match self.plant {
-            None => self.different as f64 <= ALPHA * self.trials as f64,
-            Some(_) => self.slower as f64 >= POWER * self.comparisons as f64,
+            None => self.different <= self.bound(),
+            Some(_) => self.slower >= self.bound(),
+        }
+    }
+
+    /// The most wrong, or the fewest found, that a lab may show which is as good as it says.
+    fn bound(&self) -> usize {
+        match self.plant {
+            None => most(self.trials, ALPHA),
+            Some(_) => self.comparisons - most(self.comparisons, 1.0 - POWER),
         }
     }
 
@@ -61,16 +70,18 @@ impl Trials {
     pub fn line(&self) -> String {
         let Self { workload, implementation, trials, rounds, seed, .. } = self;
         let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+        let bound = self.bound();
         let what = match self.plant {
             None => format!(
-                "{} of {trials} A/A benches called different ({:.1} %; at most {:.0} % allowed)",
+                "{} of {trials} A/A benches called different ({:.1} %; a lab with {:.0} % shows at \
+                 most {bound} in 99 of 100 cases)",
                 self.different,
                 percent(self.different, self.trials),
                 100.0 * ALPHA
             ),
             Some(plant) => format!(
-                "a planted {:.1} % was found in {} of {} comparisons ({:.1} %; at least {:.0} % \
-                 wanted)",
+                "a planted {:.1} % was found in {} of {} comparisons ({:.1} %; a lab with {:.0} % \
+                 shows at least {bound} in 99 of 100 cases)",
                 100.0 * plant,
                 self.slower,
                 self.comparisons,
@@ -89,6 +100,21 @@ impl Trials {
         self.comparisons += comparisons.len();
         self.slower += comparisons.iter().filter(|line| line.verdict == Verdict::Slower).count();
     }
+}
+
+/// How many of `trials` happen at most, in 99 of 100 cases, if each happens with this chance: the
+/// binomial distribution.
+fn most(trials: usize, chance: f64) -> usize {
+    const RARE: f64 = 0.01;
+    let mut exactly = (1.0 - chance).powi(trials as i32);
+    let mut above = 1.0 - exactly;
+    let mut count = 0;
+    while above > RARE && count < trials {
+        count += 1;
+        exactly *= (trials - count + 1) as f64 / count as f64 * chance / (1.0 - chance);
+        above -= exactly;
+    }
+    count
 }
 
 /// Runs `count` benches of `request`, which must be an A/A one. Blocks until all are done; their
@@ -149,6 +175,7 @@ pub fn trials(
 mod tests {
     use super::*;
     use crate::claims::tests::line;
+    use crate::random::Random;
 
     fn counted(verdicts: &[Verdict], plant: Option<f64>) -> Trials {
         let mut trials = Trials {
@@ -171,23 +198,42 @@ mod tests {
 
     #[test]
     fn a_lab_that_cries_wolf_fails() {
-        let mut verdicts = vec![Verdict::CannotTell; 19];
-        verdicts.push(Verdict::Faster);
-        let trials = counted(&verdicts, None);
-        assert!(trials.is_met(), "{}", trials.line());
-        assert!(trials.line().contains("1 of 20 A/A benches called different (5.0 %"));
-        verdicts.push(Verdict::Slower);
-        assert!(!counted(&verdicts, None).is_met());
+        let wolves = |count: usize| {
+            let mut verdicts = vec![Verdict::CannotTell; 200 - count];
+            verdicts.resize(200, Verdict::Faster);
+            counted(&verdicts, None)
+        };
+        // scipy 1.17.1: binom.isf(0.01, 200, 0.05) is 18.
+        let line = wolves(18).line();
+        assert!(wolves(18).is_met() && !wolves(19).is_met(), "{line}");
+        assert!(line.contains("18 of 200 A/A benches called different (9.0 %"), "{line}");
+        assert!(line.contains("at most 18 in 99 of 100"), "{line}");
     }
 
     #[test]
     fn a_lab_that_misses_the_planted_fails() {
-        let mut verdicts = vec![Verdict::Slower; 9];
-        verdicts.push(Verdict::Same);
-        let trials = counted(&verdicts, Some(0.05));
-        assert!(trials.is_met(), "{}", trials.line());
-        assert!(trials.line().contains("a planted 5.0 % was found in 9 of 10 comparisons"));
-        verdicts.push(Verdict::Faster);
-        assert!(!counted(&verdicts, Some(0.05)).is_met());
+        let found = |count: usize| {
+            let mut verdicts = vec![Verdict::Slower; count];
+            verdicts.resize(100, Verdict::Same);
+            counted(&verdicts, Some(0.05))
+        };
+        let line = found(82).line();
+        assert!(found(82).is_met() && !found(81).is_met(), "{line}");
+        assert!(line.contains("a planted 5.0 % was found in 82 of 100 comparisons"), "{line}");
+    }
+
+    #[test]
+    fn a_correct_lab_rarely_fails() {
+        // A bound at the share itself would fail it two times in five.
+        for trials in [3, 20, 200, 1000] {
+            let mut random = Random::new(trials as u64);
+            let draws = 2_000;
+            let failed = (0..draws).filter(|_| {
+                let wrong = (0..trials).filter(|_| random.below(100) < 5).count();
+                wrong > most(trials, 0.05)
+            });
+            let share = failed.count() as f64 / f64::from(draws);
+            assert!(share <= 0.02, "{trials}: {share}");
+        }
     }
 }

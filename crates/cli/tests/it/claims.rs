@@ -5,6 +5,7 @@ use std::fs;
 use crate::place::Place;
 
 const CLAIMS: &str = r#"
+# A comment that must survive.
 [[claim]]
 name = "good"
 says = "a quarter of the cost"
@@ -36,7 +37,7 @@ fn a_claim_is_met_or_not() {
     let all = place.run("claims");
     assert_eq!(all.code, Some(1), "{all:?}");
     assert!(all.stdout.contains("NOT MET bold"), "{all:?}");
-    assert!(all.stderr.contains("not met or worse than before: bold"), "{all:?}");
+    assert!(all.stderr.contains("failed, not met or worse than before: bold"), "{all:?}");
 }
 
 #[test]
@@ -47,6 +48,8 @@ fn what_was_found_is_kept_and_a_regression_shows() {
     assert_eq!(updated.code, Some(0), "{updated:?}");
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("commit = \"abc123\""), "{text}");
+    assert!(text.contains("# A comment that must survive.\n[[claim]]"), "{text}");
+    assert!(text.contains("machine = \"") && text.contains("seconds = "), "{text}");
     let table = place.run("claims --table");
     assert!(table.stdout.contains("| abc123, "), "{table:?}");
     // A figure that no later run can reach, whatever this one was.
@@ -56,6 +59,51 @@ fn what_was_found_is_kept_and_a_regression_shows() {
     let worse = place.run("claims good");
     assert_eq!(worse.code, Some(1), "{worse:?}");
     assert!(worse.stdout.contains("WORSE than the last run"), "{worse:?}");
+    let elsewhere =
+        fs::read_to_string(&file).unwrap().replace("machine = \"", "machine = \"other ");
+    fs::write(&file, elsewhere).unwrap();
+    let other = place.run("claims good");
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert!(other.stdout.contains("the last run was on another machine"), "{other:?}");
+}
+
+/// A claim whose command fails, before the others.
+const BROKEN: &str = r#"
+[[claim]]
+name = "broken"
+says = "it crashes"
+command = "unherd bench fake --with before,crash"
+target = "low >= 1"
+"#;
+
+#[test]
+fn a_claim_that_fails_does_not_end_the_others() {
+    let place = place();
+    fs::write(place.path().join("claims.toml"), format!("{BROKEN}{CLAIMS}")).unwrap();
+    let all = place.run("claims --update --commit abc");
+    assert_eq!(all.code, Some(1), "{all:?}");
+    let lines: Vec<&str> = all.stdout.lines().collect();
+    assert!(lines[0].starts_with("FAILED  broken: its command failed"), "{all:?}");
+    assert!(lines[1].starts_with("met     good: ") && lines[2].starts_with("NOT MET bold"));
+    assert!(all.stderr.contains("worse than before: broken, bold"), "{all:?}");
+    let text = fs::read_to_string(place.path().join("claims.toml")).unwrap();
+    assert_eq!(text.matches("commit = \"abc\"").count(), 2, "{text}");
+    assert_eq!(fs::read_dir(place.path().join("out")).unwrap().count(), 2, "one run for two");
+}
+
+#[test]
+fn claims_are_listed_and_chosen_by_name() {
+    let place = place();
+    let list = place.run("claims --list");
+    assert_eq!(list.code, Some(0), "{list:?}");
+    assert!(list.stdout.contains("?  good ") && list.stdout.contains("low >= 10\n"), "{list:?}");
+    let both = place.run("claims bold good --quick");
+    assert_eq!(both.code, Some(1), "{both:?}");
+    assert_eq!(both.stdout.lines().count(), 2, "{both:?}");
+    assert!(both.stderr.contains("6 rounds are few"), "{both:?}");
+    place.run("claims good --update --commit abc");
+    let list = place.run("claims good --list");
+    assert!(!list.stdout.contains('?') && list.stdout.contains("for 1 of 1 commands"), "{list:?}");
 }
 
 #[test]

@@ -19,6 +19,27 @@ fn a_runner_that_crashes_shows_its_last_words() {
 }
 
 #[test]
+fn escapes_of_a_runner_are_written_out() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,painter");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("  | \\u{1b}[2Jall is well"), "{ran:?}");
+    assert!(!ran.stderr.contains('\x1b'), "{ran:?}");
+}
+
+#[test]
+fn a_child_that_keeps_the_pipe_open_costs_no_time() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,leaver --rounds 6 --timeout 20");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let pids = fs::read_to_string(place.path().join("left")).unwrap();
+    for pid in pids.lines() {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "{pid} was left behind");
+    }
+    assert!(pids.lines().count() >= 6, "{pids}");
+}
+
+#[test]
 fn the_records_of_finished_rounds_are_kept() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,late --keep-disturbed --out record");

@@ -35,6 +35,12 @@ late) # Fails at one call, the third unless told.
     at=$(cat "$here/fails-at" 2>/dev/null || echo 3)
     [ "$(wc -l <"$here/late")" -ne "$at" ] || { echo "too late" >&2; exit 1; }
     cost=50 ;;
+painter) printf '\033[2Jall is well\n' >&2; exit 5 ;;
+leaver) # Leaves somebody behind, in a session of its own, who holds the outputs open.
+    mkfifo "$here/fifo.$$"
+    setsid sh -c 'echo $$ >>"$0/left"; echo >"$0/fifo.$1"; exec sleep 1000' "$here" $$ &
+    read -r _ <"$here/fifo.$$"
+    cost=25 ;;
 debtor) # Costs less than nothing at the ninth call.
     echo x >>"$here/debtor"
     cost=50

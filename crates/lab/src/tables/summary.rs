@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::comparison::finding;
+use crate::printable::printable;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
 
@@ -29,7 +30,7 @@ pub fn summary(result: &BenchResult) -> String {
         }
         text.push_str(&of_sides(sides, &lines, result.delta));
     }
-    text
+    printable(&text)
 }
 
 fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) -> String {

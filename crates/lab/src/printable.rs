@@ -1,0 +1,29 @@
+//! What others have written, made safe to show.
+
+/// `text` with its control characters written out, except for line ends and tabs: what a runner
+/// prints must not move the cursor, colour the screen or retitle the window of whoever reads it.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && c != '\n' && c != '\t' {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_written_out() {
+        assert_eq!(
+            printable("a\x1b[31mb\u{9b}2J\r\x07\x7f"),
+            "a\\u{1b}[31mb\\u{9b}2J\\r\\u{7}\\u{7f}"
+        );
+        assert_eq!(printable("plain ×\n\tline"), "plain ×\n\tline");
+    }
+}
