@@ -97,7 +97,7 @@ fn list(claims: &Claims, batches: &[Vec<usize>]) -> String {
     }
     let _ = writeln!(
         text,
-        "{sum:>5.0} s  for {} of {} commands, {unknown} unknown; those of one command share its run",
+        "{sum:>5.0} s  for {} of {} commands, {unknown} unknown; one command runs once",
         batches.len() - unknown,
         batches.len()
     );
