@@ -9,6 +9,14 @@ use crate::step::Step;
 /// background job of a script has them.
 const SCRIPT: &str = ".ci/fresh";
 
+/// Makes a bare Debian, and runs the commands of the README in it.
+const BARE_DEBIAN: &str = ".ci/bare-debian";
+
+/// Runs [`BARE_DEBIAN`] as the last word of a command.
+pub(crate) fn bare_debian(root: &Path) -> Result<(), Failure> {
+    Step::program("bare Debian", &root.join(BARE_DEBIAN)).run_last(root)
+}
+
 /// What cargo is configured with to start each test by [`SCRIPT`]. Where there can be no mount
 /// namespace, the mounts stay as they are, and a line says so.
 pub(crate) fn runner(root: &Path) -> Result<String, Failure> {

@@ -34,6 +34,7 @@ Usage: ./x COMMAND   (or: cargo x COMMAND)
   ordering       write the tables of docs/ordering.md again
   size           count lines of code and unsafe blocks of each crate
   soak           the checks that are too long for CI
+  fresh          the demo and the tests in a bare Debian, made by debootstrap: once a release
   help           this text
 
 UNHERD_SEED=N repeats a test with the seed that it has printed.
@@ -60,7 +61,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "demo" => demo::run(&root, rest),
         "claims" => claims::run(&root, rest),
         "mutants" => mutants::run(&root, rest),
-        "test" | "ci" | "tidy" | "loom" | "simulate" | "soak" | "ordering" | "size"
+        "test" | "ci" | "tidy" | "loom" | "fresh" | "simulate" | "soak" | "ordering" | "size"
             if !rest.is_empty() =>
         {
             Err(Failure::Usage(format!("`{command}` takes no arguments, not `{}`", rest[0])))
@@ -71,6 +72,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "simulate" => suite::conclude(&[suite::simulate(&root)?]),
         "tidy" => tidy::run(&root),
         "soak" => soak::run(&root),
+        "fresh" => fresh::bare_debian(&root),
         "ordering" => tidy::write_ordering_page(&root),
         "size" => tidy::print_sizes(&root),
         "help" | "--help" | "-h" => {
