@@ -6,12 +6,14 @@
 //! nothing is ordered; a reader must find out by itself whether the bytes belong together. *All*
 //! accesses that may meet, reads and writes, must be these (or a device's).
 //!
-//! On x86-64 they are instructions that the compiler does not look into, so that a copy is as fast
-//! as any: `rep movsb`, which is a copy of bytes by definition, and plain loads and stores of up to
-//! 8 bytes. Elsewhere they are loops of relaxed atomics, byte by byte.
+//! On x86-64 and aarch64 they are instructions that the compiler does not look into, so that a copy
+//! is about as fast as any: plain loads and stores of up to 8 bytes (aarch64: pairs of them), and on
+//! x86-64 `rep movsb`, which is a copy of bytes by definition. Elsewhere they are loops of relaxed
+//! atomics, byte by byte: words would meet bytes there, and Rust has no atomic accesses of two sizes
+//! that may meet.
 #![expect(unsafe_code, reason = "raw memory that others write")]
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use crate::primitives::{AtomicU8, Ordering};
 
 /// Below this many bytes the start of `rep movsb` costs more than it saves.
@@ -24,7 +26,7 @@ pub fn is_fast() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("ermsb");
     #[cfg(not(target_arch = "x86_64"))]
-    false
+    cfg!(target_arch = "aarch64")
 }
 
 /// Copies `len` bytes.
@@ -50,8 +52,13 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
         return;
     }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the caller's.
+    let blocks = unsafe { copy_blocks(from, to, len) };
+    #[cfg(not(target_arch = "aarch64"))]
+    let blocks = 0;
     let words = len / 8 * 8;
-    for at in (0..words).step_by(8) {
+    for at in (blocks..words).step_by(8) {
         // SAFETY: in bounds, as `at + 8 <= len`.
         let from = unsafe { from.add(at) };
         // SAFETY: the same.
@@ -73,6 +80,40 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies as many blocks of 32 bytes as there are, and returns how many bytes that were.
+///
+/// # Safety
+/// As for [`copy`].
+#[cfg(target_arch = "aarch64")]
+unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
+    let bytes = len / 32 * 32;
+    if bytes > 0 {
+        // SAFETY: it moves the caller's bytes, up to `from + bytes`.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "ldp {a}, {b}, [{from}]",
+                "ldp {c}, {d}, [{from}, #16]",
+                "add {from}, {from}, #32",
+                "stp {a}, {b}, [{to}]",
+                "stp {c}, {d}, [{to}, #16]",
+                "add {to}, {to}, #32",
+                "cmp {from}, {end}",
+                "b.ne 2b",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                end = in(reg) from.wrapping_add(bytes),
+                a = out(reg) _,
+                b = out(reg) _,
+                c = out(reg) _,
+                d = out(reg) _,
+                options(nostack)
+            );
+        }
+    }
+    bytes
+}
+
 /// Writes `len` zeros.
 ///
 /// # Safety
@@ -91,7 +132,7 @@ pub unsafe fn zero(to: *mut u8, len: usize) {
 }
 
 macro_rules! loads {
-    ($type:ident, $load:ident, $class:ident, $word:literal) => {
+    ($type:ident, $load:ident, $x86_class:ident, $x86:literal, $arm:literal) => {
         /// Loads a number in the processor's byte order, from any address.
         ///
         /// # Safety
@@ -104,15 +145,29 @@ macro_rules! loads {
                 // SAFETY: it loads what the caller may load.
                 unsafe {
                     std::arch::asm!(
-                        concat!("mov ", $word, ", [{from}]"),
+                        $x86,
                         from = in(reg) from,
-                        word = out($class) word,
+                        word = out($x86_class) word,
                         options(nostack, preserves_flags, readonly)
                     );
                 }
                 word
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            {
+                let word: $type;
+                // SAFETY: the same.
+                unsafe {
+                    std::arch::asm!(
+                        $arm,
+                        from = in(reg) from,
+                        word = out(reg) word,
+                        options(nostack, preserves_flags, readonly)
+                    );
+                }
+                word
+            }
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             {
                 let mut bytes = [0; size_of::<$type>()];
                 for (at, byte) in bytes.iter_mut().enumerate() {
@@ -129,20 +184,30 @@ macro_rules! loads {
 }
 
 macro_rules! stores {
-    ($type:ident, $store:ident, $class:ident, $word:literal) => {
+    ($type:ident, $store:ident, $x86_class:ident, $x86:literal, $arm:literal) => {
         #[inline]
         unsafe fn $store(to: *mut u8, word: $type) {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: it stores where the caller may store.
             unsafe {
                 std::arch::asm!(
-                    concat!("mov [{to}], ", $word),
+                    $x86,
                     to = in(reg) to,
-                    word = in($class) word,
+                    word = in($x86_class) word,
                     options(nostack, preserves_flags)
                 );
             }
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: the same.
+            unsafe {
+                std::arch::asm!(
+                    $arm,
+                    to = in(reg) to,
+                    word = in(reg) word,
+                    options(nostack, preserves_flags)
+                );
+            }
+            #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
             for (at, byte) in word.to_ne_bytes().into_iter().enumerate() {
                 // SAFETY: in bounds.
                 let to = unsafe { to.add(at) };
@@ -154,21 +219,21 @@ macro_rules! stores {
     };
 }
 
-loads!(u8, load_u8, reg_byte, "{word}");
-loads!(u16, load_u16, reg, "{word:x}");
-loads!(u32, load_u32, reg, "{word:e}");
-loads!(u64, load_u64, reg, "{word:r}");
-stores!(u8, store_u8, reg_byte, "{word}");
-stores!(u64, store_u64, reg, "{word:r}");
+loads!(u8, load_u8, reg_byte, "mov {word}, [{from}]", "ldrb {word:w}, [{from}]");
+loads!(u16, load_u16, reg, "mov {word:x}, [{from}]", "ldrh {word:w}, [{from}]");
+loads!(u32, load_u32, reg, "mov {word:e}, [{from}]", "ldr {word:w}, [{from}]");
+loads!(u64, load_u64, reg, "mov {word:r}, [{from}]", "ldr {word:x}, [{from}]");
+stores!(u8, store_u8, reg_byte, "mov [{to}], {word}", "strb {word:w}, [{to}]");
+stores!(u64, store_u64, reg, "mov [{to}], {word:r}", "str {word:x}, [{to}]");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn copies_of_any_length_and_place_touch_nothing_else() {
+    fn copies_touch_nothing_else() {
         let source: Vec<u8> = (0..9000u32).map(|at| (at % 251) as u8 + 1).collect();
-        for len in [0, 1, 7, 8, 9, 255, 256, 257, 4096, 8191] {
+        for len in [0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 4096, 8191] {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (5, 6)] {
                 let mut into = vec![0xff; len + 16];
                 // SAFETY: both are in bounds, and this thread's own.
