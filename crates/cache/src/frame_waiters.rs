@@ -139,7 +139,8 @@ impl FrameWaiters {
         debug_assert_ne!(deadline, THREAD);
         let how = Wait::new(reason).tag(deadline);
         let still = || self.idled.0.load(Ordering::Relaxed) == seen;
-        let mut place = PlaceGuard(pin!(Some(waits.wait_async(&self.key(), still, how))));
+        let waiting = pin!(Some(waits.wait_async(&self.key(), still, how)));
+        let mut place = PlaceGuard(waiting);
         poll_fn(|context| match place.0.as_mut().as_pin_mut() {
             Some(wait) => wait.poll(context),
             // It leaves with the guard only.
