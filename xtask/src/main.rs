@@ -5,6 +5,7 @@
 
 mod claims;
 mod demo;
+mod elsewhere;
 mod failure;
 mod fresh;
 mod mutants;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::elsewhere;
 use crate::failure::Failure;
 use crate::fresh;
 use crate::step::{Outcome, Step};
@@ -120,6 +121,8 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
         Step::cargo("documentation", &["doc", "--no-deps", "--workspace"])
             .environment("RUSTDOCFLAGS", "-Dwarnings"),
     ];
+    checks.push(package());
+    checks.extend(elsewhere::steps(root)?);
     // A workspace of its own, so the others' code is no dependency; but it must follow our trait.
     if root.join(RIVALS).exists() {
         let step = Step::cargo("lints of rivals", &["clippy", "--locked"])
@@ -137,6 +140,16 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
         println!("{}: {:.1} s", outcome.name, outcome.elapsed.as_secs_f64());
     }
     test(root)
+}
+
+/// Packs the library's crates, and builds each from its package. They are not on crates.io, so the
+/// one that a package asks for is taken from here.
+fn package() -> Step {
+    let patches = ["sys", "sync", "cache"]
+        .map(|name| format!("patch.crates-io.unherd-{name}.path = \"crates/{name}\""));
+    let step = Step::cargo("packages of the library", &["package", "--allow-dirty"]);
+    let step = step.arguments(&elsewhere::LIBRARY);
+    patches.iter().fold(step, |step, patch| step.arguments(&["--config", patch]))
 }
 
 /// The manifest of the other projects' implementations.
