@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_replays_traces_has_the_option_for_itself() {
+    fn workload_keeps_its_own_trace_option() {
         let registry = |params: serde_json::Value| {
             let described = serde_json::json!({
                 "schema": "unherd.catalogue/1",

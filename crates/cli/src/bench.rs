@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use unherd_lab::catalogue::{Known, Registry};
+use unherd_lab::catalogue::{RegisteredWorkload, Registry};
 use unherd_lab::{
-    BenchResult, Conditions, Dirty, Error, Interrupt, Kept, Means, Plan, Request, bench, summary,
-    trials,
+    BenchResult, Conditions, Dirty, Error, Interrupt, MachineOptions, Plan, Request, StoredRecord,
+    bench, summary, trials,
 };
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
@@ -34,7 +34,7 @@ pub(crate) fn run(
 
 fn start(
     args: &BenchArgs,
-    known: &Known,
+    known: &RegisteredWorkload,
     request: Request,
     conditions: Conditions,
 ) -> Result<ExitCode, Failure> {
@@ -54,7 +54,7 @@ fn start(
         return Ok(if trials.is_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
-    // Whatever comes now, what was found is shown; and whoever reads it, it is kept.
+    // Print first: writing may fail. Write all the same when nobody reads the output.
     let printed = print(args.format, &outcome.result, &outcome.tables, Some(outcome.directory()));
     outcome.keep()?;
     printed?;
@@ -63,7 +63,7 @@ fn start(
 
 /// Goes on with the record in `directory` by the command line that began it.
 fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
-    let header = Kept::load(directory)?.header;
+    let header = StoredRecord::load(directory)?.header;
     let words: Vec<OsString> = header.command.iter().map(OsString::from).collect();
     let parsed = arguments::parse(&words, Some(registry))?;
     let Ok(Arguments { command: Command::Bench(args), params }) = parsed else {
@@ -79,7 +79,7 @@ fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
 
 /// `unherd report`: judges a record again.
 pub(crate) fn report(directory: &Path, format: Format) -> Result<ExitCode, Failure> {
-    let kept = Kept::load(directory)?;
+    let kept = StoredRecord::load(directory)?;
     let (result, tables) = kept.report(directory);
     print(format, &result, &tables, None)?;
     Ok(ExitCode::SUCCESS)
@@ -123,7 +123,7 @@ fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {
 
 fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
     Ok(Conditions {
-        means: Means {
+        options: MachineOptions {
             dir: args.dir.clone(),
             memory_bytes: args.memory,
             without_cgroup: args.without_cgroup,

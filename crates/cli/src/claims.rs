@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use unherd_lab::claims::{Claim, Claims, Found, Outcome, updated};
+use unherd_lab::claims::{Claim, Claims, Outcome, RecordedFigure, updated};
 use unherd_lab::{BenchResult, ComparisonLine, Error};
 use unherd_sys::Timestamp;
 
@@ -149,9 +149,9 @@ fn line(claim: &Claim, judged: &Result<Outcome, String>) -> String {
     )
 }
 
-fn found(outcome: &Outcome, commit: &str, seconds: f64) -> Found {
+fn found(outcome: &Outcome, commit: &str, seconds: f64) -> RecordedFigure {
     let ComparisonLine { ratio, low, high, .. } = outcome.found;
-    Found {
+    RecordedFigure {
         ratio,
         low,
         high,

@@ -57,7 +57,7 @@ impl Failure {
     pub(crate) fn report(self, is_verbose: bool) -> ExitCode {
         let mut text = String::new();
         let code = match &self {
-            // Whoever read the output has seen enough: no error of ours.
+            // The reader of the output has seen enough: no error of ours.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return ExitCode::SUCCESS;
             }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use unherd_lab::{Plan, Watch, printable};
+use unherd_lab::{BenchObserver, Plan, printable};
 
 use crate::output;
 
@@ -20,7 +20,7 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
+impl BenchObserver for Progress {
     fn begun(&mut self, _plan: &Plan, processes: usize, _record: &Path) {
         if !io::stderr().is_terminal() {
             return;

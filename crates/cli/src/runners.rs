@@ -1,5 +1,5 @@
-//! Who can be asked to run a round: this executable, the rivals where they are built, and whoever
-//! `UNHERD_RUNNERS` names.
+//! Who can be asked to run a round: this executable, the rivals where they are built, and those
+//! that `UNHERD_RUNNERS` names.
 
 use std::env;
 use std::path::PathBuf;

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use unherd_host::Cgroup;
 
-use crate::catalogue::Known;
+use crate::catalogue::RegisteredWorkload;
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
-use crate::ground::{Ground, Means};
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Plan, Step};
+use crate::prepared_machine::{MachineOptions, PreparedMachine};
 use crate::profile::sample;
-use crate::record::{Header, Kept, Record, metric_names};
+use crate::record::{Header, Record, StoredRecord, metric_names};
 use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, agree, counting};
-use crate::surroundings::{Watched, is_to_be_repeated, marks};
+use crate::surroundings::{SurroundingsProbe, is_to_be_repeated, marks};
 use crate::tables::{Progress, tables};
 use crate::tracing::Tracing;
 
@@ -26,7 +26,7 @@ use crate::tracing::Tracing;
 #[derive(Debug, Clone)]
 pub struct Conditions {
     /// What is asked of the machine.
-    pub means: Means,
+    pub options: MachineOptions,
     /// Where the record goes; `out/WORKLOAD-DATE` unless told.
     pub out: Option<PathBuf>,
     /// Instead of a new record, the one to go on with.
@@ -44,14 +44,14 @@ pub struct Conditions {
 }
 
 /// Who watches a bench run.
-pub trait Watch {
+pub trait BenchObserver {
     /// The machine is ready; this much is to be run, and the record is there.
     fn begun(&mut self, plan: &Plan, processes: usize, record: &Path);
     /// A process is about to start.
     fn starting(&mut self, round: usize, label: &str);
     /// It has finished.
     fn finished(&mut self);
-    /// Others used the machine: so many processes are run again.
+    /// Others used the machine: this many processes are run again.
     fn repeating(&mut self, processes: usize);
     /// The first full round's tables.
     fn first_round(&mut self, tables: &str);
@@ -101,25 +101,25 @@ impl Outcome {
 /// [`Error`], whose exit code tells a machine that does not allow it from a round that failed.
 pub fn bench(
     plan: &Plan,
-    known: &Known,
+    known: &RegisteredWorkload,
     conditions: &Conditions,
-    watch: &mut dyn Watch,
+    watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
-    let mut ground = Ground::prepare(&known.workload, &conditions.means, interrupt)?;
-    ground.marks.extend(plan.warning());
+    let mut prepared = PreparedMachine::prepare(&known.workload, &conditions.options, interrupt)?;
+    prepared.marks.extend(plan.warning());
     let mut header = Header {
         plan: plan.clone(),
         command: conditions.command.clone(),
-        machine: ground.machine.clone(),
-        marks: ground.marks.clone(),
+        machine: prepared.machine.clone(),
+        marks: prepared.marks.clone(),
         description: Some(known.workload.clone()),
     };
     let (record, rounds) = match &conditions.resume {
         None => (Record::create(conditions.out.as_deref(), &header)?, Vec::new()),
         Some(directory) => resumed(directory, &mut header)?,
     };
-    let mut run = Run { plan, known, conditions, ground, record, interrupt, rounds };
+    let mut run = Run { plan, known, conditions, prepared, record, interrupt, rounds };
     let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
     let groups = plan.rounds * plan.cells.len() - run.finished_groups();
     let processes = (groups + further * plan.cells.len()) * plan.contenders.len();
@@ -147,19 +147,19 @@ pub fn bench(
 /// The record in `directory`, to go on with on the same machine; `header` becomes the record's.
 fn resumed(directory: &Path, header: &mut Header) -> Result<(Record, Vec<Round>), Error> {
     let record = Record::reopen(directory)?;
-    let kept = Kept::load(directory)?;
+    let kept = StoredRecord::load(directory)?;
     let shown = directory.display();
     if kept.header.plan != header.plan {
         return Err(Error::usage(
             format!("{shown} is of another plan than its command line gives today"),
-            "measure anew",
+            "measure again",
         ));
     }
     let (then, now) = (fingerprint(&kept.header.machine), fingerprint(&header.machine));
     if then != now {
         return Err(Error::usage(
             format!("{shown} was measured on another machine ({then}; this is {now})"),
-            "go on there, or measure anew",
+            "go on there, or measure again",
         ));
     }
     let new: Vec<String> =
@@ -172,9 +172,9 @@ fn resumed(directory: &Path, header: &mut Header) -> Result<(Record, Vec<Round>)
 
 struct Run<'a> {
     plan: &'a Plan,
-    known: &'a Known,
+    known: &'a RegisteredWorkload,
     conditions: &'a Conditions,
-    ground: Ground,
+    prepared: PreparedMachine,
     record: Record,
     interrupt: &'a Interrupt,
     /// All attempts, as the record has them.
@@ -182,7 +182,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn all_rounds(&mut self, watch: &mut dyn Watch, header: &Header) -> Result<(), Error> {
+    fn all_rounds(&mut self, watch: &mut dyn BenchObserver, header: &Header) -> Result<(), Error> {
         let mut is_first = true;
         for number in 1..=self.plan.rounds {
             let steps = self.plan.round(number);
@@ -203,13 +203,18 @@ impl Run<'_> {
     }
 
     /// All contenders in one cell, one after the other; again where others used the machine.
-    fn group(&mut self, number: usize, group: &[Step], watch: &mut dyn Watch) -> Result<(), Error> {
+    fn group(
+        &mut self,
+        number: usize,
+        group: &[Step],
+        watch: &mut dyn BenchObserver,
+    ) -> Result<(), Error> {
         loop {
             let attempt = 1 + self.attempts(number, group[0].cell);
             let first = self.rounds.len();
             for &step in group {
                 watch.starting(number, &self.plan.contenders[step.contender].label);
-                let watched = Watched::begin();
+                let watched = SurroundingsProbe::begin();
                 let mut round = self.one_process((number, attempt), step)?;
                 round.surroundings = watched.end();
                 // Measured, whether it can be written or not.
@@ -255,7 +260,11 @@ impl Run<'_> {
     }
 
     /// One round more than is judged, sampled.
-    fn profiles(&self, watch: &mut dyn Watch, failed: &mut Option<Error>) -> Vec<ProfileLine> {
+    fn profiles(
+        &self,
+        watch: &mut dyn BenchObserver,
+        failed: &mut Option<Error>,
+    ) -> Vec<ProfileLine> {
         if !self.conditions.profile {
             return Vec::new();
         }
@@ -269,7 +278,7 @@ impl Run<'_> {
     }
 
     /// One round more than is judged, traced.
-    fn traces(&self, watch: &mut dyn Watch, failed: &mut Option<Error>) -> Vec<TraceLine> {
+    fn traces(&self, watch: &mut dyn BenchObserver, failed: &mut Option<Error>) -> Vec<TraceLine> {
         let Some(unherd) = &self.conditions.trace else { return Vec::new() };
         let traced = |number, step: Step| {
             let label = &self.plan.contenders[step.contender].label;
@@ -294,7 +303,7 @@ impl Run<'_> {
     fn further_round<T>(
         &self,
         after: usize,
-        watch: &mut dyn Watch,
+        watch: &mut dyn BenchObserver,
         failed: &mut Option<Error>,
         run: impl Fn(usize, Step) -> Result<T, Error>,
         refused: impl Fn(String) -> T,
@@ -350,8 +359,8 @@ impl Run<'_> {
         let program = self.known.runner_of(&contender.implementation).ok_or_else(|| {
             Error::unknown("implementation", &contender.implementation, std::iter::empty())
         })?;
-        let directory = self.ground.work.as_ref().map(|work| work.for_round()).transpose()?;
-        let cgroup = self.ground.cgroup()?;
+        let directory = self.prepared.work.as_ref().map(|work| work.for_round()).transpose()?;
+        let cgroup = self.prepared.cgroup()?;
         let launch = Launch {
             program,
             args: self.arguments(step, directory.as_ref()),
@@ -403,7 +412,7 @@ impl Run<'_> {
         option("--with", (&contender.implementation).into());
         option("--threads", cell.threads.to_string().into());
         option("--seed", step.seed.to_string().into());
-        if let Some(bytes) = self.ground.memory_bytes {
+        if let Some(bytes) = self.prepared.memory_bytes {
             option("--memory", bytes.to_string().into());
         }
         if let Some(directory) = directory {
@@ -412,7 +421,7 @@ impl Run<'_> {
         if let Some(plant) = contender.plant {
             option("--plant", plant.to_string().into());
         }
-        if let Some(busy) = self.ground.idle_busy {
+        if let Some(busy) = self.prepared.idle_busy {
             option("--idle-busy", busy.to_string().into());
         }
         for (name, value) in &cell.params {

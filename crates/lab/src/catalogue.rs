@@ -108,13 +108,13 @@ pub struct Metric {
 
 /// A workload and who runs which of its implementations.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct RegisteredWorkload {
     /// The workload, with the implementations of all runners and the lab's own metrics.
     pub workload: Workload,
     runners: Vec<PathBuf>,
 }
 
-impl Known {
+impl RegisteredWorkload {
     /// The executable that has this implementation.
     pub fn runner_of(&self, implementation: &str) -> Option<&Path> {
         let index = self.workload.impls.iter().position(|i| i.name == implementation)?;
@@ -138,7 +138,7 @@ impl Known {
 /// All that there is to run.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    known: Vec<Known>,
+    known: Vec<RegisteredWorkload>,
 }
 
 impl Registry {
@@ -173,7 +173,7 @@ impl Registry {
         }
         workload.metrics.extend(lab_metrics());
         let runners = vec![runner.to_owned(); workload.impls.len()];
-        self.known.push(Known { workload, runners });
+        self.known.push(RegisteredWorkload { workload, runners });
     }
 
     /// Every workload, in the runners' order.
@@ -186,7 +186,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`Error::UnknownName`] with the nearest.
-    pub fn workload(&self, name: &str) -> Result<&Known, Error> {
+    pub fn workload(&self, name: &str) -> Result<&RegisteredWorkload, Error> {
         self.known
             .iter()
             .find(|known| known.workload.name == name)
@@ -266,7 +266,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn runners_merge_by_workload_and_the_first_keeps_a_name() {
+    fn first_runner_keeps_an_implementation_name() {
         let registry = registry();
         assert_eq!(registry.workloads().count(), 1);
         let known = registry.workload("wait").unwrap();
@@ -277,7 +277,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_catalogue_that_cannot_be_judged_by_is_refused() {
+    fn catalogue_without_usable_primary_is_refused() {
         let mut registry = Registry::default();
         let mut broken = |from: &str, to: &str| {
             let text = described(&["before"]).replace(from, to);

@@ -63,7 +63,7 @@ pub struct Claim {
     pub select: Selector,
     /// What the last run found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Found>,
+    pub last: Option<RecordedFigure>,
 }
 
 /// Which comparison of a result is meant.
@@ -90,7 +90,7 @@ pub struct Selector {
 /// What a run found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Found {
+pub struct RecordedFigure {
     /// The estimate; infinite if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
@@ -292,7 +292,7 @@ impl Claims {
 /// # Errors
 ///
 /// Where `text` is no file of claims, or has no such claim.
-pub fn updated(text: &str, name: &str, found: &Found) -> Result<String, String> {
+pub fn updated(text: &str, name: &str, found: &RecordedFigure) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|e| format!("{e}"))?;
     let claims = document.get_mut("claim").and_then(Item::as_array_of_tables_mut);
     let claim = claims
@@ -302,7 +302,7 @@ pub fn updated(text: &str, name: &str, found: &Found) -> Result<String, String> 
         .ok_or_else(|| format!("no claim is called '{name}'"))?;
     let last = claim.entry("last").or_insert_with(toml_edit::table);
     let last = last.as_table_mut().ok_or_else(|| format!("'last' of '{name}' is no table"))?;
-    let Found { ratio, low, high, commit, date, machine, seconds } = found;
+    let RecordedFigure { ratio, low, high, commit, date, machine, seconds } = found;
     let numbers = [("ratio", ratio), ("low", low), ("high", high)];
     let seconds = seconds.map(|seconds| (10.0 * seconds).round() / 10.0);
     let numbers = numbers.into_iter().map(|(key, number)| (key, number.map(toml_edit::value)));

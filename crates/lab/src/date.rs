@@ -15,7 +15,7 @@ pub fn today() -> String {
     format!("{}-{}-{}", &stamp[..4], &stamp[4..6], &stamp[6..8])
 }
 
-/// The time of so many seconds after 1970 began.
+/// The time `seconds` after the beginning of 1970.
 fn stamp(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_gets_the_nearest_name_and_a_wild_guess_gets_the_list() {
+    fn unknown_name_gets_nearest_or_list() {
         let known = ["pagewait", "tiotest"];
         let slip = Error::unknown("workload", "tiotset", known).to_string();
         assert_eq!(slip, "no workload is called 'tiotset'; did you mean 'tiotest'?");

@@ -85,7 +85,7 @@ impl Interrupt {
         self.wait(deadline, |_| false) == Waited::TimedOut
     }
 
-    /// Begins to watch a child with so many outputs; gives its number.
+    /// Begins to watch a child with `outputs` outputs; gives its number.
     pub(crate) fn watch_child(&self, outputs: usize) -> u64 {
         let mut state = self.0.state.lock();
         state.child += 1;

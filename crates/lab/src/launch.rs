@@ -32,7 +32,7 @@ const AFTER_END: Duration = Duration::from_secs(1);
 pub(crate) struct Launch<'a> {
     pub(crate) program: &'a Path,
     pub(crate) args: Vec<OsString>,
-    /// The first so many CPUs, or all.
+    /// The first N CPUs, or all.
     pub(crate) cpus: Option<usize>,
     /// The `cgroup.procs` to enter.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
@@ -88,7 +88,8 @@ impl Launch<'_> {
         let elapsed = Timestamp::now().since(started);
         end_orphans();
         interrupt.wait_for_outputs(Deadline::after(AFTER_END));
-        let text = |kept: Option<Kept>| kept.map_or_else(String::new, |kept| kept.lock().text());
+        let text =
+            |kept: Option<SharedTail>| kept.map_or_else(String::new, |kept| kept.lock().text());
         Ok(Finished {
             ending: killed.unwrap_or(Ending::Exited(ended.status)),
             stdout: text(stdout),
@@ -132,7 +133,7 @@ fn wait(
     Ok((ended, killed))
 }
 
-type Kept = Arc<Mutex<Tail>>;
+type SharedTail = Arc<Mutex<Tail>>;
 
 /// Reads an output to its end on a thread of its own, and keeps the last of it.
 fn keep(
@@ -140,8 +141,8 @@ fn keep(
     limit: usize,
     interrupt: &Interrupt,
     number: u64,
-) -> Kept {
-    let kept: Kept = Arc::new(Mutex::new(Tail { bytes: Vec::new(), limit }));
+) -> SharedTail {
+    let kept: SharedTail = Arc::new(Mutex::new(Tail { bytes: Vec::new(), limit }));
     let (into, interrupt) = (Arc::clone(&kept), interrupt.clone());
     thread::spawn(move || {
         let mut chunk = [0; 8192];
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_hangs_is_killed_with_its_descendants() {
+    fn hanging_child_is_killed_with_descendants() {
         let finished = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(100));
         assert_eq!(finished.ending, Ending::TimedOut);
         assert_eq!(finished.stdout, "begun\n");
     }
 
     #[test]
-    fn a_child_that_closes_its_outputs_and_goes_on_is_still_waited_for() {
+    fn child_with_closed_outputs_is_awaited() {
         let finished = shell("exec >&- 2>&-; sleep 0.3; exit 4", LONG);
         assert!(matches!(finished.ending, Ending::Exited(status) if status.code() == Some(4)));
         let hanging = shell("exec >&- 2>&-; sleep 1000", Duration::from_millis(100));
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descendant_that_holds_the_pipe_costs_no_time() {
+    fn descendant_with_open_pipe_is_ended() {
         // Neither in the group nor in the session of the child, and with both outputs open.
         let finished = shell("setsid sh -c 'sleep 4321 & sleep 4322' & echo done", LONG);
         assert!(matches!(finished.ending, Ending::Exited(status) if status.success()));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descendant_with_a_session_of_its_own_does_not_survive() {
+    fn descendant_in_own_session_is_ended() {
         let script = "setsid sh -c 'echo $$; exec sleep 4323' & exec sleep 4324";
         let finished = shell(script, Duration::from_secs(2));
         assert_eq!(finished.ending, Ending::TimedOut);

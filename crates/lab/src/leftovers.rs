@@ -1,7 +1,7 @@
 //! Directories that a bench works in, and what an earlier one may have left behind.
 //!
 //! Everything that a bench makes below `--dir` stands in one directory named after its process mark
-//! (`unherd-PID-START-NAMESPACE`). It is removed at the end, whatever that is, but for SIGKILL and
+//! (`unherd-PID-START-NAMESPACE`). It is removed at the end, whatever that is, except SIGKILL and
 //! power loss; so each start first removes those whose process is gone.
 
 use std::fs;

@@ -17,11 +17,11 @@ mod bench;
 mod date;
 mod error;
 mod fingerprint;
-mod ground;
 mod interrupt;
 mod launch;
 mod leftovers;
 mod plan;
+mod prepared_machine;
 mod printable;
 mod profile;
 mod random;
@@ -35,15 +35,15 @@ mod tracing;
 mod trials;
 mod waits;
 
-pub use bench::{Conditions, Outcome, Watch, bench, describe};
+pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
 pub use date::today;
 pub use error::Error;
 pub use fingerprint::fingerprint;
-pub use ground::{DEFAULT_MEMORY_BYTES, Dirty, Means};
 pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step};
+pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MachineOptions};
 pub use printable::printable;
-pub use record::{Header, Kept, Record};
+pub use record::{Header, Record, StoredRecord};
 pub use result::{
     BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,
     SummaryLine, TraceLine, Traced,

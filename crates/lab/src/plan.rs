@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::{Known, ParamKind};
+use crate::catalogue::{ParamKind, RegisteredWorkload};
 use crate::error::Error;
 use crate::random::{Random, derived_seed};
 use crate::size::parse_size;
@@ -131,7 +131,7 @@ impl Plan {
     /// # Errors
     ///
     /// Names that nothing has, values that are none, and fewer rounds than the comparisons need.
-    pub fn new(request: &Request, known: &Known) -> Result<Self, Error> {
+    pub fn new(request: &Request, known: &RegisteredWorkload) -> Result<Self, Error> {
         let contenders = contenders(request, known)?;
         let judged = judged(request, known)?;
         let cells = cells(request, known)?;
@@ -209,7 +209,7 @@ impl Plan {
     }
 }
 
-fn contenders(request: &Request, known: &Known) -> Result<Vec<Contender>, Error> {
+fn contenders(request: &Request, known: &RegisteredWorkload) -> Result<Vec<Contender>, Error> {
     let workload = &known.workload;
     let known_names = || workload.impls.iter().map(|i| &*i.name);
     let mut names = request.with.clone();
@@ -267,7 +267,7 @@ fn against_itself(request: &Request, names: &[String]) -> Result<Vec<Contender>,
     Ok(vec![side(1, None), side(2, request.plant)])
 }
 
-fn judged(request: &Request, known: &Known) -> Result<Vec<Judged>, Error> {
+fn judged(request: &Request, known: &RegisteredWorkload) -> Result<Vec<Judged>, Error> {
     let names = if request.metrics.is_empty() { &known.workload.primary } else { &request.metrics };
     names
         .iter()
@@ -285,7 +285,7 @@ fn judged(request: &Request, known: &Known) -> Result<Vec<Judged>, Error> {
 }
 
 /// Every combination of the swept values.
-fn cells(request: &Request, known: &Known) -> Result<Vec<Cell>, Error> {
+fn cells(request: &Request, known: &RegisteredWorkload) -> Result<Vec<Cell>, Error> {
     let threads = match &*request.threads {
         [] => vec![known.workload.default_threads],
         given => given.to_vec(),
@@ -328,7 +328,11 @@ fn cells(request: &Request, known: &Known) -> Result<Vec<Cell>, Error> {
     Ok(cells)
 }
 
-fn param_values(known: &Known, name: &str, values: &[String]) -> Result<Vec<String>, Error> {
+fn param_values(
+    known: &RegisteredWorkload,
+    name: &str,
+    values: &[String],
+) -> Result<Vec<String>, Error> {
     let params = &known.workload.params;
     let param = params
         .iter()

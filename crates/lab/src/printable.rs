@@ -1,7 +1,7 @@
 //! What others have written, made safe to show.
 
 /// `text` with its control characters written out, except for line ends and tabs: what a runner
-/// prints must not move the cursor, colour the screen or retitle the window of whoever reads it.
+/// prints must not move the cursor, colour the screen or retitle the window of its reader.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

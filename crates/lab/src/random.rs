@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_keeps_the_items_and_reaches_every_order() {
+    fn shuffle_reaches_every_order() {
         let mut random = Random::new(7);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..200 {

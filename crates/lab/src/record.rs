@@ -182,14 +182,14 @@ impl Record {
 
 /// A record that was kept.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept {
+pub struct StoredRecord {
     /// The plan and where it ran.
     pub header: Header,
     /// The processes that finished, those too that were run again.
     pub rounds: Vec<Round>,
 }
 
-impl Kept {
+impl StoredRecord {
     /// Reads a record, finished or cut short.
     ///
     /// # Errors
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_short_can_be_read() {
+    fn truncated_record_can_be_read() {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("deep/record");
         let mut record = Record::create(Some(&out), &header()).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         let torn = out.join("rounds/002.jsonl");
         let mut file = File::options().append(true).open(torn).unwrap();
         file.write_all(b"{\"round\": 2, \"ce").unwrap();
-        let kept = Kept::load(&out).unwrap();
+        let kept = StoredRecord::load(&out).unwrap();
         assert_eq!(kept.header, header());
         assert_eq!(kept.rounds, rounds);
         assert_eq!(kept.result().comparisons[0].pairs, 1);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_benches_in_one_directory_one_is_refused() {
+    fn second_bench_in_directory_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let created = std::thread::scope(|scope| {
             let create = || Record::create(Some(place.path()), &header()).is_ok();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bench_at_a_time_adds_to_a_record() {
+    fn record_is_locked_while_written() {
         let place = tempfile::tempdir().unwrap();
         let first = Record::create(Some(place.path()), &header()).unwrap();
         let error = Record::reopen(place.path()).unwrap_err();
@@ -367,15 +367,15 @@ mod tests {
         drop(first);
         let mut again = Record::reopen(place.path()).unwrap();
         again.append(&round(1, "before", 2.0)).unwrap();
-        assert_eq!(Kept::load(place.path()).unwrap().rounds.len(), 1);
+        assert_eq!(StoredRecord::load(place.path()).unwrap().rounds.len(), 1);
         assert!(Record::reopen(&place.path().join("absent")).is_err());
     }
 
     #[test]
-    fn a_result_that_does_not_fit_leaves_the_old_one() {
+    fn failed_write_leaves_old_result() {
         let place = tempfile::tempdir().unwrap();
         let record = Record::create(Some(place.path()), &header()).unwrap();
-        let kept = Kept::load(place.path()).unwrap();
+        let kept = StoredRecord::load(place.path()).unwrap();
         let (result, tables) = kept.report(place.path());
         record.finish(&result, &tables).unwrap();
         let old = fs::read_to_string(place.path().join(RESULT)).unwrap();
@@ -388,9 +388,9 @@ mod tests {
     #[test]
     fn what_is_no_record_is_said_so() {
         let place = tempfile::tempdir().unwrap();
-        assert!(matches!(Kept::load(place.path()), Err(Error::Record { .. })));
+        assert!(matches!(StoredRecord::load(place.path()), Err(Error::Record { .. })));
         fs::write(place.path().join(PLAN), "{}").unwrap();
-        assert!(matches!(Kept::load(place.path()), Err(Error::Malformed { .. })));
+        assert!(matches!(StoredRecord::load(place.path()), Err(Error::Malformed { .. })));
         let file = place.path().join("file");
         fs::write(&file, "").unwrap();
         let error = Record::create(Some(&file.join("under")), &header()).unwrap_err();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_a_failure_of_the_run() {
+    fn full_disk_fails_the_run() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let place = tempfile::tempdir().unwrap();
         let mut record = Record::create(Some(place.path()), &header()).unwrap();

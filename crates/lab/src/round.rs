@@ -236,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_apart() {
+    fn malformed_results_are_refused() {
         assert_eq!(Printed::parse("\n").unwrap_err(), "it printed nothing");
         assert!(Printed::parse("42 is the answer").unwrap_err().contains("no result"));
         assert!(Printed::parse(&line(1).replace("2.5", "null")).is_err());

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn advised_are_twelve_for_one_cell_and_eighteen_for_eight() {
+    fn advised_pairs_are_twelve_and_eighteen() {
         assert_eq!([1, 8].map(pairs_advised), [12, 18]);
     }
 

@@ -1,6 +1,6 @@
 //! What else the machine did while a process ran.
 //!
-//! Neighbours take processors, caches and storage from whoever runs at the time. Pairs that stand
+//! Neighbours take processors, caches and storage from the process that runs at the time. Pairs that stand
 //! side by side share most of it, but a neighbour that comes between the two sides of a pair is a
 //! difference that nobody made. So each process keeps what went on around it, and a group of
 //! processes in which others used more than [`FOREIGN_MAX`] is run again. Which side of the group
@@ -50,14 +50,14 @@ impl Surroundings {
 
 /// Surroundings that are being watched.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct SurroundingsProbe {
     began: Timestamp,
     foreign: Option<ForeignCpu>,
     pressure: Option<Pressure>,
     load_1min: Option<f64>,
 }
 
-impl Watched {
+impl SurroundingsProbe {
     pub(crate) fn begin() -> Self {
         Self {
             foreign: ForeignCpu::now(),

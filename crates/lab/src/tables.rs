@@ -25,7 +25,7 @@ pub use summary::summary;
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// One full round of so many: figures without verdicts.
+    /// One full round of `of`: figures without verdicts.
     First {
         /// How many are planned.
         of: usize,

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::bench::{Conditions, Watch, bench};
-use crate::catalogue::Known;
+use crate::bench::{BenchObserver, Conditions, bench};
+use crate::catalogue::RegisteredWorkload;
 use crate::date;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
@@ -49,7 +49,7 @@ pub struct Trials {
 
 impl Trials {
     /// Whether the lab is as good as it says: [`ALPHA`] of the benches called different where
-    /// nothing is, [`POWER`] of the planted slowdowns found. So many trials are themselves chance;
+    /// nothing is, [`POWER`] of the planted slowdowns found. The number that a lab shows is itself chance;
     /// what a lab that is just as good would show in fewer than one of a hundred times is too bad.
     pub fn is_met(&self) -> bool {
         match self.plant {
@@ -125,10 +125,10 @@ fn most(trials: usize, chance: f64) -> usize {
 /// Those of [`bench()`].
 pub fn trials(
     request: &Request,
-    known: &Known,
+    known: &RegisteredWorkload,
     conditions: &Conditions,
     count: usize,
-    watch: &mut dyn Watch,
+    watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Trials, Error> {
     if !request.aa {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_cries_wolf_fails() {
+    fn too_many_false_differences_fail() {
         let wolves = |count: usize| {
             let mut verdicts = vec![Verdict::CannotTell; 200 - count];
             verdicts.resize(200, Verdict::Faster);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_misses_the_planted_fails() {
+    fn too_few_found_plants_fail() {
         let found = |count: usize| {
             let mut verdicts = vec![Verdict::Slower; count];
             verdicts.resize(100, Verdict::Same);

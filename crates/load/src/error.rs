@@ -147,10 +147,10 @@ pub enum LoadError {
         /// What it said.
         message: String,
     },
-    /// The machine's busy time is not to be had.
+    /// The machine's busy time is not available.
     #[error("/proc/stat: {0}: the machine's busy time is needed; mount /proc")]
     BusyTime(unherd_sys::Errno),
-    /// The waker's own context switches are not to be had.
+    /// The waker's own context switches are not available.
     #[error("/proc/thread-self/status: {0}: context switches are needed; mount /proc")]
     Switches(std::io::Error),
 }

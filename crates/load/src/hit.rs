@@ -21,7 +21,7 @@ use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Roun
 use cached::Way;
 pub use page::{Page, Places, read, value};
 pub use pattern::resident_pages;
-pub use scene::{Counts, Pages, run_with};
+pub use scene::{HitCounts, Pages, run_with};
 
 /// The workload `hit` with the implementations of this crate.
 #[derive(Debug, Clone, Copy)]

@@ -81,7 +81,7 @@ pub fn run(job: &Job) -> Result<Round, LoadError> {
     let code = Code::parse(&code).map_err(|error| failed(job, &error))?;
     let count = |operations| {
         let profile = profile(job, &executable, operations)?;
-        Counts::parse(&profile, &executable, &code).map_err(|error| failed(job, &error))
+        InstructionCounts::parse(&profile, &executable, &code).map_err(|error| failed(job, &error))
     };
     let (few, many) = (count(OPERATIONS)?, count(3 * OPERATIONS)?);
     // What comes before and after varies by a few instructions, of which none is a hit's.
@@ -176,12 +176,12 @@ fn is_atomic_write(code: &[u8]) -> bool {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct InstructionCounts {
     instructions: u64,
     atomic_writes: u64,
 }
 
-impl Counts {
+impl InstructionCounts {
     /// Reads callgrind's format, written without compression: the lines of an object begin with
     /// `ob=`; `ADDRESS LINE COUNT` is one of its instructions; after `calls=`, the sum of a call.
     fn parse(profile: &str, executable: &Path, code: &Code<'_>) -> Result<Self, String> {
@@ -243,10 +243,13 @@ mod tests {
         let code = Code { sections: vec![(0x10, &[0xf0, 0x01, 0x90])] };
         let profile = "events: Ir\nob=/own\nfn=f\n0x10 1 5\n0x12 2 7\ncalls=3 0x40 1\n0x12 2 99\n\
                        ob=/libc.so\nfn=g\n0x10 1 11\n";
-        let counts = Counts::parse(profile, Path::new("/own"), &code);
-        assert_eq!(counts, Ok(Counts { instructions: 23, atomic_writes: 5 }));
-        assert!(Counts::parse(profile, Path::new("/other"), &code).is_err(), "not its own code");
-        assert!(Counts::parse("ob=/own\n0x99 1 2\n", Path::new("/own"), &code).is_err());
-        assert!(Counts::parse("ob=/own\n0x10 1\n", Path::new("/own"), &code).is_err());
+        let counts = InstructionCounts::parse(profile, Path::new("/own"), &code);
+        assert_eq!(counts, Ok(InstructionCounts { instructions: 23, atomic_writes: 5 }));
+        assert!(
+            InstructionCounts::parse(profile, Path::new("/other"), &code).is_err(),
+            "not its own code"
+        );
+        assert!(InstructionCounts::parse("ob=/own\n0x99 1 2\n", Path::new("/own"), &code).is_err());
+        assert!(InstructionCounts::parse("ob=/own\n0x10 1\n", Path::new("/own"), &code).is_err());
     }
 }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_never_less_busy_than_the_process() {
+    fn machine_time_is_at_least_the_processs() {
         let machine = |ms| {
             move |n| {
                 let system_ns = n * ms * 1_000_000;

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_signal_is_serious_unless_it_comes_at_once_or_late() {
+    fn second_signal_kills_within_its_window() {
         let user = Cause::Sent(signal_hook::low_level::siginfo::Sent::User);
         let int = Some(Told::PassOn(SIGINT));
         assert_eq!(

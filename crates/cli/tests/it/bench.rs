@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::place::Place;
 
 #[test]
-fn a_bench_prints_its_tables_and_keeps_its_record() {
+fn bench_prints_tables_and_keeps_record() {
     let place = Place::new();
     let ran = place.run("bench fake --out record --seed 5");
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -71,7 +71,7 @@ fn the_seed_makes_the_order_again() {
 }
 
 #[test]
-fn rounds_with_a_neighbour_are_run_again_and_marked() {
+fn disturbed_rounds_are_repeated_and_marked() {
     let place = Place::new();
     let mut neighbour =
         std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
@@ -108,14 +108,14 @@ fn several_bases_are_not_compared_with_each_other() {
 }
 
 #[test]
-fn a_mechanism_that_was_not_used_gets_no_praise() {
+fn unused_mechanism_is_not_exercised() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,idle");
     assert!(ran.stdout.contains("NOT EXERCISED"), "{ran:?}");
 }
 
 #[test]
-fn against_itself_nothing_differs_and_the_planted_is_found() {
+fn aa_is_same_and_plant_is_found() {
     let place = Place::new();
     let same = place.run("bench fake --with unherd --aa");
     assert!(same.stdout.contains("SAME"), "{same:?}");
@@ -188,7 +188,7 @@ fn a_traced_round_that_fails_costs_no_result() {
 }
 
 #[test]
-fn root_a_trace_is_taken_outside_of_the_memory_cgroup() {
+fn root_tracer_runs_outside_memory_cgroup() {
     let place = Place::new();
     let ran = place.run("bench fakefiles --with caged --aa --memory 64M --trace");
     if ran.code == Some(2) && ran.stderr.contains("cgroup") {

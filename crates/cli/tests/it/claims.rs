@@ -41,7 +41,7 @@ fn a_claim_is_met_or_not() {
 }
 
 #[test]
-fn what_was_found_is_kept_and_a_regression_shows() {
+fn update_keeps_figures_and_shows_regressions() {
     let place = place();
     let file = place.path().join("claims.toml");
     let updated = place.run("claims good --update --commit abc123");
@@ -77,7 +77,7 @@ target = "low >= 1"
 "#;
 
 #[test]
-fn a_claim_that_fails_does_not_end_the_others() {
+fn failing_claim_does_not_end_others() {
     let place = place();
     fs::write(place.path().join("claims.toml"), format!("{BROKEN}{CLAIMS}")).unwrap();
     let all = place.run("claims --update --commit abc");

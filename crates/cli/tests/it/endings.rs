@@ -28,7 +28,7 @@ fn escapes_of_a_runner_are_written_out() {
 }
 
 #[test]
-fn a_child_that_keeps_the_pipe_open_costs_no_time() {
+fn open_pipe_does_not_delay_rounds() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,leaver --rounds 6 --timeout 20");
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -55,7 +55,7 @@ fn fails_at(place: &Place, call: usize) {
 }
 
 #[test]
-fn a_crash_in_the_last_round_costs_one_round() {
+fn crash_in_last_round_costs_it_alone() {
     let place = Place::new();
     fails_at(&place, 12);
     let ran = place.run("bench fake --with before,late --keep-disturbed --out record");
@@ -81,7 +81,7 @@ fn a_crash_in_the_last_round_costs_one_round() {
 }
 
 #[test]
-fn what_cannot_be_gone_on_with_is_said_so() {
+fn unresumable_records_are_refused() {
     let place = Place::new();
     let done = place.run("bench fake --out record --rounds 6");
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -104,7 +104,7 @@ fn what_cannot_be_gone_on_with_is_said_so() {
 }
 
 #[test]
-fn one_refused_value_names_its_round_and_costs_no_other() {
+fn refused_value_names_its_round() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,debtor --keep-disturbed --out record");
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -113,7 +113,7 @@ fn one_refused_value_names_its_round_and_costs_no_other() {
 }
 
 #[test]
-fn a_full_disk_at_the_end_costs_no_result() {
+fn full_disk_at_end_costs_no_result() {
     let place = Place::new();
     let record = place.path().join("record");
     fs::create_dir(&record).unwrap();
@@ -150,7 +150,7 @@ fn a_runner_that_hangs_is_killed() {
 }
 
 #[test]
-fn a_runner_that_babbles_is_not_believed() {
+fn non_json_output_fails_the_round() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,nonsense --out record");
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -183,7 +183,7 @@ fn an_interrupt_stops_the_children_and_cleans_up() {
 }
 
 #[test]
-fn after_kill_9_no_child_is_left_and_the_next_start_cleans_up() {
+fn next_start_cleans_up_after_kill_9() {
     let place = Place::new();
     let line = "bench fakefiles --with stuck --aa --without-cgroup --out record";
     let ran = place.run_until_stuck(line).end_by("-KILL");
@@ -195,7 +195,7 @@ fn after_kill_9_no_child_is_left_and_the_next_start_cleans_up() {
 }
 
 #[test]
-fn root_after_kill_9_the_next_start_removes_the_cgroup() {
+fn root_next_start_removes_killed_benchs_cgroup() {
     let place = Place::new();
     let bounded = place.run("bench fakefiles --with before --aa --memory 64M");
     if bounded.code == Some(2) && bounded.stderr.contains("cgroup") {

@@ -38,7 +38,7 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn root_the_herd_of_one_bucket_is_seen_in_its_true_size() {
+fn root_herd_of_one_bucket_is_measured() {
     let Some((said, seen)) = pagewait("before", "1") else { return };
     let needless = &seen["summary"]["needless_wakeups"];
     // What the runner counts is of its timed events, and the trace saw a few more: each thread's
@@ -57,7 +57,7 @@ fn root_the_herd_of_one_bucket_is_seen_in_its_true_size() {
 }
 
 #[test]
-fn root_the_wait_table_has_no_herd_and_its_ledger_agrees_to_the_count() {
+fn root_wait_table_ledger_agrees_with_trace() {
     for buckets in ["1", "16", "1024", "auto"] {
         let Some((said, seen)) = pagewait("unherd", buckets) else { return };
         assert_eq!(number(&said["metrics"]["needless_wakeups"]), 0);
@@ -77,7 +77,7 @@ fn root_the_wait_table_has_no_herd_and_its_ledger_agrees_to_the_count() {
 
 /// However many it wakes, a wake of all makes one system call for each thread.
 #[test]
-fn root_a_wake_of_all_makes_one_call_a_thread() {
+fn root_wake_all_makes_one_call_per_thread() {
     let (sleepers, wakes) = (1024, 3);
     let scene = ["wake", "--with", "unherd", "--threads", "1", "--param", "scene=all"];
     let counts = ["--param", "sleepers=1024", "--param", "wakes=3"];

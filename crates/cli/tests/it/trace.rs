@@ -52,7 +52,7 @@ fn file(directory: &TempDir, name: &str) -> String {
 }
 
 #[test]
-fn root_the_exit_code_and_the_output_are_the_commands() {
+fn root_exit_code_and_output_are_the_commands() {
     for (script, code) in [("echo out", 0), ("echo out; exit 7", 7), ("echo out; kill -9 $$", 137)]
     {
         let ran = ran(trace(&["--", "sh", "-c", script]));
@@ -66,7 +66,7 @@ fn root_the_exit_code_and_the_output_are_the_commands() {
 }
 
 #[test]
-fn commands_that_cannot_be_run_have_the_codes_of_env() {
+fn unrunnable_commands_exit_like_env() {
     let directory = tempfile::tempdir().unwrap();
     let text = file(&directory, "text");
     fs::write(&text, "no program").unwrap();
@@ -123,7 +123,7 @@ fn root_json_alone_is_one_object() {
 }
 
 #[test]
-fn root_a_budget_that_is_exceeded_names_the_worst_site() {
+fn root_exceeded_budget_names_worst_site() {
     let script = "for i in 1 2 3; do sleep 0.01; done; exit";
     let run = |budgets: &[&str], code: &str| {
         let script = format!("{script} {code}");
@@ -180,7 +180,7 @@ fn bad_input_is_refused_in_one_line() {
 }
 
 #[test]
-fn two_outputs_in_one_file_are_refused_before_anything_runs() {
+fn two_outputs_in_one_file_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let [one, other, ran_at_all] = ["one", "other", "ran"].map(|name| file(&directory, name));
     fs::write(&one, "precious").unwrap();
@@ -222,7 +222,7 @@ fn a_longer_output_of_before_leaves_nothing() {
 }
 
 #[test]
-fn a_reader_that_is_slow_gets_the_whole_report() {
+fn slow_reader_gets_whole_report() {
     let (mut reader, mut stderr) = std::os::unix::net::UnixStream::pair().unwrap();
     // The tracer shares this with its standard error, and finds no room at first.
     stderr.set_nonblocking(true).unwrap();
@@ -279,7 +279,7 @@ fn root_somebody_without_privilege_is_told_what_to_grant() {
 }
 
 #[test]
-fn root_without_privilege_sleeps_are_known_and_wakeups_are_not() {
+fn root_unprivileged_knows_sleeps_not_wakeups() {
     let script = "for i in 1 2 3; do sleep 0.03; done; exit 3";
     let args =
         ["--unprivileged", "--format", "json", "--max", "sleeps=1", "--", "sh", "-c", script];

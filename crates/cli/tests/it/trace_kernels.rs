@@ -35,7 +35,7 @@ const LOCKED_DOWN: &str = "mount -t tmpfs none /sys/kernel/security &&
     echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown";
 
 #[test]
-fn root_a_kernel_without_btf_is_told_before_anything_runs() {
+fn root_missing_btf_is_reported_first() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("ran");
     let touch = ["--", "touch", file.to_str().unwrap()];
@@ -55,7 +55,7 @@ fn root_a_kernel_without_btf_is_told_before_anything_runs() {
 }
 
 #[test]
-fn root_a_lockdown_is_told_from_a_lack_of_privilege() {
+fn root_lockdown_is_told_from_missing_privilege() {
     // Who may load nothing at all gets the same number from the kernel, locked down or not.
     let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups --";
     for (mounts, what) in [(LOCKED_DOWN, "the kernel is locked down"), (":", "CAP_BPF")] {

@@ -93,7 +93,7 @@ fn root_after_a_quit_there_is_a_report() {
 }
 
 #[test]
-fn root_a_signal_to_the_whole_group_does_not_kill() {
+fn root_group_signal_does_not_kill() {
     // The tracer passes on what its command has got already; timeout(1) sends it twice besides.
     let trap = "trap 'echo got it; trap \"\" TERM; sleep 1; exit 5' TERM";
     let Some(tracing) = Tracing::start(trap) else { return };
@@ -165,7 +165,7 @@ fn root_what_the_tracer_is_sent_the_command_gets() {
 }
 
 #[test]
-fn root_a_command_that_is_deaf_is_killed_by_the_second() {
+fn root_second_signal_kills_deaf_command() {
     let Some(tracing) = Tracing::start("trap '' INT TERM") else { return };
     tracing.send("-INT", &tracing.pid());
     // At once, it would be taken for the same.

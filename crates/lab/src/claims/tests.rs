@@ -78,7 +78,7 @@ fn a_file_is_read() {
 }
 
 #[test]
-fn a_target_is_met_by_the_lower_end_of_the_interval() {
+fn target_is_met_by_lower_end() {
     let claim = &Claims::parse(FILE).unwrap().claims[0];
     let outcome = |low, high| claim.judge(&result(vec![line(low, high, Verdict::Faster)])).unwrap();
     assert!(outcome(100.0, 300.0).is_met);
@@ -102,7 +102,7 @@ fn another_machine_has_no_regression() {
 
 #[test]
 fn an_update_changes_one_claim_and_no_comment() {
-    let found = Found {
+    let found = RecordedFigure {
         ratio: Some(1.25),
         low: Some(1.5),
         high: None,
@@ -118,7 +118,7 @@ fn an_update_changes_one_claim_and_no_comment() {
         let after = Claims::parse(&text).unwrap();
         for (before, after) in before.claims.into_iter().zip(after.claims) {
             let is_changed = after.name == name;
-            let last = Found { seconds: Some(12.3), ..found.clone() };
+            let last = RecordedFigure { seconds: Some(12.3), ..found.clone() };
             assert_eq!(after.last, if is_changed { Some(last) } else { before.last.clone() });
             assert_eq!(Claim { last: before.last.clone(), ..after }, before);
         }

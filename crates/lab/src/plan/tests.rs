@@ -26,7 +26,7 @@ fn the_defaults_are_the_workloads() {
 }
 
 #[test]
-fn rounds_grow_with_the_comparisons_and_fewer_are_refused() {
+fn rounds_grow_with_comparisons() {
     let mut sweep = request();
     sweep.threads = vec![1, 2];
     sweep.params = vec![("buckets".to_owned(), vec!["1".to_owned(), "16".to_owned()])];
@@ -57,7 +57,7 @@ fn what_does_not_vary_is_run_once() {
 }
 
 #[test]
-fn every_round_measures_everything_once_with_pairs_side_by_side() {
+fn rounds_run_pairs_side_by_side() {
     let mut sweep = request();
     sweep.with = ["before", "unherd", "rival"].map(str::to_owned).to_vec();
     sweep.threads = vec![1, 2, 3];
@@ -103,7 +103,7 @@ fn the_base_comes_first() {
 }
 
 #[test]
-fn a_plan_of_one_base_can_still_be_read() {
+fn plans_without_bases_can_be_read() {
     let planned = plan(&request()).unwrap();
     let mut json = serde_json::to_value(&planned).unwrap();
     json.as_object_mut().unwrap().remove("bases");
@@ -126,7 +126,7 @@ fn against_itself_one_side_may_be_slowed() {
 }
 
 #[test]
-fn bad_input_is_refused_with_what_to_do() {
+fn bad_input_is_refused_with_advice() {
     let with = |names: &[&str]| Request {
         with: names.iter().map(|&n| n.to_owned()).collect(),
         ..request()

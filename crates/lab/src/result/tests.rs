@@ -26,7 +26,7 @@ fn judged(rounds: &[Round]) -> BenchResult {
 }
 
 #[test]
-fn drift_that_hits_both_sides_leaves_the_ratio_alone() {
+fn common_drift_leaves_ratio_alone() {
     let result = judged(&rounds(4.0));
     let [comparison] = &*result.comparisons else { panic!("one comparison") };
     assert_eq!(comparison.verdict, Verdict::Faster);
@@ -46,7 +46,7 @@ fn a_round_without_its_partner_makes_no_pair() {
 }
 
 #[test]
-fn a_mechanism_that_never_woke_anyone_is_not_exercised() {
+fn zero_wakeups_are_not_exercised() {
     let waits =
         |wakeups: u64| serde_json::json!({"reasons": [{"reason": "page", "wakeups": wakeups}]});
     let mut some = rounds(4.0);

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_told_apart_exactly_when_its_p_value_reaches_its_own_level() {
+    fn cells_reject_exactly_at_their_level() {
         let p_values = [0.001, 0.2, 0.012, 0.04, 0.017, 0.03];
         for (p, step) in p_values.iter().zip(holm(&p_values, 0.05)) {
             assert_eq!(step.rejected, *p <= step.alpha, "p {p} at {}", step.alpha);

@@ -46,7 +46,7 @@ pub fn rounds_to_find(log_ratios: &[f64], delta: f64, alpha: f64) -> Option<usiz
     Some(enough)
 }
 
-/// The share of imagined benches of so many rounds that find `shift`.
+/// The share of imagined benches of `rounds` rounds that find `shift`.
 fn power(deviations: &[f64], shift: f64, rounds: usize, alpha: f64) -> f64 {
     let at_most = null_distribution(rounds);
     let cut = at_most.partition_point(|&p| 2.0 * p <= alpha);

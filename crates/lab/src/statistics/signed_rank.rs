@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_test_is_the_enumeration_of_all_sign_flips() {
+    fn test_equals_enumerated_sign_flips() {
         for n in 1..=10 {
             every_sign_flip(&TWELVE[..n.min(6)], |start| {
                 let mut differences = start.to_vec();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_and_zeros_never_make_the_test_too_bold() {
+    fn ties_and_zeros_keep_test_conservative() {
         let tied: [&[f64]; 4] = [
             &[1.0; 8],
             &[0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0],
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_leaves_zero_out_exactly_when_the_test_rejects() {
+    fn interval_excludes_zero_when_test_rejects() {
         for sizes in [&TWELVE[..8], &[0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 0.5, 0.5][..]] {
             every_sign_flip(sizes, |flipped| {
                 let pairs = Pairs::new(flipped).unwrap();

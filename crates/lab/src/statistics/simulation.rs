@@ -68,7 +68,7 @@ fn share(mut holds: impl FnMut() -> bool) -> f64 {
 }
 
 #[test]
-fn intervals_cover_the_truth_as_often_as_they_say() {
+fn intervals_have_their_stated_coverage() {
     for (rounds, effect) in [(6, 1.0), (8, 1.05), (10, 0.5), (12, 1.0), (20, 1.01)] {
         let mut machine = Machine::new(rounds as u64);
         let covered = share(|| {
@@ -111,7 +111,7 @@ fn five_per_cent_is_found() {
 }
 
 #[test]
-fn one_disturbed_round_in_the_advised_number_hides_little() {
+fn advised_rounds_survive_disturbed_ones() {
     // A planted 10 % where 3 of 100 processes take three times as long.
     let found = |rounds: usize, cells: usize| {
         let mut machine = Machine { outliers: 0.03, ..Machine::new(21 + rounds as u64) };
@@ -242,7 +242,7 @@ fn the_tests_of_others_are_theirs() {
 }
 
 #[test]
-fn drift_is_a_difference_for_others_and_not_for_us() {
+fn drift_fools_sequential_tests_not_pairs() {
     // The table in docs/measuring.md.
     for (name, drift) in [("1 % walk", NOISE), ("0.3 % walk", 0.003), ("no drift", 0.0)] {
         let mut machine = Machine { step: drift, ..Machine::new(61) };

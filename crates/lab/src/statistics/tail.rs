@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ALPHA, Better, Pairs, median_of_sorted};
 
-/// A round that is so many times as bad as its side's median is counted as an outlier.
+/// A round that is this many times as bad as its side's median is counted as an outlier.
 pub const OUTLIER: f64 = 1.5;
 
 /// The scatter of the two sides of a comparison, each about its own median.
@@ -28,7 +28,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Whether one side surely scatters wider, and by enough to matter, among so many comparisons.
+    /// Whether one side surely scatters wider, and by enough to matter, among this many comparisons.
     pub fn spread_differs(&self, comparisons: usize) -> bool {
         let wider = self.spread_ratio.max(self.spread_ratio.recip());
         wider >= OUTLIER && self.spread_p_value <= ALPHA / comparisons.max(1) as f64
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_round_in_ten_that_takes_three_times_as_long_is_seen() {
+    fn tail_finds_rare_slow_rounds() {
         let base: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i % 3)).collect();
         let mut other = base.clone();
         (other[4], other[13]) = (300.0, 310.0);

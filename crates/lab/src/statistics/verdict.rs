@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_direction_of_the_metric_decides_what_better_is() {
+    fn metric_direction_decides_what_is_better() {
         let base = [10.0; 6];
         let half = [5.0, 5.1, 4.9, 5.0, 5.2, 5.0];
         let lower = one(&log_ratios(&base, &half, Better::Lower).unwrap());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mechanism_that_was_not_used_gets_no_praise() {
+    fn unused_mechanism_is_not_exercised() {
         let cell = Comparison { log_ratios: vec![0.5; 8], exercised: false };
         assert_eq!(judge(&[cell], 0.02)[0].unwrap().verdict, Verdict::NotExercised);
     }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_equal_to_zeros_and_infinitely_far_from_the_rest() {
+    fn zero_ratios_are_equal_or_infinite() {
         let ratios = log_ratios(&[0.0, 0.0, 2.0], &[0.0, 3.0, 0.0], Better::Lower).unwrap();
         assert_eq!(ratios, [0.0, f64::NEG_INFINITY, f64::INFINITY]);
         assert!(log_ratios(&[1.0], &[-1.0], Better::Lower).is_err());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn worst_rounds_stand_beside_a_middle_that_is_the_same() {
+    fn worst_rounds_are_printed_beside_same() {
         let tail = Tail {
             base_worst: 1.02,
             worst: 3.1,

@@ -54,7 +54,7 @@ fn the_first_round_is_not_judged() {
 }
 
 #[test]
-fn what_cannot_be_told_says_what_could_have_been() {
+fn cannot_tell_prints_remaining_range() {
     let mut some = rounds();
     for (index, round) in some.iter_mut().enumerate() {
         let wide = if index % 4 < 2 { 50.0 } else { 200.0 };
@@ -70,7 +70,7 @@ fn what_cannot_be_told_says_what_could_have_been() {
 }
 
 #[test]
-fn a_bench_cut_short_says_how_many_rounds_there_were() {
+fn short_bench_names_finished_rounds() {
     let text = shown(Progress::Done, &rounds()[..13]);
     assert!(text.contains("6 of 12 rounds, each a fresh process"), "{text}");
 }

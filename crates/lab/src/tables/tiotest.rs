@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_2004_give_the_tables_of_2004() {
+    fn figures_of_2004_give_their_tables() {
         let expected = "\
 Tiotest results for 512 concurrent io threads:
 ,----------------------------------------------------------------------.

@@ -5,7 +5,7 @@ use unherd_cache::{Cache, File, OpenOptions, PageNo, Peek, Torn};
 use super::kernel::{file_error, from_copy, make_file};
 use super::page::{self, PAGE_BYTES, Page, Places, WRITTEN_AT, WRITTEN_BYTES};
 use super::pattern::resident_pages;
-use super::scene::{Counts, Pages, run_with};
+use super::scene::{HitCounts, Pages, run_with};
 use crate::{Job, LoadError, Round};
 
 /// Frames beside those of the set: for copies of pages that are pinned when they are written.
@@ -41,9 +41,9 @@ fn write(file: &File, page: u32, bytes: &[u8; WRITTEN_BYTES]) -> Result<(), Load
     if written == bytes.len() { Ok(()) } else { Err(file_error("writing", "a short write")) }
 }
 
-fn counts(cache: &Cache) -> Counts {
+fn counts(cache: &Cache) -> HitCounts {
     let stats = cache.stats();
-    Counts {
+    HitCounts {
         misses: stats.misses + stats.deduplicated_misses,
         copies: stats.copies,
         peek_retries: stats.peek_retries,
@@ -75,7 +75,7 @@ impl Pages for Copied {
         write(&self.file, page, bytes)
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> HitCounts {
         counts(&self.cache)
     }
 }
@@ -104,7 +104,7 @@ impl Pages for Pinned {
         write(&self.file, page, bytes)
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> HitCounts {
         counts(&self.cache)
     }
 }
@@ -137,7 +137,7 @@ impl Pages for Peeked {
         write(&self.file, page, bytes)
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> HitCounts {
         counts(&self.cache)
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_zipf_is_asked_for_as_often_as_it_says() {
+    fn zipf_first_key_has_its_share() {
         let zipf = Zipf::new(1, 1000);
         let mut random = Random::new(2);
         let mut counts = vec![0_u32; 1000];

@@ -33,14 +33,14 @@ pub trait Pages: Sync {
     fn write(&self, page: u32, bytes: &[u8; WRITTEN_BYTES]) -> Result<(), LoadError>;
 
     /// What it has counted so far.
-    fn counts(&self) -> Counts {
-        Counts::default()
+    fn counts(&self) -> HitCounts {
+        HitCounts::default()
     }
 }
 
 /// What an implementation counts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counts {
+pub struct HitCounts {
     /// Pages that were not there.
     pub misses: u64,
     /// Pages that were copied because they were pinned.
@@ -177,7 +177,7 @@ struct Done {
 }
 
 impl<P: Pages, const N: usize> Worker<'_, P, N> {
-    /// Whoever fails or panics still comes to the barriers, or the others wait for it.
+    /// A thread that fails or panics still comes to the barriers, or the others wait for it.
     fn work(mut self, index: usize, barrier: &Barrier) -> Result<Done, LoadError> {
         let verified = caught(index, || self.verify());
         barrier.wait();

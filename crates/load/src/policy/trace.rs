@@ -1,6 +1,6 @@
 //! Reads a block trace.
 //!
-//! A line is `FIRST COUNT …`: a request of so many blocks from the first on, each of which counts
+//! A line is `FIRST COUNT …`: a request of COUNT blocks from the first on, each of which counts
 //! as a request of one page. What follows in the line is ignored. This is the format in which the
 //! traces of N. Megiddo and D. S. Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache" (FAST
 //! 2003) are handed on.
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_request_of_each_of_its_blocks() {
+    fn line_requests_each_of_its_blocks() {
         let trace = parse("7 3 0 1\n\n100 1 0 2\n8 2 0 3\n9 0\n").unwrap();
         assert_eq!((trace.requests, trace.pages), (vec![0, 1, 2, 3, 1, 2], 4));
     }

@@ -106,7 +106,7 @@ fn a_random_write_that_was_lost_is_found() {
 }
 
 #[test]
-fn a_failing_file_ends_the_run_without_a_hang() {
+fn failing_file_ends_run_without_hang() {
     for (fault, doing) in [(Fault::Write, "writing"), (Fault::Sync, "syncing")] {
         let error = run(|path| Faulty::create(path, fault)).unwrap_err();
         assert!(error.to_string().starts_with(doing), "{error}");
@@ -197,7 +197,7 @@ fn the_first_phase_bears_the_setup() {
 }
 
 #[test]
-fn blocks_that_leave_no_room_for_a_cache_are_refused() {
+fn blocks_without_room_for_cache_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut job = job(dir.path());
     job.params.set("total", "16M").unwrap();

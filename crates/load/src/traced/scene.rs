@@ -135,7 +135,7 @@ fn postgres(
     let programs = postgres_programs()?;
     let program = |name: &str| programs.join(name).into_os_string();
     let data = dir.join("postgres");
-    // It refuses to run as root: it becomes whoever the package made for it.
+    // It refuses to run as root: it becomes the user that its package has made.
     let user = words(&["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]);
     let as_user =
         |line: Vec<OsString>| if is_root() { [user.clone(), line].concat() } else { line };

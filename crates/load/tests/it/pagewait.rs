@@ -155,7 +155,7 @@ impl PageWaits for Panicking {
 
 /// Before the first wait, while others wait, after a completion; one thread, some, and all.
 #[test]
-fn a_thread_that_panics_fails_the_round_without_a_hang() {
+fn panicking_thread_fails_round_without_hang() {
     for (at, one_in) in [(0, 1), (0, 4), (1, 4), (20, 1), (20, 16), (100, 64)] {
         let mut job = Job::new(&PageWait.describe(), "panicking", 4);
         job.params.set("events", "100000").unwrap();

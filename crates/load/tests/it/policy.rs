@@ -19,7 +19,7 @@ fn scan_and_loop() -> String {
 }
 
 #[test]
-fn nothing_beats_the_bound_and_all_agree_on_the_trace() {
+fn no_policy_beats_the_optimal_bound() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.lis");
     fs::write(&path, scan_and_loop()).unwrap();

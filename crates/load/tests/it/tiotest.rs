@@ -58,7 +58,7 @@ fn all_implementations_agree() {
 }
 
 #[test]
-fn too_little_space_is_found_before_anything_is_written() {
+fn missing_space_is_found_before_writing() {
     let dir = directory();
     let error = small("kernel", dir.path(), "--memory 1M --param total=4000000T").unwrap_err();
     assert!(matches!(error, LoadError::Space { .. }), "{error}");

@@ -32,7 +32,7 @@ const STATE: &str = "/var/lib/unherd";
 
 /// What the command line says about the machine.
 #[derive(Debug, Clone, Default)]
-pub struct Means {
+pub struct MachineOptions {
     /// Where files are made; the current directory unless told.
     pub dir: Option<PathBuf>,
     /// The memory that each implementation may use.
@@ -57,7 +57,7 @@ pub enum Dirty {
 
 /// The machine, made ready; drop gives back what was taken.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct PreparedMachine {
     /// The description that the record keeps.
     pub(crate) machine: Value,
     pub(crate) work: Option<WorkDirectory>,
@@ -72,24 +72,24 @@ pub(crate) struct Ground {
     _dirty: Option<DirtyLimits>,
 }
 
-impl Ground {
+impl PreparedMachine {
     /// Clears away what killed benches have left, checks what is asked for against the machine, and
     /// makes it ready. Blocks for a second where the idle machine must be watched.
     pub(crate) fn prepare(
         workload: &Workload,
-        means: &Means,
+        options: &MachineOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
         let mut marks = Vec::new();
         sweep(&mut marks);
         let machine = Machine::describe();
-        let memory_bytes = memory(workload, means, &machine)?;
-        let work = directory(workload, means)?;
+        let memory_bytes = memory(workload, options, &machine)?;
+        let work = directory(workload, options)?;
         let version = match memory_bytes {
-            Some(bytes) => cgroup(bytes, means, &mut marks)?,
+            Some(bytes) => cgroup(bytes, options, &mut marks)?,
             None => None,
         };
-        let dirty = dirty_limits(workload, means, memory_bytes, version, &mut marks)?;
+        let dirty = dirty_limits(workload, options, memory_bytes, version, &mut marks)?;
         let idle_busy = if workload.kernel_work {
             let idle = Idle::watch(interrupt)?;
             marks.push(idle.account());
@@ -142,8 +142,11 @@ fn described(machine: &Machine, work: Option<&WorkDirectory>) -> Value {
     described
 }
 
-fn directory(workload: &Workload, means: &Means) -> Result<Option<WorkDirectory>, Error> {
-    match (&means.dir, workload.uses_dir) {
+fn directory(
+    workload: &Workload,
+    options: &MachineOptions,
+) -> Result<Option<WorkDirectory>, Error> {
+    match (&options.dir, workload.uses_dir) {
         (Some(_), false) => {
             Err(Error::usage(format!("{} uses no files", workload.name), "leave out --dir"))
         }
@@ -152,8 +155,12 @@ fn directory(workload: &Workload, means: &Means) -> Result<Option<WorkDirectory>
     }
 }
 
-fn memory(workload: &Workload, means: &Means, machine: &Machine) -> Result<Option<u64>, Error> {
-    match (means.memory_bytes, workload.uses_memory) {
+fn memory(
+    workload: &Workload,
+    options: &MachineOptions,
+    machine: &Machine,
+) -> Result<Option<u64>, Error> {
+    match (options.memory_bytes, workload.uses_memory) {
         (None, false) => Ok(None),
         (None, true) => Ok(Some(DEFAULT_MEMORY_BYTES)),
         (Some(_), false) => Err(Error::usage(
@@ -175,10 +182,10 @@ fn memory(workload: &Workload, means: &Means, machine: &Machine) -> Result<Optio
 /// may be left unbounded where that is not allowed, and the record says so.
 fn cgroup(
     bytes: u64,
-    means: &Means,
+    options: &MachineOptions,
     marks: &mut Vec<String>,
 ) -> Result<Option<CgroupVersion>, Error> {
-    if means.without_cgroup {
+    if options.without_cgroup {
         marks.push(
             "no memory cgroup (--without-cgroup): the kernel's page cache had all of the \
                     machine's memory"
@@ -189,7 +196,7 @@ fn cgroup(
     match Cgroup::create(bytes) {
         Ok(cgroup) => Ok(Some(cgroup.version())),
         Err(error @ CgroupError::LimitRefused { .. }) => Err(cgroup_refused(error)),
-        Err(error) if means.memory_bytes.is_some() => Err(cgroup_refused(error)),
+        Err(error) if options.memory_bytes.is_some() => Err(cgroup_refused(error)),
         Err(error) => {
             marks.push(format!(
                 "no memory cgroup, so the kernel's page cache had all of the machine's memory: \
@@ -212,14 +219,14 @@ fn cgroup_refused(error: CgroupError) -> Error {
 /// the kernel kills one. So there the limits are scaled unless the command line says otherwise.
 fn dirty_limits(
     workload: &Workload,
-    means: &Means,
+    options: &MachineOptions,
     memory_bytes: Option<u64>,
     version: Option<CgroupVersion>,
     marks: &mut Vec<String>,
 ) -> Result<Option<DirtyLimits>, Error> {
     let unthrottled = version == Some(CgroupVersion::V1) && workload.kernel_work;
     let unscaled = "cgroup v1 does not throttle dirtying, and vm.dirty_bytes was left alone";
-    match (means.dirty, memory_bytes) {
+    match (options.dirty, memory_bytes) {
         (Dirty::Set, None) => Err(Error::usage(
             format!("{} is not bounded by memory", workload.name),
             "leave out --set-dirty",
@@ -311,10 +318,10 @@ mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
 
-    fn refusal(means: &Means, change: impl FnOnce(&mut Workload)) -> String {
+    fn refusal(options: &MachineOptions, change: impl FnOnce(&mut Workload)) -> String {
         let mut workload = registry().workload("wait").unwrap().workload.clone();
         change(&mut workload);
-        let error = Ground::prepare(&workload, means, &Interrupt::new()).unwrap_err();
+        let error = PreparedMachine::prepare(&workload, options, &Interrupt::new()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
         error.to_string()
     }
@@ -322,7 +329,7 @@ mod tests {
     #[test]
     fn memory_is_checked_against_the_machine() {
         let bounded = |workload: &mut Workload| workload.uses_memory = true;
-        let of = |bytes| Means { memory_bytes: Some(bytes), ..Means::default() };
+        let of = |bytes| MachineOptions { memory_bytes: Some(bytes), ..MachineOptions::default() };
         assert!(refusal(&of(0), bounded).contains("--memory 0"));
         assert!(
             refusal(&of(1 << 60), bounded).contains("more than this machine has; give at most")
@@ -331,31 +338,31 @@ mod tests {
     }
 
     #[test]
-    fn options_that_a_workload_has_no_use_for_are_refused() {
-        let dir = Means { dir: Some("/tmp".into()), ..Means::default() };
+    fn unused_options_are_refused() {
+        let dir = MachineOptions { dir: Some("/tmp".into()), ..MachineOptions::default() };
         assert!(refusal(&dir, |_| {}).contains("uses no files"));
-        let dirty = Means { dirty: Dirty::Set, ..Means::default() };
+        let dirty = MachineOptions { dirty: Dirty::Set, ..MachineOptions::default() };
         assert!(refusal(&dirty, |_| {}).contains("leave out --set-dirty"));
     }
 
     #[test]
-    fn a_default_bound_that_cannot_be_made_is_marked() {
+    fn missing_default_cgroup_is_marked() {
         let mut workload = registry().workload("wait").unwrap().workload.clone();
         workload.uses_memory = true;
-        let means = Means { without_cgroup: true, ..Means::default() };
-        let ground = Ground::prepare(&workload, &means, &Interrupt::new()).unwrap();
-        assert_eq!(ground.memory_bytes, Some(DEFAULT_MEMORY_BYTES));
-        assert!(ground.cgroup().unwrap().is_none());
-        assert!(ground.marks.iter().any(|mark| mark.contains("no memory cgroup")));
+        let options = MachineOptions { without_cgroup: true, ..MachineOptions::default() };
+        let prepared = PreparedMachine::prepare(&workload, &options, &Interrupt::new()).unwrap();
+        assert_eq!(prepared.memory_bytes, Some(DEFAULT_MEMORY_BYTES));
+        assert!(prepared.cgroup().unwrap().is_none());
+        assert!(prepared.marks.iter().any(|mark| mark.contains("no memory cgroup")));
     }
 
     #[test]
     fn root_a_bound_is_a_cgroup_of_that_size() {
         let mut workload = registry().workload("wait").unwrap().workload.clone();
         workload.uses_memory = true;
-        let means = Means { memory_bytes: Some(32 << 20), ..Means::default() };
-        match Ground::prepare(&workload, &means, &Interrupt::new()) {
-            Ok(ground) => assert!(ground.cgroup().unwrap().is_some()),
+        let options = MachineOptions { memory_bytes: Some(32 << 20), ..MachineOptions::default() };
+        match PreparedMachine::prepare(&workload, &options, &Interrupt::new()) {
+            Ok(prepared) => assert!(prepared.cgroup().unwrap().is_some()),
             Err(error) => println!("skipped: {error}"),
         }
     }
