@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::step::Step;
 
 /// The file system work of the first report, small enough that the first table is there within
-/// half a minute and the verdict within three.
+/// half a minute and the verdict within six.
 const DEMO: &str = "bench tiotest --with kernel,unherd-nofilter,unherd \
                     --base kernel,unherd-nofilter --threads 512 --memory 64M --profile \
                     --timeout 60 --dir target/demo";
