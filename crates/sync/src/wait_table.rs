@@ -34,17 +34,13 @@
 //! |---|---|---|
 //! | fresh | `validate` says false or panics | gone: `Invalid` |
 //! | fresh | push, under the lock | queued |
-//! | queued | a wake chooses it, and unlinks it, under the lock | claimed |
-//! | queued | a wake chooses it, beyond what it can carry, under the lock | chosen |
+//! | queued | a wake unlinks it and notifies the owner, under the lock | gone: `Woken` |
 //! | queued | its deadline passes; the owner unlinks it, under the lock | gone: `TimedOut` |
-//! | queued | a requeue, under the locks of both keys' homes | queued, with another key |
-//! | chosen | its waker comes back for it, and unlinks it, under the lock | claimed |
-//! | chosen | its deadline passes; the owner unlinks it, under the lock | gone: `Woken` |
-//! | claimed | the waker, after unlocking, notifies the owner | gone: `Woken` |
+//! | queued | a requeue, under both buckets' locks | queued, with another key |
 //!
-//! A timeout that meets a choice loses: the owner was woken, and only has to take its node along
-//! ([`claimed`]), or to wait for the waker that has it. So no wake is swallowed, and each wakes as
-//! many as it says.
+//! So no wake is swallowed, and each wakes as many as it says: who takes a node out of the queue
+//! decides. The wakeup itself is sent after the unlock, to the address of a futex word, which may
+//! be gone by then ([`wake_batch`], [`crate::parker`]).
 //!
 //! A node is a thread's, a task's ([`task`]), or one of several on which one thread waits
 //! ([`any`]).
@@ -53,15 +49,15 @@ mod any;
 mod bucket;
 mod bucket_word;
 mod buckets;
-mod claimed;
 mod key;
+mod node;
 mod outcome;
 mod queue;
 mod requeue;
 mod task;
 mod wait;
-mod waiter;
 mod wake;
+mod wake_batch;
 
 #[cfg(all(test, loom))]
 mod loom;
@@ -86,9 +82,9 @@ use unherd_sys::primitives::thread;
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
 use bucket::BucketGuard;
-use bucket_word::{BUCKET_BYTES, BUCKETS_MAX};
+use bucket_word::{BUCKET_BYTES, BUCKETS_MAX, CLASS_BITS, offset};
 use buckets::Buckets;
-use waiter::Waiter;
+use node::Node;
 
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
@@ -153,15 +149,20 @@ impl<K> WaitTableBuilder<K> {
     pub fn build(self) -> WaitTable<K> {
         let buckets = self.buckets.unwrap_or_else(default_buckets);
         let buckets = buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
-        // Who wakes a whole bucket must see whoever is in it.
-        let coarse = !self.filtered || !self.signature;
+        let hash_mask = match (self.filtered, self.signature) {
+            (true, true) => !0,
+            (true, false) => !CLASS_BITS,
+            // All of a bucket stand in one list.
+            (false, _) => offset(buckets, !0) as u64,
+        };
         let hasher = match self.seed {
             Some(seed) => SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()),
             None => SeedableRandomState::with_seed(random_seed(), SharedSeed::global_random()),
         };
         WaitTable {
-            buckets: Buckets::new(buckets, coarse),
+            buckets: Buckets::new(buckets),
             hasher,
+            hash_mask,
             reason: self.reason,
             filtered: self.filtered,
         }
@@ -220,6 +221,8 @@ fn random_seed() -> u64 {
 pub struct WaitTable<K> {
     buckets: Buckets<K>,
     hasher: SeedableRandomState,
+    /// The bits of a hash that tell waiters apart.
+    hash_mask: u64,
     reason: Reason,
     filtered: bool,
 }
@@ -240,7 +243,7 @@ impl<K> fmt::Debug for WaitTable<K> {
 
 impl<K> WaitTable<K> {
     /// Bytes of a waiter, on the stack of its thread or in the future of its task.
-    pub const WAITER_BYTES: usize = size_of::<Waiter<K>>();
+    pub const WAITER_BYTES: usize = size_of::<Node<K>>();
 
     /// Begins a table.
     pub fn builder() -> WaitTableBuilder<K> {
@@ -279,7 +282,7 @@ impl<K> WaitTable<K> {
     where
         K: Hash,
     {
-        self.hasher.hash_one(key)
+        self.hasher.hash_one(key) & self.hash_mask
     }
 
     #[inline]
@@ -296,16 +299,6 @@ impl<K> WaitTable<K> {
         if guard.contended {
             Ledger::add(self.reason, Field::LocksContended, 1);
         }
-    }
-
-    /// The hash by which waiters are told apart in their bucket. Without a filter they are not: all
-    /// stand in one list.
-    #[inline]
-    fn hash_in_queue(&self, hash: u64) -> u64 {
-        if self.filtered {
-            return hash;
-        }
-        self.buckets.index_bits(hash)
     }
 
     /// Whether a waiter for `other` belongs to the list of `key`, if their hashes are equal.

@@ -115,20 +115,8 @@ impl Snapshot {
 /// A table, one line a reason.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<16} {:>10} {:>12} {:>10} {:>10} {:>10} {:>11} {:>9} {:>10} {:>10}",
-            "reason",
-            "waits",
-            "asleep (s)",
-            "wakeups",
-            "needless",
-            "wakes",
-            "empty wakes",
-            "timeouts",
-            "locks",
-            "contended"
-        )?;
+        let head = "reason                waits   asleep (s)    wakeups   needless      wakes";
+        writeln!(f, "{head} empty wakes  timeouts      locks  contended")?;
         for (reason, c) in self.iter() {
             writeln!(
                 f,

@@ -4,14 +4,14 @@
 //!
 //! | claim | meaning | left by | to |
 //! |---|---|---|---|
-//! | OPEN | it waits, or is about to | a wake that takes node i, under the lock of its home | the address of node i |
+//! | OPEN | it waits, or is about to | a wake that takes node i, under the lock of its bucket | the address of node i |
 //! | OPEN | | the owner: its deadline passed, or `validate` said no or panicked | CLOSED |
 //! | node i | the wake of i woke it; final | | |
 //! | CLOSED | whoever finds a node of it passes it by; final | | |
 //!
 //! - **N1** The claim decides, and publishes nothing: it is Relaxed. The owner and the wake that
-//!   has claimed it meet at the parker (PARK), or, if that was in a closed list, under the lock;
-//!   the owner and all others meet at the locks of its nodes' homes (LOCK).
+//!   has claimed it meet at the parker (PARK); the owner and all others meet at the locks of its
+//!   nodes' buckets (LOCK).
 //! - **N2** The owner takes each node that it has queued out of its queue before it returns. So
 //!   none is reached later; who has lost the claim does not touch the node after its unlock.
 //! - **N3** A wake that loses the claim does not count the waiter, and goes on to the next.
@@ -22,7 +22,7 @@
 //! ```text
 //!  owner                                    waker of key j
 //!  -----                                    --------------
-//!  lock home of i                           lock home of j
+//!  lock bucket of i                           lock bucket of j
 //!  fence (A); validate(i): no               the node j: claim OPEN → j ?
 //!  unlock                                   unlock; yes: notify, and count
 //!  claim OPEN → CLOSED ?                              no: the next in the queue
@@ -37,13 +37,11 @@ use std::hash::Hash;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicUsize, Ordering};
 
 #[cfg(doc)]
 use super::Outcome;
-use super::bucket::Removed;
-use super::waiter::{Kind, Sleeper, Waiter};
+use super::node::{Node, Sleeper};
 use super::{Token, Wait, WaitTable};
 use crate::Ledger;
 use crate::parker::Parker;
@@ -105,16 +103,16 @@ const OPEN: usize = 0;
 const CLOSED: usize = 1;
 
 /// What the nodes of such a wait share.
-pub(super) struct Any {
-    claim: AtomicUsize,
+pub(super) struct Claim {
+    word: AtomicUsize,
     pub(super) parker: Parker,
 }
 
-impl Any {
-    /// Claims the wait by the node at `address`, or did so before.
-    pub(super) fn try_claim(&self, address: usize) -> bool {
+impl Claim {
+    /// Takes the wait for the node at `address`; true too if that has it already.
+    pub(super) fn try_take(&self, address: usize) -> bool {
         let order = Ordering::Relaxed;
-        match self.claim.compare_exchange(OPEN, address, order, order) {
+        match self.word.compare_exchange(OPEN, address, order, order) {
             Ok(_) => true,
             Err(by) => by == address,
         }
@@ -122,12 +120,12 @@ impl Any {
 
     /// Whether nobody has claimed it, and it has not given up.
     pub(super) fn is_open(&self) -> bool {
-        self.claim.load(Ordering::Relaxed) == OPEN
+        self.word.load(Ordering::Relaxed) == OPEN
     }
 
     /// Gives up, unless somebody has claimed it: says whether.
     fn close(&self) -> bool {
-        self.try_claim(CLOSED)
+        self.try_take(CLOSED)
     }
 }
 
@@ -135,9 +133,9 @@ impl Any {
 struct WaitingForAny<'a, K: Copy + Eq + Hash> {
     table: &'a WaitTable<K>,
     how: Wait,
-    any: &'a Any,
+    claim: &'a Claim,
     sleeper: &'a Sleeper,
-    nodes: &'a [Waiter<K>],
+    nodes: &'a [Node<K>],
     queued: usize,
 }
 
@@ -178,24 +176,22 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if keys.len() > WAIT_ANY_MAX {
             return Err(WaitAnyError::TooManyKeys { given: keys.len(), max: WAIT_ANY_MAX });
         }
-        let any = Any { claim: AtomicUsize::new(OPEN), parker: Parker::new() };
-        let sleeper = Sleeper::new(Kind::Any(any));
-        let Kind::Any(any) = &sleeper.kind else { unreachable!("as it was made") };
-        let mut slots = [const { MaybeUninit::<Waiter<K>>::uninit() }; WAIT_ANY_MAX];
+        let claim = Claim { word: AtomicUsize::new(OPEN), parker: Parker::new() };
+        let sleeper = Sleeper::any(claim);
+        let Some(claim) = sleeper.claim() else { unreachable!("as it was made") };
+        let mut slots = [const { MaybeUninit::<Node<K>>::uninit() }; WAIT_ANY_MAX];
         for (slot, key) in slots.iter_mut().zip(keys) {
-            let hash = self.hash_in_queue(self.hash_of(key));
+            let hash = self.hash_of(key);
             // SAFETY: the sleeper outlives the nodes' time in their queues.
-            unsafe {
-                slot.write(Waiter::new(*key, hash, how)).set_sleeper(NonNull::from(&sleeper))
-            };
+            unsafe { slot.write(Node::new(*key, hash, how)).set_sleeper(NonNull::from(&sleeper)) };
         }
         // SAFETY: as many as there are keys are written.
         let nodes = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), keys.len()) };
         let mut waiting =
-            WaitingForAny { table: self, how, any, sleeper: &sleeper, nodes, queued: 0 };
+            WaitingForAny { table: self, how, claim, sleeper: &sleeper, nodes, queued: 0 };
         for (index, key) in keys.iter().enumerate() {
             if !waiting.queue(key, || validate(index)) {
-                if any.close() {
+                if claim.close() {
                     waiting.leave();
                     return Ok(AnyOutcome::Invalid { index });
                 }
@@ -211,7 +207,7 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
     /// Queues the next node, unless the wait is over already, or `validate` says no.
     fn queue(&mut self, key: &K, validate: impl FnOnce() -> bool) -> bool {
         let node = &self.nodes[self.queued];
-        let validate = || self.any.is_open() && validate();
+        let validate = || self.claim.is_open() && validate();
         // SAFETY: B4: by N2.
         let queued = unsafe { self.table.queue(node, key, validate) };
         self.queued += usize::from(queued);
@@ -220,8 +216,8 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
 
     fn sleep(&mut self) -> AnyOutcome {
         let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
-        if !self.any.parker.park(self.how.deadline) {
-            self.any.close();
+        if !self.claim.parker.park(self.how.deadline) {
+            self.claim.close();
         }
         let woken = self.leave();
         self.table.count_end(self.how, asleep_since, woken.is_some());
@@ -232,15 +228,9 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
     fn leave(&mut self) -> Option<(usize, Token)> {
         let mut woken = None;
         for (index, node) in self.nodes[..self.queued].iter().enumerate() {
-            let removed = self.table.lock_of(node).remove(node);
-            match removed {
-                Removed::Chosen(token) => woken = Some((index, token)),
-                Removed::Claimed if node.try_claim() => {
-                    self.any.parker.park(Deadline::NEVER);
-                    // SAFETY: it was handed back.
-                    woken = Some((index, unsafe { node.token() }));
-                }
-                _ => {}
+            if !self.table.unlink(node) && node.try_claim() {
+                // SAFETY: it was handed back.
+                woken = Some((index, unsafe { node.token() }));
             }
         }
         self.queued = 0;
@@ -251,7 +241,7 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
 /// Leaves when `validate` panics, or `Eq`.
 impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
     fn drop(&mut self) {
-        if self.queued == 0 || self.any.close() {
+        if self.queued == 0 || self.claim.close() {
             self.leave();
             return;
         }
@@ -273,11 +263,12 @@ mod tests {
 
     use unherd_sys::primitives::{Arc, thread};
 
+    use super::super::bucket_word::{BUCKET_BYTES, offset};
     use super::*;
     use crate::{Outcome, Reason};
 
-    fn index_of(table: &WaitTable<u64>, key: &u64) -> u64 {
-        table.buckets.index_bits(table.hash_of(key)) / 64
+    fn index_of(table: &WaitTable<u64>, key: &u64) -> usize {
+        offset(2, table.hash_of(key)) / BUCKET_BYTES
     }
 
     /// A table of two buckets, and a key of each.

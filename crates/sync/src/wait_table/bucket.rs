@@ -17,9 +17,7 @@
 //! - **B3** While LOCKED is set, only the holder changes the signature. So unlocking is one
 //!   swap: what others may have changed meanwhile is SLEEPERS alone, and the swap returns it.
 //! - **B4** A node in the queue is alive: its owner leaves `wait` only after it has unlinked the
-//!   node under the lock, or was told by the waker that claimed it.
-//! - **B5** A node that is claimed (unlinked by a waker) belongs to that waker until it notifies
-//!   the node's owner.
+//!   node under the lock, or was notified by the waker that did.
 //!
 //! # The lock
 //!
@@ -39,17 +37,17 @@
 //! Either the swap comes before the CAS, which then fails; or after it, and sees SLEEPERS; the
 //! kernel then finds the sleeper in its queue, or the sleeper's comparison fails.
 //!
-//! - **B6** (the baton) An unlock wakes one sleeper and clears SLEEPERS for all. So a thread that
+//! - **B5** (the baton) An unlock wakes one sleeper and clears SLEEPERS for all. So a thread that
 //!   has slept takes this lock with SLEEPERS set: it cannot know that it was the last.
 #![expect(unsafe_code, reason = "an intrusive queue of nodes on their threads' stacks")]
+
+use std::cell::Cell;
 
 use unherd_sys::Futex;
 use unherd_sys::primitives::{Ordering, UnsafeCell, spin_loop};
 
-use super::Token;
-use super::bucket_word::{LOCKED, SIGNATURE, SLEEPERS, class_bit};
-use super::queue::Queue;
-use super::waiter::Waiter;
+use super::bucket_word::{LOCKED, ROOTS, SIGNATURE, SLEEPERS, class_bit};
+use super::node::{Node, NodeRef};
 
 /// Looks at a held lock before sleeping, each after twice the pause of the one before: so the
 /// holder's cache line is left alone for most of the time, which is that of a critical section of a
@@ -71,6 +69,14 @@ pub(super) struct Bucket<K> {
     queue: UnsafeCell<Queue<K>>,
 }
 
+/// What the lock guards. [`super::queue`] has what is done with it.
+#[repr(C)]
+struct Queue<K> {
+    /// The next to be given.
+    ticket: u64,
+    roots: [*const Node<K>; ROOTS],
+}
+
 // SAFETY: the queue is guarded by LOCKED (B1), and nodes of other threads are reached only through
 // it; keys are compared by whichever thread holds the lock, hence `K: Sync`.
 unsafe impl<K: Sync> Sync for Bucket<K> {}
@@ -81,7 +87,8 @@ impl<K> Bucket<K> {
     /// An empty bucket: zeros.
     #[cfg(any(loom, shuttle))]
     pub(super) fn new() -> Self {
-        Self { word: Futex::new(0), queue: UnsafeCell::new(Queue::new()) }
+        let queue = Queue { ticket: 0, roots: [std::ptr::null(); ROOTS] };
+        Self { word: Futex::new(0), queue: UnsafeCell::new(queue) }
     }
 
     /// The word as it is, or was: it orders nothing.
@@ -92,47 +99,39 @@ impl<K> Bucket<K> {
 
     /// Locks the bucket.
     #[inline]
-    pub(super) fn lock(&self, coarse: bool) -> BucketGuard<'_, K> {
+    pub(super) fn lock(&self) -> BucketGuard<'_, K> {
         // loom's search for races forgets that another thread looked at the word, if this one looks
         // as well before it changes it. So there it does not look, but tries.
-        let seen = if cfg!(loom) { 0 } else { self.word() };
-        if seen & LOCKED == 0 {
-            let locked = seen | LOCKED;
-            // ORDER[LOCK]: Acquire; pairs with the Release of unlocking, in the guard's drop. Takes
-            // over the queue.
-            let order = Ordering::Acquire;
-            let taken = self.word.word().compare_exchange(seen, locked, order, Ordering::Relaxed);
-            if taken.is_ok() {
-                return self.guard(coarse, seen, false);
-            }
-        }
-        // Nobody leaves: every class is asked for.
-        match self.lock_slow(SIGNATURE, false, coarse) {
-            Some(guard) => guard,
-            None => unreachable!("a lock that is not given up"),
-        }
+        let seen = if cfg!(loom) { 0 } else { self.word() } & !LOCKED;
+        // ORDER[LOCK]: Acquire; pairs with the Release of unlocking, in the guard's drop. Takes
+        // over the queue.
+        let order = Ordering::Acquire;
+        let taken =
+            self.word.word().compare_exchange(seen, seen | LOCKED, order, Ordering::Relaxed);
+        let slow = |_| self.lock_slow(None).unwrap_or_else(|| unreachable!("it never gives up"));
+        taken.map_or_else(slow, |seen| self.guard(seen, false))
     }
 
     /// Locks the bucket, unless nobody of the class of `hash` waits there, or is about to.
-    pub(super) fn lock_unless_empty(&self, hash: u64, coarse: bool) -> Option<BucketGuard<'_, K>> {
-        self.lock_slow(class_bit(hash), true, coarse)
+    pub(super) fn lock_unless_empty(&self, hash: u64) -> Option<BucketGuard<'_, K>> {
+        self.lock_slow(Some(class_bit(hash)))
     }
 
-    /// Locks the bucket; if `may_leave`, unless none of `classes` waits there.
+    /// Locks the bucket; unless nobody of a class waits there, if one is given.
     #[cold]
-    fn lock_slow(&self, classes: u32, may_leave: bool, coarse: bool) -> Option<BucketGuard<'_, K>> {
+    fn lock_slow(&self, class: Option<u32>) -> Option<BucketGuard<'_, K>> {
         let word = self.word.word();
         let (mut seen, mut looks, mut slept, mut contended) = (self.word(), 0, false, false);
         loop {
             if seen & LOCKED == 0 {
-                // Not after a sleep: B6.
-                if may_leave && !slept && seen & classes == 0 {
+                // Not after a sleep: B5.
+                if !slept && class.is_some_and(|class| seen & class == 0) {
                     return None;
                 }
                 let locked = seen | LOCKED | if slept { SLEEPERS } else { 0 };
                 // ORDER[LOCK]: Acquire; pairs as in `lock`.
                 match word.compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) => return Some(self.guard(coarse, seen, contended)),
+                    Ok(_) => return Some(self.guard(seen, contended)),
                     Err(now) => seen = now,
                 }
                 continue;
@@ -157,8 +156,9 @@ impl<K> Bucket<K> {
         }
     }
 
-    fn guard(&self, coarse: bool, seen: u32, contended: bool) -> BucketGuard<'_, K> {
-        BucketGuard { bucket: self, signature: seen & SIGNATURE, coarse, contended }
+    fn guard(&self, seen: u32, contended: bool) -> BucketGuard<'_, K> {
+        let signature = Cell::new(seen & SIGNATURE);
+        BucketGuard { bucket: self, signature, contended }
     }
 }
 
@@ -166,86 +166,59 @@ impl<K> Bucket<K> {
 pub(super) struct BucketGuard<'a, K> {
     bucket: &'a Bucket<K>,
     /// The signature that the unlock will write, except for the trees that are empty by then.
-    signature: u32,
-    coarse: bool,
+    signature: Cell<u32>,
     /// Whether the lock was held by another meanwhile.
     pub(super) contended: bool,
 }
 
 impl<K> BucketGuard<'_, K> {
-    /// The queue, which the guard's lock is for.
-    pub(super) fn queue(&mut self) -> &mut Queue<K> {
-        // SAFETY: B1.
-        self.bucket.queue.with_mut(|queue| unsafe { &mut *queue })
-    }
-
-    /// Puts `node` behind all others of its key, which `is_key` knows. If that panics, nothing was
-    /// changed.
+    /// Puts a fresh node into the queue: [`BucketGuard::push_node`].
     ///
     /// # Safety
-    /// The node is in no queue, does not move, and stays alive as B4 says.
-    pub(super) unsafe fn push(&mut self, node: &Waiter<K>, is_key: impl FnMut(&K) -> bool) {
-        // SAFETY: its owner's, or it is in no queue and the lock of its home is held.
-        let hash = unsafe { node.hash() };
+    /// Its hash is one of this bucket's; it does not move, and stays alive as B4 says.
+    pub(super) unsafe fn push(&self, node: &Node<K>, is_key: impl FnMut(&K) -> bool) {
+        // SAFETY: it is fresh, and the lock is held.
+        self.push_node(unsafe { NodeRef::new(node) }, is_key);
+    }
+
+    /// The node at a root.
+    #[inline]
+    pub(super) fn root(&self, root: usize) -> Option<NodeRef<'_, K>> {
         // SAFETY: B1.
-        let first = unsafe { self.queue().open_list(hash, is_key) };
-        // SAFETY: B1 for the links; B4 for the node at the tail.
-        unsafe { self.queue().push(first, node) };
-        self.announce(hash);
+        let link = self.bucket.queue.with(|queue| unsafe { &*queue }.roots[root]);
+        // SAFETY: N1; the lock is held as long as this guard.
+        unsafe { NodeRef::at(link) }
+    }
+
+    pub(super) fn set_root(&self, root: usize, node: Option<NodeRef<'_, K>>) {
+        let link = node.map_or(std::ptr::null(), NodeRef::link);
+        // SAFETY: B1.
+        self.bucket.queue.with_mut(|queue| unsafe { &mut *queue }.roots[root] = link);
+    }
+
+    /// The ticket of the next to come.
+    pub(super) fn ticket(&self) -> u64 {
+        // SAFETY: B1.
+        self.bucket.queue.with(|queue| unsafe { &*queue }.ticket)
+    }
+
+    /// A ticket for one that comes now.
+    pub(super) fn take_ticket(&self) -> u64 {
+        let ticket = self.ticket();
+        // SAFETY: B1.
+        self.bucket.queue.with_mut(|queue| unsafe { &mut *queue }.ticket = ticket + 1);
+        ticket
     }
 
     /// Has the signature say that somebody waits for `hash`.
-    pub(super) fn announce(&mut self, hash: u64) {
-        self.signature |= if self.coarse { SIGNATURE } else { class_bit(hash) };
-    }
-
-    /// Takes `node` out, if it is still in the queue, for its owner that is about to leave.
-    pub(super) fn remove(&mut self, node: &Waiter<K>) -> Removed {
-        // SAFETY: the lock of its home is held.
-        let (queued, shared) = unsafe { node.look(|links| (links.queued, links.shared)) };
-        if !queued {
-            return Removed::Claimed;
-        }
-        // SAFETY: B1; it is in this queue, the one of its home.
-        let first = unsafe { self.queue().first_of(node) };
-        // SAFETY: B1.
-        let (closed, end) = unsafe { first.look(|links| (links.closed, links.end)) };
-        // SAFETY: B1; as above.
-        unsafe { self.queue().unlink(node) };
-        if !closed {
-            return Removed::Waiting;
-        }
-        // SAFETY: Q4: the list is closed.
-        let closer = unsafe { end.closer };
-        // SAFETY: Q4: the closer leaves only after it has seen its list empty under this lock.
-        let closer = unsafe { &*closer };
-        if !node.try_claim() {
-            return Removed::Waiting;
-        }
-        // SAFETY: B1, for both: the list was the closer's.
-        unsafe { closer.count(shared) };
-        // SAFETY: B1.
-        unsafe { node.tell(closer) };
-        // SAFETY: it is out of the queue, and nobody has claimed it.
-        Removed::Chosen(unsafe { node.token() })
+    pub(super) fn announce(&self, hash: u64) {
+        self.signature.set(self.signature.get() | class_bit(hash));
     }
 
     /// What the signature has to be for B2.
     fn signature_now(&self) -> u32 {
-        if self.signature == 0 {
-            return 0;
-        }
-        // SAFETY: B1.
-        let queue = self.bucket.queue.with(|queue| unsafe { &*queue });
-        let signature = self.signature & queue.classes();
-        if self.coarse && signature != 0 { SIGNATURE } else { signature }
-    }
-
-    /// The roots of the queue's trees, null for those that are empty.
-    #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(super) fn roots(&self) -> impl Iterator<Item = *const Waiter<K>> + use<K> {
-        // SAFETY: B1.
-        self.bucket.queue.with(|queue| unsafe { &*queue }).roots().into_iter()
+        let signature = self.signature.get();
+        if signature == 0 { 0 } else { signature & self.classes() }
     }
 }
 
@@ -258,15 +231,4 @@ impl<K> Drop for BucketGuard<'_, K> {
             self.bucket.word.wake(1);
         }
     }
-}
-
-/// What an owner that no longer wants to wait finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Removed {
-    /// It was waiting: nobody has woken it.
-    Waiting,
-    /// A wake had chosen it, and did not come to notify it yet.
-    Chosen(Token),
-    /// A wake has claimed it, and will notify it (B5). It is not removed.
-    Claimed,
 }

@@ -13,7 +13,7 @@
 //! | bits of a hash | choose |
 //! |---|---|
 //! | 6 to 25 | the bucket; so that they are its place in bytes already |
-//! | 28 to 31 | the class, of 16, and the tree in the bucket, of 7, which has two or three classes |
+//! | 28 to 31 | the class, of 16, and the tree in the bucket, of 6, which has two or three classes |
 //! | 63 and below, two at a time | the way down the tree: 16 steps with bits of their own |
 
 /// Somebody holds the bucket lock.
@@ -22,10 +22,10 @@ pub(super) const LOCKED: u32 = 1 << 16;
 pub(super) const SLEEPERS: u32 = 1 << 17;
 
 const CLASSES: u32 = 16;
-/// The signature that does not tell anybody apart.
+/// The signature of all classes.
 pub(super) const SIGNATURE: u32 = (1 << CLASSES) - 1;
-/// Trees in a bucket: as many as have room beside the word on its cache line.
-pub(super) const ROOTS: usize = 7;
+/// Trees in a bucket: as many as have room beside the word and the ticket on its cache line.
+pub(super) const ROOTS: usize = 6;
 
 /// A cache line.
 pub(super) const BUCKET_BYTES: usize = 64;
@@ -34,6 +34,8 @@ pub(super) const BUCKET_BYTES: usize = 64;
 pub(super) const BUCKETS_MAX: usize = 1 << 20;
 
 const CLASS_SHIFT: u32 = 28;
+/// The bits of a hash that are its class.
+pub(super) const CLASS_BITS: u64 = 0xf << CLASS_SHIFT;
 const _: () = assert!(BUCKETS_MAX * BUCKET_BYTES <= 1 << CLASS_SHIFT);
 
 /// Where the bucket of `hash` is among `buckets`, a power of two, in bytes.

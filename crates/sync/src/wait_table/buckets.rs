@@ -12,33 +12,23 @@ use super::bucket::{Bucket, BucketGuard};
 use super::bucket_word::{LOCKED, class_bit, offset};
 use memory::Memory;
 
-/// The buckets of a table.
-pub(super) struct Buckets<K> {
-    memory: Memory<K>,
-    /// Whether signatures tell nobody apart.
-    coarse: bool,
-}
+/// The buckets of a table: a power of two.
+pub(super) struct Buckets<K>(Memory<K>);
 
 impl<K> Buckets<K> {
-    /// A power of two of them.
-    pub(super) fn new(buckets: usize, coarse: bool) -> Self {
-        Self { memory: Memory::new(buckets), coarse }
+    pub(super) fn new(buckets: usize) -> Self {
+        Self(Memory::new(buckets))
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.memory.len
-    }
-
-    /// Which bits of a hash choose among so many.
-    pub(super) fn index_bits(&self, hash: u64) -> u64 {
-        offset(self.len(), hash) as u64
+        self.0.len
     }
 
     /// The bucket of `hash`.
     #[inline]
     pub(super) fn at(&self, hash: u64) -> &Bucket<K> {
-        self.memory.at(offset(self.memory.len, hash))
+        self.0.at(offset(self.0.len, hash))
     }
 
     /// Whether nobody waits for `hash`, and nobody is about to, as far as the signature tells:
@@ -51,12 +41,12 @@ impl<K> Buckets<K> {
     /// Locks the bucket of `hash`.
     #[inline]
     pub(super) fn lock(&self, hash: u64) -> BucketGuard<'_, K> {
-        self.at(hash).lock(self.coarse)
+        self.at(hash).lock()
     }
 
     /// As [`Buckets::lock`]; `None` if [`Buckets::is_empty`]. For a waker that has fenced.
     pub(super) fn lock_unless_empty(&self, hash: u64) -> Option<BucketGuard<'_, K>> {
-        self.at(hash).lock_unless_empty(hash, self.coarse)
+        self.at(hash).lock_unless_empty(hash)
     }
 
     /// Locks the buckets of two hashes; the second is `None` if it is the first. In the order of

@@ -5,14 +5,13 @@
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
 mod any;
-mod claimed;
 mod requeue;
 mod task;
+mod wake_batch;
 
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{Arc, AtomicU32, AtomicUsize, Ordering, UnsafeCell, thread};
 
-use super::bucket::Removed;
 use super::*;
 
 type Table = WaitTable<u32>;
@@ -50,20 +49,20 @@ fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
 }
 
 /// A node whose owner is played by the scene, at any time.
-struct Node(Waiter<u32>);
+struct Queued(Node<u32>);
 
 // SAFETY: the table's protocol orders the accesses, and loom checks that it does.
-unsafe impl Send for Node {}
+unsafe impl Send for Queued {}
 // SAFETY: as above.
-unsafe impl Sync for Node {}
+unsafe impl Sync for Queued {}
 
-impl Node {
+impl Queued {
     /// One that is queued already. It stays until the scene's table is gone, or its owner has left.
     fn queue(table: &Table, key: u32, shared: bool) -> Arc<Self> {
         let hash = table.hash_of(&key);
         let wait = Wait::new(Reason::OTHER);
         let wait = if shared { wait.shared() } else { wait };
-        let node = Arc::new(Self(Waiter::new(key, hash, wait)));
+        let node = Arc::new(Self(Node::new(key, hash, wait)));
         // SAFETY: the scene sees to it that the owner leaves before the node does.
         unsafe { table.buckets.lock(hash).push(&node.0, |other| *other == key) };
         node
@@ -71,12 +70,8 @@ impl Node {
 
     /// What its owner does whose deadline has passed: the token, if it was woken.
     fn give_up(&self, table: &Table) -> Option<Token> {
-        match table.leave_queue(&self.0) {
-            Removed::Waiting => None,
-            Removed::Chosen(token) => Some(token),
-            // SAFETY: it was handed back.
-            Removed::Claimed => Some(unsafe { self.0.token() }),
-        }
+        // SAFETY: it was handed back.
+        (!table.unlink(&self.0)).then(|| unsafe { self.0.token() })
     }
 }
 
@@ -188,7 +183,7 @@ fn bucket_lock_sleeps_and_wakes() {
     // SAFETY: guarded by the bucket lock, as loom checks.
     unsafe impl Sync for Shared {}
     check(FEW_PREEMPTIONS, || {
-        let bucket = Arc::new((Buckets::<u32>::new(1, false), Shared(UnsafeCell::new(0))));
+        let bucket = Arc::new((Buckets::<u32>::new(1), Shared(UnsafeCell::new(0))));
         let add = |bucket: &(Buckets<u32>, Shared)| {
             let _guard = bucket.0.lock(0);
             // SAFETY: the lock is held.

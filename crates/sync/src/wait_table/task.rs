@@ -11,13 +11,12 @@
 //! the task's waker, in a cell that is guarded as the node is. Rules for it:
 //!
 //! - **T1** Cloning and dropping a waker may run anybody's code, and waking does. So none of these
-//!   happens under a bucket lock, nor while a wake has nodes that it did not hand back (C1). Under
-//!   the lock a waker is only moved.
-//! - **T2** Whoever claims the node takes the waker, and wakes it once. A waker that is still there
+//!   happens under a bucket lock. Under the lock a waker is only moved.
+//! - **T2** Who takes the node out takes the waker, and wakes it once. A waker that is still there
 //!   when the wait ends is its owner's to drop.
-//! - **T3** A task is handed back under the lock under which it is claimed. So an owner that holds
-//!   the lock finds it queued, chosen or notified; polls and drops never wait for a waker.
-//! - **T4** Who polls with another waker replaces it under the lock, unless the task was claimed:
+//! - **T3** An owner that holds the lock finds the node queued or notified (C1): polls and drops
+//!   never wait for a waker.
+//! - **T4** Who polls with another waker replaces it under the lock, unless the task was woken:
 //!   then it is ready. Who polls with the same touches no shared line but that of the node. Whether
 //!   it is the same is seen by the two pointers of the one in the cell, kept beside: while that
 //!   lives, equal ones wake the same task, as [`Waker::will_wake`] has it.
@@ -25,8 +24,8 @@
 //! ```text
 //!  owner drops the future                   waker
 //!  ----------------------                   -----
-//!                                           lock home; claim; NOTIFIED; unlock
-//!  lock home: queued: unlink; else pass on  wake the task (no more)
+//!                                           lock bucket; NOTIFIED; unlock
+//!  lock bucket: queued: unlink; else pass on  wake the task (no more)
 //! ```
 //!
 //! Excluded: that a wake of one is lost. Either the owner finds its node queued, and the waker
@@ -49,28 +48,10 @@ use std::ptr::NonNull;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
 
 use unherd_sys::Timestamp;
-use unherd_sys::primitives::UnsafeCell;
 
-use super::bucket::Removed;
-use super::waiter::{Kind, Sleeper, Waiter};
+use super::node::{Node, Sleeper};
 use super::{Outcome, Wait, WaitTable};
 use crate::Ledger;
-
-/// What of a task lies beside its node.
-pub(super) struct Task {
-    waker: UnsafeCell<Option<Waker>>,
-}
-
-impl Task {
-    /// Puts `waker` in the place of the one that is there.
-    ///
-    /// # Safety
-    /// The caller may touch the node: see [`super::waiter`].
-    pub(super) unsafe fn replace(&self, waker: Option<Waker>) -> Option<Waker> {
-        // SAFETY: the contract.
-        self.waker.with_mut(|cell| std::mem::replace(unsafe { &mut *cell }, waker))
-    }
-}
 
 /// What tells wakers apart.
 type Name = (*const (), *const RawWakerVTable);
@@ -93,8 +74,8 @@ pub struct WaitFuture<'a, K: Copy + Eq + Hash, F> {
     validate: Cell<Option<F>>,
     how: Wait,
     stage: Cell<Stage>,
-    waiter: Waiter<K>,
-    /// That of the waiter, and a task's.
+    node: Node<K>,
+    /// That of the node, and a task's.
     sleeper: Sleeper,
     _pinned: PhantomPinned,
 }
@@ -166,8 +147,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             validate: Cell::new(Some(validate)),
             how,
             stage: Cell::new(Stage::Fresh),
-            waiter: Waiter::new(*key, self.hash_in_queue(self.hash_of(key)), how),
-            sleeper: Sleeper::new(Kind::Task(Task { waker: UnsafeCell::new(None) })),
+            node: Node::new(*key, self.hash_of(key), how),
+            sleeper: Sleeper::task(None),
             _pinned: PhantomPinned,
         }
     }
@@ -179,11 +160,17 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match self.stage.get() {
             Stage::Fresh => {
+                // Until it is queued, for whoever panics.
+                self.stage.set(Stage::Done);
+                // T1.
+                let waker = context.waker().clone();
+                let name = name_of(&waker);
                 // SAFETY: nothing is moved.
                 let this = unsafe { self.as_mut().get_unchecked_mut() };
+                this.sleeper = Sleeper::task(Some(waker));
                 // SAFETY: the sleeper is pinned, as the node is.
-                unsafe { this.waiter.set_sleeper(NonNull::from(&this.sleeper)) };
-                self.as_ref().get_ref().begin(context.waker())
+                unsafe { this.node.set_sleeper(NonNull::from(&this.sleeper)) };
+                self.as_ref().get_ref().begin(name)
             }
             Stage::Queued { asleep_since, waker } => {
                 let this = self.as_ref().get_ref();
@@ -192,7 +179,7 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
                 }
                 this.end(asleep_since, true);
                 // SAFETY: it was woken.
-                Poll::Ready(Outcome::Woken(unsafe { this.waiter.token() }))
+                Poll::Ready(Outcome::Woken(unsafe { this.node.token() }))
             }
             Stage::Done => panic!("a wait was polled after it had ended"),
         }
@@ -200,31 +187,24 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
 }
 
 impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
-    /// The first poll.
-    fn begin(&self, waker: &Waker) -> Poll<Outcome> {
-        // Until it is queued, for whoever panics.
-        self.stage.set(Stage::Done);
-        let waker = waker.clone();
-        let name = name_of(&waker);
-        // SAFETY: the node is fresh; T1.
-        unsafe { self.task().replace(Some(waker)) };
+    /// The first poll, with a waker in its place.
+    fn begin(&self, waker: Name) -> Poll<Outcome> {
         let validate = || self.validate.take().is_none_or(|validate| validate());
-        let key = self.key();
+        // SAFETY: the node is its owner's.
+        let key = unsafe { self.node.key() };
         // SAFETY: B4: it is pinned, and its drop takes it out.
-        if !unsafe { self.table.queue(&self.waiter, &key, validate) } {
-            // SAFETY: the node is its owner's; T1: the lock is free.
-            drop(unsafe { self.task().replace(None) });
+        if !unsafe { self.table.queue(&self.node, &key, validate) } {
             return Poll::Ready(Outcome::Invalid);
         }
         // Nothing unwinds between the push and this: a future that is done would not leave.
         let asleep_since = Ledger::asleep(self.table.reason_of(self.how));
-        self.stage.set(Stage::Queued { asleep_since, waker: name });
+        self.stage.set(Stage::Queued { asleep_since, waker });
         Poll::Pending
     }
 
     /// A later poll: whether it was woken. If not, it is `waker` that will be.
     fn is_woken(&self, asleep_since: Timestamp, before: Name, waker: &Waker) -> bool {
-        if self.waiter.is_notified() {
+        if self.node.is_notified() {
             return true;
         }
         if before == name_of(waker) {
@@ -233,34 +213,19 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
         // T1: before the lock, and the other is dropped after it.
         let waker = waker.clone();
         let name = name_of(&waker);
-        let guard = self.table.lock_of(&self.waiter);
-        // SAFETY: the lock of the home is held.
-        let queued = unsafe { self.waiter.look(|links| links.queued) };
-        // SAFETY: it is still queued, or chosen.
-        let replaced = if queued { unsafe { self.task().replace(Some(waker)) } } else { None };
-        drop(guard);
-        if queued {
+        let replaced = self.table.with_locked(&self.node, |_, node| {
+            if node.links().queued { Ok(node.replace_waker(waker)) } else { Err(waker) }
+        });
+        if replaced.is_ok() {
             // Before the drop, which may panic: the name is that of the waker in the cell.
             self.stage.set(Stage::Queued { asleep_since, waker: name });
         }
-        drop(replaced);
         // T3.
-        !queued
+        replaced.is_err()
     }
 }
 
 impl<K: Copy + Eq + Hash, F> WaitFuture<'_, K, F> {
-    fn task(&self) -> &Task {
-        let Kind::Task(task) = &self.sleeper.kind else { unreachable!("a task's sleeper") };
-        task
-    }
-
-    /// The key, as long as nobody else has the node.
-    fn key(&self) -> K {
-        // SAFETY: the node is its owner's.
-        unsafe { self.waiter.with_key(|key| *key) }
-    }
-
     fn end(&self, asleep_since: Timestamp, woken: bool) {
         self.stage.set(Stage::Done);
         self.table.count_end(self.how, asleep_since, woken);
@@ -271,16 +236,15 @@ impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
     fn drop(&mut self) {
         let Stage::Queued { asleep_since, .. } = self.stage.get() else { return };
         // T3: it does not wait for the waker.
-        let removed = self.table.lock_of(&self.waiter).remove(&self.waiter);
-        self.end(asleep_since, removed != Removed::Waiting);
+        let woken = !self.table.unlink(&self.node);
+        self.end(asleep_since, woken);
         // The waker, if it is still here, is dropped with the future: T1.
-        // SAFETY: the node is its owner's, and the sleeper with it.
-        let passes_on = removed != Removed::Waiting && unsafe { self.sleeper.passes_on() };
-        if passes_on && !self.how.shared {
-            // SAFETY: the node is its owner's.
-            let token = unsafe { self.waiter.token() };
-            // SAFETY: as above; it was woken.
-            unsafe { self.table.pass_on(&self.waiter, token) };
+        // SAFETY: it was woken.
+        if woken && !self.how.shared && unsafe { self.sleeper.passes_on() } {
+            // SAFETY: as above.
+            let token = unsafe { self.node.token() };
+            // SAFETY: as above.
+            unsafe { self.table.pass_on(&self.node, token) };
         }
     }
 }

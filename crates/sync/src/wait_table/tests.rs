@@ -3,12 +3,14 @@
 
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use unherd_sys::Deadline;
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, thread};
 
+use super::node::NodeRef;
 use super::*;
 
 fn table<K>(buckets: usize) -> WaitTable<K> {
@@ -20,64 +22,58 @@ fn queued<K>(table: &WaitTable<K>) -> usize {
     (0..table.buckets.len()).map(|index| size(&table.buckets.lock((index as u64) << 6))).sum()
 }
 
-/// The size of a queue that nobody else uses.
-fn queue_size<K>(queue: &queue::Queue<K>) -> usize {
-    queue.roots().map(|root| size_below(root, 0, 0)).into_iter().sum()
+/// The size of a locked bucket's queue, and Q1 to Q3.
+fn size<K>(guard: &BucketGuard<'_, K>) -> usize {
+    (0..bucket_word::ROOTS).map(|root| size_below(guard.root(root), 0, 0)).sum()
 }
 
-/// The size of a locked bucket's queue.
-fn size<K>(guard: &bucket::BucketGuard<'_, K>) -> usize {
-    guard.roots().map(|root| size_below(root, 0, 0)).sum()
-}
-
-/// The size of a subtree whose paths begin with the first `depth` bits of `path`, and Q1 to Q3.
-fn size_below<K>(at: *const Waiter<K>, path: u64, depth: u32) -> usize {
-    // SAFETY: null or queued, and the caller holds the lock.
-    let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
-    let differs = queue::path_of(hash_of(first)) ^ path;
-    assert!(differs.leading_zeros() >= depth.min(64), "Q3");
-    // SAFETY: the lock is held.
-    let links = unsafe { first.look(|links| *links) };
-    assert!(links.queued && links.prev.is_null(), "Q2");
-    let (mut list, mut last, mut next) = (1, at, links.next);
-    let (mut counts, number) = (waiter::Counts::NONE, links.list);
-    *counts.of(links.shared) += 1;
-    // SAFETY: null or queued, under the lock.
-    while let Some(equal) = unsafe { next.as_ref() } {
-        // SAFETY: the lock is held.
-        let links = unsafe { equal.look(|links| *links) };
-        assert!(links.queued && links.prev == last, "Q2");
-        assert_eq!((hash_of(equal), links.list), (hash_of(first), number), "Q3");
-        *counts.of(links.shared) += 1;
-        (list, last, next) = (list + 1, equal, links.next);
+/// The size of a subtree whose paths begin with the first `depth` bits of `path`.
+fn size_below<K>(at: Option<NodeRef<'_, K>>, path: u64, depth: u32) -> usize {
+    let Some(first) = at else { return 0 };
+    let differs = queue::path_of(first.hash()) ^ path;
+    assert!(differs.leading_zeros() >= depth.min(64), "Q2");
+    let links = first.links();
+    assert!(links.queued && links.first, "Q1, Q3");
+    let (mut list, mut last) = (1, first);
+    while last.next().link() != first.link() {
+        let equal = last.next();
+        assert!(equal.links().queued && !equal.links().first, "Q1, Q3");
+        assert_eq!((equal.hash(), equal.links().shared), (first.hash(), links.shared), "Q2, Q1");
+        assert!(equal.prev().link() == last.link(), "Q1");
+        assert!(equal.links().ticket > last.links().ticket, "Q1");
+        (list, last) = (list + 1, equal);
     }
-    // SAFETY: no list is left closed by these tests.
-    let end = unsafe { links.end.last };
-    assert_eq!((links.closed, end, links.counts), (false, last, counts), "Q4");
-    let children = links.children.iter().enumerate().filter(|(_, child)| !child.is_null());
-    let below = children.map(|(way, child)| {
+    assert!(first.prev().link() == last.link(), "Q1");
+    let below = (0..queue::WAYS).map(|way| {
         let depth = depth + queue::WAY_BITS;
-        size_below(*child, path | (way as u64) << 62 >> (depth - queue::WAY_BITS).min(62), depth)
+        let bits = (way as u64) << 62 >> (depth - queue::WAY_BITS).min(62);
+        size_below(first.child(way), path | bits, depth)
     });
     list + below.sum::<usize>()
 }
 
-/// The hash of a node that nobody else changes.
-fn hash_of<K>(node: &Waiter<K>) -> u64 {
-    // SAFETY: see above.
-    unsafe { node.hash() }
-}
-
-/// The tag of a node that nobody has claimed.
-fn tag_of<K>(node: &Waiter<K>) -> u64 {
-    // SAFETY: see above.
-    unsafe { node.tag() }.0
-}
-
 /// A node for a queue without threads, shared if the tag is odd.
-fn node(key: u64, hash: u64, tag: u64) -> Waiter<u64> {
+fn node(key: u64, hash: u64, tag: u64) -> Node<u64> {
     let wait = Wait::new(Reason::OTHER).tag(Tag(tag));
-    Waiter::new(key, hash, if tag % 2 == 1 { wait.shared() } else { wait })
+    Node::new(key, hash, if tag % 2 == 1 { wait.shared() } else { wait })
+}
+
+/// A bucket for nodes of any hashes.
+fn bucket() -> Buckets<u64> {
+    Buckets::new(1)
+}
+
+/// Queues a node of the scene.
+fn push(buckets: &Buckets<u64>, node: &Node<u64>, is_key: impl FnMut(&u64) -> bool) {
+    // SAFETY: it is in no queue, and leaves before it goes, or goes after its bucket.
+    unsafe { buckets.lock(0).push(node, is_key) };
+}
+
+/// Takes a node of the scene out.
+fn unlink(buckets: &Buckets<u64>, node: &Node<u64>) {
+    let guard = buckets.lock(0);
+    // SAFETY: the lock of its bucket is held.
+    guard.unlink(unsafe { NodeRef::new(node) });
 }
 
 fn until_queued<K>(table: &WaitTable<K>, n: usize) {
@@ -116,6 +112,7 @@ impl<K: Copy + Eq + Hash + Send + Sync + 'static> Waiters<K> {
 #[test]
 fn a_bucket_is_one_cache_line() {
     assert_eq!(size_of::<bucket::Bucket<WaitKey>>(), 64);
+    assert_eq!(size_of::<Node<WaitKey>>(), 128);
     assert_eq!(align_of::<WaitTable<WaitKey>>(), 64);
     let table = WaitTable::<WaitKey>::builder().buckets(9).build();
     assert_eq!((table.buckets(), table.memory_bytes()), (16, 64 + 16 * 64));
@@ -199,6 +196,23 @@ fn a_wake_comes_back_for_those_that_it_left_behind() {
     }
 }
 
+/// A wake that comes back shows its filter nobody twice.
+#[test]
+fn a_filter_sees_each_once() {
+    let mut waiters = Waiters::new(table(1));
+    (0..100).for_each(|tag| waiters.add(7_u64, tag));
+    let table = Arc::clone(&waiters.table);
+    let mut seen = Vec::new();
+    let odd = |tag: Tag| {
+        seen.push(tag.0);
+        if tag.0 % 2 == 1 { Verdict::Wake } else { Verdict::Skip }
+    };
+    assert_eq!(table.wake_where(&7, odd, Token(0)), 50);
+    assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    assert_eq!(table.wake_all(&7), 50);
+    waiters.join();
+}
+
 #[test]
 fn a_requeue_wakes_moves_and_keeps_the_order() {
     let mut waiters = Waiters::new(table(1));
@@ -225,25 +239,20 @@ fn a_requeue_wakes_moves_and_keeps_the_order() {
 /// A wake of one passes by as many nodes, whoever else waits in the bucket: about the logarithm.
 #[test]
 fn a_wake_among_ten_thousand_takes_few_steps() {
-    let mut queue = queue::Queue::new();
+    let buckets = bucket();
     let hash = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let nodes: Vec<_> = (0..10_000).map(|key| node(key, hash(key), 0)).collect();
-    for node in &nodes {
-        // SAFETY: this test alone uses the queue; the nodes outlive it.
-        unsafe { queue.push(std::ptr::null(), node) };
-    }
-    let deepest = queue.roots().into_iter().map(depth_below).max();
-    // log₄(10,000 / 7) is 5.2.
+    nodes.iter().for_each(|node| push(&buckets, node, |_| false));
+    let guard = buckets.lock(0);
+    let deepest = (0..bucket_word::ROOTS).map(|root| depth_below(guard.root(root))).max();
+    // log₄(10,000 / 6) is 5.3.
     assert!(deepest.is_some_and(|steps| steps <= 12), "{deepest:?}");
 }
 
 /// How many nodes the longest way down passes.
-fn depth_below(at: *const Waiter<u64>) -> usize {
-    // SAFETY: null or queued, and nobody else uses the queue.
-    let Some(first) = (unsafe { at.as_ref() }) else { return 0 };
-    // SAFETY: as above.
-    let children = unsafe { first.look(|links| links.children) };
-    1 + children.into_iter().map(depth_below).max().unwrap_or(0)
+fn depth_below(at: Option<NodeRef<'_, u64>>) -> usize {
+    let Some(first) = at else { return 0 };
+    1 + (0..queue::WAYS).map(|way| depth_below(first.child(way))).max().unwrap_or(0)
 }
 
 #[test]
@@ -255,50 +264,48 @@ fn without_a_filter_a_wake_takes_the_whole_bucket() {
     assert_eq!(waiters.join(), tokens);
 }
 
-/// More than a wake can carry, and two of those that it has left behind give up meanwhile.
+/// A wake is for those who had come when it began: a task's waker brings another one, and takes
+/// one out whose turn has not come.
 #[test]
-fn without_a_filter_whoever_gives_up_meanwhile_was_woken() {
-    struct Late {
+fn later_comers_are_not_woken() {
+    struct Comes {
         table: Arc<WaitTable<u64>>,
-        nodes: [Waiter<u64>; 2],
-        removed: Mutex<Vec<bucket::Removed>>,
+        late: Node<u64>,
+        leaves: Rc<Node<u64>>,
     }
     // SAFETY: the bucket lock guards the nodes.
-    unsafe impl Send for Late {}
+    unsafe impl Send for Comes {}
     // SAFETY: as above.
-    unsafe impl Sync for Late {}
-    impl Wake for Late {
+    unsafe impl Sync for Comes {}
+    impl Wake for Comes {
         fn wake(self: Arc<Self>) {
-            let removed = self.nodes.iter().map(|node| self.table.leave_queue(node));
-            self.removed.lock().extend(removed);
+            // SAFETY: it leaves before this test ends.
+            unsafe { self.table.buckets.lock(self.late.hash_hint()).push(&self.late, |_| true) };
+            assert!(self.table.unlink(&self.leaves), "not chosen yet");
         }
     }
-    let table = Arc::new(WaitTable::<u64>::builder().buckets(1).filtered(false).build());
-    let late = Arc::new(Late {
-        table: Arc::clone(&table),
-        nodes: [1, 2].map(|key| node(key, 0, 0)),
-        removed: Mutex::new(Vec::new()),
-    });
-    let waker = Waker::from(Arc::clone(&late));
-    let wait = |key| Box::pin(table.wait_async(&key, || true, Reason::OTHER));
-    let mut tasks: Vec<_> = (0..40).map(|n| wait(1 + n % 2)).collect();
+    let table = Arc::new(table::<u64>(1));
+    let hash = table.hash_of(&1);
+    let leaves = Rc::new(node(1, hash, 0));
+    let (late, table_too) = (node(1, hash, 0), Arc::clone(&table));
+    let comes = Arc::new(Comes { table: table_too, late, leaves: Rc::clone(&leaves) });
+    let waker = Waker::from(Arc::clone(&comes));
+    let mut tasks: Vec<_> =
+        (0..40).map(|_| Box::pin(table.wait_async(&1, || true, Reason::OTHER))).collect();
     for (n, task) in tasks.iter_mut().enumerate() {
         if n == 36 {
-            for node in &late.nodes {
-                // SAFETY: they leave before this test does.
-                unsafe { table.buckets.lock(0).push(node, |_| true) };
-            }
+            // SAFETY: the waker takes it out.
+            unsafe { table.buckets.lock(hash).push(&leaves, |_| true) };
         }
         let waker = if n == 0 { &waker } else { Waker::noop() };
         assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
     }
-    assert_eq!(table.wake_with(&1, usize::MAX, Token(9)), 42);
-    assert_eq!(queued(&table), 0);
-    let chosen = [9, 0].map(|token| bucket::Removed::Chosen(Token(token)));
-    assert_eq!(*late.removed.lock(), chosen);
-    for (task, token) in tasks.iter_mut().zip([9, 0].into_iter().cycle()) {
+    assert_eq!(table.wake_all(&1), 40);
+    assert_eq!(queued(&table), 1);
+    assert!(table.unlink(&comes.late));
+    for task in &mut tasks {
         let polled = task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert_eq!(polled, Poll::Ready(Outcome::Woken(Token(token))));
+        assert_eq!(polled, Poll::Ready(Outcome::Woken(Token(0))));
     }
 }
 
@@ -466,22 +473,18 @@ fn a_wake_of_another_class_takes_no_lock() {
 /// that are not empty.
 #[test]
 fn the_signature_follows_the_queue() {
-    let buckets = Buckets::<u64>::new(1, false);
+    let buckets = bucket();
     let nodes: Vec<_> = (0..16_u64).map(|n| node(n, n << 28, n)).collect();
-    for node in &nodes {
-        // SAFETY: the nodes outlive the queue, and this one is in none.
-        unsafe { buckets.lock(0).push(node, |_| false) };
-    }
+    nodes.iter().for_each(|node| push(&buckets, node, |_| false));
     assert_eq!(buckets.at(0).word(), bucket_word::SIGNATURE);
     // Classes 0, 1 and 2 share a tree.
     for (leaves, signature) in [(0, 0xffff), (2, 0xffff), (1, 0xfff8), (15, 0xfff8), (14, 0x3ff8)] {
-        assert_eq!(buckets.lock(0).remove(&nodes[leaves]), bucket::Removed::Waiting);
+        unlink(&buckets, &nodes[leaves]);
         assert_eq!(buckets.at(0).word(), signature);
     }
-    for node in &nodes {
-        let queued = !buckets.is_empty(hash_of(node));
-        let removed = buckets.lock(0).remove(node);
-        assert_eq!(removed == bucket::Removed::Waiting, queued);
+    for node in &nodes[3..14] {
+        assert!(!buckets.is_empty(node.hash_hint()));
+        unlink(&buckets, node);
     }
     assert_eq!(buckets.at(0).word(), 0);
 }
@@ -544,46 +547,30 @@ fn a_contended_bucket_lock_sleeps_and_comes_back() {
 
 type Model = std::collections::BTreeMap<u64, Vec<u64>>;
 
-/// Adds `node`, or takes it out if it `waits`, in the queue and in the model: says which.
-fn toggle(queue: &mut queue::Queue<u64>, model: &mut Model, node: &Waiter<u64>, waits: bool) {
-    // SAFETY: the caller alone uses the queue and its nodes.
-    let key = unsafe { node.with_key(|key| *key) };
+/// Adds `node`, or takes it out if it `waits`, in the queue and in the model.
+fn toggle(buckets: &Buckets<u64>, model: &mut Model, (node, key): (&Node<u64>, u64), waits: bool) {
+    // SAFETY: nobody has claimed it.
+    let tag = unsafe { NodeRef::new(node) }.tag().0;
     let list = model.entry(key).or_default();
     if waits {
-        list.retain(|other| *other != tag_of(node));
-        // SAFETY: as above; it is in this queue.
-        unsafe { queue.unlink(node) };
+        list.retain(|other| *other != tag);
+        unlink(buckets, node);
     } else {
-        list.push(tag_of(node));
-        // SAFETY: as above.
-        let first = unsafe { queue.open_list(hash_of(node), |other| *other == key) };
-        // SAFETY: as above; the nodes outlive the queue, and it is in none.
-        unsafe { queue.push(first, node) };
+        list.push(tag);
+        push(buckets, node, |other| *other == key);
     }
 }
 
-/// That `queue` holds what `model` says of the keys that are `its`, and nothing else.
-fn assert_holds(
-    queue: &queue::Queue<u64>,
-    model: &Model,
-    hash: &dyn Fn(u64) -> u64,
-    its: impl Fn(u64) -> bool,
-) {
+/// That the bucket holds what `model` says, and nothing else.
+fn assert_holds(buckets: &Buckets<u64>, model: &Model, hash: &dyn Fn(u64) -> u64) {
+    let guard = buckets.lock(0);
     let mut total = 0;
-    for (key, expected) in model.iter().filter(|(key, _)| its(hash(**key))) {
-        let mut listed = Vec::new();
-        // SAFETY: the caller alone uses the queue, as below.
-        let mut next = unsafe { queue.open_list(hash(*key), |other| other == key) };
-        // SAFETY: null or queued.
-        while let Some(waiter) = unsafe { next.as_ref() } {
-            listed.push(tag_of(waiter));
-            // SAFETY: as above.
-            next = unsafe { waiter.look(|links| links.next) };
-        }
-        assert_eq!(&listed, expected);
+    for (key, expected) in model {
+        let listed = guard.lists(hash(*key), |other| other == key).map(|node| node.tag().0);
+        assert_eq!(&listed.collect::<Vec<_>>(), expected);
         total += expected.len();
     }
-    assert_eq!(queue_size(queue), total);
+    assert_eq!(size(&guard), total);
 }
 
 /// Hashes of keys: apart, close together (the tree is as deep as it can be), equal for two keys
@@ -597,14 +584,14 @@ fn the_queue_is_a_tree_of_lists_after_every_step() {
     let mut seed = unherd_testkit::Seed::of_test(11);
     for (keys, hash) in [1, 4, 300].into_iter().flat_map(|keys| HASHES.map(|hash| (keys, hash))) {
         let keys: Vec<_> = (0..300).map(|_| seed.below(keys)).collect();
-        let nodes: Vec<_> = (0..).zip(keys).map(|(n, key)| node(key, hash(key), n)).collect();
-        let (mut queue, mut model) = (queue::Queue::new(), Model::new());
+        let nodes: Vec<_> = (0..).zip(&keys).map(|(n, key)| node(*key, hash(*key), n)).collect();
+        let (buckets, mut model) = (bucket(), Model::new());
         let mut waits = vec![false; nodes.len()];
         for _ in 0..1000 {
             let n = seed.below(300) as usize;
-            toggle(&mut queue, &mut model, &nodes[n], waits[n]);
+            toggle(&buckets, &mut model, (&nodes[n], keys[n]), waits[n]);
             waits[n] ^= true;
-            assert_holds(&queue, &model, hash, |_| true);
+            assert_holds(&buckets, &model, hash);
         }
     }
 }

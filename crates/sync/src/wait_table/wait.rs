@@ -3,11 +3,11 @@
 
 use std::hash::Hash;
 
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::fence_after_rmw;
-use unherd_sys::{Deadline, Timestamp};
 
-use super::bucket::{BucketGuard, Removed};
-use super::waiter::Waiter;
+use super::bucket::BucketGuard;
+use super::node::{Node, NodeRef};
 use super::{Outcome, TimedOut, Wait, WaitTable};
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
@@ -28,13 +28,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[inline]
     pub fn wait(&self, key: &K, validate: impl FnOnce() -> bool, how: impl Into<Wait>) -> Outcome {
         let how = how.into();
-        let waiter = Waiter::new(*key, self.hash_in_queue(self.hash_of(key)), how);
+        let node = Node::new(*key, self.hash_of(key), how);
         // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
         // node was unlinked by this thread or handed back by its waker.
-        if !unsafe { self.queue(&waiter, key, validate) } {
+        if !unsafe { self.queue(&node, key, validate) } {
             return Outcome::Invalid;
         }
-        self.sleep(&waiter, how)
+        self.sleep(&node, how)
     }
 
     /// Puts a fresh node for `key` into its queue, unless `validate` says no. Panics as that and
@@ -45,18 +45,18 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[inline]
     pub(super) unsafe fn queue(
         &self,
-        waiter: &Waiter<K>,
+        node: &Node<K>,
         key: &K,
         validate: impl FnOnce() -> bool,
     ) -> bool {
-        let mut guard = self.lock(waiter.hash_hint());
+        let guard = self.lock(node.hash_hint());
         // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in `has_nobody`
         // (loom: `wake_races_with_wait`).
         fence_after_rmw();
         let valid = validate();
         if valid {
             // SAFETY: the contract.
-            unsafe { guard.push(waiter, |other| self.is_key(key, other)) };
+            unsafe { guard.push(node, |other| self.is_key(key, other)) };
         }
         valid
     }
@@ -64,18 +64,12 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// The second half of a wait: the node is queued. In its caller's frame, always: a thread that
     /// wakes finds its stack cold, and pays for each line of it.
     #[inline(always)]
-    fn sleep(&self, waiter: &Waiter<K>, how: Wait) -> Outcome {
-        let reason = self.reason_of(how);
-        let asleep_since = Ledger::asleep(reason);
-        let removed =
-            if waiter.park(how.deadline) { Removed::Claimed } else { self.leave_queue(waiter) };
-        self.count_end(how, asleep_since, removed != Removed::Waiting);
-        match removed {
-            // SAFETY: `park` said true.
-            Removed::Claimed => Outcome::Woken(unsafe { waiter.token() }),
-            Removed::Chosen(token) => Outcome::Woken(token),
-            Removed::Waiting => Outcome::TimedOut,
-        }
+    fn sleep(&self, node: &Node<K>, how: Wait) -> Outcome {
+        let asleep_since = Ledger::asleep(self.reason_of(how));
+        let woken = node.park(how.deadline) || !self.unlink(node);
+        self.count_end(how, asleep_since, woken);
+        // SAFETY: it was woken.
+        if woken { Outcome::Woken(unsafe { node.token() }) } else { Outcome::TimedOut }
     }
 
     /// Counts the end of a wait that has begun at `asleep_since`.
@@ -89,28 +83,34 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         how.reason.unwrap_or(self.reason)
     }
 
-    /// The lock of the home of a node that is queued, or was.
-    pub(super) fn lock_of(&self, waiter: &Waiter<K>) -> BucketGuard<'_, K> {
+    /// Locks the bucket of a node that is queued, or was, and gives both to `then`.
+    pub(super) fn with_locked<R>(
+        &self,
+        node: &Node<K>,
+        then: impl FnOnce(&BucketGuard<'_, K>, NodeRef<'_, K>) -> R,
+    ) -> R {
         loop {
-            let hash = waiter.hash_hint();
+            let hash = node.hash_hint();
             let guard = self.lock(hash);
             // A requeue may have given it another.
-            if waiter.hash_hint() == hash {
-                return guard;
+            if node.hash_hint() == hash {
+                // SAFETY: the lock of its bucket is held, as long as `then` runs.
+                return then(&guard, unsafe { NodeRef::new(node) });
             }
         }
     }
 
-    /// Takes the node of a thread that wants to wait no more out of its queue. If it was claimed
-    /// meanwhile, it returns when it was handed back: the waker still needs the node, and its wake
-    /// counts.
+    /// Takes the node of an owner that wants to wait no more out of its queue, and says whether it
+    /// was there. If not, it was woken.
     #[cold]
-    pub(super) fn leave_queue(&self, waiter: &Waiter<K>) -> Removed {
-        let removed = self.lock_of(waiter).remove(waiter);
-        if removed == Removed::Claimed {
-            waiter.park(Deadline::NEVER);
-        }
-        removed
+    pub(super) fn unlink(&self, node: &Node<K>) -> bool {
+        self.with_locked(node, |guard, node| {
+            let queued = node.links().queued;
+            if queued {
+                guard.unlink(node);
+            }
+            queued
+        })
     }
 
     /// Sleeps until `condition` is true, however often it is woken before.

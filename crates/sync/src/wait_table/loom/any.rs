@@ -113,7 +113,7 @@ fn any_that_is_lost_leaves_the_wake_to_others() {
                 any(&table, &[1, 2], |_| conditions.load(Ordering::Relaxed) == 0, past().into())
             })
         };
-        let other = Node::queue(&table, 2, false);
+        let other = Queued::queue(&table, 2, false);
         conditions.store(1, Ordering::Relaxed);
         let woken = [1, 2].map(|key| table.wake_with(&key, 1, Token(u64::from(key))).total());
         let outcome = waiter.join().unwrap();
@@ -148,7 +148,7 @@ fn any_that_is_lost_meets_requeue() {
     check(FOUR_PREEMPTIONS, || {
         let table = requeue::two_buckets();
         let [one, to, two] = requeue::keys(&table);
-        let beside = Node::queue(&table, one, false);
+        let beside = Queued::queue(&table, one, false);
         let owner = {
             let table = Arc::clone(&table);
             thread::spawn(move || any(&table, &[one, two], |_| true, past().into()))

@@ -6,7 +6,7 @@ use super::*;
 /// Three wait for key 1, and one of them gives up while a wake of `n` goes on.
 fn one_of_three_gives_up(table: &Arc<Table>, hurries: usize, n: usize) {
     let key = 1;
-    let nodes: Vec<_> = (0..3).map(|_| Node::queue(table, key, false)).collect();
+    let nodes: Vec<_> = (0..3).map(|_| Queued::queue(table, key, false)).collect();
     let owner = {
         let (table, node) = (Arc::clone(table), Arc::clone(&nodes[hurries]));
         thread::spawn(move || node.give_up(&table))
