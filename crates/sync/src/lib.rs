@@ -7,7 +7,8 @@
 //! - **No lost wakeup.** A waiter whose `validate` did not see what a waker stored is found by that
 //!   waker. Each protocol is written down as a race in two columns where its code stands, and
 //!   checked under loom.
-//! - **Nothing to wake costs a fence and one load**: no lock, no write to shared memory.
+//! - **Nothing to wake takes no lock**: it costs the hash of the key, a fence, a load of the
+//!   bucket's word, and a count in the thread's own row of the ledger; no write to shared memory.
 //! - **No allocation** on wait and wake. A thread's first use registers it with the ledger.
 //! - **Every wait has a name.** The [`Ledger`] counts, per [`Reason`], what waited, for how long,
 //!   and for nothing; of waits for a bucket lock it counts how many.
@@ -17,6 +18,23 @@
 //! it may use tables that it makes itself, and those in which no other thread was inside a call;
 //! it must not register or print reasons if another thread may have been doing so. Its ledger
 //! begins with its parent's counts.
+//!
+//! A thread waits for a page, and another one brings it:
+//!
+//! ```
+//! use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
+//! use unherd_sync::{Reason, WaitKey, WaitTable};
+//!
+//! let waits = WaitTable::<WaitKey>::builder().build();
+//! let reading = Reason::register("page-read");
+//! let (page, is_read) = (WaitKey::Page { file: 1, page: 7 }, AtomicBool::new(false));
+//! std::thread::scope(|scope| {
+//!     let reader = scope.spawn(|| waits.wait_until(&page, || is_read.load(Acquire), reading));
+//!     is_read.store(true, Release);
+//!     waits.wake_all(&page); // wakes the reader, if it sleeps, and nobody else
+//!     assert!(reader.join().is_ok());
+//! });
+//! ```
 
 mod ledger;
 mod parker;

@@ -56,7 +56,7 @@ impl Parker {
         self.0.word().load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// Ends the owner's [`Parker::park`], the present or the next one, but for the sleep itself:
+    /// Ends the owner's [`Parker::park`], the present or the next one, except for the sleep itself:
     /// see [`Parker::wake`].
     ///
     /// # Safety

@@ -469,7 +469,7 @@ fn a_wake_of_another_class_takes_no_lock() {
     assert_eq!(locks_of_foreign_wakes("test-no-signature", false), 64);
 }
 
-/// B2: the signature of an unlocked bucket is that of who waits there, but for classes of trees
+/// B2: the signature of an unlocked bucket is that of who waits there, except for classes of trees
 /// that are not empty.
 #[test]
 fn the_signature_follows_the_queue() {
