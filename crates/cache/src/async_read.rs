@@ -100,6 +100,7 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         page: PageNo,
+        pages: u64,
     ) -> Result<Pin, Error> {
         self.check_not_forked()?;
         self.check_page(page)?;
@@ -111,7 +112,7 @@ impl Core {
                 Lookup::Busy(busy) => self.wait_for_page_async(file, key, busy).await?,
                 Lookup::Mine(announced) => {
                     let guard = AnnouncedGuard::new(self, announced);
-                    return self.bring_in_async(file, guard).await;
+                    return self.bring_in_async(file, guard, pages).await;
                 }
             }
             waited = true;
@@ -137,19 +138,21 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         mut guard: AnnouncedGuard<'_>,
+        pages: u64,
     ) -> Result<Pin, Error> {
         let key = guard.announced.key;
         let Some(engine) = &self.engine else {
             return Err(Error::NeedsQueue { file: file.path.clone(), page: key.page.0 });
         };
         self.counters.add(Count::Misses, 1);
-        let claim = match self.try_take_frame(key) {
-            Some(claim) => claim,
-            None => self.take_frame_async(engine, key).await.inspect_err(|_| {
+        let mut claims = self.try_take_run(key, self.pages_to_read(file, key.page, pages));
+        if claims.is_empty() {
+            let claim = self.take_frame_async(engine, key).await.inspect_err(|_| {
                 guard.news = News::NoFrames(guard.announced.spell);
-            })?,
-        };
-        self.fill_async(file, guard.pass_on(), claim).await
+            })?;
+            claims.push(claim);
+        }
+        self.fill_async(file, guard.pass_on(), claims).await
     }
 
     /// As [`Core::take_frame`], in a task.

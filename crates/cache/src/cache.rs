@@ -164,7 +164,6 @@ impl Cache {
         let core = &self.owner.core;
         core.frames.overhead_bytes()
             + core.index.memory_bytes()
-            + core.runs.memory_bytes()
             + core.pages.memory_bytes()
             + core.waits.memory_bytes()
             + core.reclaim.memory_bytes()
@@ -328,8 +327,7 @@ impl CacheBuilder {
             device,
             index: Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?,
             reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),
-            runs: RunBuffers::new(count, page_bytes)
-                .map_err(none(MemoryFor::WriteBack, RunBuffers::bytes_for(count, page_bytes)))?,
+            runs: RunBuffers::new(count, page_bytes),
             frames,
             memory,
             files: Files::default(),

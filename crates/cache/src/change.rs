@@ -232,7 +232,7 @@ impl Core {
                         }
                         return Ok(claim);
                     }
-                    let pin = self.fill(file, announced, claim)?;
+                    let pin = self.fill(file, announced, vec![claim])?;
                     self.unpin(pin);
                 }
             }

@@ -51,9 +51,9 @@ impl Reasons {
 /// One cache, without its handles.
 ///
 /// Locks are taken in this order, and none is held across I/O or a wait: a bucket of a wait table
-/// (whose waiters look at their condition under it), the pool of frames, the pages given up, the
+/// (whose waiters look at their condition under it), a file's streams, the pool of frames, the
 /// table of files, a file's durability, a file's set of unclean pages, a shard of the index, the
-/// pool of run buffers. So nobody is woken with any of these held; the engine's slots and the two
+/// pages given up, the pool of run buffers. So nobody is woken with any of these held; the engine's slots and the two
 /// locks of the census are locked with no other. Latches are waited for with none of these held.
 pub(crate) struct Core {
     /// No other cache of the process has or had it.
@@ -165,9 +165,26 @@ impl Core {
         self.index.lock(key, |frame| self.frames.key(frame))
     }
 
+    /// As [`Core::shard`], by one that has just used the shard of another page, or the same.
+    pub(crate) fn next_shard<'a>(
+        &'a self,
+        locked: Option<ShardGuard<'a>>,
+        key: PageKey,
+    ) -> ShardGuard<'a> {
+        match locked {
+            Some(locked) => self.index.lock_next(locked, key, |frame| self.frames.key(frame)),
+            None => self.shard(key),
+        }
+    }
+
     /// Where a page begins in its file, in bytes.
     pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
         page.0 * self.memory.page_bytes() as u64
+    }
+
+    /// How many pages `len` bytes reach over that begin at `at` in a page.
+    pub(crate) fn pages_of(&self, at: usize, len: usize) -> u64 {
+        (at + len).div_ceil(self.memory.page_bytes()) as u64
     }
 
     /// Why the page cannot be had now.

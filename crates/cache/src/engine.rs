@@ -25,22 +25,17 @@
 
 use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering};
-use unherd_sys::{Completion, Deadline, Device, Direction, Errno, Timestamp, Transfer};
+use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::core::{Core, Want};
 use crate::error::BuildError;
-use crate::files::FileState;
-use crate::frame::{Claim, Pin};
-use crate::index::Announced;
-use crate::run::Run;
-use crate::transfer::{Progress, Step};
-use crate::writeback::WriteFailure;
+use crate::frame::Pin;
+use crate::run::{Advance, EndedRun, Run, TransferError};
 
 #[derive(Debug)]
 enum Operation {
-    Fill { file: Arc<FileState>, announced: Announced, claim: Claim, progress: Progress },
+    Run(Run),
     Filled(Result<Pin, Errno>),
-    Write { run: Run, progress: Progress },
 }
 
 #[derive(Debug, Default)]
@@ -213,37 +208,37 @@ impl Engine {
             slots.filter_map(|(at, slot)| Some((at, under_way(slot)?))).collect()
         };
         for (at, operation) in given_up {
-            match operation {
-                // Its claim is never given back.
-                Operation::Fill { announced, .. } => {
-                    core.shard(announced.key).remove();
-                    self.keep_filled(core, at, Err(Errno::IO));
-                    core.tell_filled(announced, Err(Errno::IO));
+            let Operation::Run(run) = operation else { continue };
+            let (file, first, ended) = run.abandon();
+            match ended {
+                EndedRun::Fill(fill) => {
+                    let deliver = |filled| self.keep_filled(core, at, filled);
+                    core.lose_fill(&file, first, &fill, deliver);
                 }
-                Operation::Write { run, .. } => {
-                    run.pin_for_ever(&core.frames);
-                    let buffer = core.end_run(run, Err(WriteFailure::Refused(Errno::IO, 0)));
+                EndedRun::WriteBack(pages) => {
+                    pages.pin_for_ever(&core.frames);
+                    let moved = Err(TransferError::IO);
+                    let buffer = core.end_write_back(&file, first, pages, moved);
                     core.runs.put(buffer, &core.waits);
                 }
-                Operation::Filled(_) => {}
             }
         }
         core.notify_idle(usize::MAX);
     }
 
-    /// Puts an operation into a slot. Gives what will say that it is filled; or the operation, if
-    /// the I/O thread has died.
-    fn keep(&self, operation: Operation) -> Result<(usize, Arc<AtomicBool>), Box<Operation>> {
+    /// Puts a run into a slot. Gives what will say that it is filled; or the run, if the I/O thread
+    /// has died.
+    fn keep(&self, run: Run) -> Result<(usize, Arc<AtomicBool>), Box<Run>> {
         let mut slots = self.slots.lock();
         if slots.is_over {
-            return Err(Box::new(operation));
+            return Err(Box::new(run));
         }
         let at = slots.free.pop().unwrap_or(slots.slots.len());
         if at == slots.slots.len() {
             slots.slots.push(Slot::default());
         }
         let slot = &mut slots.slots[at];
-        slot.operation = Some(operation);
+        slot.operation = Some(Operation::Run(run));
         slot.is_abandoned = false;
         slot.is_filled.store(false, Ordering::Relaxed);
         Ok((at, slot.is_filled.clone()))
@@ -254,50 +249,29 @@ impl Engine {
         let transfer = {
             let mut slots = self.slots.lock();
             match slots.slots[at].operation.as_mut() {
-                Some(Operation::Fill { file, announced, claim, progress }) => {
-                    let range = progress.request();
-                    Transfer {
-                        direction: Direction::Read,
-                        file: file.device_file,
-                        offset: core.offset(announced.key.page) + range.start as u64,
-                        bufs: core.memory.buf_to_fill(claim, range).into(),
-                        tag: at as u64,
-                    }
-                }
-                Some(Operation::Write { run, progress }) => {
-                    let range = progress.request();
-                    Transfer {
-                        direction: Direction::Write,
-                        file: run.file.device_file,
-                        offset: core.offset(run.first) + range.start as u64,
-                        bufs: run.buf(range, &core.memory, &core.runs).into(),
-                        tag: at as u64,
-                    }
-                }
+                Some(Operation::Run(run)) => run.transfer(&core.memory, at as u64),
                 Some(Operation::Filled(_)) | None => return,
             }
         };
-        // SAFETY: the slot owns the claim or the run until the transfer is complete.
+        // SAFETY: the slot owns the run, with its frames and its list of pieces, until the transfer
+        // is complete.
         unsafe { self.device.submit(transfer) };
     }
 
-    /// Begins to read a page into a claimed frame. Gives the claim back if the I/O thread has died.
-    pub(crate) fn begin_fill<'a>(
-        &'a self,
-        core: &'a Core,
-        file: &Arc<FileState>,
-        announced: Announced,
-        claim: Claim,
-    ) -> Result<Ticket<'a>, Claim> {
-        let progress = Progress::new(Direction::Read, core.memory.page_bytes(), file.alignment);
-        let operation = Operation::Fill { file: file.clone(), announced, claim, progress };
-        let (at, is_filled) = self.keep(operation).map_err(|operation| match *operation {
-            Operation::Fill { claim, .. } => claim,
-            _ => unreachable!("it is given back as it was"),
-        })?;
+    /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
+    /// if the I/O thread has died.
+    pub(crate) fn begin<'a>(&'a self, core: &'a Core, run: Run) -> Result<Ticket<'a>, Box<Run>> {
+        let page = core.key(&run.file, run.first).into();
+        let (at, is_filled) = self.keep(run)?;
         self.submit(core, at);
-        let page = announced.key.into();
         Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })
+    }
+
+    /// Begins to move a run that nobody waits for. Gives it back if the I/O thread has died.
+    pub(crate) fn begin_unwanted(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
+        let (at, _) = self.keep(run)?;
+        self.submit(core, at);
+        Ok(())
     }
 
     fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
@@ -312,18 +286,6 @@ impl Engine {
             slots.slots[at].is_abandoned = true;
         }
         filled
-    }
-
-    /// Begins to write a run back.
-    pub(crate) fn write(&self, core: &Core, run: Run, progress: Progress) {
-        let given_back = match self.keep(Operation::Write { run, progress }) {
-            Ok((at, _)) => return self.submit(core, at),
-            Err(operation) => *operation,
-        };
-        if let Operation::Write { run, .. } = given_back {
-            let buffer = core.end_run(run, Err(WriteFailure::Refused(Errno::IO, 0)));
-            core.runs.put(buffer, &core.waits);
-        }
     }
 
     /// The body of the I/O thread: reaps until [`Engine::stop`].
@@ -384,41 +346,33 @@ impl Engine {
         let Some(operation) = taken else {
             return;
         };
-        if completion.result == Err(Errno::INTR) {
-            return self.go_on(core, at, operation);
-        }
-        match operation {
-            Operation::Fill { file, announced, claim, mut progress } => {
-                let read = match completion.result.map(|bytes| progress.advance(bytes)) {
-                    Ok(Step::More) => {
-                        let operation = Operation::Fill { file, announced, claim, progress };
-                        return self.go_on(core, at, operation);
-                    }
-                    Ok(Step::Done | Step::Stuck) => Ok(progress.moved()),
-                    Err(errno) => Err(errno),
-                };
-                let filled = core.end_fill(announced.key, claim, read);
-                let news = filled.as_ref().map(|_| ()).map_err(|errno| *errno);
+        let mut run = match operation {
+            Operation::Run(run) => run,
+            // Nothing is under way for it.
+            Operation::Filled(filled) => return self.keep_filled(core, at, filled),
+        };
+        let moved = match run.advance(completion.result) {
+            Advance::More => return self.go_on(core, at, run),
+            Advance::Ended(moved) => moved,
+        };
+        let (file, first, ended) = run.into_parts();
+        match ended {
+            EndedRun::Fill(fill) => {
+                if !fill.is_wanted {
+                    self.slots.lock().free.push(at);
+                }
                 // The pin lies in the slot before anybody is woken.
-                self.keep_filled(core, at, filled);
-                core.tell_filled(announced, news);
+                let deliver = |filled| self.keep_filled(core, at, filled);
+                if let Some(again) = core.end_fill(&file, first, fill, moved, deliver) {
+                    self.go_on(core, at, again);
+                }
             }
-            Operation::Write { run, mut progress } => {
-                let written = match completion.result.map(|bytes| progress.advance(bytes)) {
-                    Ok(Step::More) => {
-                        return self.go_on(core, at, Operation::Write { run, progress });
-                    }
-                    Ok(Step::Done) => Ok(()),
-                    Ok(Step::Stuck) => Err(WriteFailure::Stuck(progress.moved())),
-                    Err(errno) => Err(WriteFailure::Refused(errno, progress.moved())),
-                };
+            EndedRun::WriteBack(write_back) => {
                 self.slots.lock().free.push(at);
-                let buffer = core.end_run(run, written);
+                let buffer = core.end_write_back(&file, first, write_back, moved);
                 core.runs.put(buffer, &core.waits);
                 core.notify_idle(1);
             }
-            // Nothing is under way for it.
-            Operation::Filled(filled) => self.keep_filled(core, at, filled),
         }
     }
 
@@ -430,8 +384,8 @@ impl Engine {
     }
 
     /// Submits the rest of a transfer that came out short, or was interrupted.
-    fn go_on(&self, core: &Core, at: usize, operation: Operation) {
-        self.slots.lock().slots[at].operation = Some(operation);
+    fn go_on(&self, core: &Core, at: usize, run: Run) {
+        self.slots.lock().slots[at].operation = Some(Operation::Run(run));
         self.submit(core, at);
     }
 }

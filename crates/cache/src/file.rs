@@ -13,6 +13,7 @@ use crate::page::PageNo;
 use crate::page_guard::PageGuard;
 use crate::page_mut::PageMut;
 use crate::peek::{Peek, Torn};
+use crate::readahead::Advice;
 use crate::shield::is_in_waker;
 
 /// What to do where the file system refuses direct I/O.
@@ -173,7 +174,9 @@ impl File {
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
-                to.copy_from_slice(&self.page(page)?[at..at + to.len()]);
+                let pages = self.core().pages_of(at, wanted - done);
+                let page = PageGuard::new(self.core(), &self.file, page, pages)?;
+                to.copy_from_slice(&page[at..at + to.len()]);
             }
             done += to.len();
         }
@@ -295,7 +298,7 @@ impl File {
     /// As [`File::read_at`]; [`Error::TooManyPins`].
     #[inline]
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        PageGuard::new(self.core(), &self.file, page)
+        PageGuard::new(self.core(), &self.file, page, 1)
     }
 
     /// As [`File::page`], for tasks: the future is ready with the pinned page. A page that is there
@@ -352,7 +355,7 @@ impl File {
     /// thread, and the cache was built with [`crate::Io::Own`]; [`Error::HeldByThisThread`] if
     /// the thread that polls has a [`PageMut`] of the page, be it another task's.
     pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        PageGuard::new_async(self.core(), &self.file, page).await
+        PageGuard::new_async(self.core(), &self.file, page, 1).await
     }
 
     /// As [`File::read_at`], for tasks. Pages that are there are copied as they come, in one poll
@@ -370,7 +373,9 @@ impl File {
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
-                to.copy_from_slice(&self.page_async(page).await?[at..at + to.len()]);
+                let pages = self.core().pages_of(at, wanted - done);
+                let page = PageGuard::new_async(self.core(), &self.file, page, pages).await?;
+                to.copy_from_slice(&page[at..at + to.len()]);
             }
             done += to.len();
         }
@@ -453,6 +458,20 @@ impl File {
         look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
     ) -> Result<R, Error> {
         self.core().peek(&self.file, page, look)
+    }
+
+    /// Says how the file is going to be read, by whatever handle of this cache, until other advice
+    /// is given. Does not block.
+    ///
+    /// ```no_run
+    /// # use unherd_cache::{Advice, Cache, OpenOptions};
+    /// # let cache = Cache::builder().build()?;
+    /// let index = cache.open("index", OpenOptions::new())?;
+    /// index.advise(Advice::Random); // a tree: its pages lie anywhere
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn advise(&self, advice: Advice) {
+        self.file.streams.lock().advice = advice;
     }
 
     /// Closes the handle; with the last one of the file, writes back what is dirty (but does not

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::latch::{AloneGuard, Latch, StripedLatch};
 use crate::page::{FileId, PageNo};
+use crate::readahead::Streams;
 use crate::sync_rounds::SyncRounds;
 use crate::unwritten::Unwritten;
 
@@ -39,6 +40,8 @@ pub(crate) struct FileState {
     pub(crate) unclean: Mutex<BTreeSet<PageNo>>,
     pub(crate) durability: Mutex<Durability>,
     pub(crate) unwritten: Unwritten,
+    /// Locked by misses alone.
+    pub(crate) streams: Mutex<Streams>,
 }
 
 impl FileState {
@@ -168,6 +171,7 @@ impl Files {
             unclean: Mutex::new(BTreeSet::new()),
             durability: Mutex::new(durability),
             unwritten: Unwritten::default(),
+            streams: Mutex::default(),
         });
         table.by_id.insert(id, file.clone());
         let lock = Lock { device_file: opened.file, is_exclusive: access.write };

@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "the frame's memory is given to the device")]
 
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Direction, Errno};
+use unherd_sys::{Direction, Errno, Transfer};
 
 use crate::Error;
 use crate::core::{Core, News, Want, Work};
@@ -18,8 +18,8 @@ use crate::frame::{Claim, Pin, State};
 use crate::index::Announced;
 use crate::page::{PageKey, PageNo};
 use crate::resident::{Lookup, TooManyPins};
+use crate::run::{Advance, EndedRun, Fill, Run, TransferError};
 use crate::stats::Count;
-use crate::transfer::{Progress, Step};
 
 /// What became of a page that is brought in.
 enum Begun<'a> {
@@ -29,10 +29,15 @@ enum Begun<'a> {
 }
 
 impl Core {
-    /// The page, pinned, for a caller that has tried [`Core::try_hit`]; it is read if it is not
-    /// there. Blocks under `page-read`, `page-change` and `frame`, or on the device.
+    /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants so many `pages`
+    /// from it on; it is read if it is not there, with the pages that follow. Blocks under `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
-    pub(crate) fn pin(&self, file: &Arc<FileState>, page: PageNo) -> Result<Pin, Error> {
+    pub(crate) fn pin(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<Pin, Error> {
         self.check_not_forked()?;
         self.check_page(page)?;
         let key = self.key(file, page);
@@ -42,8 +47,8 @@ impl Core {
                 Lookup::Here(pin) => return Ok(pin),
                 Lookup::Busy(busy) => self.wait_for_page(file, key, busy, Want::Read)?,
                 Lookup::Mine(announced) => {
-                    let claim = self.frame_for_announced(announced)?;
-                    return self.fill(file, announced, claim);
+                    let claims = self.frames_for_announced(file, announced, pages)?;
+                    return self.fill(file, announced, claims);
                 }
             }
             waited = true;
@@ -80,6 +85,44 @@ impl Core {
             .inspect_err(|_| self.take_back(announced, News::NoFrames(announced.spell)))
     }
 
+    /// Frames for a page that the caller has announced, and for those that follow it and are to be
+    /// read with it, as far as they are missing and frames are there; `wanted` pages are wanted
+    /// now.
+    pub(crate) fn frames_for_announced(
+        &self,
+        file: &FileState,
+        announced: Announced,
+        wanted: u64,
+    ) -> Result<Vec<Claim>, Error> {
+        let pages = self.pages_to_read(file, announced.key.page, wanted);
+        let claims = self.try_take_run(announced.key, pages);
+        if !claims.is_empty() {
+            self.counters.add(Count::Misses, 1);
+            return Ok(claims);
+        }
+        self.frame_for_announced(announced).map(|claim| vec![claim])
+    }
+
+    /// How many pages to read from a missing one on.
+    pub(crate) fn pages_to_read(&self, file: &FileState, page: PageNo, wanted: u64) -> usize {
+        let page_bytes = self.memory.page_bytes() as u64;
+        let rest_of_file = file.len().div_ceil(page_bytes).saturating_sub(page.0);
+        let most = rest_of_file.min(self.runs.pages_max() as u64);
+        let missing =
+            |ahead: &u64| self.index.lookup(self.key(file, PageNo(page.0 + ahead))).is_none();
+        let possible = |planned: u64| 1 + (1..planned.min(most)).take_while(missing).count() as u64;
+        let mut streams = file.streams.lock();
+        streams.miss(page.0, wanted.max(1), self.ahead_max(), possible) as usize
+    }
+
+    /// The most pages that one stream may read ahead now: all streams together hold a quarter of
+    /// the cache.
+    fn ahead_max(&self) -> u64 {
+        let quarter = self.frames.len() as u64 / 4;
+        let unread = self.counters.unread_ahead().saturating_sub(self.frames.ahead_pinned());
+        quarter.saturating_sub(unread)
+    }
+
     /// Takes an announcement back, with news for those who wait for the page.
     pub(crate) fn take_back(&self, announced: Announced, news: News) {
         self.shard(announced.key).remove();
@@ -91,14 +134,15 @@ impl Core {
         self.shard(announced.key).install(&self.frames, announced, claim, state);
     }
 
-    /// Brings an announced page into the frame, and wakes those who wait for it.
+    /// Brings an announced page into the first of the frames, which has come from
+    /// [`Core::frames_for_announced`], with its neighbours, and wakes those who wait for them.
     pub(crate) fn fill(
         &self,
         file: &Arc<FileState>,
         announced: Announced,
-        claim: Claim,
+        claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
-        let filled = match self.begin_fill(file, announced, claim) {
+        let filled = match self.begin_fill(file, announced, claims) {
             Begun::Ended(filled) => filled,
             Begun::UnderWay(ticket) => ticket.wait(),
         };
@@ -110,90 +154,223 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         announced: Announced,
-        claim: Claim,
+        claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
-        let filled = match self.begin_fill(file, announced, claim) {
+        let filled = match self.begin_fill(file, announced, claims) {
             Begun::Ended(filled) => filled,
             Begun::UnderWay(ticket) => ticket.wait_async().await,
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
 
-    /// Begins to bring the page in; where it needs no read, or this thread reads, that is all.
-    fn begin_fill(&self, file: &Arc<FileState>, announced: Announced, claim: Claim) -> Begun<'_> {
-        let key = announced.key;
-        self.install(announced, &claim, State::Reading);
-        let mut claim = claim;
-        let read = if self.offset(key.page) >= file.len() {
-            Ok(0)
+    /// Begins to bring the pages in; where that needs no read, or this thread reads, that is all.
+    fn begin_fill(
+        &self,
+        file: &Arc<FileState>,
+        announced: Announced,
+        mut claims: Vec<Claim>,
+    ) -> Begun<'_> {
+        let first = announced.key.page;
+        self.install(announced, &claims[0], State::Reading);
+        let mut ended = None;
+        let deliver = |filled| ended = Some(filled);
+        if self.offset(first) >= file.len() {
+            claims.drain(1..).for_each(|claim| self.free_frame(claim));
+            let fill = Fill { claims, is_wanted: true };
+            // Without an error there is nothing to do again.
+            let _ = self.end_fill(file, first, fill, Ok(0), deliver);
         } else {
-            self.counters.add(Count::Reads, 1);
+            self.install_ahead(file, first, &mut claims);
+            self.counters.add(Count::Reads, claims.len() as u64);
+            let page_bytes = self.memory.page_bytes();
+            let fill = Fill { claims, is_wanted: true };
+            let run = Run::fill(file.clone(), first, fill, page_bytes);
             match &self.engine {
-                Some(engine) => match engine.begin_fill(self, file, announced, claim) {
+                Some(engine) => match engine.begin(self, run) {
                     Ok(ticket) => return Begun::UnderWay(ticket),
-                    Err(back) => {
-                        claim = back;
-                        Err(Errno::IO)
-                    }
+                    Err(run) => self.fail_fill(*run, deliver),
                 },
-                None => self.read_blocking(file, key, &mut claim),
+                None => self.fill_blocking(run, deliver),
             }
-        };
-        let filled = self.end_fill(key, claim, read);
-        self.tell_filled(announced, read.map(|_| ()));
-        Begun::Ended(filled)
+        }
+        match ended {
+            Some(filled) => Begun::Ended(filled),
+            None => unreachable!("a fill that has ended was delivered"),
+        }
     }
 
-    /// Reads the page by this thread; gives the bytes that the file had.
-    fn read_blocking(
+    /// Puts the frames but the first in the index, for the pages that follow `first`, up to one
+    /// that is there. Gives those back that are left.
+    fn install_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>) {
+        let page_at = |at: usize| PageNo(first.0 + at as u64);
+        let mut installed = 1;
+        let mut locked = None;
+        while installed < claims.len() {
+            let mut shard = self.next_shard(locked.take(), self.key(file, page_at(installed)));
+            if !shard.install_missing(&self.frames, &claims[installed]) {
+                break;
+            }
+            locked = Some(shard);
+            installed += 1;
+        }
+        drop(locked);
+        claims.drain(installed..).for_each(|claim| self.free_frame(claim));
+        // Somebody may have cut the file before the last of them were in the index, and then has
+        // not seen them there.
+        while self.offset(page_at(claims.len() - 1)) >= file.len()
+            && claims.len() > 1
+            && let Some(claim) = claims.pop()
+        {
+            self.give_up_fill(self.key(file, page_at(claims.len())), claim);
+        }
+    }
+
+    /// The page is not brought in after all. Those who wait for it look again.
+    fn give_up_fill(&self, key: PageKey, claim: Claim) {
+        self.shard(key).remove();
+        self.free_frame(self.frames.clear(claim));
+        self.wake_failed(key, News::Look);
+    }
+
+    /// Reads the run by this thread.
+    fn fill_blocking(&self, run: Run, mut deliver: impl FnMut(Result<Pin, Errno>)) {
+        let mut next = Some(run);
+        while let Some(mut run) = next {
+            let moved = self.move_blocking(&mut run);
+            let (file, first, ended) = run.into_parts();
+            let EndedRun::Fill(fill) = ended else { unreachable!("a fill ends as one") };
+            next = self.end_fill(&file, first, fill, moved, &mut deliver);
+        }
+    }
+
+    /// The run could not be begun.
+    fn fail_fill(&self, run: Run, mut deliver: impl FnMut(Result<Pin, Errno>)) {
+        let mut next = Some(run);
+        while let Some(run) = next {
+            let (file, first, ended) = run.into_parts();
+            let EndedRun::Fill(fill) = ended else { unreachable!("a fill ends as one") };
+            next = self.end_fill(&file, first, fill, Err(TransferError::IO), &mut deliver);
+        }
+    }
+
+    /// The device may go on for ever with the read: its frames are lost, and all who want the pages
+    /// get an error.
+    pub(crate) fn lose_fill(
         &self,
         file: &FileState,
-        key: PageKey,
-        claim: &mut Claim,
-    ) -> Result<usize, Errno> {
-        let page_bytes = self.memory.page_bytes();
-        let mut progress = Progress::new(Direction::Read, page_bytes, file.alignment);
+        first: PageNo,
+        fill: &Fill,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) {
+        let lose = |(at, claim): (usize, &Claim)| {
+            let key = self.key(file, PageNo(first.0 + at as u64));
+            let mut shard = self.shard(key);
+            shard.remove();
+            (key, self.frames.spell(claim.id()))
+        };
+        let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
+        if fill.is_wanted {
+            deliver(Err(Errno::IO));
+        }
+        for (key, spell) in lost {
+            self.wake_failed(key, News::ReadFailed(spell, Errno::IO));
+        }
+    }
+
+    /// Moves the run by this thread; gives the bytes moved.
+    pub(crate) fn move_blocking(&self, run: &mut Run) -> Result<usize, TransferError> {
         loop {
-            let range = progress.request();
-            let offset = self.offset(key.page) + range.start as u64;
-            let buf = self.memory.buf_to_fill(claim, range);
-            // SAFETY: the claim gives the memory to this thread alone until the call returns.
-            let moved = unsafe { self.device.read(file.device_file, offset, buf.into()) }?;
-            if progress.advance(moved) != Step::More {
-                return Ok(progress.moved());
+            let Transfer { direction, file, offset, bufs, .. } = run.transfer(&self.memory, 0);
+            let moved = match direction {
+                // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
+                Direction::Read => unsafe { self.device.read(file, offset, bufs) },
+                // SAFETY: as above.
+                Direction::Write => unsafe { self.device.write(file, offset, bufs) },
+            };
+            match run.advance(moved) {
+                Advance::More => {}
+                Advance::Ended(moved) => return moved,
             }
         }
     }
 
-    /// The read has ended: publishes the page with a pin for the caller, or gives the frame back.
+    /// A read has ended: publishes its pages, or gives the frames back. The first page is delivered
+    /// with a pin, if it is wanted, before anybody is woken.
+    ///
+    /// If several pages could not be read, gives the first, to be read by itself: what is wrong
+    /// with one need not be wrong with the others. Those come in when they are asked for.
     pub(crate) fn end_fill(
         &self,
-        key: PageKey,
-        mut claim: Claim,
-        read: Result<usize, Errno>,
-    ) -> Result<Pin, Errno> {
-        match read {
-            Ok(bytes) => {
-                // What the file has beyond its length, up to the end of a block, is zeros too.
-                self.memory.zero_from(&mut claim, bytes);
-                Ok(self.frames.publish_pinned(claim, State::Clean))
+        file: &Arc<FileState>,
+        first: PageNo,
+        fill: Fill,
+        read: Result<usize, TransferError>,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) -> Option<Run> {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
+        };
+        let Fill { claims, is_wanted } = fill;
+        let (pages, page_bytes) = (claims.len(), self.memory.page_bytes());
+        let mut pin = None;
+        for (at, mut claim) in claims.into_iter().enumerate() {
+            // What the file has beyond its length, up to the end of a block, is zeros too.
+            let from = bytes.saturating_sub(at * page_bytes);
+            if from < page_bytes {
+                self.memory.zero_from(&mut claim, from);
             }
-            Err(errno) => {
-                self.counters.add(Count::IoErrors, 1);
-                self.shard(key).remove();
-                self.free_frame(self.frames.clear(claim));
-                Err(errno)
+            if at == 0 && is_wanted {
+                pin = Some(self.frames.publish_pinned(claim, State::Clean));
+            } else {
+                self.frames.publish_ahead(claim);
             }
         }
+        let ahead = pages - usize::from(is_wanted);
+        if ahead > 0 {
+            self.counters.add(Count::ReadAhead, ahead as u64);
+        }
+        if let Some(pin) = pin {
+            deliver(Ok(pin));
+        }
+        for page in first.0..first.0 + pages as u64 {
+            self.wake_page(self.key(file, PageNo(page)));
+        }
+        self.notify_idle(ahead);
+        None
     }
 
-    /// Wakes those who wait for a page after [`Core::end_fill`].
-    pub(crate) fn tell_filled(&self, announced: Announced, filled: Result<(), Errno>) {
-        match filled {
-            Ok(()) => self.wake_page(announced.key),
-            Err(errno) => {
-                self.wake_failed(announced.key, News::ReadFailed(announced.spell, errno));
-            }
+    fn end_failed_fill(
+        &self,
+        file: &Arc<FileState>,
+        first: PageNo,
+        fill: Fill,
+        errno: Errno,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) -> Option<Run> {
+        self.counters.add(Count::IoErrors, 1);
+        let Fill { mut claims, is_wanted } = fill;
+        let was_alone = claims.len() == 1;
+        let kept = usize::from(is_wanted);
+        for (at, claim) in claims.drain(kept..).enumerate() {
+            let page = PageNo(first.0 + (kept + at) as u64);
+            self.give_up_fill(self.key(file, page), claim);
         }
+        if !was_alone && is_wanted {
+            let fill = Fill { claims, is_wanted };
+            return Some(Run::fill(file.clone(), first, fill, self.memory.page_bytes()));
+        }
+        if let Some(claim) = claims.pop() {
+            let key = self.key(file, first);
+            let spell = {
+                let mut shard = self.shard(key);
+                shard.remove();
+                self.frames.spell(claim.id())
+            };
+            self.free_frame(self.frames.clear(claim));
+            deliver(Err(errno));
+            self.wake_failed(key, News::ReadFailed(spell, errno));
+        }
+        None
     }
 }

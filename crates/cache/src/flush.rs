@@ -130,21 +130,12 @@ impl Core {
         }
         let mut unclean = file.unclean.lock();
         for page in pages {
-            self.forget_if_clean_locked(file, page, &mut unclean);
+            self.forget_if_clean(file, page, &mut unclean);
         }
     }
 
     /// Takes the page from the set of unclean ones, if it is clean or gone.
-    pub(crate) fn forget_if_clean(&self, file: &FileState, page: PageNo) {
-        self.forget_if_clean_locked(file, page, &mut file.unclean.lock());
-    }
-
-    fn forget_if_clean_locked(
-        &self,
-        file: &FileState,
-        page: PageNo,
-        unclean: &mut BTreeSet<PageNo>,
-    ) {
+    fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut BTreeSet<PageNo>) {
         let shard = self.shard(self.key(file, page));
         // A page that is being changed enters the set before the change ends, so it is kept.
         if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {

@@ -201,6 +201,8 @@ pub(crate) struct Claim {
     frame: FrameId,
     /// The state of the page before; of a frame without a page, empty.
     before: State,
+    /// Whether the page before was brought in ahead, and never asked for.
+    was_unread: bool,
 }
 
 /// The right to read a frame's memory (invariant 2).
@@ -214,8 +216,14 @@ pub(crate) struct Pin(FrameId);
 pub(crate) struct Lent(FrameId);
 
 impl Claim {
-    fn of_empty(frame: FrameId) -> Self {
-        Self { frame, before: State::Empty }
+    /// Of an empty frame whose claim the caller has ended by [`Claim::into_frame`].
+    pub(crate) fn of_empty(frame: FrameId) -> Self {
+        Self { frame, before: State::Empty, was_unread: false }
+    }
+
+    /// Ends the claim of an empty frame, which the caller keeps by its number.
+    pub(crate) fn into_frame(self) -> FrameId {
+        self.frame
     }
 
     pub(crate) fn id(&self) -> FrameId {
@@ -235,6 +243,11 @@ impl Claim {
     /// The state of the page when it was claimed, or replaced by this frame.
     pub(crate) fn before(&self) -> State {
         self.before
+    }
+
+    /// Whether the page that the frame was taken from was brought in ahead, and never asked for.
+    pub(crate) fn was_unread(&self) -> bool {
+        self.was_unread
     }
 
     /// To be called by the thread that writes the memory, before it begins.
@@ -284,6 +297,8 @@ pub(crate) struct Frames {
     hits_elsewhere: AtomicU64,
     /// The most that were ever told.
     hits_told: AtomicU64,
+    /// Pages that were brought in ahead, and then pinned. Relaxed: a count.
+    ahead_pinned: AtomicU64,
 }
 
 /// A look at a page without a pin: the frame, and its word as the look began.
@@ -304,13 +319,11 @@ impl Look<'_> {
         Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
     }
 
-    /// The page was used.
+    /// The page was used. Whether it had been brought in ahead, and this was its first use.
     #[inline(always)]
-    pub(crate) fn note_use(self) {
+    pub(crate) fn note_use(self) -> bool {
         let marks = self.began.used().0 & !self.began.0;
-        if marks != 0 {
-            let _ = self.frame.word.fetch_or(marks, Ordering::Relaxed);
-        }
+        marks != 0 && Word(self.frame.word.fetch_or(marks, Ordering::Relaxed)).is_unread()
     }
 }
 
@@ -321,7 +334,8 @@ impl Frames {
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim::of_empty(FrameId(id))).collect();
         let hits = || AtomicU64::new(0);
-        Ok((Self { frames, hits_elsewhere: hits(), hits_told: hits() }, claims))
+        let this = Self { frames, hits_elsewhere: hits(), hits_told: hits(), ahead_pinned: hits() };
+        Ok((this, claims))
     }
 
     /// Bytes that `count` frames take.
@@ -427,6 +441,11 @@ impl Frames {
         Pin(claim.frame)
     }
 
+    /// As [`Frames::publish`], of a clean page that nobody has asked for.
+    pub(crate) fn publish_ahead(&self, claim: Claim) {
+        let _ = self.frame(claim.frame).update(|word| Some(word.with_state(State::Clean).ahead()));
+    }
+
     /// Takes the page from a claimed frame, which has left the index.
     pub(crate) fn clear(&self, claim: Claim) -> Claim {
         self.set_state(claim.frame, State::Empty);
@@ -450,9 +469,11 @@ impl Frames {
 
     /// Pins the page. Gives the word if its state forbids it, or if it has too many pins.
     pub(crate) fn try_pin(&self, id: FrameId) -> Result<Pin, Word> {
-        if self.frame(id).update(Word::pinned)?.pins() == 0 {
+        let before = self.frame(id).update(Word::pinned)?;
+        if before.pins() == 0 {
             self.frame(id).note_holder();
         }
+        self.note_first_use(before);
         Ok(Pin(id))
     }
 
@@ -461,7 +482,7 @@ impl Frames {
         let before = self.frame(id).update(Word::changed)?;
         self.begin_spell(id, spell);
         self.frame(id).note_holder();
-        Ok(Claim { frame: id, before: before.state() })
+        Ok(Claim { frame: id, before: before.state(), was_unread: false })
     }
 
     /// Drops the page, which must be at rest; the caller takes it out of the index. Gives the claim
@@ -504,8 +525,8 @@ impl Frames {
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
     pub(crate) fn evict(&self, id: FrameId) -> Result<Claim, Word> {
-        self.frame(id).update(Word::evicted)?;
-        Ok(Claim::of_empty(id))
+        let before = self.frame(id).update(Word::evicted)?;
+        Ok(Claim { was_unread: before.is_unread(), ..Claim::of_empty(id) })
     }
 
     /// Begins the write-back of a dirty page.
@@ -560,11 +581,24 @@ impl Frames {
             self.hits_elsewhere.fetch_sub(1, Ordering::Relaxed);
             return Err(self.unpin(Pin(id)));
         }
-        let _ = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
+        let before = self.frame(id).word.fetch_or(word.used().0 & !word.0, Ordering::Relaxed);
         if word.pins() == 0 {
             self.frame(id).note_holder();
         }
+        self.note_first_use(Word(before));
         Ok(Pin(id))
+    }
+
+    /// A page was pinned, whose word was `before`.
+    fn note_first_use(&self, before: Word) {
+        if before.is_unread() {
+            self.ahead_pinned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many pages were pinned that had been brought in ahead.
+    pub(crate) fn ahead_pinned(&self) -> u64 {
+        self.ahead_pinned.load(Ordering::Relaxed)
     }
 
     /// Begins to look at the page in a frame that the index has named, without a pin; `None` if it

@@ -108,11 +108,6 @@ impl FrameMemory {
         unsafe { std::slice::from_raw_parts(self.start(claim.id()).as_ptr(), self.page_bytes()) }
     }
 
-    pub(crate) fn lent_bytes<'a>(&'a self, lent: &'a Lent) -> &'a [u8] {
-        // SAFETY: invariant 4: nobody writes the memory while `lent` exists.
-        unsafe { std::slice::from_raw_parts(self.start(lent.id()).as_ptr(), self.page_bytes()) }
-    }
-
     /// What the frame holds, be it a page or not.
     #[inline]
     pub(crate) fn racy(&self, id: FrameId) -> RacyPage<'_> {
@@ -151,22 +146,59 @@ impl FrameMemory {
 
     // For devices.
 
-    /// The memory for a device to write. The claim must be kept until the transfer is complete.
-    pub(crate) fn buf_to_fill(&self, claim: &mut Claim, range: Range<usize>) -> IoBuf {
-        claim.begin_write();
-        self.buf(claim.id(), range)
+    /// The memory for a device to write: the bytes `range` of the frames, one after the other. The
+    /// claims must be kept until the transfer is complete.
+    pub(crate) fn pieces_to_fill(
+        &self,
+        claims: &mut [Claim],
+        range: Range<usize>,
+        pieces: &mut Vec<IoBuf>,
+    ) {
+        claims.iter_mut().for_each(Claim::begin_write);
+        self.pieces(claims.iter().map(Claim::id), range, pieces);
     }
 
-    /// The memory for a device to read. The loan must be kept until the transfer is complete.
-    pub(crate) fn buf_to_write(&self, lent: &Lent, range: Range<usize>) -> IoBuf {
-        self.buf(lent.id(), range)
+    /// The memory for a device to read, as [`FrameMemory::pieces_to_fill`]. The loans must be kept
+    /// until the transfer is complete.
+    pub(crate) fn pieces_to_write(
+        &self,
+        lents: &[Lent],
+        range: Range<usize>,
+        pieces: &mut Vec<IoBuf>,
+    ) {
+        self.pieces(lents.iter().map(Lent::id), range, pieces);
     }
 
-    fn buf(&self, id: FrameId, range: Range<usize>) -> IoBuf {
-        let len = range.len();
-        // SAFETY: in the page, as `part` checks.
-        let start = unsafe { NonNull::new_unchecked(self.part(id, range).0) };
-        IoBuf { start, len }
+    /// Frames that are neighbours in memory make one piece.
+    fn pieces(
+        &self,
+        frames: impl Iterator<Item = FrameId>,
+        range: Range<usize>,
+        pieces: &mut Vec<IoBuf>,
+    ) {
+        let page_bytes = self.page_bytes();
+        let (skipped, mut skip) = (range.start / page_bytes, range.start % page_bytes);
+        let mut left = range.len();
+        for frame in frames.skip(skipped) {
+            if left == 0 {
+                break;
+            }
+            let len = left.min(page_bytes - skip);
+            let (start, len) = self.part(frame, skip..skip + len);
+            left -= len;
+            skip = 0;
+            match pieces.last_mut() {
+                Some(last) if last.start.as_ptr().wrapping_add(last.len) == start => {
+                    last.len += len;
+                }
+                _ => {
+                    // SAFETY: a part of the map is not null.
+                    let start = unsafe { NonNull::new_unchecked(start) };
+                    pieces.push(IoBuf { start, len });
+                }
+            }
+        }
+        debug_assert_eq!(left, 0, "a range beyond the frames");
     }
 }
 

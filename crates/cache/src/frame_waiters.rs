@@ -97,6 +97,11 @@ impl FrameWaiters {
         Entered(self)
     }
 
+    /// Whether somebody waits, at a glance: for those who could do without a frame.
+    pub(crate) fn has_any(&self) -> bool {
+        self.waiting.0.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether nobody waits. The caller has made a frame idle before.
     pub(crate) fn is_empty(&self) -> bool {
         // ORDER[R1]: SeqCst fence (B); pairs with (A) in `enter`.

@@ -66,6 +66,10 @@ impl Core {
     /// What was counted so far.
     pub(crate) fn stats(&self) -> Stats {
         let counted = self.counters.read();
-        Stats { hits: counted.hits.wrapping_add(self.frames.hits()), ..counted }
+        Stats {
+            hits: counted.hits.wrapping_add(self.frames.hits()),
+            read_ahead_used: counted.read_ahead_used + self.frames.ahead_pinned(),
+            ..counted
+        }
     }
 }

@@ -81,6 +81,8 @@ mod frame_memory;
 #[cfg(any(not(loom), test))]
 mod frame_waiters;
 #[cfg(not(loom))]
+mod free_frames;
+#[cfg(not(loom))]
 mod hit;
 #[cfg(any(not(loom), test))]
 mod index;
@@ -98,6 +100,8 @@ mod peek;
 pub mod policy;
 #[cfg(not(loom))]
 mod pools;
+#[cfg(not(loom))]
+mod readahead;
 #[cfg(not(loom))]
 mod reclaim;
 #[cfg(any(not(loom), test))]
@@ -141,5 +145,7 @@ pub use page_mut::PageMut;
 pub use peek::{Peek, Torn};
 #[cfg(not(loom))]
 pub use policy::PolicyKind;
+#[cfg(not(loom))]
+pub use readahead::Advice;
 #[cfg(not(loom))]
 pub use stats::Stats;

@@ -22,12 +22,18 @@ pub struct PageGuard<'a> {
 }
 
 impl<'a> PageGuard<'a> {
-    /// Inlined with all that a hit does, so that the guard stays in registers.
+    /// For a caller that wants so many `pages`, from this one on. Inlined with all that a hit does,
+    /// so that the guard stays in registers.
     #[inline(always)]
-    pub(crate) fn new(core: &'a Core, file: &Arc<FileState>, page: PageNo) -> Result<Self, Error> {
+    pub(crate) fn new(
+        core: &'a Core,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<Self, Error> {
         let pin = match core.try_hit(core.key(file, page)) {
             Some(pin) => pin,
-            None => core.pin(file, page)?,
+            None => core.pin(file, page, pages)?,
         };
         Ok(Self { core, pin: ManuallyDrop::new(pin) })
     }
@@ -36,10 +42,11 @@ impl<'a> PageGuard<'a> {
         core: &'a Core,
         file: &Arc<FileState>,
         page: PageNo,
+        pages: u64,
     ) -> Result<Self, Error> {
         let pin = match core.try_hit(core.key(file, page)) {
             Some(pin) => pin,
-            None => core.pin_async(file, page).await?,
+            None => core.pin_async(file, page, pages).await?,
         };
         Ok(Self { core, pin: ManuallyDrop::new(pin) })
     }

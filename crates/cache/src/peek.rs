@@ -17,7 +17,7 @@ use crate::frame::Look;
 use crate::frame_memory::RacyPage;
 use crate::page::{PageKey, PageNo};
 use crate::page_guard::PageGuard;
-use crate::stats::Tick;
+use crate::stats::{Count, Tick};
 
 /// Looks without a pin, before the page is pinned.
 const TRIES: usize = 8;
@@ -189,12 +189,19 @@ impl Core {
         match seen {
             Ok(seen) => {
                 if seen.is_ok() {
-                    begun.note_use();
+                    self.note_use(begun);
                     self.counters.tick(Tick::Peeks, &self.fork);
                 }
                 Seen::Whole(seen)
             }
             Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    #[inline(always)]
+    fn note_use(&self, look: Look<'_>) {
+        if look.note_use() {
+            self.counters.add(Count::ReadAheadUsed, 1);
         }
     }
 
@@ -224,7 +231,7 @@ impl Core {
             }
             seen = self.try_peek(self.key(file, page), &mut look);
         }
-        let pinned = PageGuard::new(self, file, page)?;
+        let pinned = PageGuard::new(self, file, page, 1)?;
         let peek = Peek { page: pinned.racy(), unpinned: None, fuel: Cell::new(FUEL) };
         look(&peek).map_err(|Torn(())| torn_elsewhere(file, page))
     }
@@ -238,7 +245,7 @@ impl Core {
         }
         let Some((page, begun)) = self.begin_look(key) else { return false };
         if page.copy_to(at, to) && begun.is_unchanged() {
-            begun.note_use();
+            self.note_use(begun);
             self.counters.tick(Tick::CopiesOut, &self.fork);
             return true;
         }

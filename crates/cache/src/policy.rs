@@ -123,6 +123,10 @@ pub trait Policy: fmt::Debug + Send {
     /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
     fn transfer(&mut self, from: u32, to: u32);
 
+    /// Whether a page that was used so often may be given up before its turn, for the sake of the
+    /// memory beside it.
+    fn may_go_early(&self, frame: u32, uses: u32) -> bool;
+
     /// Bytes of memory beside its own.
     fn memory_bytes(&self) -> usize;
 

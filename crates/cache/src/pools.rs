@@ -20,6 +20,7 @@ use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::MIN_FRAMES;
 use crate::frame::Claim;
+use crate::free_frames::{EXTENT, FreeFrames};
 use crate::page::FrameId;
 use crate::policy::{Ghost, Policy, PolicyKind};
 
@@ -32,7 +33,7 @@ pub(crate) struct Pool {
     /// The first of its frames. The policy counts from there.
     first: u32,
     len: u32,
-    free: Vec<Claim>,
+    free: FreeFrames,
     /// Frames just written back, to be had before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
     pub(crate) policy: Box<dyn Policy>,
@@ -42,6 +43,18 @@ impl Pool {
     /// How many frames it has.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// How many of them are free.
+    pub(crate) fn free_len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The other frames of the extent of memory in which a frame lies.
+    pub(crate) fn neighbours(&self, frame: FrameId) -> impl Iterator<Item = FrameId> + use<> {
+        let begin = self.first + self.number(frame) / EXTENT as u32 * EXTENT as u32;
+        let end = (begin + EXTENT as u32).min(self.first + self.len);
+        (begin..end).map(FrameId).filter(move |other| *other != frame)
     }
 
     /// A frame's number in the pool.
@@ -103,16 +116,16 @@ impl Pools {
         claims.sort_unstable_by_key(|claim| claim.id().0);
         let mut rest = claims.into_iter();
         let place = |number: usize| {
-            // Popped from the end: the first frame is used first.
             let is_last = number + 1 == nodes.len();
-            let len = if is_last { usize::MAX } else { each };
-            let mut free: Vec<Claim> = rest.by_ref().take(len).collect();
-            free.reverse();
-            let len = free.len() as u32;
+            let len = if is_last { frames - number * each } else { each };
+            let first = (number * each) as u32;
+            let mut free = FreeFrames::new(first, len);
+            rest.by_ref().take(len).for_each(|claim| free.push(claim));
+            let len = len as u32;
             let pool = Pool {
-                first: (number * each) as u32,
+                first,
                 len,
-                written: Vec::with_capacity(free.len()),
+                written: Vec::with_capacity(len as usize),
                 policy: kind.for_frames(len),
                 free,
             };
@@ -149,7 +162,11 @@ impl Pools {
 
     /// Bytes of what the policies keep, and of the pages given up.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let policies = self.places.iter().map(|place| place.pool.lock().policy.memory_bytes());
+        let of_pool = |place: &Place| {
+            let pool = place.pool.lock();
+            pool.policy.memory_bytes() + pool.free.memory_bytes()
+        };
+        let policies = self.places.iter().map(of_pool);
         let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());
         policies.chain(given_up).sum()
     }
@@ -188,11 +205,16 @@ impl Pools {
         self.places[pool].pool.lock()
     }
 
+    /// The pool that the calling thread is to ask first for a frame.
+    pub(crate) fn first(&self) -> usize {
+        if self.count() == 1 { 0 } else { self.first_for(current_cpu()) }
+    }
+
     /// All pools, of which there are several, in the order in which the calling thread is to ask
     /// them for a frame.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
         let count = self.places.len();
-        let first = self.first_for(current_cpu());
+        let first = self.first();
         (0..count).map(move |nth| (first + nth) % count)
     }
 
@@ -220,14 +242,29 @@ impl Pools {
         Some(claim)
     }
 
+    /// Appends up to `wanted` free frames of the pool, which the caller has locked.
+    pub(crate) fn pop_free_run(
+        &self,
+        at: usize,
+        pool: &mut Pool,
+        wanted: usize,
+        out: &mut Vec<Claim>,
+    ) {
+        pool.free.pop_run(wanted, out);
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Puts an empty frame of the pool, which the caller has locked, to the free ones.
+    pub(crate) fn push_free_locked(&self, at: usize, pool: &mut Pool, claim: Claim) {
+        pool.policy.remove(pool.number(claim.id()));
+        pool.free.push(claim);
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+
     /// Puts an empty frame to the free ones of its pool.
     pub(crate) fn push_free(&self, claim: Claim) {
         let at = self.of(claim.id());
-        let mut pool = self.lock(at);
-        let number = pool.number(claim.id());
-        pool.policy.remove(number);
-        pool.free.push(claim);
-        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+        self.push_free_locked(at, &mut self.lock(at), claim);
     }
 }
 

@@ -24,9 +24,12 @@ use crate::Error;
 use crate::census::Census;
 use crate::core::Core;
 use crate::durability::Eviction;
+use crate::files::FileState;
 use crate::frame::{Claim, Frames, Held, Pin, State, Word};
 use crate::frame_waiters::{FrameWaiters, LOOK};
-use crate::page::{FrameId, PageKey};
+use crate::free_frames::EXTENT;
+use crate::index::ShardGuard;
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::policy::{self, Idle, Look, Search, Uses};
 use crate::pools::{Pool, Pools};
 use crate::stats::Count;
@@ -137,6 +140,13 @@ impl Reclaim {
     pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
         !self.waiters.is_empty_after_rmw()
     }
+}
+
+/// What one keeps who gives several pages up, from one to the next: they may be neighbours.
+#[derive(Default)]
+struct Kept<'a> {
+    shard: Option<ShardGuard<'a>>,
+    file: Option<Arc<FileState>>,
 }
 
 /// What the policy sees in a frame's word.
@@ -320,12 +330,69 @@ impl Core {
         best
     }
 
+    /// Up to `wanted` empty frames, for neighbouring pages from `key` on, if they can be had without
+    /// a write-back, and nobody waits for a frame. Neighbours in memory, as far as that goes.
+    pub(crate) fn try_take_run(&self, key: PageKey, wanted: usize) -> Vec<Claim> {
+        if wanted == 1 {
+            return self.try_take_frame(key).into_iter().collect();
+        }
+        let mut claims = Vec::with_capacity(wanted);
+        if self.reclaim.waiters.has_any() {
+            return claims;
+        }
+        let pools = &self.reclaim.pools;
+        let at = pools.first();
+        let mut pool = pools.lock(at);
+        let missing = wanted.saturating_sub(pool.free_len());
+        let dirty = if missing > 0 { self.evict_run(at, &mut pool, missing) } else { None };
+        pools.pop_free_run(at, &mut pool, wanted, &mut claims);
+        for (nth, claim) in claims.iter().enumerate() {
+            let page = PageNo(key.page.0 + nth as u64);
+            pools.admit(&mut pool, claim, policy_hash(PageKey { page, ..key }));
+        }
+        drop(pool);
+        if let Some(dirty) = dirty {
+            self.write_ahead(dirty);
+        }
+        claims
+    }
+
+    /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
+    /// with their neighbours where those would go soon as well. Gives a dirty page that was met.
+    fn evict_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Option<FrameId> {
+        let (mut search, mut kept) = (Search::new(pool.len(), WINDOW), Kept::default());
+        let mut left = wanted;
+        while left > 0
+            && let Some(claim) = self.evict_one(pool, &mut search, &mut kept)
+        {
+            let frame = claim.id();
+            self.reclaim.pools.push_free_locked(at, pool, claim);
+            left -= 1;
+            for neighbour in pool.neighbours(frame) {
+                // Large runs take whole extents, others no more than they need.
+                if left == 0 && wanted < EXTENT {
+                    break;
+                }
+                let word = self.frames.word(neighbour);
+                let goes = word.is_evictable()
+                    && !word.is_unread()
+                    && pool.policy.may_go_early(pool.number(neighbour), word.uses());
+                if goes && let Some(claim) = self.try_evict(neighbour, &mut kept) {
+                    self.reclaim.pools.evicted(pool, neighbour);
+                    self.reclaim.pools.push_free_locked(at, pool, claim);
+                    left = left.saturating_sub(1);
+                }
+            }
+        }
+        search.dirty().map(|number| pool.frame(number))
+    }
+
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
         let mut pool = self.reclaim.pools.lock(at);
         let mut search = Search::new(pool.len(), WINDOW);
         let claim = match self.reclaim.pools.pop_free(at, &mut pool) {
             Some(claim) => Some(claim),
-            None => self.evict_one(&mut pool, &mut search),
+            None => self.evict_one(&mut pool, &mut search, &mut Kept::default()),
         };
         if let Some(claim) = &claim {
             self.reclaim.pools.admit(&mut pool, claim, policy_hash(key));
@@ -346,12 +413,17 @@ impl Core {
     }
 
     /// Takes a frame of the pool from its page.
-    fn evict_one(&self, pool: &mut Pool, search: &mut Search) -> Option<Claim> {
+    fn evict_one<'a>(
+        &'a self,
+        pool: &mut Pool,
+        search: &mut Search,
+        kept: &mut Kept<'a>,
+    ) -> Option<Claim> {
         while let Some(frame) = pool.written.pop() {
             let word = self.frames.word(frame);
             if word.is_evictable()
                 && !word.is_referenced()
-                && let Some(claim) = self.try_evict(frame)
+                && let Some(claim) = self.try_evict(frame, kept)
             {
                 self.reclaim.pools.evicted(pool, frame);
                 return Some(claim);
@@ -360,7 +432,7 @@ impl Core {
         let mut seen = Seen { frames: &self.frames, first: pool.frame(0) };
         while let Some(number) = pool.policy.propose(search, &mut seen) {
             let frame = pool.frame(number);
-            if let Some(claim) = self.try_evict(frame) {
+            if let Some(claim) = self.try_evict(frame, kept) {
                 self.reclaim.pools.evicted(pool, frame);
                 return Some(claim);
             }
@@ -369,29 +441,13 @@ impl Core {
     }
 
     /// Takes the frame from its page, if that can be read again and nobody uses it.
-    fn try_evict(&self, frame: FrameId) -> Option<Claim> {
+    fn try_evict<'a>(&'a self, frame: FrameId, kept: &mut Kept<'a>) -> Option<Claim> {
         let key = self.frames.key(frame);
-        let unstable = self.frames.word(frame).state() == State::Unstable;
-        let claim = if unstable {
-            // What the file promises and whether the page is there must change together.
-            let file = self.files.get(key.file)?;
-            let mut durability = file.durability.lock();
-            let mut shard = self.shard(key);
-            let still_unstable = self.frames.word(frame).state() == State::Unstable;
-            // The frame first: a pin may come before that, and then the file lost nothing.
-            let claim = shard.evict(&self.frames, frame)?;
-            if still_unstable && durability.evict(self.frames.period(frame)) == Eviction::Redirty {
-                self.add_unwritten(&file, 1);
-                self.frames.publish(claim, State::Dirty);
-                return None;
-            }
-            shard.remove();
-            drop(shard);
-            drop(durability);
-            self.forget_if_clean(&file, key.page);
-            claim
+        let claim = if self.frames.word(frame).state() == State::Unstable {
+            self.evict_unstable(frame, key, kept)?
         } else {
-            let mut shard = self.shard(key);
+            let locked = kept.shard.take();
+            let shard = kept.shard.insert(self.next_shard(locked, key));
             if self.frames.word(frame).state() != State::Clean {
                 return None;
             }
@@ -400,6 +456,33 @@ impl Core {
             claim
         };
         self.counters.add(Count::Evictions, 1);
+        if claim.was_unread() {
+            self.counters.add(Count::ReadAheadWasted, 1);
+        }
+        Some(claim)
+    }
+
+    /// As [`Core::try_evict`], of a page that no flush has covered. What the file promises and
+    /// whether the page is there must change together.
+    fn evict_unstable(&self, frame: FrameId, key: PageKey, kept: &mut Kept<'_>) -> Option<Claim> {
+        kept.shard = None;
+        if kept.file.as_ref().is_none_or(|file| file.id != key.file) {
+            kept.file = self.files.get(key.file);
+        }
+        let file = kept.file.as_ref()?;
+        let mut durability = file.durability.lock();
+        let mut unclean = file.unclean.lock();
+        let mut shard = self.shard(key);
+        let still_unstable = self.frames.word(frame).state() == State::Unstable;
+        // The frame first: a pin may come before that, and then the file lost nothing.
+        let claim = shard.evict(&self.frames, frame)?;
+        if still_unstable && durability.evict(self.frames.period(frame)) == Eviction::Redirty {
+            self.add_unwritten(file, 1);
+            self.frames.publish(claim, State::Dirty);
+            return None;
+        }
+        shard.remove();
+        unclean.remove(&key.page);
         Some(claim)
     }
 

@@ -126,6 +126,18 @@ impl ShardGuard<'_> {
         self.set_frame(claim.id());
     }
 
+    /// Puts a claimed frame in the index for the page, to be read into, unless something is known of
+    /// the page. Whether it did.
+    pub(crate) fn install_missing(&mut self, frames: &Frames, claim: &Claim) -> bool {
+        if self.get().is_some() {
+            return false;
+        }
+        let spell = self.begin_spell();
+        frames.install(claim, self.key(), State::Reading, spell);
+        self.set_frame(claim.id());
+        true
+    }
+
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, frames: &Frames) -> Option<Busy> {
         match self.get()? {

@@ -1,25 +1,36 @@
-//! Runs: adjacent dirty pages of one file that are written back in one transfer.
+//! Runs: neighbouring pages of one file that move in one transfer.
 //!
-//! A run of several pages is gathered in a bounce buffer, because its frames lie anywhere; one page
-//! is written from its frame. The number of buffers bounds how many transfers write pages back at
-//! a time. All their memory is had when the cache is built.
-#![expect(unsafe_code, reason = "a bounce buffer is lent to the device")]
-
-use std::ops::Range;
+//! | a run is a | its frames are | when its transfer has ended |
+//! |---|---|---|
+//! | fill | claimed, and in the index as *reading* | published |
+//! | write-back | lent | given back |
+//!
+//! The memory of a run is that of its frames: neighbours in memory make one piece of the transfer.
+//! A [`RunBuffer`] is the right to write a run back; their number bounds how many transfers write
+//! pages back at a time.
 
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
-use unherd_sys::{Errno, HugePages, IoBuf, Map};
+use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
 use crate::files::FileState;
-use crate::frame::{Frames, Lent, State, Word};
+use crate::frame::{self, Claim, Lent, State, Word};
 use crate::frame_memory::FrameMemory;
 use crate::page::{FrameId, PageNo};
+use crate::transfer::{Progress, Step};
+
+/// The most bytes of one run.
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// The most pages of a run in a cache of so many frames.
+pub(crate) fn run_pages_max(frames: usize, page_bytes: usize) -> usize {
+    (frames / 16).clamp(1, (RUN_BYTES_MAX / page_bytes).clamp(1, IoBufs::PIECES_MAX))
+}
 
 /// The right to write one run back, with the place for its pages' loans.
 #[derive(Debug)]
 pub(crate) struct RunBuffer {
-    /// Of the bounce buffer. Invariant: no two `RunBuffer`s of one `RunBuffers` have the same.
+    /// Invariant: no two `RunBuffer`s of one `RunBuffers` have the same.
     number: usize,
     frames: Vec<Lent>,
     /// Frames of the run that could be evicted when it ended.
@@ -39,19 +50,13 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
     pool: Mutex<Pool>,
-    bounce: Option<Map>,
     pages_max: usize,
-    page_bytes: usize,
 }
 
 impl RunBuffers {
-    pub(crate) fn new(frames: usize, page_bytes: usize) -> Result<Self, Errno> {
-        let (count, pages_max) = Self::shape(frames, page_bytes);
-        let bounce = if pages_max > 1 {
-            Some(Map::new(Self::bytes_for(frames, page_bytes), HugePages::AsConfigured)?)
-        } else {
-            None
-        };
+    pub(crate) fn new(frames: usize, page_bytes: usize) -> Self {
+        let pages_max = run_pages_max(frames, page_bytes);
+        let count = (frames / (4 * pages_max)).clamp(1, 64);
         let buffer = |number| RunBuffer {
             number,
             frames: Vec::with_capacity(pages_max),
@@ -60,29 +65,12 @@ impl RunBuffers {
         };
         let free = (0..count).map(buffer).collect();
         let handed = (0..count).map(|_| None).collect();
-        let pool = Mutex::new(Pool { free, handed });
-        Ok(Self { pool, bounce, pages_max, page_bytes })
-    }
-
-    /// How many buffers there are in a cache of so many frames, and of how many pages each.
-    fn shape(frames: usize, page_bytes: usize) -> (usize, usize) {
-        let pages_max = (frames / 64).clamp(1, (128 << 10) / page_bytes.min(128 << 10));
-        ((frames / (8 * pages_max)).clamp(1, 64), pages_max)
-    }
-
-    /// Bytes of the buffers, if they have several pages each.
-    pub(crate) fn bytes_for(frames: usize, page_bytes: usize) -> usize {
-        let (count, pages_max) = Self::shape(frames, page_bytes);
-        count * pages_max * page_bytes
+        Self { pool: Mutex::new(Pool { free, handed }), pages_max }
     }
 
     /// The most pages of one run.
     pub(crate) fn pages_max(&self) -> usize {
         self.pages_max
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.bounce.as_ref().map_or(0, Map::len)
     }
 
     fn key(&self) -> WaitKey {
@@ -136,23 +124,149 @@ impl RunBuffers {
     }
 }
 
-/// Adjacent pages in write-back.
+/// Frames that are being filled.
 #[derive(Debug)]
-pub(crate) struct Run {
-    pub(crate) file: Arc<FileState>,
-    pub(crate) first: PageNo,
+pub(crate) struct Fill {
+    pub(crate) claims: Vec<Claim>,
+    /// Whether a caller waits for the first page, and gets it pinned. The others are read ahead.
+    pub(crate) is_wanted: bool,
+}
+
+/// Frames that are being written back.
+#[derive(Debug)]
+pub(crate) struct WriteBack {
+    buffer: RunBuffer,
     /// The flush period in which it began.
     pub(crate) period: u64,
     /// The length of the file, as it was when its pages were lent.
     pub(crate) file_len: u64,
-    buffer: RunBuffer,
+}
+
+#[derive(Debug)]
+enum Frames {
+    Fill(Fill),
+    WriteBack(WriteBack),
+}
+
+/// A run whose transfer has ended.
+#[derive(Debug)]
+pub(crate) enum EndedRun {
+    Fill(Fill),
+    WriteBack(WriteBack),
+}
+
+/// Why a transfer has ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TransferError {
+    pub(crate) errno: Errno,
+    /// Bytes moved before.
+    pub(crate) moved: usize,
+}
+
+impl TransferError {
+    /// Of a transfer that was not begun.
+    pub(crate) const IO: Self = Self { errno: Errno::IO, moved: 0 };
+}
+
+/// How a transfer goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// Ask for [`Run::transfer`] again.
+    More,
+    /// It has ended, and has moved so many bytes: of a write fewer than wanted if it came no
+    /// further, of a read if the file has no more.
+    Ended(Result<usize, TransferError>),
+}
+
+/// Pages and their frames in one transfer.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) first: PageNo,
+    frames: Frames,
+    progress: Progress,
+    /// The memory that was last asked for.
+    pieces: Vec<IoBuf>,
 }
 
 impl Run {
-    pub(crate) fn new(file: Arc<FileState>, seed: PageNo, lent: Lent, buffer: RunBuffer) -> Self {
-        let mut run = Self { file, first: seed, period: 0, file_len: 0, buffer };
-        run.buffer.frames.push(lent);
-        run
+    /// To read pages from `first` on into claimed frames, which are in the index.
+    pub(crate) fn fill(file: Arc<FileState>, first: PageNo, fill: Fill, page_bytes: usize) -> Self {
+        let len = fill.claims.len() * page_bytes;
+        let progress = Progress::new(Direction::Read, len, file.alignment);
+        Self { file, first, frames: Frames::Fill(fill), progress, pieces: Vec::new() }
+    }
+
+    /// To write back the pages from `first` on.
+    pub(crate) fn write_back(
+        file: Arc<FileState>,
+        first: PageNo,
+        write_back: WriteBack,
+        page_bytes: usize,
+    ) -> Self {
+        let len = write_back.buffer.frames.len() * page_bytes;
+        let progress = Progress::new(Direction::Write, len, file.alignment);
+        Self { file, first, frames: Frames::WriteBack(write_back), progress, pieces: Vec::new() }
+    }
+
+    /// The pages and their file, and what becomes of the frames is the caller's from now on. No
+    /// transfer may be under way.
+    pub(crate) fn into_parts(self) -> (Arc<FileState>, PageNo, EndedRun) {
+        let ended = match self.frames {
+            Frames::Fill(fill) => EndedRun::Fill(fill),
+            Frames::WriteBack(write_back) => EndedRun::WriteBack(write_back),
+        };
+        (self.file, self.first, ended)
+    }
+
+    /// As [`Run::into_parts`], while a transfer may be under way for ever: the device keeps the list
+    /// of pieces. The memory must stay as it is.
+    pub(crate) fn abandon(mut self) -> (Arc<FileState>, PageNo, EndedRun) {
+        std::mem::forget(std::mem::take(&mut self.pieces));
+        self.into_parts()
+    }
+
+    /// What is to be moved next. The run must be kept until that transfer is complete.
+    pub(crate) fn transfer(&mut self, memory: &FrameMemory, tag: u64) -> Transfer {
+        let range = self.progress.request();
+        self.pieces.clear();
+        let direction = match &mut self.frames {
+            Frames::Fill(fill) => {
+                memory.pieces_to_fill(&mut fill.claims, range.clone(), &mut self.pieces);
+                Direction::Read
+            }
+            Frames::WriteBack(write_back) => {
+                let frames = &write_back.buffer.frames;
+                memory.pieces_to_write(frames, range.clone(), &mut self.pieces);
+                Direction::Write
+            }
+        };
+        let file: DeviceFile = self.file.device_file;
+        let offset = self.first.0 * memory.page_bytes() as u64 + range.start as u64;
+        Transfer { direction, file, offset, bufs: IoBufs::list(&self.pieces), tag }
+    }
+
+    /// Takes note of what became of the last [`Run::transfer`].
+    pub(crate) fn advance(&mut self, moved: Result<usize, Errno>) -> Advance {
+        match moved {
+            Err(Errno::INTR) => Advance::More,
+            Err(errno) => {
+                Advance::Ended(Err(TransferError { errno, moved: self.progress.moved() }))
+            }
+            Ok(bytes) => match self.progress.advance(bytes) {
+                Step::More => Advance::More,
+                Step::Done | Step::Stuck => Advance::Ended(Ok(self.progress.moved())),
+            },
+        }
+    }
+}
+
+impl WriteBack {
+    /// Of one page.
+    pub(crate) fn new(lent: Lent, period: u64, buffer: RunBuffer) -> Self {
+        let mut this = Self { buffer, period, file_len: 0 };
+        this.push_back(lent);
+        this
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -163,45 +277,23 @@ impl Run {
         self.buffer.frames.push(lent);
     }
 
-    /// Adds the page before the first.
-    pub(crate) fn push_front(&mut self, page: PageNo, lent: Lent) {
-        self.buffer.frames.insert(0, lent);
-        self.first = page;
+    /// Puts pages, the last of them first, before those that are there.
+    pub(crate) fn prepend(&mut self, before: impl Iterator<Item = Lent>) {
+        let len = self.len();
+        self.buffer.frames.extend(before);
+        let added = self.len() - len;
+        self.buffer.frames[len..].reverse();
+        self.buffer.frames.rotate_right(added);
     }
 
     /// Keeps its frames from being changed or used again: a device may read them at any time.
-    pub(crate) fn pin_for_ever(&self, frames: &Frames) {
+    pub(crate) fn pin_for_ever(&self, frames: &frame::Frames) {
         self.buffer.frames.iter().for_each(|lent| frames.pin_lent_for_ever(lent));
     }
 
-    /// Gathers the pages for the device. To be called once, when the run is complete.
-    pub(crate) fn gather(&mut self, memory: &FrameMemory, buffers: &RunBuffers) {
-        if self.len() == 1 {
-            return;
-        }
-        for (i, lent) in self.buffer.frames.iter().enumerate() {
-            let page = memory.lent_bytes(lent);
-            let to = buffers.buf(&self.buffer, i * page.len()..(i + 1) * page.len());
-            // SAFETY: `buf` is in bounds; the buffer is this run's alone, and no device has it yet.
-            unsafe { to.start.as_ptr().copy_from_nonoverlapping(page.as_ptr(), page.len()) };
-        }
-    }
-
-    /// The bytes `range` of the run, for the device to read until the run is taken apart.
-    pub(crate) fn buf(
-        &self,
-        range: Range<usize>,
-        memory: &FrameMemory,
-        buffers: &RunBuffers,
-    ) -> IoBuf {
-        match self.buffer.frames.as_slice() {
-            [one] => memory.buf_to_write(one, range),
-            _ => buffers.buf(&self.buffer, range),
-        }
-    }
-
-    /// Takes the run apart, when no device uses its memory any more. `give_back` gives the words.
-    pub(crate) fn take_apart(&mut self, mut give_back: impl FnMut(Lent) -> Word) {
+    /// Gives the pages from `first` on back, when no device uses their memory any more. `give_back`
+    /// gives the words.
+    pub(crate) fn take_apart(&mut self, first: PageNo, mut give_back: impl FnMut(Lent) -> Word) {
         let RunBuffer { frames, evictable, superseded, .. } = &mut self.buffer;
         evictable.clear();
         superseded.clear();
@@ -209,37 +301,24 @@ impl Run {
             let frame = lent.id();
             let word = give_back(lent);
             if word.state() == State::Detached {
-                superseded.push((PageNo(self.first.0 + at as u64), frame));
+                superseded.push((PageNo(first.0 + at as u64), frame));
             } else if word.is_evictable() && !word.is_referenced() {
                 evictable.push(frame);
             }
         }
     }
 
-    /// After [`Run::take_apart`].
+    /// After [`WriteBack::take_apart`].
     pub(crate) fn evictable(&self) -> &[FrameId] {
         &self.buffer.evictable
     }
 
-    /// After [`Run::take_apart`].
+    /// After [`WriteBack::take_apart`].
     pub(crate) fn superseded(&self) -> &[(PageNo, FrameId)] {
         &self.buffer.superseded
     }
 
-    pub(crate) fn into_buffer(self) -> (Arc<FileState>, RunBuffer) {
-        (self.file, self.buffer)
-    }
-}
-
-impl RunBuffers {
-    fn buf(&self, buffer: &RunBuffer, range: Range<usize>) -> IoBuf {
-        let bytes = self.pages_max * self.page_bytes;
-        assert!(range.start <= range.end && range.end <= bytes, "beyond the bounce buffer");
-        let map = self.bounce.as_ref().map(Map::start).unwrap_or_else(|| {
-            unreachable!("runs of several pages are made only where there are bounce buffers")
-        });
-        // SAFETY: the map holds `pages_max` pages for each number, and the range is in them.
-        let start = unsafe { map.add(buffer.number * bytes + range.start) };
-        IoBuf { start, len: range.len() }
+    pub(crate) fn into_buffer(self) -> RunBuffer {
+        self.buffer
     }
 }

@@ -37,6 +37,12 @@ pub struct Stats {
     pub write_transfers: u64,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     pub reads: u64,
+    /// Pages read before anybody asked for them; part of `reads`.
+    pub read_ahead: u64,
+    /// Those of them that somebody has asked for since.
+    pub read_ahead_used: u64,
+    /// Those of them that were given up before anybody asked for them.
+    pub read_ahead_wasted: u64,
     /// Pages that were copied because they were pinned when they were to be changed, were it only
     /// for the moment of a look.
     pub copies: u64,
@@ -54,6 +60,9 @@ pub(crate) enum Count {
     WriteBacks,
     WriteTransfers,
     Reads,
+    ReadAhead,
+    ReadAheadUsed,
+    ReadAheadWasted,
     Copies,
     IoErrors,
     /// What has no row of its own: see `rows.rs`.
@@ -98,12 +107,20 @@ impl Counters {
         self.stripes[stripe::mine()].0[count as usize].fetch_add(n, Ordering::Relaxed);
     }
 
+    fn sum(&self, count: Count) -> u64 {
+        let of_stripe = |stripe: &Stripe| stripe.0[count as usize].load(Ordering::Relaxed);
+        self.stripes.iter().map(of_stripe).sum()
+    }
+
+    /// Pages that were read ahead, and are still there, and unread; about.
+    pub(crate) fn unread_ahead(&self) -> u64 {
+        let gone = self.sum(Count::ReadAheadUsed) + self.sum(Count::ReadAheadWasted);
+        self.sum(Count::ReadAhead).saturating_sub(gone)
+    }
+
     /// Without the hits that the frames count.
     pub(crate) fn read(&self) -> Stats {
-        let sum = |count: Count| {
-            let of_stripe = |stripe: &Stripe| stripe.0[count as usize].load(Ordering::Relaxed);
-            self.stripes.iter().map(of_stripe).sum::<u64>()
-        };
+        let sum = |count: Count| self.sum(count);
         let [peeks, peek_retries, copies_out] = self.rows.read();
         let peeks = peeks + sum(Count::Peeks);
         let copies_out = copies_out + sum(Count::CopiesOut);
@@ -118,6 +135,9 @@ impl Counters {
             write_backs: sum(Count::WriteBacks),
             write_transfers: sum(Count::WriteTransfers),
             reads: sum(Count::Reads),
+            read_ahead: sum(Count::ReadAhead),
+            read_ahead_used: sum(Count::ReadAheadUsed),
+            read_ahead_wasted: sum(Count::ReadAheadWasted),
             copies: sum(Count::Copies),
             io_errors: sum(Count::IoErrors),
         }

@@ -7,7 +7,7 @@
 //! | 0..4 | state; bit 3 is set in those whose page may be read |
 //! | 4..6 | use: how often the page was used since its marks of use were taken away, as 00, 01, 11 |
 //! | 6 | behind: an older version of the page is in write-back, in a superseded frame |
-//! | 7 | free |
+//! | 7 | ahead: the page was brought in before anybody asked for it |
 //! | 8..26 | pins; from bit 25 on, too many |
 //! | 26..36 | hits: pins taken without a lock, since they were last counted elsewhere |
 //! | 36..64 | version |
@@ -50,6 +50,7 @@ const READABLE: u64 = 1 << 3;
 const USE: u64 = 0b11 << 4;
 const USED_ONCE: u64 = 0b01 << 4;
 const BEHIND: u64 = 1 << 6;
+const AHEAD: u64 = 1 << 7;
 
 /// One pin.
 pub(crate) const PIN: u64 = 1 << 8;
@@ -175,9 +176,20 @@ impl Word {
         Self(self.0 | USED_ONCE | (self.0 & USED_ONCE) << 1)
     }
 
-    /// No use.
+    /// No use, and no memory of how the page came in.
     pub(crate) fn unused(self) -> Self {
-        Self(self.0 & !USE)
+        Self(self.0 & !(USE | AHEAD))
+    }
+
+    /// Brought in before anybody asked for it.
+    pub(crate) fn ahead(self) -> Self {
+        Self(self.0 | AHEAD)
+    }
+
+    /// Whether the page was brought in ahead, and nobody has asked for it yet.
+    #[inline]
+    pub(crate) fn is_unread(self) -> bool {
+        self.0 & (AHEAD | USE) == AHEAD
     }
 
     /// A claim begins: the memory may be written from now on.

@@ -6,30 +6,16 @@
 //!
 //! A failed write leaves all pages of its run *failed*: dirty, to be tried again, and recorded for
 //! every handle of the file.
-#![expect(unsafe_code, reason = "the run's memory is given to the device")]
-
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Direction, Errno};
 
 use crate::Error;
 use crate::core::{Core, Want};
-use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::FileState;
 use crate::frame::{Lent, State, Word};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::run::{Run, RunBuffer};
+use crate::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
 use crate::stats::Count;
-use crate::transfer::{Progress, Step};
-
-/// How the transfer of a run has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteFailure {
-    /// With so many bytes moved before.
-    Refused(Errno, usize),
-    /// It stopped, with so many bytes moved.
-    Stuck(usize),
-}
 
 /// What became of a run, and of its buffer.
 enum Begun {
@@ -99,44 +85,45 @@ impl Core {
             file.write_backs.leave(&self.waits);
             return Refused(buffer);
         };
-        let mut run = Run::new(file.clone(), page, lent, buffer);
-        run.period = period;
-        self.extend(&mut run);
+        let mut pages = WriteBack::new(lent, period, buffer);
+        let first = self.extend(file, page, &mut pages);
         // No page of the run changes from here on, so what it has of the file ends here at most.
-        run.file_len = file.len();
-        if self.engine.as_ref().is_some_and(Engine::is_over) {
-            // A buffer may be in the hands of the device for ever.
-            return Ended(self.end_run(run, Err(WriteFailure::Refused(Errno::IO, 0))));
-        }
-        run.gather(&self.memory, &self.runs);
-        let bytes = run.len() * self.memory.page_bytes();
-        let progress = Progress::new(Direction::Write, bytes, file.alignment);
-        match &self.engine {
-            Some(engine) => {
-                engine.write(self, run, progress);
-                UnderWay
-            }
-            None => {
-                let written = self.write_blocking(&run, progress);
-                Ended(self.end_run(run, written))
-            }
-        }
+        pages.file_len = file.len();
+        let mut run = Run::write_back(file.clone(), first, pages, self.memory.page_bytes());
+        let moved = match &self.engine {
+            Some(engine) => match engine.begin_unwanted(self, run) {
+                Ok(()) => return UnderWay,
+                Err(given_back) => {
+                    run = *given_back;
+                    Err(TransferError::IO)
+                }
+            },
+            None => self.move_blocking(&mut run),
+        };
+        let (_, _, ended) = run.into_parts();
+        let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
+        Ended(self.end_write_back(file, first, pages, moved))
     }
 
-    /// Takes the dirty neighbours in.
-    fn extend(&self, run: &mut Run) {
+    /// Takes the dirty neighbours of `page` in; gives the first page then.
+    fn extend(&self, file: &FileState, page: PageNo, pages: &mut WriteBack) -> PageNo {
         let pages_max = self.runs.pages_max();
-        let mut next = run.first.next();
-        while run.len() < pages_max {
-            let Some(lent) = self.lend(&run.file, next) else { break };
-            run.push_back(lent);
+        let mut next = page.next();
+        while pages.len() < pages_max {
+            let Some(lent) = self.lend(file, next) else { break };
+            pages.push_back(lent);
             next = next.next();
         }
-        while run.len() < pages_max {
-            let Some(before) = run.first.previous() else { break };
-            let Some(lent) = self.lend(&run.file, before) else { break };
-            run.push_front(before, lent);
-        }
+        let mut first = page;
+        let left = pages_max - pages.len();
+        let before = std::iter::from_fn(|| {
+            let before = first.previous()?;
+            let lent = self.lend(file, before)?;
+            first = before;
+            Some(lent)
+        });
+        pages.prepend(before.take(left));
+        first
     }
 
     /// Begins the write-back of a page, if it is dirty and part of the file.
@@ -149,73 +136,58 @@ impl Core {
         self.frames.lend(frame, shard.begin_spell()).ok()
     }
 
-    /// Writes the run by this thread.
-    fn write_blocking(&self, run: &Run, mut progress: Progress) -> Result<(), WriteFailure> {
-        loop {
-            let range = progress.request();
-            let offset = self.offset(run.first) + range.start as u64;
-            let buf = run.buf(range, &self.memory, &self.runs);
-            // SAFETY: the run keeps its memory unchanged until it is taken apart.
-            let moved = unsafe { self.device.write(run.file.device_file, offset, buf.into()) };
-            match progress
-                .advance(moved.map_err(|errno| WriteFailure::Refused(errno, progress.moved()))?)
-            {
-                Step::More => {}
-                Step::Done => return Ok(()),
-                Step::Stuck => return Err(WriteFailure::Stuck(progress.moved())),
-            }
-        }
-    }
-
     /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.
-    /// The caller puts the buffer back, or uses it again,
-    pub(crate) fn end_run(&self, mut run: Run, written: Result<(), WriteFailure>) -> RunBuffer {
-        let pages = run.len();
-        self.count_run(pages, written);
-        let (file, first) = (run.file.clone(), run.first);
+    /// The caller puts the buffer back, or uses it again.
+    pub(crate) fn end_write_back(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        mut write_back: WriteBack,
+        moved: Result<usize, TransferError>,
+    ) -> RunBuffer {
+        let pages = write_back.len();
+        let wanted = pages * self.memory.page_bytes();
+        let written = moved == Ok(wanted);
+        self.count_write_back(pages, written);
         let mut began_to_fail = false;
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
-            let lost = durability.is_broken(run.period);
-            let period = (written.is_ok() && !lost).then_some(durability.period());
+            let lost = durability.is_broken(write_back.period);
+            let period = (written && !lost).then_some(durability.period());
             durability.note_change();
             let mut written_pages = 0;
-            run.take_apart(|lent| {
+            write_back.take_apart(first, |lent| {
                 let word = self.frames.give_back(lent, period);
                 written_pages += usize::from(word.state() == State::Unstable);
                 word
             });
-            self.remove_unwritten(&file, written_pages);
+            self.remove_unwritten(file, written_pages);
             let end = self.offset(PageNo(first.0 + pages as u64));
-            match written {
-                Ok(()) => durability.device_len.written(end, run.file_len),
-                Err(_) => durability.device_len.failed(end),
+            if written {
+                durability.device_len.written(end, write_back.file_len);
+                durability.write_succeeded();
+            } else {
+                durability.device_len.failed(end);
+                let error = self.write_error(file, first, wanted, moved);
+                self.reclaim.note_write_error(&error);
+                began_to_fail = durability.write_failed(error);
             }
-            match written {
-                Ok(()) => durability.write_succeeded(),
-                Err(failure) => {
-                    let error = self.write_error(&file, first, pages, failure);
-                    self.reclaim.note_write_error(&error);
-                    began_to_fail = durability.write_failed(error);
-                }
-            }
-            file.unwritten.set_failing(written.is_err());
+            file.unwritten.set_failing(!written);
         }
         if began_to_fail {
-            self.fail_dirty_pages(&file);
+            self.fail_dirty_pages(file);
         }
-        for &(page, frame) in run.superseded() {
-            self.end_superseded(self.key(&file, page), frame);
+        for &(page, frame) in write_back.superseded() {
+            self.end_superseded(self.key(file, page), frame);
         }
-        self.reclaim.note_written(run.evictable());
-        let (_, buffer) = run.into_buffer();
+        self.reclaim.note_written(write_back.evictable());
         file.write_backs.leave(&self.waits);
         for page in first.0..first.0 + pages as u64 {
-            self.wake_page(self.key(&file, PageNo(page)));
+            self.wake_page(self.key(file, PageNo(page)));
         }
         self.notify_idle(pages);
-        buffer
+        write_back.into_buffer()
     }
 
     /// The write-back of a page has ended that another frame has by now: that one may be written.
@@ -230,11 +202,12 @@ impl Core {
         }
     }
 
-    fn count_run(&self, pages: usize, written: Result<(), WriteFailure>) {
+    fn count_write_back(&self, pages: usize, written: bool) {
         self.counters.add(Count::WriteTransfers, 1);
-        match written {
-            Ok(()) => self.counters.add(Count::WriteBacks, pages as u64),
-            Err(_) => self.counters.add(Count::IoErrors, 1),
+        if written {
+            self.counters.add(Count::WriteBacks, pages as u64);
+        } else {
+            self.counters.add(Count::IoErrors, 1);
         }
     }
 
@@ -242,20 +215,15 @@ impl Core {
         &self,
         file: &FileState,
         first: PageNo,
-        pages: usize,
-        failure: WriteFailure,
+        wanted: usize,
+        moved: Result<usize, TransferError>,
     ) -> Error {
         let offset = self.offset(first);
-        match failure {
-            WriteFailure::Refused(errno, moved) => {
+        match moved {
+            Err(TransferError { errno, moved }) => {
                 file.io_error(Operation::Write, offset + moved as u64, errno)
             }
-            WriteFailure::Stuck(moved) => Error::ShortTransfer {
-                file: file.path.clone(),
-                offset,
-                wanted: pages * self.memory.page_bytes(),
-                moved,
-            },
+            Ok(moved) => Error::ShortTransfer { file: file.path.clone(), offset, wanted, moved },
         }
     }
 

@@ -155,9 +155,34 @@ impl Index {
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
-        let Place { begin, tag } = self.place(key);
+        let place = self.place(key);
+        let shard = self.shards[place.begin / self.segment.slots()].0.lock();
+        self.find(shard, place, key, key_of)
+    }
+
+    /// As [`Index::lock`], by one that has locked another shard, or the same.
+    pub(crate) fn lock_next<'a>(
+        &'a self,
+        locked: ShardGuard<'a>,
+        key: PageKey,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> ShardGuard<'a> {
+        let place = self.place(key);
+        if locked.segment.begin() != place.begin {
+            drop(locked);
+            return self.lock(key, key_of);
+        }
+        self.find(locked.shard, place, key, key_of)
+    }
+
+    fn find<'a>(
+        &'a self,
+        shard: MutexGuard<'a, Shard>,
+        Place { begin, tag }: Place,
+        key: PageKey,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> ShardGuard<'a> {
         let segment = self.segment(begin);
-        let shard = self.shards[begin / self.segment.slots()].0.lock();
         let at = match segment.find(tag, |frame| key_of(frame) == key) {
             Some((at, frame)) => At::Slot(at, frame),
             None => shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
@@ -194,6 +219,11 @@ impl Index {
 }
 
 impl ShardGuard<'_> {
+    /// Whose shard it is.
+    pub(crate) fn key(&self) -> PageKey {
+        self.key
+    }
+
     pub(crate) fn get(&self) -> Option<Entry> {
         match self.at {
             At::Nowhere => None,

@@ -110,6 +110,11 @@ impl<'a> Segment<'a> {
         Self { table, begin, size }
     }
 
+    /// Where it begins in the table.
+    pub(crate) fn begin(self) -> usize {
+        self.begin
+    }
+
     /// How many entries it takes. Fewer than slots: searches become long before it is full.
     pub(crate) fn entries_max(self) -> usize {
         self.size.slots() / 8 * 7

@@ -30,6 +30,10 @@ impl Policy for Clock {
     fn remove(&mut self, _frame: u32) {}
     fn transfer(&mut self, _from: u32, _to: u32) {}
 
+    fn may_go_early(&self, _frame: u32, uses: u32) -> bool {
+        uses == 0
+    }
+
     fn memory_bytes(&self) -> usize {
         0
     }

@@ -127,6 +127,10 @@ impl Policy for S3Fifo {
         self.places[from as usize] = Place::Nowhere;
     }
 
+    fn may_go_early(&self, frame: u32, uses: u32) -> bool {
+        self.places[frame as usize] == Place::Small && uses < PROMOTED_AT
+    }
+
     fn memory_bytes(&self) -> usize {
         self.links.memory_bytes() + size_of_val(&*self.places) + size_of_val(&*self.pages)
     }

@@ -1,7 +1,7 @@
 //! Which pages a cache gives up.
 
 use unherd_cache::policy::replay::Chooser;
-use unherd_cache::{Cache, File, Io, PageNo, PolicyKind};
+use unherd_cache::{Advice, Cache, File, Io, PageNo, PolicyKind};
 use unherd_testkit::{FaultPlan, Seed};
 
 use crate::scene::{sim, small, writable};
@@ -16,6 +16,8 @@ fn cache_with(policy: PolicyKind) -> (Cache, File) {
     let cache = small(FRAMES, PAGE).device(device).io(Io::Own).policy(policy).build().unwrap();
     let file = cache.open("f", writable()).unwrap();
     file.set_len((HOT + COLD) * PAGE as u64).unwrap();
+    // So that the order in which pages come is that of the reads.
+    file.advise(Advice::Random);
     (cache, file)
 }
 
@@ -87,6 +89,7 @@ fn the_cache_hits_what_the_replay_hits() {
             let cache = small(frames, PAGE).device(device).policy(policy).build().unwrap();
             let file = cache.open("f", writable()).unwrap();
             file.set_len(pages * PAGE as u64).unwrap();
+            file.advise(Advice::Random);
             let mut buf = vec![0; PAGE];
             for &page in &requests {
                 match seed.below(3) {

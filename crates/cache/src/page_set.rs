@@ -1,0 +1,88 @@
+//! A set of pages of one file: a bitmap in pieces, so that neighbours cost next to nothing.
+
+use std::collections::BTreeMap;
+
+use crate::page::PageNo;
+
+/// Pages in ascending order.
+#[derive(Debug, Default)]
+pub(crate) struct PageSet {
+    /// By page number divided by 64: a bit for each of those pages. None is zero.
+    words: BTreeMap<u64, u64>,
+}
+
+fn place(page: PageNo) -> (u64, u64) {
+    (page.0 / 64, 1 << (page.0 % 64))
+}
+
+impl PageSet {
+    pub(crate) fn insert(&mut self, page: PageNo) {
+        let (at, bit) = place(page);
+        *self.words.entry(at).or_default() |= bit;
+    }
+
+    pub(crate) fn remove(&mut self, page: PageNo) {
+        let (at, bit) = place(page);
+        if let Some(word) = self.words.get_mut(&at) {
+            *word &= !bit;
+            if *word == 0 {
+                self.words.remove(&at);
+            }
+        }
+    }
+
+    pub(crate) fn contains(&self, page: PageNo) -> bool {
+        let (at, bit) = place(page);
+        self.words.get(&at).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Takes out all pages from `from` on.
+    pub(crate) fn truncate(&mut self, from: PageNo) {
+        let (at, bit) = place(from);
+        let word = self.words.split_off(&at).remove(&at).unwrap_or(0) & (bit - 1);
+        if word != 0 {
+            self.words.insert(at, word);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PageNo> {
+        self.words.iter().flat_map(|(&at, &word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| PageNo(at * 64 + bit))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_an_ordered_set(steps in prop::collection::vec((0..8_u8, 0..200_u64), 0..100)) {
+            let (mut set, mut model) = (PageSet::default(), BTreeSet::new());
+            for (step, page) in steps {
+                match step {
+                    0 => {
+                        set.truncate(PageNo(page));
+                        model.split_off(&PageNo(page));
+                    }
+                    1..4 => {
+                        set.remove(PageNo(page));
+                        model.remove(&PageNo(page));
+                    }
+                    _ => {
+                        set.insert(PageNo(page));
+                        model.insert(PageNo(page));
+                    }
+                }
+                prop_assert_eq!(set.contains(PageNo(page)), model.contains(&PageNo(page)));
+                prop_assert_eq!(set.iter().collect::<Vec<_>>(), Vec::from_iter(model.clone()));
+                prop_assert!(set.words.values().all(|word| *word != 0));
+            }
+        }
+    }
+}
