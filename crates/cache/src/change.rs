@@ -84,7 +84,7 @@ impl Core {
         if !claim.was_unclean() {
             file.unclean.lock().insert(key.page);
         }
-        debug_assert!(file.unclean.lock().contains(&key.page), "no sync would write it");
+        debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
         let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
         self.publish_change(key, claim, state);
     }
@@ -308,7 +308,7 @@ impl Core {
         for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
             self.drop_page(file, self.key(file, page));
         }
-        file.unclean.lock().split_off(&from);
+        file.unclean.lock().truncate(from);
     }
 
     fn drop_page(&self, file: &FileState, key: PageKey) {

@@ -232,6 +232,11 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
+        let page_bytes = core.memory.page_bytes() as u64;
+        let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
+        if !filled.is_empty() {
+            core.write_behind(&self.file, filled);
+        }
         Ok(done)
     }
 

@@ -1,9 +1,9 @@
 //! Open files: what all handles of one file share, and the table of them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
-use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity, OpenError, OpenHow, Opened};
 
 use crate::core::Core;
@@ -12,9 +12,11 @@ use crate::engine::Engine;
 use crate::error::{Error, Operation};
 use crate::latch::{AloneGuard, Latch, StripedLatch};
 use crate::page::{FileId, PageNo};
+use crate::page_set::PageSet;
 use crate::readahead::Streams;
 use crate::sync_rounds::SyncRounds;
 use crate::unwritten::Unwritten;
+use crate::write_behind::FilledPages;
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -37,11 +39,13 @@ pub(crate) struct FileState {
     pub(crate) syncs: SyncRounds,
     /// Every page that may be other than clean; the set may name pages that are clean or gone. A
     /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
-    pub(crate) unclean: Mutex<BTreeSet<PageNo>>,
+    pub(crate) unclean: Mutex<PageSet>,
     pub(crate) durability: Mutex<Durability>,
     pub(crate) unwritten: Unwritten,
     /// Locked by misses alone.
     pub(crate) streams: Mutex<Streams>,
+    /// Locked by those who write a page to its end.
+    pub(crate) filled: Mutex<FilledPages>,
 }
 
 impl FileState {
@@ -101,6 +105,8 @@ pub(crate) struct Files {
     table: Mutex<Table>,
     /// Alone is who opens a file, or closes one for good.
     opening: Latch,
+    /// Files in the table. Relaxed: a hint.
+    open: AtomicUsize,
 }
 
 /// How the caller wants a file.
@@ -113,6 +119,11 @@ pub(crate) struct Access {
 }
 
 impl Files {
+    /// How many files are open, about.
+    pub(crate) fn open_files(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileState>> {
         self.table.lock().by_id.get(&id).cloned()
     }
@@ -168,12 +179,14 @@ impl Files {
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
             syncs: SyncRounds::default(),
-            unclean: Mutex::new(BTreeSet::new()),
+            unclean: Mutex::default(),
             durability: Mutex::new(durability),
             unwritten: Unwritten::default(),
             streams: Mutex::default(),
+            filled: Mutex::default(),
         });
         table.by_id.insert(id, file.clone());
+        self.open.store(table.by_id.len(), Ordering::Relaxed);
         let lock = Lock { device_file: opened.file, is_exclusive: access.write };
         let lock = access.lock.then_some(lock);
         table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1, lock });
@@ -204,6 +217,7 @@ impl Files {
             table.remains.insert(file.identity, remains);
         }
         table.by_id.remove(&file.id);
+        self.open.store(table.by_id.len(), Ordering::Relaxed);
         let lock = table.by_identity.remove(&file.identity)?.lock?;
         (lock.device_file != file.device_file).then_some(lock.device_file)
     }
@@ -315,7 +329,7 @@ impl Core {
 impl Core {
     /// What a file that is being closed leaves to its next opening.
     fn remains_of(&self, file: &FileState) -> Remains {
-        let unclean: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
         let mut lost = unclean.iter().copied().filter(|&page| self.is_unwritten(file, page));
         let first = lost.next();
         let pages = lost.count() + 1;

@@ -30,7 +30,8 @@ enum Begun<'a> {
 
 impl Core {
     /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants so many `pages`
-    /// from it on; it is read if it is not there, with the pages that follow. Blocks under `page-read`, `page-change` and `frame`, or on the device.
+    /// from it on; it is read if it is not there, with the pages that follow. Blocks under
+    /// `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
     pub(crate) fn pin(
         &self,

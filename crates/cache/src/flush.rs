@@ -1,7 +1,5 @@
 //! Sync, length, and the end of a file's time in the cache.
 
-use std::collections::BTreeSet;
-
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
@@ -12,6 +10,7 @@ use crate::files::FileState;
 use crate::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::PageNo;
+use crate::page_set::PageSet;
 use crate::sync_rounds::Failure;
 
 /// How often the last handle tries to write back what fails, before it gives up.
@@ -115,7 +114,7 @@ impl Core {
 
     /// Gives unstable pages the state that `outcome` finds for their flush period.
     fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
-        let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         for &page in &pages {
             let shard = self.shard(self.key(file, page));
             let Some(frame) = shard.frame() else { continue };
@@ -135,11 +134,11 @@ impl Core {
     }
 
     /// Takes the page from the set of unclean ones, if it is clean or gone.
-    fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut BTreeSet<PageNo>) {
+    fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut PageSet) {
         let shard = self.shard(self.key(file, page));
         // A page that is being changed enters the set before the change ends, so it is kept.
         if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {
-            unclean.remove(&page);
+            unclean.remove(page);
         }
     }
 

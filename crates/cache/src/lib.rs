@@ -95,6 +95,8 @@ mod page_guard;
 #[cfg(not(loom))]
 mod page_mut;
 #[cfg(not(loom))]
+mod page_set;
+#[cfg(not(loom))]
 mod peek;
 #[cfg(not(loom))]
 pub mod policy;
@@ -126,6 +128,8 @@ mod unwritten;
 mod word;
 #[cfg(not(loom))]
 mod worker_queue;
+#[cfg(not(loom))]
+mod write_behind;
 #[cfg(not(loom))]
 mod writeback;
 

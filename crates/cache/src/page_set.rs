@@ -45,8 +45,24 @@ impl PageSet {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// How many pages there are. Counts them.
+    pub(crate) fn len(&self) -> usize {
+        self.words.values().map(|word| word.count_ones() as usize).sum()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = PageNo> {
-        self.words.iter().flat_map(|(&at, &word)| {
+        self.iter_from(PageNo(0))
+    }
+
+    /// The pages from `from` on.
+    pub(crate) fn iter_from(&self, from: PageNo) -> impl Iterator<Item = PageNo> {
+        let (first, bit) = place(from);
+        self.words.range(first..).flat_map(move |(&at, &word)| {
+            let word = if at == first { word & !(bit - 1) } else { word };
             (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| PageNo(at * 64 + bit))
         })
     }
@@ -81,6 +97,9 @@ mod tests {
                 }
                 prop_assert_eq!(set.contains(PageNo(page)), model.contains(&PageNo(page)));
                 prop_assert_eq!(set.iter().collect::<Vec<_>>(), Vec::from_iter(model.clone()));
+                let rest = Vec::from_iter(model.range(PageNo(page)..).copied());
+                prop_assert_eq!(set.iter_from(PageNo(page)).collect::<Vec<_>>(), rest);
+                prop_assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()));
                 prop_assert!(set.words.values().all(|word| *word != 0));
             }
         }

@@ -11,8 +11,8 @@
 //! | where a stream goes on | what is asked for, and the window | doubled |
 //! | anywhere else | what is asked for | 0 |
 //!
-//! Pure: no I/O and no threads. The idea of a window that grows with each proof that a reader goes
-//! on is that of Linux (F. Wu and others, "On the Design of a New Linux Readahead Framework", 2008).
+//! Pure: no I/O and no threads. That a window grows with each proof that a reader goes on is the
+//! idea of Linux (F. Wu and others, "On the Design of a New Linux Readahead Framework", 2008).
 
 /// Streams of one file that are remembered.
 const STREAMS: usize = 16;

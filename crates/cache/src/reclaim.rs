@@ -330,8 +330,8 @@ impl Core {
         best
     }
 
-    /// Up to `wanted` empty frames, for neighbouring pages from `key` on, if they can be had without
-    /// a write-back, and nobody waits for a frame. Neighbours in memory, as far as that goes.
+    /// Up to `wanted` empty frames, for neighbouring pages from `key` on, if they can be taken
+    /// without a write-back, and nobody waits for a frame; neighbours in memory, if there are any.
     pub(crate) fn try_take_run(&self, key: PageKey, wanted: usize) -> Vec<Claim> {
         if wanted == 1 {
             return self.try_take_frame(key).into_iter().collect();
@@ -482,7 +482,7 @@ impl Core {
             return None;
         }
         shard.remove();
-        unclean.remove(&key.page);
+        unclean.remove(key.page);
         Some(claim)
     }
 

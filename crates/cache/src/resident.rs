@@ -126,8 +126,8 @@ impl ShardGuard<'_> {
         self.set_frame(claim.id());
     }
 
-    /// Puts a claimed frame in the index for the page, to be read into, unless something is known of
-    /// the page. Whether it did.
+    /// Puts a claimed frame in the index for the page, to be read into, unless the index knows the
+    /// page. Whether it did.
     pub(crate) fn install_missing(&mut self, frames: &Frames, claim: &Claim) -> bool {
         if self.get().is_some() {
             return false;

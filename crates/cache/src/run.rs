@@ -219,8 +219,8 @@ impl Run {
         (self.file, self.first, ended)
     }
 
-    /// As [`Run::into_parts`], while a transfer may be under way for ever: the device keeps the list
-    /// of pieces. The memory must stay as it is.
+    /// As [`Run::into_parts`], where a transfer may be under way for ever: the device keeps the
+    /// list of pieces. The memory must stay as it is.
     pub(crate) fn abandon(mut self) -> (Arc<FileState>, PageNo, EndedRun) {
         std::mem::forget(std::mem::take(&mut self.pieces));
         self.into_parts()

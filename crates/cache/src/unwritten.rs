@@ -134,8 +134,7 @@ impl Core {
         while left > 0 {
             let chunk: Vec<PageNo> = {
                 let unclean = file.unclean.lock();
-                let behind = unclean.range(..from);
-                unclean.range(from..).chain(behind).take(CHUNK.min(left)).copied().collect()
+                unclean.iter_from(from).chain(unclean.iter()).take(CHUNK.min(left)).collect()
             };
             let Some(&last) = chunk.last() else { return false };
             left -= chunk.len();
@@ -152,7 +151,7 @@ impl Core {
 
     /// Writes of the file fail: its other dirty pages count as tried.
     pub(crate) fn fail_dirty_pages(&self, file: &FileState) {
-        let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         for page in pages {
             let shard = self.shard(self.key(file, page));
             if let Some(frame) = shard.frame() {

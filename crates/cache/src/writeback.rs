@@ -6,6 +6,8 @@
 //!
 //! A failed write leaves all pages of its run *failed*: dirty, to be tried again, and recorded for
 //! every handle of the file.
+use std::ops::Range;
+
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
@@ -13,9 +15,13 @@ use crate::core::{Core, Want};
 use crate::error::Operation;
 use crate::files::FileState;
 use crate::frame::{Lent, State, Word};
+use crate::index::ShardGuard;
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
 use crate::stats::Count;
+
+/// Pages that are too few to be written behind.
+const WRITE_BEHIND_MIN: usize = 4;
 
 /// What became of a run, and of its buffer.
 enum Begun {
@@ -77,11 +83,41 @@ impl Core {
         }
     }
 
+    /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O,
+    /// begins to. Less is done if the file's write-backs are held up, or too many are under way.
+    pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
+        let Some(run) = file.filled.lock().filled(pages, self.write_behind_pages()) else {
+            return;
+        };
+        let mut page = run.start;
+        while page < run.end {
+            let Some(buffer) = self.runs.try_take() else { return };
+            if !file.write_backs.try_enter() {
+                return self.give_buffer_back(buffer);
+            }
+            match self.write_run_from(file, PageNo(page), buffer) {
+                UnderWay => {}
+                Ended(buffer) | Refused(buffer) => self.give_buffer_back(buffer),
+            }
+            page += self.runs.pages_max() as u64;
+        }
+    }
+
+    /// How many pages a stream fills before they are written back: as many as make a large
+    /// transfer, if all open files together then have half of the frames at most.
+    fn write_behind_pages(&self) -> u64 {
+        let half = self.frames.len() / 2;
+        let share = half / self.files.open_files().max(1);
+        let pages = share.min(self.runs.pages_max());
+        // Small transfers cost more than they spare.
+        if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
+    }
+
     /// Writes the run around `page` back, or, with queued I/O, begins to. The caller has entered
     /// `file.write_backs`; the end of the run leaves it.
     fn write_run_from(&self, file: &Arc<FileState>, page: PageNo, buffer: RunBuffer) -> Begun {
         let period = file.durability.lock().period();
-        let Some(lent) = self.lend(file, page) else {
+        let Some(lent) = self.lend(file, page, &mut None) else {
             file.write_backs.leave(&self.waits);
             return Refused(buffer);
         };
@@ -108,9 +144,10 @@ impl Core {
     /// Takes the dirty neighbours of `page` in; gives the first page then.
     fn extend(&self, file: &FileState, page: PageNo, pages: &mut WriteBack) -> PageNo {
         let pages_max = self.runs.pages_max();
+        let mut locked = None;
         let mut next = page.next();
         while pages.len() < pages_max {
-            let Some(lent) = self.lend(file, next) else { break };
+            let Some(lent) = self.lend(file, next, &mut locked) else { break };
             pages.push_back(lent);
             next = next.next();
         }
@@ -118,7 +155,7 @@ impl Core {
         let left = pages_max - pages.len();
         let before = std::iter::from_fn(|| {
             let before = first.previous()?;
-            let lent = self.lend(file, before)?;
+            let lent = self.lend(file, before, &mut locked)?;
             first = before;
             Some(lent)
         });
@@ -127,9 +164,14 @@ impl Core {
     }
 
     /// Begins the write-back of a page, if it is dirty and part of the file.
-    fn lend(&self, file: &FileState, page: PageNo) -> Option<Lent> {
-        let key = self.key(file, page);
-        let mut shard = self.shard(key);
+    fn lend<'a>(
+        &'a self,
+        file: &FileState,
+        page: PageNo,
+        locked: &mut Option<ShardGuard<'a>>,
+    ) -> Option<Lent> {
+        let shard = self.next_shard(locked.take(), self.key(file, page));
+        let shard = locked.insert(shard);
         let frame = shard.frame()?;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         (self.offset(page) < file.len()).then_some(())?;
@@ -231,7 +273,7 @@ impl Core {
     /// fails stays dirty. After a failure that all other writes would share, as there is no space
     /// left, the others are not tried.
     pub(crate) fn write_back_all(&self, file: &Arc<FileState>) {
-        let pages: Vec<PageNo> = file.unclean.lock().iter().copied().collect();
+        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
         let mut begun = vec![false; pages.len()];

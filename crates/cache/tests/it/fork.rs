@@ -44,8 +44,9 @@ fn page_of(stamp: Stamp, sequence: u64) -> Vec<u8> {
     bytes
 }
 
+/// From the last page to the first: what is written in order is written behind.
 fn write_all(file: &File) {
-    for page in 0..PAGES {
+    for page in (0..PAGES).rev() {
         let bytes = page_of(Stamp { file: 0, page }, 1);
         assert_eq!(file.write_at(&bytes, page * PAGE_BYTES as u64).unwrap(), PAGE_BYTES);
     }
@@ -180,7 +181,7 @@ fn what_a_child_drops_is_not_written() {
             if io == Io::Own && open_descriptors(&path) > 0 { 2 } else { 0 }
         });
         assert_eq!(code, 0);
-        assert_eq!(fs::read(&path).unwrap(), [], "nobody has written anything back");
+        assert_eq!(fs::read(&path).unwrap(), [], "somebody has written something back");
         let (cache, file, other) = mine.take().expect("the parent's own");
         other.close().unwrap();
         file.close().unwrap();
