@@ -465,7 +465,7 @@ impl File {
         self.core().peek(&self.file, page, look)
     }
 
-    /// Says how the file is going to be read, by whatever handle of this cache, until other advice
+    /// Says how the file is going to be used, by whatever handle of this cache, until other advice
     /// is given. Does not block.
     ///
     /// ```no_run
@@ -477,6 +477,7 @@ impl File {
     /// ```
     pub fn advise(&self, advice: Advice) {
         self.file.streams.lock().advice = advice;
+        self.file.filled.lock().advice = advice;
     }
 
     /// Closes the handle; with the last one of the file, writes back what is dirty (but does not

@@ -37,7 +37,7 @@ struct Stream {
     used: u64,
 }
 
-/// How a file is going to be read; the words of posix_fadvise(2).
+/// How a file is going to be read and written; the words of posix_fadvise(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Advice {
@@ -46,7 +46,7 @@ pub enum Advice {
     Normal,
     /// In streams: each miss is read ahead of, from the first on.
     Sequential,
-    /// At random: nothing is brought in that was not asked for.
+    /// At random: nothing is brought in that was not asked for, and nothing is written behind.
     Random,
 }
 

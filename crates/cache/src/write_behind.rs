@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use crate::readahead::Advice;
+
 /// Streams of one file that are remembered.
 const STREAMS: usize = 8;
 
@@ -26,12 +28,16 @@ struct Stream {
 pub(crate) struct FilledPages {
     streams: [Stream; STREAMS],
     fills: u64,
+    pub(crate) advice: Advice,
 }
 
 impl FilledPages {
     /// Pages were written to their ends. Gives what is to be written back now: `run_pages` of a
     /// stream, or more.
     pub(crate) fn filled(&mut self, pages: Range<u64>, run_pages: u64) -> Option<Range<u64>> {
+        if self.advice == Advice::Random {
+            return None;
+        }
         self.fills += 1;
         let goes_on = |stream: &&mut Stream| stream.used > 0 && stream.next == pages.start;
         let stream = match self.streams.iter_mut().find(goes_on) {
