@@ -302,7 +302,7 @@ mod tests {
 
     /// A wait that another key has claimed is neither moved nor counted.
     #[test]
-    fn a_requeue_passes_by_whom_another_key_has_woken() {
+    fn a_requeue_skips_lost_waiters() {
         let (table, [one, other]) = table();
         let mut rest = (0..).filter(|key| index_of(&table, key) == 0 && *key != one);
         let [second, target] = [(); 2].map(|()| rest.next().expect("half of the keys"));

@@ -119,7 +119,7 @@ fn a_bucket_is_one_cache_line() {
 }
 
 #[test]
-fn a_wake_takes_its_key_alone_and_the_oldest_first() {
+fn wakes_match_the_key_oldest_first() {
     let mut waiters = Waiters::new(table(1));
     for (key, tag) in [("a", 0), ("b", 1), ("a", 2), ("a", 3)] {
         waiters.add(key, tag);
@@ -154,7 +154,7 @@ fn a_filter_chooses_by_tag() {
 }
 
 #[test]
-fn a_wake_takes_all_who_share_and_so_many_others() {
+fn a_wake_takes_all_shared_waiters() {
     let mut waiters = Waiters::new(table(1));
     for (n, kind) in "esesees".chars().enumerate() {
         let wait = Wait::new(Reason::OTHER).tag(Tag(n as u64));
@@ -169,9 +169,9 @@ fn a_wake_takes_all_who_share_and_so_many_others() {
     assert_eq!(waiters.join(), tokens);
 }
 
-/// More than a wake can carry, of each way to choose them.
+/// More than a wake takes at a time, of each way to choose them.
 #[test]
-fn a_wake_comes_back_for_those_that_it_left_behind() {
+fn a_large_wake_comes_back() {
     let mut waiters = Waiters::new(table(1));
     for n in 0..200 {
         let wait = Wait::new(Reason::OTHER).tag(Tag(n));
@@ -256,7 +256,7 @@ fn depth_below(at: Option<NodeRef<'_, u64>>) -> usize {
 }
 
 #[test]
-fn without_a_filter_a_wake_takes_the_whole_bucket() {
+fn an_unfiltered_wake_takes_the_bucket() {
     let mut waiters = Waiters::new(WaitTable::<u64>::builder().buckets(1).filtered(false).build());
     (0..4).for_each(|key| waiters.add(key, 0));
     assert_eq!(waiters.table.wake_with(&2, 1, Token(9)), 4);
@@ -332,7 +332,7 @@ fn a_refused_wait_does_not_sleep() {
 }
 
 #[test]
-fn deadlines_in_the_past_validate_once_and_time_out() {
+fn past_deadlines_validate_once() {
     let table = table::<u64>(1);
     let mut validated = 0;
     let validate = || {
@@ -384,7 +384,7 @@ impl Hash for Touchy {
 }
 
 #[test]
-fn a_panic_in_eq_or_a_filter_wakes_the_chosen_and_keeps_the_rest() {
+fn panics_in_callbacks_wake_the_chosen() {
     let mut waiters = Waiters::new(table::<Touchy>(1));
     for touchy in [true, false, false] {
         waiters.add(Touchy { key: 1, touchy }, 0);
@@ -580,7 +580,7 @@ const HASHES: [&dyn Fn(u64) -> u64; 4] =
 
 /// The queue alone, without threads: random pushes and removals over few keys and over many.
 #[test]
-fn the_queue_is_a_tree_of_lists_after_every_step() {
+fn queue_invariants_hold_after_every_step() {
     let mut seed = unherd_testkit::Seed::of_test(11);
     for (keys, hash) in [1, 4, 300].into_iter().flat_map(|keys| HASHES.map(|hash| (keys, hash))) {
         let keys: Vec<_> = (0..300).map(|_| seed.below(keys)).collect();

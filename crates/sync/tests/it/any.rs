@@ -90,7 +90,7 @@ fn a_key_may_be_there_twice() {
 }
 
 #[test]
-fn a_wake_of_more_than_it_can_carry_counts_each_wait_once() {
+fn a_large_wake_counts_each_wait_once() {
     let table = Arc::new(Table::builder().buckets(1).build());
     let waiters: Vec<_> = (0..20).map(|_| start(&table, &[1, 1, 2])).collect();
     let sleepers: Vec<_> = (0..40).map(|_| Sleeper::start(&table, 1)).collect();
@@ -105,7 +105,7 @@ fn a_wake_of_more_than_it_can_carry_counts_each_wait_once() {
 }
 
 #[test]
-fn without_a_filter_it_is_woken_with_its_bucket() {
+fn unfiltered_wakes_reach_the_bucket() {
     let table = Arc::new(Table::builder().buckets(1).filtered(false).build());
     let waiter = {
         let table = Arc::clone(&table);

@@ -40,7 +40,7 @@ fn a_signal_handler_does_not_end_a_wait() {
 }
 
 #[test]
-fn a_forked_child_uses_its_own_tables_and_quiet_inherited_ones() {
+fn a_forked_child_uses_idle_tables() {
     let inherited = Arc::new(WaitTable::<u64>::builder().build());
     let busy = Arc::new(WaitTable::<u64>::builder().build());
     let sleeper = Sleeper::start(&busy, 1);
@@ -68,7 +68,7 @@ fn a_forked_child_uses_its_own_tables_and_quiet_inherited_ones() {
 }
 
 #[test]
-fn a_thread_may_wait_and_wake_in_its_last_destructors() {
+fn last_destructors_may_wait_and_wake() {
     struct WaitsAtTheEnd(Arc<WaitTable<u64>>);
     impl Drop for WaitsAtTheEnd {
         fn drop(&mut self) {

@@ -22,7 +22,7 @@ impl Hash for Lawless {
 }
 
 #[test]
-fn a_key_that_does_not_equal_itself_is_not_moved_behind_itself() {
+fn an_irreflexive_key_is_not_moved() {
     let table = WaitTable::<Lawless>::builder().buckets(1).build();
     let mut waits = Box::pin(table.wait_async(&Lawless, || true, Reason::OTHER));
     let mut context = Context::from_waker(Waker::noop());

@@ -52,7 +52,7 @@ fn table() -> Arc<Table> {
 }
 
 #[test]
-fn a_future_that_waits_may_go_to_another_thread() {
+fn waiting_futures_may_change_threads() {
     fn is_send<T: Send>(_: &T) {}
     let table = table();
     is_send(&table.wait_async(&1, || true, Reason::OTHER));
@@ -141,7 +141,7 @@ fn tokio_tasks_and_threads_share_tokens() {
 }
 
 #[test]
-fn a_chosen_task_that_is_dropped_passes_its_wake_on() {
+fn a_dropped_task_passes_its_wake_on() {
     let table = table();
     let first = queued(&table, 1, Reason::OTHER, Waker::noop());
     let shared = queued(&table, 1, Wait::new(Reason::OTHER).shared(), Waker::noop());
@@ -160,7 +160,7 @@ fn a_chosen_task_that_is_dropped_passes_its_wake_on() {
 
 /// Those who share and came after the wake have reason to wait still.
 #[test]
-fn a_wake_is_passed_on_to_one_exclusive_waiter_alone() {
+fn wakes_pass_to_one_exclusive_waiter() {
     let table = table();
     for next in [false, true] {
         let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
@@ -176,7 +176,7 @@ fn a_wake_is_passed_on_to_one_exclusive_waiter_alone() {
 }
 
 #[test]
-fn a_wake_of_all_is_not_passed_on_nor_one_that_was_seen() {
+fn seen_and_general_wakes_are_not_passed_on() {
     let table = table();
     let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
     assert_eq!(table.wake_all(&1), 1);
@@ -191,7 +191,7 @@ fn a_wake_of_all_is_not_passed_on_nor_one_that_was_seen() {
 }
 
 #[test]
-fn the_last_waker_is_the_one_that_is_woken() {
+fn the_last_waker_is_woken() {
     let table = table();
     let counts = [0; 2].map(|_| Arc::new(AtomicUsize::new(0)));
     let wakers = counts.each_ref().map(|count| {
@@ -209,7 +209,7 @@ fn the_last_waker_is_the_one_that_is_woken() {
     assert_eq!(poll(&mut task), woken(0));
 }
 
-/// More than a wake carries at a time, so that some are in a closed list.
+/// More than a wake carries at a time, so that it comes back for some.
 const MANY: usize = 100;
 
 #[test]
@@ -236,7 +236,7 @@ fn wakers_that_panic_strand_nobody() {
 
 /// A waker that runs a task at once, which waits for threads that the same wake has chosen.
 #[test]
-fn a_waker_may_wait_for_threads_of_its_batch() {
+fn wakers_may_wait_for_batch_threads() {
     let table = table();
     let (tell, told) = std::sync::mpsc::channel();
     let told = Mutex::new(told);
@@ -271,7 +271,7 @@ fn a_waker_may_wait_for_threads_of_its_batch() {
 /// The waker that takes the place of one whose drop panics may be replaced in turn by the first.
 #[test]
 #[expect(unsafe_code, reason = "a waker whose drop panics although its like is still there")]
-fn a_replaced_waker_that_panics_is_the_tasks_no_more() {
+fn a_replaced_waker_may_panic() {
     static WAKES: AtomicU64 = AtomicU64::new(0);
     static PANICS: AtomicU64 = AtomicU64::new(0);
     fn another(_: *const ()) -> RawWaker {
@@ -300,7 +300,7 @@ fn a_replaced_waker_that_panics_is_the_tasks_no_more() {
 
 /// A panic of a filter's and one of a waker's: the first goes on.
 #[test]
-fn a_waker_that_panics_while_another_panic_goes_on_is_let_be() {
+fn a_second_panic_is_forgotten() {
     let table = table();
     let mut first =
         queued(&table, 1, Reason::OTHER, &run(|| std::panic::resume_unwind(Box::new("waker"))));
@@ -320,7 +320,7 @@ fn a_waker_that_panics_while_another_panic_goes_on_is_let_be() {
 
 /// A second panic would abort. Without a first one, the waker's goes on.
 #[test]
-fn a_waker_that_panics_when_a_wake_is_passed_on_does_not_abort() {
+fn a_panic_while_passing_on_does_not_abort() {
     let table = table();
     for unwinds in [false, true] {
         let chosen = queued(&table, 1, Reason::OTHER, Waker::noop());
@@ -381,7 +381,7 @@ fn a_waker_may_drop_tasks_of_its_wake() {
 /// A wake that a task passes on when its waker drops it may go to one that is in the same batch no
 /// more, but in the queue.
 #[test]
-fn a_waker_that_drops_its_own_task_passes_the_wake_on() {
+fn a_waker_may_drop_its_own_task() {
     let table = table();
     let others: Others = Arc::new(Mutex::new(Vec::new()));
     let waker = {
@@ -400,7 +400,7 @@ fn a_waker_that_drops_its_own_task_passes_the_wake_on() {
 }
 
 #[test]
-fn a_forgotten_future_takes_one_wake_and_is_gone() {
+fn a_forgotten_future_takes_one_wake() {
     let table = table();
     std::mem::forget(queued(&table, 1, Reason::OTHER, Waker::noop()));
     let mut next = queued(&table, 1, Reason::OTHER, Waker::noop());
