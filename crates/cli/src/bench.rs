@@ -80,6 +80,13 @@ fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
 /// `unherd report`: judges a record again.
 pub(crate) fn report(directory: &Path, format: Format) -> Result<ExitCode, Failure> {
     let kept = StoredRecord::load(directory)?;
+    if kept.rounds.is_empty() {
+        let what = format!("{} holds no finished round", directory.display());
+        return Err(Failure::usage(
+            &what,
+            "read its tables.txt, if there is one, or measure again",
+        ));
+    }
     let (result, tables) = kept.report(directory);
     print(format, &result, &tables, None)?;
     Ok(ExitCode::SUCCESS)

@@ -1,10 +1,10 @@
 //! What else the machine did while a process ran.
 //!
-//! Neighbours take processors, caches and storage from the process that runs at the time. Pairs that stand
-//! side by side share most of it, but a neighbour that comes between the two sides of a pair is a
-//! difference that nobody made. So each process keeps what went on around it, and a group of
-//! processes in which others used more than [`FOREIGN_MAX`] is run again. Which side of the group
-//! was disturbed has no part in that, so it favours none.
+//! Neighbours take processors, caches and storage from the process that runs at the time. Pairs
+//! that stand side by side share most of it, but a neighbour that comes between the two sides of a
+//! pair is a difference that nobody made. So each process keeps what went on around it, and a group
+//! of processes in which others used more than [`FOREIGN_MAX`] is run again. Which side of the
+//! group was disturbed has no part in that, so it favours none.
 
 use std::time::Duration;
 

@@ -49,8 +49,9 @@ pub struct Trials {
 
 impl Trials {
     /// Whether the lab is as good as it says: [`ALPHA`] of the benches called different where
-    /// nothing is, [`POWER`] of the planted slowdowns found. The number that a lab shows is itself chance;
-    /// what a lab that is just as good would show in fewer than one of a hundred times is too bad.
+    /// nothing is, [`POWER`] of the planted slowdowns found. The number that a lab shows is itself
+    /// chance; what a lab that is just as good would show in fewer than one of a hundred times is
+    /// too bad.
     pub fn is_met(&self) -> bool {
         match self.plant {
             None => self.different <= self.bound(),

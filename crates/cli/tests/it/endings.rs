@@ -96,6 +96,10 @@ fn unresumable_records_are_refused() {
     let elsewhere = place.run("bench --resume record");
     assert_eq!(elsewhere.code, Some(2), "{elsewhere:?}");
     assert!(elsewhere.stderr.contains("was measured on another machine"), "{elsewhere:?}");
+    fs::remove_dir_all(place.path().join("record/rounds")).unwrap();
+    let empty = place.run("report record");
+    assert_eq!(empty.code, Some(2), "{empty:?}");
+    assert!(empty.stderr.contains("record holds no finished round"), "{empty:?}");
     for line in ["report absent", "bench --resume absent"] {
         let ran = place.run(line);
         assert_eq!(ran.code, Some(2), "{line}: {ran:?}");

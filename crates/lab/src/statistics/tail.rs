@@ -28,7 +28,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Whether one side surely scatters wider, and by enough to matter, among this many comparisons.
+    /// Whether one side surely scatters wider, and by enough to matter, among this many
+    /// comparisons.
     pub fn spread_differs(&self, comparisons: usize) -> bool {
         let wider = self.spread_ratio.max(self.spread_ratio.recip());
         wider >= OUTLIER && self.spread_p_value <= ALPHA / comparisons.max(1) as f64

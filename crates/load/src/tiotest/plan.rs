@@ -14,8 +14,8 @@ const REPORT_RANDOM_BYTES: u64 = 2000 << 20;
 /// The file set is this many times the memory.
 const TIMES_MEMORY: u64 = 5;
 
-/// The threads' blocks may take one part in this many of the memory, whichever side caches: with more, the
-/// round would measure how well an implementation does without its cache.
+/// The threads' blocks may take one part in this many of the memory, whichever side caches: with
+/// more, the round would measure how well an implementation does without its cache.
 const BLOCKS_PART: u64 = 4;
 
 /// The phases that go over blocks at random; each has a sequence of its own.
