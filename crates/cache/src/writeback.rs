@@ -84,14 +84,18 @@ impl Core {
     }
 
     /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O,
-    /// begins to. Less is done if the file's write-backs are held up, or too many are under way.
+    /// begins to. A writer that is faster than the device waits here, under `write-back`, once for
+    /// each run. Nothing is done if the file's writes fail or are held up.
     pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
         let Some(run) = file.filled.lock().filled(pages, self.write_behind_pages()) else {
             return;
         };
+        if file.unwritten.is_failing() {
+            return;
+        }
         let mut page = run.start;
         while page < run.end {
-            let Some(buffer) = self.runs.try_take() else { return };
+            let buffer = self.runs.take(&self.waits, self.reasons.write_back);
             if !file.write_backs.try_enter() {
                 return self.give_buffer_back(buffer);
             }
