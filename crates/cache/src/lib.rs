@@ -20,11 +20,14 @@
 //!   quarters of the frames at most; the writer is told which write failed.
 //! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the
 //!   same queues, under the same names. A future may be dropped at any time.
+//! - **Large transfers.** Neighbouring pages are read and written back in one transfer, from and to
+//!   their frames. A file that is read in order is read ahead, one that is written in order is
+//!   written behind; [`File::advise`] says what to expect.
 //! - **A hit takes no lock.** [`File::page`] writes to one cache line of the page's own, and its
 //!   guard's drop to the same; [`File::peek`] and [`File::read_at`] write nothing that others read,
 //!   but the mark of the page's use where that is clear.
 //!
-//! What it does not promise: readahead, atomic reads or writes of several pages, or that another
+//! What it does not promise: atomic reads or writes of several pages, or that another
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open
 //! file only as far as the lock keeps them out. A child made by fork(2) may not use its parent's
 //! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
