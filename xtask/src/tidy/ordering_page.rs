@@ -15,7 +15,7 @@ const PAGE: &str = "docs/ordering.md";
 /// What stands above this line is written by hand.
 const MARK: &str = "<!-- Made by `cargo x ordering`; do not edit below. -->";
 
-/// Whether the page is what [`write`] would write.
+/// Whether the page is what [`write()`] would write.
 pub(crate) fn check(root: &Path, tables: &[Table], sources: &[Source]) -> Vec<Finding> {
     match page(root, tables, sources) {
         Ok((old, new)) if old == new => Vec::new(),
