@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | 0 | fresh, or in a poll | nothing, between polls | does nothing |
 //! | 1 | waits for a page that others read or change | a place in the page's queue | leaves the queue |
-//! | 2 | has announced the page, and waits for a frame | the announcement ([`AnnouncedGuard`]), a place in the frames' queue, the count of one waiter | leaves the queue; a wake that had chosen it goes to the next there; the announcement is taken back, and those who wait for the page look again |
+//! | 2 | has announced the page, and waits for a frame | the announcement ([`FillReservationGuard`]), a place in the frames' queue, the count of one waiter | leaves the queue; a wake that had chosen it goes to the next there; the announcement is taken back, and those who wait for the page look again |
 //! | 3 | waits for its read | the right to the pin ([`crate::engine::Ticket`]), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
 //! | 4 | its read has ended, and it was not polled since | the same, with a pin | the pin is given back |
 //! | 5 | ready | the guard is the caller's | |
@@ -53,11 +53,11 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::core::{Busy, Core, News, Want};
+use crate::core::{Busy, Core, WakeMessage, Want};
 use crate::engine::Engine;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin};
-use crate::index::Announced;
+use crate::index::FillReservation;
 use crate::page::{PageKey, PageNo};
 use crate::reclaim::Attempt;
 use crate::resident::Lookup;
@@ -65,31 +65,31 @@ use crate::stats::Count;
 
 /// A page that a task has announced, and has no frame for yet.
 #[must_use]
-struct AnnouncedGuard<'a> {
+struct FillReservationGuard<'a> {
     core: &'a Core,
-    announced: Announced,
+    announced: FillReservation,
     /// What those are told who wait for the page, if the announcement is taken back.
-    news: News,
+    message: WakeMessage,
 }
 
-impl<'a> AnnouncedGuard<'a> {
-    fn new(core: &'a Core, announced: Announced) -> Self {
-        Self { core, announced, news: News::Look }
+impl<'a> FillReservationGuard<'a> {
+    fn new(core: &'a Core, announced: FillReservation) -> Self {
+        Self { core, announced, message: WakeMessage::Look }
     }
 
     /// There is a frame to put in the place of the announcement.
-    fn pass_on(self) -> Announced {
+    fn pass_on(self) -> FillReservation {
         let announced = self.announced;
         std::mem::forget(self);
         announced
     }
 }
 
-impl Drop for AnnouncedGuard<'_> {
+impl Drop for FillReservationGuard<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) nobody is there to bring it in, and the locks may be held for ever.
         if !self.core.fork.is_forked() {
-            self.core.take_back(self.announced, self.news);
+            self.core.take_back(self.announced, self.message);
         }
     }
 }
@@ -110,8 +110,8 @@ impl Core {
             match self.look_up(file, key, waited)? {
                 Lookup::Here(pin) => return Ok(pin),
                 Lookup::Busy(busy) => self.wait_for_page_async(file, key, busy).await?,
-                Lookup::Mine(announced) => {
-                    let guard = AnnouncedGuard::new(self, announced);
+                Lookup::Miss(announced) => {
+                    let guard = FillReservationGuard::new(self, announced);
                     return self.bring_in_async(file, guard, pages).await;
                 }
             }
@@ -131,24 +131,24 @@ impl Core {
         let how = self.how_to_wait(busy, Want::Read).shared();
         let still = || self.is_still(key, busy);
         let outcome = self.pages.wait_async(&key.into(), still, how).await;
-        self.heed(file, key, busy, outcome, began)
+        self.handle_wake(file, key, busy, outcome, began)
     }
 
     async fn bring_in_async(
         &self,
         file: &Arc<FileState>,
-        mut guard: AnnouncedGuard<'_>,
+        mut guard: FillReservationGuard<'_>,
         pages: u64,
     ) -> Result<Pin, Error> {
         let key = guard.announced.key;
         let Some(engine) = &self.engine else {
-            return Err(Error::NeedsQueue { file: file.path.clone(), page: key.page.0 });
+            return Err(Error::AsyncNeedsIoThread { file: file.path.clone(), page: key.page.0 });
         };
         self.counters.add(Count::Misses, 1);
         let mut claims = self.try_take_run(key, self.pages_to_read(file, key.page, pages));
         if claims.is_empty() {
             let claim = self.take_frame_async(engine, key).await.inspect_err(|_| {
-                guard.news = News::NoFrames(guard.announced.spell);
+                guard.message = WakeMessage::NoFrames(guard.announced.generation);
             })?;
             claims.push(claim);
         }

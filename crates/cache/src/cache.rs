@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{File, OpenOptions};
 use crate::files::Files;
+use crate::foreign_wakers::is_in_waker;
 use crate::frame::Frames;
 use crate::frame_memory::FrameMemory;
 use crate::index::Index;
@@ -22,7 +23,6 @@ use crate::policy::PolicyKind;
 use crate::pools::{self, Pools};
 use crate::reclaim::Reclaim;
 use crate::run::RunBuffers;
-use crate::shield::is_in_waker;
 use crate::stats::{Counters, Stats};
 use crate::worker_queue::WorkerQueue;
 
@@ -43,7 +43,7 @@ static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);
 pub enum Io {
     /// Each thread does its own, by blocking calls.
     #[default]
-    Own,
+    Blocking,
     /// Threads queue transfers, and wait; one thread of the cache takes the completions.
     Ring,
     /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
@@ -109,7 +109,7 @@ impl Cache {
             capacity_bytes: 64 << 20,
             page_bytes: 4096,
             device: None,
-            io: Io::Own,
+            io: Io::Blocking,
             queues: 256,
             filtered: true,
             frame_wait: Duration::from_secs(30),
@@ -224,7 +224,7 @@ impl CacheBuilder {
         Self { device: Some(device), ..self }
     }
 
-    /// Who does the I/O. [`Io::Own`] unless told.
+    /// Who does the I/O. [`Io::Blocking`] unless told.
     pub fn io(self, io: Io) -> Self {
         Self { io, ..self }
     }
@@ -299,7 +299,7 @@ impl CacheBuilder {
         }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let engine = match self.io {
-            Io::Own => None,
+            Io::Blocking => None,
             Io::Ring => Some(Engine::new(device.clone())?),
             Io::Threads(threads) if !IO_THREADS.contains(&threads) => {
                 return Err(BuildError::IoThreads { threads });

@@ -19,8 +19,8 @@ use crate::Error;
 use crate::core::{Busy, Core, Want, Work};
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State, Word};
-use crate::index::{Announced, Entry, ShardGuard};
-use crate::page::{FrameId, PageKey, PageNo, Spell};
+use crate::index::{Entry, FillReservation, ShardGuard};
+use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
 use crate::stats::Count;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
@@ -28,7 +28,7 @@ use crate::stats::Count;
 const LOOKS_AT_PINS: usize = 8;
 
 /// What stands between a writer and its page.
-enum Turn {
+enum WriteAccess {
     Ready(Claim),
     /// The copy is in place of the page; its content is still to be copied.
     Copy(Claim, Pin),
@@ -38,7 +38,7 @@ enum Turn {
     InWriteBack(Busy),
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
-    Mine(Announced),
+    Miss(FillReservation),
 }
 
 /// A frame in hand, in case that a copy is needed. Given back on drop.
@@ -146,7 +146,7 @@ impl Core {
             };
             drop(shard);
             // A read that fails leaves no page.
-            let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
+            let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
         };
         self.memory.copy(&mut copy, &old, tail);
         self.memory.zero_from(&mut copy, tail);
@@ -195,31 +195,31 @@ impl Core {
     ) -> Result<Claim, Error> {
         let mut spare = Spare { core: self, claim: None };
         loop {
-            match self.take_turn(key, &mut spare.claim) {
-                Turn::Ready(claim) => return Ok(claim),
-                Turn::Copy(mut claim, old) => {
+            match self.try_acquire_write(key, &mut spare.claim) {
+                WriteAccess::Ready(claim) => return Ok(claim),
+                WriteAccess::Copy(mut claim, old) => {
                     self.counters.add(Count::Copies, 1);
                     self.memory.copy(&mut claim, &old, self.memory.page_bytes());
                     self.reclaim.note_copied(&old, &claim);
                     self.unpin(old);
                     return Ok(claim);
                 }
-                Turn::NeedsSpare => spare.claim = Some(self.take_frame(key)?),
-                Turn::InWriteBack(busy) => {
+                WriteAccess::NeedsSpare => spare.claim = Some(self.take_frame(key)?),
+                WriteAccess::InWriteBack(busy) => {
                     // To wait for a frame would be no better: it may take as many write-backs.
                     spare.claim = self.try_take_frame(key);
                     if spare.claim.is_none() {
                         self.wait_for_page(file, key, busy, Want::Change)?;
                     }
                 }
-                Turn::Busy(busy) => {
+                WriteAccess::Busy(busy) => {
                     // Whoever works on the page may be waiting for a frame.
                     if let Some(claim) = spare.claim.take() {
                         self.free_frame(claim);
                     }
                     self.wait_for_page(file, key, busy, Want::Change)?;
                 }
-                Turn::Mine(announced) => {
+                WriteAccess::Miss(announced) => {
                     let mut claim = match spare.claim.take() {
                         Some(claim) => claim,
                         None => self.frame_for_announced(announced)?,
@@ -239,49 +239,54 @@ impl Core {
         }
     }
 
-    fn take_turn(&self, key: PageKey, spare: &mut Option<Claim>) -> Turn {
+    fn try_acquire_write(&self, key: PageKey, spare: &mut Option<Claim>) -> WriteAccess {
         let mut shard = self.shard(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
-            Some(Entry::Announced(spell)) => {
-                return Turn::Busy(Busy { work: Work::Reading, spell });
+            Some(Entry::Announced(generation)) => {
+                return WriteAccess::Busy(Busy { work: Work::Reading, generation });
             }
-            None => return Turn::Mine(shard.announce()),
+            None => return WriteAccess::Miss(shard.announce()),
         };
-        let spell = shard.begin_spell();
+        let generation = shard.begin_busy();
         // Who has a frame in hand for the copy does not hope any longer.
         let looks = if spare.is_some() { 1 } else { LOOKS_AT_PINS };
-        let word = match self.try_change(frame, spell, looks) {
-            Ok(claim) => return Turn::Ready(claim),
+        let word = match self.try_change(frame, generation, looks) {
+            Ok(claim) => return WriteAccess::Ready(claim),
             Err(word) => word,
         };
         let in_write_back = word.state() == State::WriteBack;
         if !word.state().is_at_rest() && !in_write_back {
-            return Turn::Busy(self.busy_frame(frame, word));
+            return WriteAccess::Busy(self.busy_frame(frame, word));
         }
         let Some(mut copy) = spare.take() else {
             return if in_write_back {
-                Turn::InWriteBack(self.busy_frame(frame, word))
+                WriteAccess::InWriteBack(self.busy_frame(frame, word))
             } else {
-                Turn::NeedsSpare
+                WriteAccess::NeedsSpare
             };
         };
         // A write-back may end without the shard lock; then it is at rest, and stays so.
         match self.replace(&mut shard, key, frame, &mut copy) {
-            Ok(old) => Turn::Copy(copy, old),
+            Ok(old) => WriteAccess::Copy(copy, old),
             Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
         }
     }
 
     /// As [`Frames::try_change`], with so many looks at a page that is only pinned.
-    fn try_change(&self, frame: FrameId, spell: Spell, looks: usize) -> Result<Claim, Word> {
-        let mut tried = self.frames.try_change(frame, spell);
+    fn try_change(
+        &self,
+        frame: FrameId,
+        generation: BusyGeneration,
+        looks: usize,
+    ) -> Result<Claim, Word> {
+        let mut tried = self.frames.try_change(frame, generation);
         for _ in 1..looks {
             if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
                 break;
             }
             spin_loop();
-            tried = self.frames.try_change(frame, spell);
+            tried = self.frames.try_change(frame, generation);
         }
         tried
     }
@@ -296,8 +301,8 @@ impl Core {
         frame: FrameId,
         copy: &mut Claim,
     ) -> Result<Pin, Word> {
-        let spell = shard.begin_spell();
-        let old = self.frames.replace(frame, copy, key, spell)?;
+        let generation = shard.begin_busy();
+        let old = self.frames.replace(frame, copy, key, generation)?;
         shard.set_frame(copy.id());
         Ok(old)
     }
@@ -324,7 +329,7 @@ impl Core {
                 Err(busy) => busy,
             };
             // A read that fails leaves no page either.
-            let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
+            let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
         }
     }
 }

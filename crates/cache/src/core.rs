@@ -11,14 +11,14 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::{FileState, Files};
+use crate::foreign_wakers::run_foreign_wakers;
 use crate::frame::{Frames, Word};
 use crate::frame_memory::FrameMemory;
 use crate::index::{Index, ShardGuard};
-use crate::page::{FrameId, PageKey, Spell};
+use crate::page::{BusyGeneration, FrameId, PageKey};
 use crate::reclaim::Reclaim;
 pub(crate) use crate::resident::{Busy, Work};
 use crate::run::RunBuffers;
-use crate::shield::shielded;
 use crate::stats::Counters;
 
 /// The names of the cache's waits.
@@ -54,8 +54,8 @@ impl Reasons {
 /// (whose waiters look at their condition under it), a file's streams, the pool of frames, the
 /// table of files, a file's durability, a file's set of unclean pages, a shard of the index, the
 /// pages given up, the pool of run buffers. So nobody is woken with any of these held; the engine's
-/// slots and the two locks of the census are locked with no other. Latches are waited for with none
-/// of these held.
+/// slots and the two locks of the frame usage are locked with no other. Latches are waited for with
+/// none of these held.
 pub(crate) struct Core {
     /// No other cache of the process has or had it.
     pub(crate) number: u64,
@@ -117,34 +117,34 @@ impl Want {
 /// | 1 | no frame could be had for it |
 /// | 2^16 and up | the read failed; the lowest 16 bits are the kernel's number |
 ///
-/// The upper 32 bits of the last two are the spell that they are about: the page may have been
-/// announced anew meanwhile, and then whoever waits for that has nothing to do with them.
+/// The upper 32 bits of the last two are the generation that they are about: the page may have been
+/// announced again meanwhile, and then whoever waits for that has nothing to do with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum WakeMessage {
     Look,
-    NoFrames(Spell),
-    ReadFailed(Spell, Errno),
+    NoFrames(BusyGeneration),
+    ReadFailed(BusyGeneration, Errno),
 }
 
 const READ_FAILED: u64 = 1 << 16;
 
-impl News {
+impl WakeMessage {
     fn token(self) -> Token {
         Token(match self {
             Self::Look => 0,
-            Self::NoFrames(spell) => u64::from(spell.0) << 32 | 1,
-            Self::ReadFailed(spell, errno) => {
-                u64::from(spell.0) << 32 | READ_FAILED | u64::from(errno.raw_os_error() as u16)
+            Self::NoFrames(generation) => u64::from(generation.0) << 32 | 1,
+            Self::ReadFailed(generation, errno) => {
+                u64::from(generation.0) << 32 | READ_FAILED | u64::from(errno.raw_os_error() as u16)
             }
         })
     }
 
     fn from_token(token: Token) -> Self {
-        let spell = Spell((token.0 >> 32) as u32);
+        let generation = BusyGeneration((token.0 >> 32) as u32);
         match token.0 as u32 {
             0 => Self::Look,
-            1 => Self::NoFrames(spell),
-            raw => Self::ReadFailed(spell, Errno::from_raw_os_error(i32::from(raw as u16))),
+            1 => Self::NoFrames(generation),
+            raw => Self::ReadFailed(generation, Errno::from_raw_os_error(i32::from(raw as u16))),
         }
     }
 }
@@ -200,23 +200,22 @@ impl Core {
     }
 
     /// What one waits for that would write the page back, if it is behind an older version.
-    pub(crate) fn busy_behind(&self, key: PageKey) -> Option<Busy> {
+    pub(crate) fn busy_awaiting_older_writeback(&self, key: PageKey) -> Option<Busy> {
         let shard = self.shard(key);
         let frame = shard.frame()?;
-        let busy = Busy { work: Work::OlderWriteBack, spell: self.frames.spell(frame) };
-        self.frames.word(frame).is_behind().then_some(busy)
+        let busy = Busy { work: Work::OlderWriteBack, generation: self.frames.generation(frame) };
+        self.frames.word(frame).is_awaiting_older_writeback().then_some(busy)
     }
 
     pub(crate) fn is_still(&self, key: PageKey, busy: Busy) -> bool {
         let now = match busy.work {
-            Work::OlderWriteBack => self.busy_behind(key),
+            Work::OlderWriteBack => self.busy_awaiting_older_writeback(key),
             Work::Reading | Work::Changing | Work::WriteBack => self.busy(key),
         };
         now == Some(busy)
     }
 
-    /// Waits until the page is no longer `busy`, or is so anew. Afterwards anything may be true of
-    /// it.
+    /// Blocks until this busy period ends. Re-check the page afterwards.
     ///
     /// # Errors
     /// If it was being brought in, and that failed: each that waited for it gets the error. If the
@@ -229,12 +228,12 @@ impl Core {
         want: Want,
     ) -> Result<(), Error> {
         self.check_not_held(file, key)?;
-        self.wait_for_page_of_others(file, key, busy, want)
+        self.wait_for_page_unchecked(file, key, busy, want)
     }
 
     /// As [`Core::wait_for_page`], where it is known that the caller holds no page of the file; if
     /// it has forgotten a guard, it waits for ever.
-    pub(crate) fn wait_for_page_of_others(
+    pub(crate) fn wait_for_page_unchecked(
         &self,
         file: &FileState,
         key: PageKey,
@@ -243,7 +242,7 @@ impl Core {
     ) -> Result<(), Error> {
         let (how, began) = (self.how_to_wait(busy, want), Timestamp::now());
         let outcome = self.pages.wait(&key.into(), || self.is_still(key, busy), how);
-        self.heed(file, key, busy, outcome, began)
+        self.handle_wake(file, key, busy, outcome, began)
     }
 
     fn reason_of(&self, work: Work) -> Reason {
@@ -259,7 +258,7 @@ impl Core {
     }
 
     /// What follows for one that has waited for a page since `began`, by what it was told.
-    pub(crate) fn heed(
+    pub(crate) fn handle_wake(
         &self,
         file: &FileState,
         key: PageKey,
@@ -270,11 +269,11 @@ impl Core {
         let Outcome::Woken(token) = outcome else {
             return Ok(());
         };
-        match News::from_token(token) {
-            News::NoFrames(spell) if spell == busy.spell => {
+        match WakeMessage::from_token(token) {
+            WakeMessage::NoFrames(generation) if generation == busy.generation => {
                 Err(self.no_frames_as_told(Timestamp::now().since(began)))
             }
-            News::ReadFailed(spell, errno) if spell == busy.spell => {
+            WakeMessage::ReadFailed(generation, errno) if generation == busy.generation => {
                 Err(self.read_error(file, key, errno))
             }
             _ => {
@@ -299,7 +298,9 @@ impl Core {
             }
             Verdict::Wake
         };
-        shielded(|| self.pages.wake_where(&key.into(), choose, News::Look.token()));
+        run_foreign_wakers(|| {
+            self.pages.wake_where(&key.into(), choose, WakeMessage::Look.token())
+        });
     }
 
     /// Passes on a wake that was meant for one that changes the page.
@@ -307,12 +308,14 @@ impl Core {
         let choose = |tag: Tag| {
             if tag == Want::Change.tag() { Verdict::WakeAndStop } else { Verdict::Skip }
         };
-        shielded(|| self.pages.wake_where(&key.into(), choose, News::Look.token()));
+        run_foreign_wakers(|| {
+            self.pages.wake_where(&key.into(), choose, WakeMessage::Look.token())
+        });
     }
 
     /// The page could not be brought in: wakes all that wait for it.
-    pub(crate) fn wake_failed(&self, key: PageKey, news: News) {
-        shielded(|| self.pages.wake_with(&key.into(), usize::MAX, news.token()));
+    pub(crate) fn wake_failed(&self, key: PageKey, message: WakeMessage) {
+        run_foreign_wakers(|| self.pages.wake_with(&key.into(), usize::MAX, message.token()));
     }
 
     pub(crate) fn read_error(&self, file: &FileState, key: PageKey, errno: Errno) -> Error {
@@ -329,21 +332,25 @@ mod tests {
 
     use super::*;
     use crate::files::Access;
-    use crate::index::Announced;
+    use crate::index::FillReservation;
     use crate::{Cache, PageNo};
 
-    const SPELL: Spell = Spell(u32::MAX);
+    const GENERATION: BusyGeneration = BusyGeneration(u32::MAX);
 
     #[test]
-    fn news_come_through_the_token_as_they_were() {
-        for news in [News::Look, News::NoFrames(SPELL), News::ReadFailed(SPELL, Errno::IO)] {
-            assert_eq!(News::from_token(news.token()), news);
+    fn messages_survive_their_token() {
+        for message in [
+            WakeMessage::Look,
+            WakeMessage::NoFrames(GENERATION),
+            WakeMessage::ReadFailed(GENERATION, Errno::IO),
+        ] {
+            assert_eq!(WakeMessage::from_token(message.token()), message);
         }
     }
 
     /// The failure of one read must not reach those who wait for the next read of the page.
     #[test]
-    fn news_of_an_earlier_read_are_not_for_those_who_wait_for_the_next() {
+    fn an_earlier_read_fails_no_later_waiter() {
         let device = Arc::new(SimDevice::new(Seed::new(1)));
         device.put("f", &[0; 4096]);
         let cache = Cache::builder().device(device).build().unwrap();
@@ -351,8 +358,8 @@ mod tests {
         let access = Access { write: false, create: false, lock: false, buffered_fallback: false };
         let file = core.open_file(Path::new("f"), access).unwrap();
         let key = core.key(&file, PageNo(0));
-        let wait = |announced: Announced| {
-            let busy = Busy { work: Work::Reading, spell: announced.spell };
+        let wait = |announced: FillReservation| {
+            let busy = Busy { work: Work::Reading, generation: announced.generation };
             core.wait_for_page(&file, key, busy, Want::Read)
         };
         let late = core.shard(key).announce();
@@ -364,7 +371,7 @@ mod tests {
             let outcome = thread::scope(|scope| {
                 let waiter = scope.spawn(|| wait(next));
                 while !waiter.is_finished() {
-                    core.wake_failed(key, News::ReadFailed(told.spell, Errno::IO));
+                    core.wake_failed(key, WakeMessage::ReadFailed(told.generation, Errno::IO));
                     thread::yield_now();
                 }
                 waiter.join().unwrap()

@@ -325,7 +325,7 @@ impl Engine {
             if !alarm.has_passed(now) {
                 return;
             }
-            // First: whoever comes too late for the look that follows sets it anew.
+            // First: whoever comes too late for the look that follows sets it again.
             *alarm = Deadline::NEVER;
             now
         };

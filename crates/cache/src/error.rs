@@ -86,7 +86,7 @@ pub enum Error {
         page: u64,
     },
     /// The calling thread holds a [`crate::PageMut`] of this page, and the call would wait for it.
-    HeldByThisThread {
+    WouldDeadlock {
         /// The file.
         file: Arc<Path>,
         /// A page that the call would wait for.
@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// A task wants a page that is not there, and the cache has no I/O thread to bring it in: the
     /// task's thread would have to block.
-    NeedsQueue {
+    AsyncNeedsIoThread {
         /// The file.
         file: Arc<Path>,
         /// The page.
@@ -207,13 +207,13 @@ impl fmt::Display for Error {
             Self::TooManyPins { file, page } => {
                 write!(f, "page {page} of {} has too many pins", file.display())
             }
-            Self::HeldByThisThread { file, page } => write!(
+            Self::WouldDeadlock { file, page } => write!(
                 f,
                 "this thread holds page {page} of {} for changing, and would wait for itself; \
                  drop the `PageMut` first",
                 file.display()
             ),
-            Self::NeedsQueue { file, page } => write!(
+            Self::AsyncNeedsIoThread { file, page } => write!(
                 f,
                 "page {page} of {} is not in memory, and this cache cannot bring it in for a \
                  task; build it with `Io::Ring` or `Io::Threads`",
@@ -386,11 +386,11 @@ impl fmt::Display for BuildError {
             }
             Self::NoQueue => f.write_str(
                 "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` \
-                 or `Io::Own`",
+                 or `Io::Blocking`",
             ),
             Self::QueueTaken => f.write_str(
                 "another cache queues transfers on this device; give each its own, or use \
-                 `Io::Own`",
+                 `Io::Blocking`",
             ),
             Self::Thread(reason) => write!(f, "cannot start the I/O thread: {reason}"),
         }

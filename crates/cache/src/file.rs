@@ -9,12 +9,12 @@ use crate::cache::{Cache, Owner};
 use crate::core::Core;
 use crate::error::Error;
 use crate::files::{Access, FileState};
+use crate::foreign_wakers::is_in_waker;
 use crate::page::PageNo;
 use crate::page_guard::PageGuard;
 use crate::page_mut::PageMut;
 use crate::peek::{Peek, Torn};
 use crate::readahead::Advice;
-use crate::shield::is_in_waker;
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -166,7 +166,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
-    /// [`Error::HeldByThisThread`].
+    /// [`Error::WouldDeadlock`].
     /// What `buf` holds then is not told.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let wanted = self.bytes_to_read(offset, buf.len())?;
@@ -216,7 +216,7 @@ impl File {
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::Io`] if a part of
     /// a page is written, and the rest could not be read, or if as many pages as may be newer than
     /// the device could not be written back (a sync tries again at once, a write each 100 ms);
-    /// [`Error::HeldByThisThread`].
+    /// [`Error::WouldDeadlock`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
@@ -247,7 +247,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`],
-    /// [`Error::HeldByThisThread`]: the length is as it was.
+    /// [`Error::WouldDeadlock`]: the length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;
@@ -271,7 +271,7 @@ impl File {
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
     /// [`Error::LostDurability`] is reported until the file is closed. [`Error::LostWrites`]: see
-    /// there. [`Error::HeldByThisThread`]: nothing was done.
+    /// there. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
@@ -356,8 +356,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::page`]; [`Error::NeedsQueue`] if the page is not there, nor being read by a
-    /// thread, and the cache was built with [`crate::Io::Own`]; [`Error::HeldByThisThread`] if
+    /// As [`File::page`]; [`Error::AsyncNeedsIoThread`] if the page is not there, nor being read by
+    /// a thread, and the cache was built with [`crate::Io::Blocking`]; [`Error::WouldDeadlock`] if
     /// the thread that polls has a [`PageMut`] of the page, be it another task's.
     pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         PageGuard::new_async(self.core(), &self.file, page, 1).await
@@ -371,7 +371,7 @@ impl File {
     /// not told.
     ///
     /// # Errors
-    /// As [`File::read_at`], and [`Error::NeedsQueue`] as [`File::page_async`].
+    /// As [`File::read_at`], and [`Error::AsyncNeedsIoThread`] as [`File::page_async`].
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;
@@ -419,7 +419,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`], [`Error::Io`];
-    /// [`Error::HeldByThisThread`] if the thread holds the page already.
+    /// [`Error::WouldDeadlock`] if the thread holds the page already.
     pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
         self.check_write()?;
         self.core().check_page(page)?;

@@ -2,7 +2,7 @@
 //!
 //! One thread brings a missing page in; it announces this in the index before it even has a frame.
 //! All others that want the page wait for it alone. If the read fails, each of them gets the error,
-//! and none reads again by itself: one bad sector costs one read. The next call will try anew.
+//! and none reads again by itself: one bad sector costs one read. The next call will try again.
 //!
 //! A page at or beyond the end of the file needs no read: it is zeros.
 #![expect(unsafe_code, reason = "the frame's memory is given to the device")]
@@ -11,11 +11,11 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno, Transfer};
 
 use crate::Error;
-use crate::core::{Core, News, Want, Work};
+use crate::core::{Core, WakeMessage, Want, Work};
 use crate::engine::Ticket;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State};
-use crate::index::Announced;
+use crate::index::FillReservation;
 use crate::page::{PageKey, PageNo};
 use crate::resident::{Lookup, TooManyPins};
 use crate::run::{Advance, EndedRun, Fill, Run, TransferError};
@@ -47,7 +47,7 @@ impl Core {
             match self.look_up(file, key, waited)? {
                 Lookup::Here(pin) => return Ok(pin),
                 Lookup::Busy(busy) => self.wait_for_page(file, key, busy, Want::Read)?,
-                Lookup::Mine(announced) => {
+                Lookup::Miss(announced) => {
                     let claims = self.frames_for_announced(file, announced, pages)?;
                     return self.fill(file, announced, claims);
                 }
@@ -73,17 +73,17 @@ impl Core {
             Lookup::Busy(busy) if busy.work == Work::Reading => {
                 self.counters.add(Count::DeduplicatedMisses, 1);
             }
-            Lookup::Busy(_) | Lookup::Mine(_) => {}
+            Lookup::Busy(_) | Lookup::Miss(_) => {}
         }
         Ok(found)
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is
     /// taken back, and those who wait for the page are told.
-    pub(crate) fn frame_for_announced(&self, announced: Announced) -> Result<Claim, Error> {
+    pub(crate) fn frame_for_announced(&self, announced: FillReservation) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
         self.take_frame(announced.key)
-            .inspect_err(|_| self.take_back(announced, News::NoFrames(announced.spell)))
+            .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
     }
 
     /// Frames for a page that the caller has announced, and for those that follow it and are to be
@@ -92,7 +92,7 @@ impl Core {
     pub(crate) fn frames_for_announced(
         &self,
         file: &FileState,
-        announced: Announced,
+        announced: FillReservation,
         wanted: u64,
     ) -> Result<Vec<Claim>, Error> {
         let pages = self.pages_to_read(file, announced.key.page, wanted);
@@ -124,14 +124,14 @@ impl Core {
         quarter.saturating_sub(unread)
     }
 
-    /// Takes an announcement back, with news for those who wait for the page.
-    pub(crate) fn take_back(&self, announced: Announced, news: News) {
+    /// Takes an announcement back, with message for those who wait for the page.
+    pub(crate) fn take_back(&self, announced: FillReservation, message: WakeMessage) {
         self.shard(announced.key).remove();
-        self.wake_failed(announced.key, news);
+        self.wake_failed(announced.key, message);
     }
 
     /// Puts a claimed frame in the place of its page's announcement.
-    pub(crate) fn install(&self, announced: Announced, claim: &Claim, state: State) {
+    pub(crate) fn install(&self, announced: FillReservation, claim: &Claim, state: State) {
         self.shard(announced.key).install(&self.frames, announced, claim, state);
     }
 
@@ -140,7 +140,7 @@ impl Core {
     pub(crate) fn fill(
         &self,
         file: &Arc<FileState>,
-        announced: Announced,
+        announced: FillReservation,
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
@@ -154,7 +154,7 @@ impl Core {
     pub(crate) async fn fill_async(
         &self,
         file: &Arc<FileState>,
-        announced: Announced,
+        announced: FillReservation,
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
@@ -168,7 +168,7 @@ impl Core {
     fn begin_fill(
         &self,
         file: &Arc<FileState>,
-        announced: Announced,
+        announced: FillReservation,
         mut claims: Vec<Claim>,
     ) -> Begun<'_> {
         let first = announced.key.page;
@@ -230,7 +230,7 @@ impl Core {
     fn give_up_fill(&self, key: PageKey, claim: Claim) {
         self.shard(key).remove();
         self.free_frame(self.frames.clear(claim));
-        self.wake_failed(key, News::Look);
+        self.wake_failed(key, WakeMessage::Look);
     }
 
     /// Reads the run by this thread.
@@ -267,14 +267,14 @@ impl Core {
             let key = self.key(file, PageNo(first.0 + at as u64));
             let mut shard = self.shard(key);
             shard.remove();
-            (key, self.frames.spell(claim.id()))
+            (key, self.frames.generation(claim.id()))
         };
         let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
         if fill.is_wanted {
             deliver(Err(Errno::IO));
         }
-        for (key, spell) in lost {
-            self.wake_failed(key, News::ReadFailed(spell, Errno::IO));
+        for (key, generation) in lost {
+            self.wake_failed(key, WakeMessage::ReadFailed(generation, Errno::IO));
         }
     }
 
@@ -363,14 +363,14 @@ impl Core {
         }
         if let Some(claim) = claims.pop() {
             let key = self.key(file, first);
-            let spell = {
+            let generation = {
                 let mut shard = self.shard(key);
                 shard.remove();
-                self.frames.spell(claim.id())
+                self.frames.generation(claim.id())
             };
             self.free_frame(self.frames.clear(claim));
             deliver(Err(errno));
-            self.wake_failed(key, News::ReadFailed(spell, errno));
+            self.wake_failed(key, WakeMessage::ReadFailed(generation, errno));
         }
         None
     }

@@ -15,7 +15,7 @@
 //! | | | | `evict`, unpinned | empty |
 //! | dirty | is newer than the file | yes | `try_change`, unpinned | changing |
 //! | | | | `fail` (writes of the file fail) | failed |
-//! | | | | `lend`, unless it is *behind* (see below) | write-back |
+//! | | | | `lend`, unless it is *awaiting older write-back* (see below) | write-back |
 //! | write-back | is being read by the device, or waits for that | yes | `give_back` | unstable, failed |
 //! | | | | `replace` | superseded |
 //! | unstable | was written, but no flush has succeeded since | yes | `try_change`, unpinned | changing |
@@ -31,10 +31,10 @@
 //!
 //! # A newer version of a page in write-back
 //!
-//! Who changes a page in write-back puts a copy in its place, which is *behind* until the
-//! write-back has ended. While it is, it is not lent: of one page at most one transfer is under
-//! way, so that the newer cannot be overtaken by the older. The mark is changed under the shard
-//! lock alone:
+//! A writer that changes a page in write-back puts a copy in its place, which is *awaiting older
+//! write-back* until that has ended. While it is, it is not lent: of one page at most one transfer
+//! is under way, so that the newer cannot be overtaken by the older. The mark is changed under the
+//! shard lock alone:
 //!
 //! ```text
 //!  replaces the page (lock)                  ends the write-back
@@ -62,7 +62,8 @@
 //!    written, and looks at the version afterwards.
 //! 5. A frame is found through the index under its key only. It enters the index when it is
 //!    installed, and leaves it before it can be had for another page. While it is there, its state
-//!    changes under the lock of its shard, but for the end of a claim or a loan. Pins rise without.
+//!    changes under the lock of its shard, except for the end of a claim or a loan. Pins rise
+//!    without.
 //! 6. Tokens are used with the frames that gave them, whose memory outlives them: a frame set is
 //!    private to one cache, and is dropped last.
 //!
@@ -104,9 +105,9 @@
 use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use unherd_sys::{Errno, MapSlice};
 
-use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
-use crate::word::{HIT, HITS_FOLDED, PIN};
-pub(crate) use crate::word::{State, Word};
+use crate::frame_word::{HIT, HITS_FOLDED, PIN};
+pub(crate) use crate::frame_word::{State, Word};
+use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo};
 
 /// What a hit adds to the word.
 const PIN_AND_HIT: u64 = if cfg!(feature = "uncounted") { PIN } else { PIN | HIT };
@@ -124,7 +125,7 @@ struct Frame {
     period: AtomicU64,
     file: AtomicU32,
     /// The last time that the page was busy. Written and read under the page's shard lock.
-    spell: AtomicU32,
+    generation: AtomicU32,
     /// The thread that had the page last when nobody else had it; see [`Held::threads`]. Relaxed,
     /// and for people only: nothing is decided by it.
     holder: AtomicUsize,
@@ -148,7 +149,7 @@ impl Frame {
             page: AtomicU64::new(0),
             period: AtomicU64::new(0),
             file: AtomicU32::new(0),
-            spell: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             holder: AtomicUsize::new(0),
         }
     }
@@ -375,12 +376,12 @@ impl Frames {
     }
 
     /// When the page became busy last. The caller holds its shard lock.
-    pub(crate) fn spell(&self, id: FrameId) -> Spell {
-        Spell(self.frame(id).spell.load(Ordering::Relaxed))
+    pub(crate) fn generation(&self, id: FrameId) -> BusyGeneration {
+        BusyGeneration(self.frame(id).generation.load(Ordering::Relaxed))
     }
 
-    fn begin_spell(&self, id: FrameId, spell: Spell) {
-        self.frame(id).spell.store(spell.0, Ordering::Relaxed);
+    fn begin_busy(&self, id: FrameId, generation: BusyGeneration) {
+        self.frame(id).generation.store(generation.0, Ordering::Relaxed);
     }
 
     /// Pages pinned by [`Frames::try_hit`] so far. Those that are being moved out of the words
@@ -418,13 +419,19 @@ impl Frames {
 
     /// Gives the frame a page. The caller holds the shard lock of `key` and puts the frame into the
     /// index (invariant 5).
-    pub(crate) fn install(&self, claim: &Claim, key: PageKey, state: State, spell: Spell) {
+    pub(crate) fn install(
+        &self,
+        claim: &Claim,
+        key: PageKey,
+        state: State,
+        generation: BusyGeneration,
+    ) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
         let frame = self.frame(claim.frame);
         claim.begin_stores();
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
-        self.begin_spell(claim.frame, spell);
+        self.begin_busy(claim.frame, generation);
         frame.note_holder();
         let before = frame.update(|word| Some(word.with_state(state)));
         debug_assert!(before.is_ok_and(|word| word.state() == State::Empty));
@@ -478,9 +485,13 @@ impl Frames {
     }
 
     /// Claims the page for a change. Gives the word if it is pinned or not at rest.
-    pub(crate) fn try_change(&self, id: FrameId, spell: Spell) -> Result<Claim, Word> {
+    pub(crate) fn try_change(
+        &self,
+        id: FrameId,
+        generation: BusyGeneration,
+    ) -> Result<Claim, Word> {
         let before = self.frame(id).update(Word::changed)?;
-        self.begin_spell(id, spell);
+        self.begin_busy(id, generation);
         self.frame(id).note_holder();
         Ok(Claim { frame: id, before: before.state(), was_unread: false })
     }
@@ -500,27 +511,27 @@ impl Frames {
         id: FrameId,
         copy: &mut Claim,
         key: PageKey,
-        spell: Spell,
+        generation: BusyGeneration,
     ) -> Result<Pin, Word> {
         let old = self.frame(id).update(|word| Some(Word(word.replaced()?.0 + PIN)))?;
         copy.before = old.state();
         // In case that the copy takes the old page's state as well.
         self.frame(copy.frame).period.store(self.period(id), Ordering::Relaxed);
-        self.install(copy, key, State::Changing, spell);
-        if old.state() == State::WriteBack || old.is_behind() {
-            self.set_behind(copy.frame, true);
+        self.install(copy, key, State::Changing, generation);
+        if old.state() == State::WriteBack || old.is_awaiting_older_writeback() {
+            self.set_awaiting_older_writeback(copy.frame, true);
         }
         Ok(Pin(id))
     }
 
     /// Whether an older version of the page is in write-back.
-    fn set_behind(&self, id: FrameId, behind: bool) {
-        let _ = self.frame(id).update(|word| Some(word.with_behind(behind)));
+    fn set_awaiting_older_writeback(&self, id: FrameId, behind: bool) {
+        let _ = self.frame(id).update(|word| Some(word.with_awaiting_older_writeback(behind)));
     }
 
     /// The older version of the page is in write-back no more.
-    pub(crate) fn end_behind(&self, id: FrameId) {
-        self.set_behind(id, false);
+    pub(crate) fn end_awaiting_older_writeback(&self, id: FrameId) {
+        self.set_awaiting_older_writeback(id, false);
     }
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.
@@ -530,9 +541,9 @@ impl Frames {
     }
 
     /// Begins the write-back of a dirty page.
-    pub(crate) fn lend(&self, id: FrameId, spell: Spell) -> Result<Lent, Word> {
+    pub(crate) fn lend(&self, id: FrameId, generation: BusyGeneration) -> Result<Lent, Word> {
         self.frame(id).update(Word::lent)?;
-        self.begin_spell(id, spell);
+        self.begin_busy(id, generation);
         Ok(Lent(id))
     }
 

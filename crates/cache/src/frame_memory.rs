@@ -1,4 +1,4 @@
-//! The frames' memory, and the only accesses to it, but for the devices'.
+//! The frames' memory, and the only accesses to it, except for the devices'.
 //!
 //! A page that is peeked at may be written meanwhile. So all writes, and all reads but those under
 //! a pin or a loan, are racy accesses (`unherd_sys::racy`): one ordinary write would be undefined
@@ -248,7 +248,7 @@ impl RacyPage<'_> {
 mod tests {
     use super::*;
     use crate::frame::{Frames, State};
-    use crate::page::{FileId, PageKey, Spell};
+    use crate::page::{BusyGeneration, FileId, PageKey};
 
     #[test]
     fn what_is_written_is_read_and_its_neighbours_stay() {
@@ -261,7 +261,7 @@ mod tests {
                 memory.write(&mut claim, 0, &[fill; 512]);
                 memory.zero_from(&mut claim, 500);
                 memory.write(&mut claim, 100, &[7; 3]);
-                frames.install(&claim, key, State::Reading, Spell(0));
+                frames.install(&claim, key, State::Reading, BusyGeneration(0));
                 frames.publish_pinned(claim, State::Clean)
             })
             .into();

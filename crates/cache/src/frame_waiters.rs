@@ -37,7 +37,7 @@ use unherd_sync::{Outcome, Reason, Tag, Token, Wait, WaitKey, WaitTable};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 
-use crate::shield::shielded;
+use crate::foreign_wakers::run_foreign_wakers;
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);
@@ -75,7 +75,7 @@ struct PlaceGuard<'a, F>(Pin<&'a mut Option<F>>);
 
 impl<F> Drop for PlaceGuard<'_, F> {
     fn drop(&mut self) {
-        shielded(|| self.0.set(None));
+        run_foreign_wakers(|| self.0.set(None));
     }
 }
 
@@ -158,7 +158,7 @@ impl FrameWaiters {
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) {
         if frames > 0 && !self.is_empty() {
             self.idled.0.fetch_add(1, Ordering::Relaxed);
-            shielded(|| waits.wake_with(&self.key(), frames, LOOK));
+            run_foreign_wakers(|| waits.wake_with(&self.key(), frames, LOOK));
         }
     }
 
@@ -187,7 +187,7 @@ impl FrameWaiters {
             next = Some(next.map_or(deadline, |next: Timestamp| next.min(deadline)));
             Verdict::Skip
         };
-        shielded(|| waits.wake_where(&self.key(), expired, LOOK));
+        run_foreign_wakers(|| waits.wake_where(&self.key(), expired, LOOK));
         next
     }
 }

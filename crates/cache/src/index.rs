@@ -28,4 +28,4 @@
 mod map;
 mod segment;
 
-pub(crate) use map::{Announced, Entry, Index, ShardGuard};
+pub(crate) use map::{Entry, FillReservation, Index, ShardGuard};

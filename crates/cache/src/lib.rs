@@ -56,8 +56,6 @@ mod async_read;
 #[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
-mod census;
-#[cfg(not(loom))]
 mod change;
 #[cfg(not(loom))]
 mod core;
@@ -78,11 +76,17 @@ mod fill;
 #[cfg(not(loom))]
 mod flush;
 #[cfg(any(not(loom), test))]
+mod foreign_wakers;
+#[cfg(any(not(loom), test))]
 mod frame;
 #[cfg(not(loom))]
 mod frame_memory;
+#[cfg(not(loom))]
+mod frame_usage;
 #[cfg(any(not(loom), test))]
 mod frame_waiters;
+#[cfg(any(not(loom), test))]
+mod frame_word;
 #[cfg(not(loom))]
 mod free_frames;
 #[cfg(not(loom))]
@@ -113,8 +117,6 @@ mod reclaim;
 mod resident;
 #[cfg(not(loom))]
 mod run;
-#[cfg(any(not(loom), test))]
-mod shield;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(not(loom))]
@@ -127,8 +129,6 @@ mod sync_rounds;
 mod transfer;
 #[cfg(not(loom))]
 mod unwritten;
-#[cfg(any(not(loom), test))]
-mod word;
 #[cfg(not(loom))]
 mod worker_queue;
 #[cfg(not(loom))]

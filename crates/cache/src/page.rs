@@ -41,7 +41,7 @@ impl FrameId {
 /// One time that a page is busy: announced and read, changed, or written back. The number is
 /// unique among those that anybody remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Spell(pub(crate) u32);
+pub(crate) struct BusyGeneration(pub(crate) u32);
 
 /// Which page of which file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

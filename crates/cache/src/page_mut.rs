@@ -7,7 +7,7 @@
 //!
 //! | the thread holds a `PageMut` and calls | it would wait | instead |
 //! |---|---|---|
-//! | a read or write of that page | for the page, `page-change` | [`Error::HeldByThisThread`] |
+//! | a read or write of that page | for the page, `page-change` | [`Error::WouldDeadlock`] |
 //! | `sync_all` of the file | for the page, `page-change` | the same, before anything is done |
 //! | `set_len` of the file | in `file.writers` | the same |
 //! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |
@@ -125,7 +125,7 @@ impl Core {
 
 fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
     match held {
-        Some(page) => Err(Error::HeldByThisThread { file: file.path.clone(), page: page.0 }),
+        Some(page) => Err(Error::WouldDeadlock { file: file.path.clone(), page: page.0 }),
         None => Ok(()),
     }
 }

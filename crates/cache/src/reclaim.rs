@@ -21,11 +21,11 @@ use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::census::Census;
 use crate::core::Core;
 use crate::durability::Eviction;
 use crate::files::FileState;
 use crate::frame::{Claim, Frames, Held, Pin, State, Word};
+use crate::frame_usage::FrameUsage;
 use crate::frame_waiters::{FrameWaiters, LOOK};
 use crate::free_frames::EXTENT;
 use crate::index::ShardGuard;
@@ -42,7 +42,7 @@ const WINDOW: usize = 64;
 pub(crate) struct Reclaim {
     pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
-    census: Census,
+    frame_usage: FrameUsage,
     /// The latest write-back that failed, to be named where frames are missing.
     write_error: Mutex<Option<Arc<Error>>>,
 }
@@ -99,7 +99,7 @@ impl Reclaim {
         Self {
             pools,
             waiters: FrameWaiters::new(),
-            census: Census::default(),
+            frame_usage: FrameUsage::default(),
             write_error: Mutex::default(),
         }
     }
@@ -153,7 +153,7 @@ struct Kept<'a> {
 fn look(word: Word) -> Look {
     let page = match word.state() {
         // What is behind an older version cannot be written yet.
-        _ if word.pins() > 0 || word.is_behind() => return Look::Busy,
+        _ if word.pins() > 0 || word.is_awaiting_older_writeback() => return Look::Busy,
         State::Clean | State::Unstable => Idle::Clean,
         State::Dirty => Idle::Dirty,
         State::Failed => Idle::Failed,
@@ -488,14 +488,14 @@ impl Core {
 
     /// There is no frame. Looks at all of them, to say why.
     pub(crate) fn no_frames(&self, waited: Duration) -> Error {
-        let census = &self.reclaim.census;
-        let held = census.answer(census.ask(), || self.frames.held());
+        let frame_usage = &self.reclaim.frame_usage;
+        let held = frame_usage.answer(frame_usage.ask(), || self.frames.held());
         self.no_frames_as(held, waited)
     }
 
     /// As [`Core::no_frames`], for one that is told so by another, who has looked.
     pub(crate) fn no_frames_as_told(&self, waited: Duration) -> Error {
-        self.no_frames_as(self.reclaim.census.latest(), waited)
+        self.no_frames_as(self.reclaim.frame_usage.latest(), waited)
     }
 
     fn no_frames_as(&self, held: Held, waited: Duration) -> Error {

@@ -15,9 +15,9 @@
 //!  A                                         B
 //!  -                                         -
 //!  lock: nothing; announce; unlock
-//!  have a frame                              lock: announced, so wait for that spell; unlock
+//!  have a frame                              lock: announced, so wait for that generation; unlock
 //!  lock: install, entry; unlock
-//!  read; publish the word (no lock)          wait: lock; still that spell? unlock
+//!  read; publish the word (no lock)          wait: lock; still that generation? unlock
 //!  wake who waits for the page
 //! ```
 //!
@@ -35,7 +35,7 @@
 //!                                            another key; word: that page
 //! ```
 //!
-//! Excluded: the one who looked has another page, or one that was dropped and brought in anew
+//! Excluded: the one who looked has another page, or one that was dropped and brought in again
 //! since. The first is refused by the key, the second by the word: that of the old frame has
 //! changed before the page may come in again.
 //!
@@ -50,8 +50,8 @@
 //!    freed it, and it may hold a page of another shard. So the entry is taken out by its place.
 
 use crate::frame::{Claim, Frames, Pin, State, Word};
-use crate::index::{Announced, Entry, ShardGuard};
-use crate::page::{FrameId, Spell};
+use crate::index::{Entry, FillReservation, ShardGuard};
+use crate::page::{BusyGeneration, FrameId};
 
 /// What is done with a page that cannot be had at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,12 +67,12 @@ pub(crate) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy {
     pub(crate) work: Work,
-    pub(crate) spell: Spell,
+    pub(crate) generation: BusyGeneration,
 }
 
 impl Busy {
-    fn announced(spell: Spell) -> Self {
-        Self { work: Work::Reading, spell }
+    fn announced(generation: BusyGeneration) -> Self {
+        Self { work: Work::Reading, generation }
     }
 
     /// Of a page in a frame whose word says that it is not at rest. The caller holds the shard
@@ -86,7 +86,7 @@ impl Busy {
                 Work::Changing
             }
         };
-        Self { work, spell: frames.spell(frame) }
+        Self { work, generation: frames.generation(frame) }
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum Lookup {
     Here(Pin),
     Busy(Busy),
     /// Not there. The caller has announced that it brings the page in.
-    Mine(Announced),
+    Miss(FillReservation),
 }
 
 /// The page is there, and has as many pins as it may have.
@@ -107,7 +107,7 @@ impl ShardGuard<'_> {
     /// Pins the page if it is there, and announces it if nobody knows it.
     pub(crate) fn look_up(&mut self, frames: &Frames) -> Result<Lookup, TooManyPins> {
         Ok(match self.get() {
-            Some(Entry::Announced(spell)) => Lookup::Busy(Busy::announced(spell)),
+            Some(Entry::Announced(generation)) => Lookup::Busy(Busy::announced(generation)),
             Some(Entry::Frame(frame)) => match frames.try_pin(frame) {
                 Ok(pin) => Lookup::Here(pin),
                 Err(word) if word.is_readable() => return Err(TooManyPins),
@@ -115,14 +115,20 @@ impl ShardGuard<'_> {
             },
             None => {
                 let announced = self.announce();
-                Lookup::Mine(announced)
+                Lookup::Miss(announced)
             }
         })
     }
 
     /// Puts a claimed frame in the place of the page's announcement.
-    pub(crate) fn install(&mut self, frames: &Frames, of: Announced, claim: &Claim, state: State) {
-        frames.install(claim, of.key, state, of.spell);
+    pub(crate) fn install(
+        &mut self,
+        frames: &Frames,
+        of: FillReservation,
+        claim: &Claim,
+        state: State,
+    ) {
+        frames.install(claim, of.key, state, of.generation);
         self.set_frame(claim.id());
     }
 
@@ -132,8 +138,8 @@ impl ShardGuard<'_> {
         if self.get().is_some() {
             return false;
         }
-        let spell = self.begin_spell();
-        frames.install(claim, self.key(), State::Reading, spell);
+        let generation = self.begin_busy();
+        frames.install(claim, self.key(), State::Reading, generation);
         self.set_frame(claim.id());
         true
     }
@@ -141,7 +147,7 @@ impl ShardGuard<'_> {
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, frames: &Frames) -> Option<Busy> {
         match self.get()? {
-            Entry::Announced(spell) => Some(Busy::announced(spell)),
+            Entry::Announced(generation) => Some(Busy::announced(generation)),
             Entry::Frame(frame) => {
                 let word = frames.word(frame);
                 (!word.state().is_at_rest()).then(|| Busy::in_frame(frames, frame, word))
@@ -165,7 +171,7 @@ impl ShardGuard<'_> {
     pub(crate) fn detach(mut self, frames: &Frames) -> Result<(State, Option<Claim>), Busy> {
         let frame = match self.get() {
             None => return Ok((State::Empty, None)),
-            Some(Entry::Announced(spell)) => return Err(Busy::announced(spell)),
+            Some(Entry::Announced(generation)) => return Err(Busy::announced(generation)),
             Some(Entry::Frame(frame)) => frame,
         };
         let detached = frames.detach(frame).map_err(|word| Busy::in_frame(frames, frame, word))?;

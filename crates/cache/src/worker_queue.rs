@@ -37,7 +37,7 @@ struct Shared {
     /// There is a transfer to make, or the workers are to end.
     work: Condvar,
     /// There is something to reap, or an interrupt.
-    news: Condvar,
+    ended: Condvar,
 }
 
 impl Shared {
@@ -50,7 +50,7 @@ impl Shared {
                 let result = self.transfer(transfer);
                 queue = self.queue.lock();
                 queue.done.push(Completion { tag: transfer.tag, result });
-                self.news.notify_one();
+                self.ended.notify_one();
             } else if queue.is_over {
                 return;
             } else {
@@ -79,8 +79,8 @@ pub(crate) struct WorkerQueue {
 impl WorkerQueue {
     /// Starts so many workers.
     pub(crate) fn new(device: Arc<dyn Device>, workers: usize) -> Result<Self, BuildError> {
-        let (queue, work, news) = (Mutex::default(), Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { device, queue, work, news });
+        let (queue, work, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { device, queue, work, ended });
         let mut this = Self { shared, workers: Vec::new() };
         for _ in 0..workers {
             let shared = this.shared.clone();
@@ -161,13 +161,13 @@ unsafe impl Device for WorkerQueue {
                 return;
             }
             queue = match deadline.timestamp() {
-                None => self.shared.news.wait(queue),
+                None => self.shared.ended.wait(queue),
                 Some(at) => {
                     let now = Timestamp::now();
                     if at <= now {
                         return;
                     }
-                    self.shared.news.wait_timeout(queue, at.since(now))
+                    self.shared.ended.wait_timeout(queue, at.since(now))
                 }
             };
         }
@@ -175,6 +175,6 @@ unsafe impl Device for WorkerQueue {
 
     fn interrupt(&self) {
         self.shared.queue.lock().is_interrupted = true;
-        self.shared.news.notify_one();
+        self.shared.ended.notify_one();
     }
 }

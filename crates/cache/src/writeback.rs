@@ -179,7 +179,7 @@ impl Core {
         let frame = shard.frame()?;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         (self.offset(page) < file.len()).then_some(())?;
-        self.frames.lend(frame, shard.begin_spell()).ok()
+        self.frames.lend(frame, shard.begin_busy()).ok()
     }
 
     /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.
@@ -240,7 +240,7 @@ impl Core {
     fn end_superseded(&self, key: PageKey, frame: FrameId) {
         let shard = self.shard(key);
         if let Some(newer) = shard.frame() {
-            self.frames.end_behind(newer);
+            self.frames.end_awaiting_older_writeback(newer);
         }
         drop(shard);
         if let Some(claim) = self.frames.free_detached(frame) {
@@ -343,7 +343,9 @@ impl Core {
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
-                State::Dirty | State::Failed if word.is_behind() => self.busy_behind(key),
+                State::Dirty | State::Failed if word.is_awaiting_older_writeback() => {
+                    self.busy_awaiting_older_writeback(key)
+                }
                 // What lies beyond the end is refused, and about to be dropped.
                 State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
                     tried = self.write_page_back(file, page, kept);
@@ -359,7 +361,7 @@ impl Core {
                     self.give_buffer_back(buffer);
                 }
                 // If it is being read again meanwhile, it was clean, and the read may fail.
-                let _ = self.wait_for_page_of_others(file, key, busy, Want::Read);
+                let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
             }
         }
     }

@@ -98,7 +98,7 @@ pub struct SpawnHow<'a> {
     /// exec (set-user-ID) loses this.
     pub die_with_parent: bool,
     /// A process group of its own: a terminal's interrupt does not reach it, and its descendants
-    /// end with it, killed or not, but for those that have left the group (setsid(2), setpgid(2)).
+    /// end with it, killed or not, except those that have left the group (setsid(2), setpgid(2)).
     pub own_group: bool,
     /// An open `cgroup.procs`: the child enters that cgroup before it begins.
     pub cgroup: Option<BorrowedFd<'a>>,

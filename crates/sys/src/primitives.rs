@@ -15,7 +15,7 @@ use shuttle as backend;
 #[cfg(not(any(loom, shuttle)))]
 use std as backend;
 
-/// A `static` of the checkers, made anew for each run of a model.
+/// A `static` of the checkers, made again for each run of a model.
 #[cfg(any(loom, shuttle))]
 pub use backend::lazy_static;
 pub use backend::sync::Arc;

@@ -7,7 +7,7 @@ use unherd_sys::primitives::{Arc, Mutex, UnsafeCell, thread};
 use super::*;
 
 const FRAME: FrameId = FrameId(0);
-const SPELL: Spell = Spell(0);
+const GENERATION: BusyGeneration = BusyGeneration(0);
 
 fn key(page: u32) -> PageKey {
     PageKey { file: FileId(1), page: PageNo(u64::from(page)) }
@@ -34,7 +34,7 @@ impl Scene {
         let racy = [AtomicU32::new(1), AtomicU32::new(1)];
         let late = AtomicU32::new(0);
         let scene = Self { frames, memory: UnsafeCell::new(1), racy, late };
-        scene.frames.install(&claims[0], key(1), State::Reading, SPELL);
+        scene.frames.install(&claims[0], key(1), State::Reading, GENERATION);
         (scene, claims.pop().unwrap())
     }
 
@@ -101,14 +101,14 @@ impl Scene {
 
     fn evict_and_reuse(&self) {
         if let Ok(mut claim) = self.frames.evict(FRAME) {
-            self.frames.install(&claim, key(2), State::Reading, SPELL);
+            self.frames.install(&claim, key(2), State::Reading, GENERATION);
             self.write(&mut claim, 2);
             self.frames.publish(claim, State::Clean);
         }
     }
 
     fn change(&self, value: u32) {
-        if let Ok(mut claim) = self.frames.try_change(FRAME, SPELL) {
+        if let Ok(mut claim) = self.frames.try_change(FRAME, GENERATION) {
             self.write(&mut claim, value);
             self.frames.publish(claim, State::Dirty);
         }
@@ -220,7 +220,7 @@ fn with_copy(scene: &mut Scene, state: State) -> Claim {
     let (frames, mut claims) = Frames::new(2).unwrap();
     let claim = claims.pop().unwrap();
     assert_eq!(claim.id(), FRAME);
-    frames.install(&claim, key(1), State::Reading, SPELL);
+    frames.install(&claim, key(1), State::Reading, GENERATION);
     frames.publish(claim, state);
     scene.frames = frames;
     claims.pop().unwrap()
@@ -236,7 +236,7 @@ fn hit_meets_copy_on_write() {
             let scene = scene.clone();
             thread::spawn(move || scene.hit(1))
         };
-        let copied = scene.frames.replace(FRAME, &mut copy, key(1), SPELL).unwrap();
+        let copied = scene.frames.replace(FRAME, &mut copy, key(1), GENERATION).unwrap();
         // The one who copies the page may be the last to have it.
         assert_eq!(scene.read(&copied), 1);
         let mut freed = u32::from(scene.unpin(copied));
@@ -244,7 +244,7 @@ fn hit_meets_copy_on_write() {
         assert!(seen.is_none_or(|seen| seen == 1));
         freed += u32::from(freed_by_reader);
         assert_eq!(freed, 1, "a replaced frame is freed once");
-        assert!(!scene.frames.word(copy.id()).is_behind());
+        assert!(!scene.frames.word(copy.id()).is_awaiting_older_writeback());
     });
 }
 
@@ -255,7 +255,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
     check(|| {
         let mut scene = Scene::clean();
         let mut copy = with_copy(&mut scene, State::Dirty);
-        let lent = scene.frames.lend(FRAME, SPELL).unwrap();
+        let lent = scene.frames.lend(FRAME, GENERATION).unwrap();
         // Stands for the shard lock, and for what the index has in it.
         let index = Mutex::new(FRAME);
         let shared = Arc::new((scene, index));
@@ -269,7 +269,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
                     return 0;
                 }
                 let now = index.lock();
-                scene.frames.end_behind(*now);
+                scene.frames.end_awaiting_older_writeback(*now);
                 drop(now);
                 let freed = scene.frames.free_detached(FRAME);
                 freed.map_or(0, |mut claim| {
@@ -280,7 +280,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
         };
         let (scene, index) = &*shared;
         let mut now = index.lock();
-        let copied = scene.frames.replace(FRAME, &mut copy, key(1), SPELL).unwrap();
+        let copied = scene.frames.replace(FRAME, &mut copy, key(1), GENERATION).unwrap();
         *now = copy.id();
         drop(now);
         let copy_id = copy.id();
@@ -289,7 +289,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
         let mut freed = u32::from(scene.unpin(copied));
         freed += device.join().unwrap();
         assert_eq!(freed, 1, "a superseded frame is freed once");
-        assert!(scene.frames.lend(copy_id, SPELL).is_ok(), "behind for ever");
+        assert!(scene.frames.lend(copy_id, GENERATION).is_ok(), "behind for ever");
     });
 }
 
@@ -298,7 +298,7 @@ fn hit_meets_give_back_and_change() {
     check(|| {
         let (scene, claim) = Scene::new();
         scene.frames.publish(claim, State::Dirty);
-        let lent = scene.frames.lend(FRAME, SPELL).unwrap();
+        let lent = scene.frames.lend(FRAME, GENERATION).unwrap();
         let scene = Arc::new(scene);
         let device = {
             let scene = scene.clone();

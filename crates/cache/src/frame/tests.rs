@@ -1,6 +1,6 @@
 use super::*;
 
-const SPELL: Spell = Spell(0);
+const GENERATION: BusyGeneration = BusyGeneration(0);
 const KEY: PageKey = PageKey { file: FileId(3), page: PageNo(5) };
 
 fn one_frame() -> (Frames, Claim) {
@@ -10,7 +10,7 @@ fn one_frame() -> (Frames, Claim) {
 
 fn clean_page() -> (Frames, FrameId) {
     let (frames, claim) = one_frame();
-    frames.install(&claim, KEY, State::Reading, SPELL);
+    frames.install(&claim, KEY, State::Reading, GENERATION);
     let id = claim.id();
     assert_eq!(frames.try_pin(id).unwrap_err().state(), State::Reading);
     frames.publish(claim, State::Clean);
@@ -21,15 +21,15 @@ fn clean_page() -> (Frames, FrameId) {
 fn pinned_pages_are_neither_changed_nor_evicted() {
     let (frames, id) = clean_page();
     let pin = frames.try_pin(id).unwrap();
-    assert!(frames.try_change(id, SPELL).is_err());
+    assert!(frames.try_change(id, GENERATION).is_err());
     assert!(frames.evict(id).is_err());
     let before = frames.unpin(pin);
     assert_eq!((before.pins(), before.state()), (1, State::Clean));
-    let claim = frames.try_change(id, SPELL).unwrap();
+    let claim = frames.try_change(id, GENERATION).unwrap();
     frames.publish(claim, State::Dirty);
     assert!(frames.evict(id).is_err(), "dirty");
-    let lent = frames.lend(id, SPELL).unwrap();
-    assert!(frames.try_change(id, SPELL).is_err(), "in write-back");
+    let lent = frames.lend(id, GENERATION).unwrap();
+    assert!(frames.try_change(id, GENERATION).is_err(), "in write-back");
     assert!(frames.detach(id).is_err(), "in write-back");
     assert!(frames.give_back(lent, Some(7)).is_evictable());
     assert_eq!((frames.key(id), frames.period(id)), (KEY, 7));

@@ -7,7 +7,7 @@ use unherd_sys::primitives::{AtomicU64, Mutex, MutexGuard};
 use unherd_sys::{Errno, MapSlice};
 
 use super::segment::{Segment, SegmentSize};
-use crate::page::{FileId, FrameId, PageKey, PageNo, Spell};
+use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo};
 
 /// Pages for which there is a shard each time. Enough that the number of those that fall to one
 /// varies little.
@@ -20,16 +20,16 @@ const ANNOUNCED: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A thread has undertaken to bring the page in, and has no frame for it yet.
-    Announced(Spell),
+    Announced(BusyGeneration),
     /// The frame that holds the page, or will.
     Frame(FrameId),
 }
 
 /// That the caller brings a page in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Announced {
+pub(crate) struct FillReservation {
     pub(crate) key: PageKey,
-    pub(crate) spell: Spell,
+    pub(crate) generation: BusyGeneration,
 }
 
 #[derive(Debug, Default)]
@@ -39,8 +39,8 @@ struct Shard {
     rest: HashMap<PageKey, Entry, FixedState>,
     /// Entries in the segment.
     used: usize,
-    /// How many busy spells have begun; wraps around.
-    spells: u32,
+    /// How many busy generations have begun; wraps around.
+    generations: u32,
 }
 
 /// On cache lines of its own.
@@ -239,19 +239,19 @@ impl ShardGuard<'_> {
         }
     }
 
-    /// The page becomes busy anew.
-    pub(crate) fn begin_spell(&mut self) -> Spell {
-        self.shard.spells = self.shard.spells.wrapping_add(1);
-        Spell(self.shard.spells)
+    /// The page becomes busy again.
+    pub(crate) fn begin_busy(&mut self) -> BusyGeneration {
+        self.shard.generations = self.shard.generations.wrapping_add(1);
+        BusyGeneration(self.shard.generations)
     }
 
     /// Announces that the caller brings the page in, which is not in the index.
-    pub(crate) fn announce(&mut self) -> Announced {
-        let spell = self.begin_spell();
-        let entry = Entry::Announced(spell);
+    pub(crate) fn announce(&mut self) -> FillReservation {
+        let generation = self.begin_busy();
+        let entry = Entry::Announced(generation);
         self.shard.rest.insert(self.key, entry);
         self.at = At::Rest(entry);
-        Announced { key: self.key, spell }
+        FillReservation { key: self.key, generation }
     }
 
     /// The page is in this frame, from now on.

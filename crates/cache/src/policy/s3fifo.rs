@@ -80,21 +80,21 @@ impl S3Fifo {
         place
     }
 
-    /// The frame to look at next, of a queue in which not all were found barren.
-    fn next(&self, barren: Barren) -> Option<(u32, Place)> {
-        let of = |queue: &Queue, barren: u32, place| {
-            let frame = queue.oldest().filter(|_| barren < queue.len());
+    /// The frame to look at next, of a queue in which not all were found fruitless_scans.
+    fn next(&self, fruitless_scans: FruitlessScans) -> Option<(u32, Place)> {
+        let of = |queue: &Queue, fruitless_scans: u32, place| {
+            let frame = queue.oldest().filter(|_| fruitless_scans < queue.len());
             frame.map(|frame| (frame, place))
         };
-        let small = of(&self.small, barren.small, Place::Small);
-        let main = of(&self.main, barren.main, Place::Main);
+        let small = of(&self.small, fruitless_scans.small, Place::Small);
+        let main = of(&self.main, fruitless_scans.main, Place::Main);
         if self.small.len() >= self.small_len { small.or(main) } else { main.or(small) }
     }
 }
 
 /// Frames of each queue in a row from which nothing was to be had.
 #[derive(Debug, Clone, Copy, Default)]
-struct Barren {
+struct FruitlessScans {
     small: u32,
     main: u32,
 }
@@ -136,8 +136,8 @@ impl Policy for S3Fifo {
     }
 
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
-        let mut barren = Barren::default();
-        while let Some((frame, place)) = self.next(barren)
+        let mut fruitless_scans = FruitlessScans::default();
+        while let Some((frame, place)) = self.next(fruitless_scans)
             && let Some(look) = search.look(frame, frames)
         {
             self.unlink(frame);
@@ -145,13 +145,13 @@ impl Policy for S3Fifo {
                 (Look::Idle { uses: PROMOTED_AT.., .. }, Place::Small) => {
                     frames.forget(frame, Uses::All);
                     self.push(frame, Place::Main);
-                    barren = Barren::default();
+                    fruitless_scans = FruitlessScans::default();
                     continue;
                 }
                 (Look::Idle { uses: 1.., .. }, Place::Main) => {
                     frames.forget(frame, Uses::One);
                     self.push(frame, place);
-                    barren.main = 0;
+                    fruitless_scans.main = 0;
                     continue;
                 }
                 _ => self.push(frame, place),
@@ -162,8 +162,8 @@ impl Policy for S3Fifo {
                 return Some(frame);
             }
             match place {
-                Place::Main => barren.main += 1,
-                Place::Small | Place::Nowhere => barren.small += 1,
+                Place::Main => fruitless_scans.main += 1,
+                Place::Small | Place::Nowhere => fruitless_scans.small += 1,
             }
         }
         None

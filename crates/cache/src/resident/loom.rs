@@ -113,7 +113,7 @@ impl Scene {
                     let still = || self.shard(key).busy(&self.frames) == Some(busy);
                     let _ = self.waits.wait(&key.into(), still, Wait::new(Reason::OTHER));
                 }
-                Lookup::Mine(announced) => {
+                Lookup::Miss(announced) => {
                     let claim = self.take_frame().expect("there is a frame for each page");
                     return self.bring_in(announced, claim, content);
                 }
@@ -121,7 +121,7 @@ impl Scene {
         }
     }
 
-    fn bring_in(&self, announced: Announced, claim: Claim, content: u64) -> Pin {
+    fn bring_in(&self, announced: FillReservation, claim: Claim, content: u64) -> Pin {
         let key = announced.key;
         self.shard(key).install(&self.frames, announced, &claim, State::Reading);
         // SAFETY: a claim.
@@ -169,7 +169,7 @@ impl Scene {
     /// Brings the page in if there is a frame for it.
     fn reuse(&self, key: PageKey, content: u64) {
         if let Some(claim) = self.take_frame() {
-            let Lookup::Mine(announced) = self.look_up(key) else {
+            let Lookup::Miss(announced) = self.look_up(key) else {
                 unreachable!("there was no frame for anybody else")
             };
             let pin = self.bring_in(announced, claim, content);
@@ -305,7 +305,7 @@ fn hit_meets_drop_and_reuse() {
     });
 }
 
-/// Pin × truncate × insert: once the page was brought in anew, nobody gets the one before.
+/// Pin × truncate × insert: once the page was brought in again, nobody gets the one before.
 #[test]
 fn a_dropped_page_is_not_had_again() {
     check(Some(3), &["old", "new", "missed", "missed though new"], |seen| {
@@ -329,7 +329,7 @@ fn a_dropped_page_is_not_had_again() {
             (None, true) => "missed though new",
             (Some(2), _) => "new",
             (Some(1), false) => "old",
-            _ => panic!("{read:?} after the page was brought in anew: {was_new}"),
+            _ => panic!("{read:?} after the page was brought in again: {was_new}"),
         });
         dropper.join().unwrap();
         inserter.join().unwrap();

@@ -197,7 +197,7 @@ impl<'a> Actor<'a> {
         thread::yield_now();
         if self.seed.below(4) == 0 {
             let refused = file.sync_all();
-            assert!(matches!(refused, Err(Error::HeldByThisThread { .. })), "{refused:?}");
+            assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{refused:?}");
         }
         held.write(0, front);
         assert!(held[..] == page[..], "{stamp:?} is not what its only writer wrote");

@@ -49,7 +49,7 @@ impl Plan {
         let actors = 2 + seed.below(3) as usize;
         let plan = Self {
             io: match seed.below(3) {
-                0 => Io::Own,
+                0 => Io::Blocking,
                 1 => Io::Ring,
                 _ => Io::Threads(1 + seed.below(3) as usize),
             },

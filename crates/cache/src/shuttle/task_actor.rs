@@ -1,9 +1,9 @@
 //! One thread of a simulated world that makes no calls which wait: it polls tasks, and drops some
 //! of them wherever they stand.
 //!
-//! With [`Io::Own`] a task finds what threads have brought in, or bring in while it waits. A task
-//! has no clock, and the simulation neither: its wait for a frame ends with a frame, or because the
-//! device has failed too often.
+//! With [`Io::Blocking`] a task finds what threads have brought in, or bring in while it waits. A
+//! task has no clock, and the simulation neither: its wait for a frame ends with a frame, or as
+//! the device has failed too often.
 
 use unherd_sys::primitives::thread;
 use unherd_testkit::{ReadGuard, Seed, Stamp, Tasks};
@@ -91,7 +91,7 @@ fn end(kept: Option<Kept<'_>>) {
 /// The value, unless the call failed as it may.
 fn allowed<T>(world: &World, result: Result<T, Error>) -> Option<T> {
     match result {
-        Err(Error::NeedsQueue { .. }) if world.plan.io == Io::Own => None,
+        Err(Error::AsyncNeedsIoThread { .. }) if world.plan.io == Io::Blocking => None,
         result => world.allowed(result),
     }
 }

@@ -176,7 +176,7 @@ impl World {
         // What they try to write is refused: the device knows them no more.
         drop(files);
         // The queue of the device is still that of the cache before.
-        let plan = Plan { io: Io::Own, ..self.plan };
+        let plan = Plan { io: Io::Blocking, ..self.plan };
         self.cache = plan.cache(self.device.clone());
         for number in 0..FILES {
             let file = self.open(number).expect("the device is well");

@@ -210,7 +210,7 @@ fn a_failed_read_is_told_to_each_task_and_not_repeated() {
             assert_eq!(offset, 5 * PAGE as u64);
         }
         assert_eq!(cache.stats().reads, 1);
-        // The next call tries anew.
+        // The next call tries again.
         assert_eq!(block_on(file.page_async(PageNo(5))).unwrap()[..], page_of(5));
         check_all_frames(&cache, &file);
     }
@@ -346,7 +346,7 @@ fn what_is_refused_is_told_at_once() {
         assert!(matches!(out_of_range, Poll::Ready(Err(Error::OutOfRange { .. }))));
         let held = file.page_mut(PageNo(3)).unwrap();
         let refused = Task::new(file.page_async(PageNo(3))).poll();
-        assert!(matches!(refused, Poll::Ready(Err(Error::HeldByThisThread { page: 3, .. }))));
+        assert!(matches!(refused, Poll::Ready(Err(Error::WouldDeadlock { page: 3, .. }))));
         // Another thread's guard is waited for.
         thread::scope(|scope| {
             let task = scope.spawn(|| Task::waiting(file.page_async(PageNo(3)))).join().unwrap();
@@ -370,10 +370,10 @@ fn without_an_io_thread_a_miss_is_refused_and_left_to_threads() {
     let _turn = turn();
     let device = sim(54, FaultPlan::default());
     device.put("f", &bytes_of(64));
-    let cache = small(8, PAGE).device(device.clone()).io(Io::Own).build().unwrap();
+    let cache = small(8, PAGE).device(device.clone()).io(Io::Blocking).build().unwrap();
     let file = cache.open("f", OpenOptions::new()).unwrap();
     let refused = Task::new(file.page_async(PageNo(3))).poll();
-    assert!(matches!(refused, Poll::Ready(Err(Error::NeedsQueue { page: 3, .. }))));
+    assert!(matches!(refused, Poll::Ready(Err(Error::AsyncNeedsIoThread { page: 3, .. }))));
     // A page that a thread is reading is waited for.
     device.block_reads();
     thread::scope(|scope| {

@@ -321,7 +321,7 @@ fn one_cache_at_a_time_has_the_queue_of_a_device() {
         let build = |io| small(8, 4096).device(device.clone()).io(io).build();
         let one = build(Io::Ring).unwrap();
         assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
-        build(Io::Own).unwrap();
+        build(Io::Blocking).unwrap();
         assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
         drop(one);
         build(Io::Ring).unwrap();

@@ -109,7 +109,7 @@ fn a_sync_names_the_first_offset_that_failed() {
 #[test]
 fn missing_frames_name_the_write_that_failed() {
     let _turn = turn();
-    let (_device, _cache, full, healthy) = full(Io::Own, 8);
+    let (_device, _cache, full, healthy) = full(Io::Blocking, 8);
     let written = full.write_at(&[5; PAGE * 8], 0).unwrap();
     full.write_at(&[5; PAGE], written as u64).unwrap_err();
     let guards: Vec<_> = (0..2).map(|page| healthy.page(PageNo(page)).unwrap()).collect();

@@ -178,7 +178,7 @@ fn what_a_child_drops_is_not_written() {
             drop(file);
             drop(cache);
             // The I/O thread, which is not here, would have had the last share of the cache.
-            if io == Io::Own && open_descriptors(&path) > 0 { 2 } else { 0 }
+            if io == Io::Blocking && open_descriptors(&path) > 0 { 2 } else { 0 }
         });
         assert_eq!(code, 0);
         assert_eq!(fs::read(&path).unwrap(), [], "somebody has written something back");

@@ -54,7 +54,7 @@ fn stampede(io: Io, filtered: bool, asleep: u64, plan: FaultPlan) -> (Counts, us
 fn threads_that_miss_one_page_cause_one_read_and_are_woken_once_each() {
     let _turn = turn();
     // The thread that reads by itself does not sleep; the one that queues its read does.
-    for (io, asleep) in [(Io::Own, 511), (Io::Ring, 512)] {
+    for (io, asleep) in [(Io::Blocking, 511), (Io::Ring, 512)] {
         let (counts, failed) = stampede(io, true, asleep, FaultPlan::default());
         assert_eq!(failed, 0);
         assert_eq!((counts.wakeups, counts.needless_wakeups), (asleep, 0), "{io:?}");
@@ -66,7 +66,7 @@ fn threads_that_miss_one_page_cause_one_read_and_are_woken_once_each() {
 fn a_failed_read_is_told_to_each_that_waited_and_not_repeated() {
     let _turn = turn();
     let plan = FaultPlan { read: unherd_testkit::Failure::at(1), ..FaultPlan::default() };
-    for (io, asleep) in [(Io::Own, 511), (Io::Ring, 512)] {
+    for (io, asleep) in [(Io::Blocking, 511), (Io::Ring, 512)] {
         let (counts, failed) = stampede(io, true, asleep, plan);
         assert_eq!((counts.wakeups, failed), (asleep, THREADS), "{io:?}");
     }
@@ -75,7 +75,7 @@ fn a_failed_read_is_told_to_each_that_waited_and_not_repeated() {
 #[test]
 fn without_filtering_the_same_reads_are_right() {
     let _turn = turn();
-    for (io, asleep) in [(Io::Own, 511), (Io::Ring, 512)] {
+    for (io, asleep) in [(Io::Blocking, 511), (Io::Ring, 512)] {
         let (counts, failed) = stampede(io, false, asleep, FaultPlan::default());
         assert_eq!((counts.wakeups, failed), (asleep, 0), "{io:?}");
     }

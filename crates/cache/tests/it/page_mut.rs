@@ -55,7 +55,7 @@ fn a_thread_does_not_wait_for_itself() {
     file.write_at(&[1; 2048], 0).unwrap();
     let mut page = file.page_mut(PAGE).unwrap();
     let refused = |result: Result<(), Error>| {
-        let expected = Error::HeldByThisThread { file: file.path().into(), page: PAGE.0 };
+        let expected = Error::WouldDeadlock { file: file.path().into(), page: PAGE.0 };
         assert_eq!(result, Err(expected));
     };
     refused(file.read_at(&mut [0; 8], 512).map(|_| ()));
@@ -82,7 +82,7 @@ fn a_thread_does_not_wait_for_itself() {
     expected[1024..1536].fill(3);
     let mut got = [0; 2048];
     // Of another page it is told too.
-    assert!(matches!(file.read_at(&mut got, 0), Err(Error::HeldByThisThread { page: 3, .. })));
+    assert!(matches!(file.read_at(&mut got, 0), Err(Error::WouldDeadlock { page: 3, .. })));
     drop(second);
     expected[1536] = 4;
     file.sync_all().unwrap();

@@ -70,7 +70,7 @@ fn pages_of_each_size_reach_a_real_disk() {
     // Those of 512 bytes only where the disk has such blocks.
     for page_bytes in &SIZES[1..] {
         let path = dir.path().join(page_bytes.to_string());
-        let cache = cache_of(*page_bytes, Arc::new(DirectDevice::new()), Io::Own);
+        let cache = cache_of(*page_bytes, Arc::new(DirectDevice::new()), Io::Blocking);
         let bytes = use_pages(&cache, &path, &mut seed);
         assert!(std::fs::read(&path).unwrap() == bytes, "{page_bytes} {seed:?}");
     }

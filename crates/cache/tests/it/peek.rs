@@ -34,7 +34,7 @@ fn filled(file: &File, pages: u64) {
 
 #[test]
 fn a_look_gives_what_the_page_holds() {
-    let cache = cache_of(8, Io::Own);
+    let cache = cache_of(8, Io::Blocking);
     let file = cache.open("f", writable()).unwrap();
     let bytes: Vec<u8> = (0..PAGE).map(|at| (at * 7) as u8).collect();
     file.write_at(&bytes, 0).unwrap();
@@ -67,7 +67,7 @@ fn a_look_gives_what_the_page_holds() {
 
 #[test]
 fn a_wrong_look_panics_once_and_the_cache_lives_on() {
-    let cache = cache_of(8, Io::Own);
+    let cache = cache_of(8, Io::Blocking);
     let file = cache.open("f", writable()).unwrap();
     filled(&file, 2);
     let mut calls = 0;
@@ -90,7 +90,7 @@ fn a_wrong_look_panics_once_and_the_cache_lives_on() {
 /// A look inside another one says that the other was torn: to look again would not help.
 #[test]
 fn a_look_inside_another_ends_when_the_outer_is_torn() {
-    let cache = cache_of(8, Io::Own);
+    let cache = cache_of(8, Io::Blocking);
     let file = cache.open("f", writable()).unwrap();
     filled(&file, 2);
     for inner in [0, 1, 5] {
@@ -118,7 +118,7 @@ fn a_look_inside_another_ends_when_the_outer_is_torn() {
 /// Hits that were none overflow neither into the version nor into the counts.
 #[test]
 fn hits_that_are_taken_back_are_not_counted() {
-    let cache = cache_of(8, Io::Own);
+    let cache = cache_of(8, Io::Blocking);
     let file = cache.open("f", writable()).unwrap();
     filled(&file, 1);
     let before = cache.stats().hits;
@@ -132,7 +132,7 @@ fn hits_that_are_taken_back_are_not_counted() {
 
 #[test]
 fn hits_are_counted_however_a_page_is_read() {
-    let cache = cache_of(8, Io::Own);
+    let cache = cache_of(8, Io::Blocking);
     let file = cache.open("f", writable()).unwrap();
     filled(&file, 1);
     let before = cache.stats();

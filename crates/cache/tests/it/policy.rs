@@ -13,7 +13,7 @@ const COLD: u64 = 300;
 
 fn cache_with(policy: PolicyKind) -> (Cache, File) {
     let device = sim(1, FaultPlan::default());
-    let cache = small(FRAMES, PAGE).device(device).io(Io::Own).policy(policy).build().unwrap();
+    let cache = small(FRAMES, PAGE).device(device).io(Io::Blocking).policy(policy).build().unwrap();
     let file = cache.open("f", writable()).unwrap();
     file.set_len((HOT + COLD) * PAGE as u64).unwrap();
     // So that the order in which pages come is that of the reads.

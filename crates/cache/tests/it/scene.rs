@@ -11,13 +11,13 @@ use unherd_sys::Topology;
 use unherd_sys::primitives::{Arc, Mutex, MutexGuard, thread};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
-pub(crate) const BOTH: [Io; 2] = [Io::Own, Io::Ring];
+pub(crate) const BOTH: [Io; 2] = [Io::Blocking, Io::Ring];
 
 /// How long one turn may last. A test that takes so long hangs.
 const TURN_MAX: Duration = Duration::from_secs(240);
 
 /// One test's turn, until dropped.
-pub(crate) struct Turn {
+pub(crate) struct WriteAccess {
     _alone: MutexGuard<'static, ()>,
     /// Dropped with the turn, which ends the thread that watches it.
     _over: mpsc::Sender<()>,
@@ -25,7 +25,7 @@ pub(crate) struct Turn {
 
 /// The ledger counts for the whole process, so tests that may wait take turns. A turn that does not
 /// end aborts the process, which leaves the stacks for a debugger.
-pub(crate) fn turn() -> Turn {
+pub(crate) fn turn() -> WriteAccess {
     static TURN: Mutex<()> = Mutex::new(());
     let alone = TURN.lock();
     let test = thread::current().name().unwrap_or_default().to_owned();
@@ -37,7 +37,7 @@ pub(crate) fn turn() -> Turn {
             std::process::abort();
         }
     });
-    Turn { _alone: alone, _over: over }
+    WriteAccess { _alone: alone, _over: over }
 }
 
 pub(crate) fn sim(seed: u64, plan: FaultPlan) -> Arc<SimDevice> {

@@ -102,7 +102,7 @@ struct Variant {
 }
 
 impl Variant {
-    const IOS: [Io; 3] = [Io::Own, Io::Ring, Io::Threads(4)];
+    const IOS: [Io; 3] = [Io::Blocking, Io::Ring, Io::Threads(4)];
     const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Clock];
     /// So many epochs one after the other have all ways of I/O with all policies.
     const COUNT: u64 = (Self::IOS.len() * Self::POLICIES.len()) as u64;

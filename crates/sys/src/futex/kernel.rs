@@ -66,7 +66,7 @@ impl Futex {
             tv_nsec: (at.as_ns() % 1_000_000_000) as _,
         });
         // KERNEL: FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC timeout; FUTEX_WAIT's is
-        // relative, and would start anew after each signal.
+        // relative, and would start again after each signal.
         match futex::wait_bitset(&self.0, Flags::PRIVATE, expected, timeout.as_ref(), bits) {
             Ok(()) => FutexWait::Woken,
             Err(Errno::AGAIN) => FutexWait::Mismatch,

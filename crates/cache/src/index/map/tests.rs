@@ -56,8 +56,8 @@ impl Scene {
         let old = shard.frame();
         match op {
             Op::Announce(_) if shard.get().is_none() => {
-                let Announced { spell, .. } = shard.announce();
-                self.model.insert(key, Entry::Announced(spell));
+                let FillReservation { generation, .. } = shard.announce();
+                self.model.insert(key, Entry::Announced(generation));
             }
             Op::Announce(_) => return,
             Op::Frame(_) => {

@@ -68,7 +68,7 @@ impl<'a> TaskWorker<'a> {
 /// As [`Scene::allowed`]; a task does without a page that only a thread could bring in.
 fn allowed<T>(scene: &Scene<'_>, result: Result<T, Error>) -> Option<T> {
     match result {
-        Err(Error::NeedsQueue { .. }) if scene.io == Io::Own => None,
+        Err(Error::AsyncNeedsIoThread { .. }) if scene.io == Io::Blocking => None,
         result => scene.allowed(result),
     }
 }

@@ -49,7 +49,7 @@ const STATE: u64 = 0xf;
 const READABLE: u64 = 1 << 3;
 const USE: u64 = 0b11 << 4;
 const USED_ONCE: u64 = 0b01 << 4;
-const BEHIND: u64 = 1 << 6;
+const AWAITING_OLDER_WRITEBACK: u64 = 1 << 6;
 const AHEAD: u64 = 1 << 7;
 
 /// One pin.
@@ -156,12 +156,16 @@ impl Word {
     }
 
     /// Whether an older version of the page is still in write-back.
-    pub(crate) fn is_behind(self) -> bool {
-        self.0 & BEHIND != 0
+    pub(crate) fn is_awaiting_older_writeback(self) -> bool {
+        self.0 & AWAITING_OLDER_WRITEBACK != 0
     }
 
-    pub(crate) fn with_behind(self, behind: bool) -> Self {
-        Self(if behind { self.0 | BEHIND } else { self.0 & !BEHIND })
+    pub(crate) fn with_awaiting_older_writeback(self, behind: bool) -> Self {
+        Self(if behind {
+            self.0 | AWAITING_OLDER_WRITEBACK
+        } else {
+            self.0 & !AWAITING_OLDER_WRITEBACK
+        })
     }
 
     /// Another state; pins, hits, use and version stay. No change of state may write the pins, as
@@ -216,7 +220,9 @@ impl Word {
 
     /// The page is dropped.
     pub(crate) fn detached(self) -> Option<Self> {
-        self.state().is_at_rest().then_some(self.with_state(State::Detached).with_behind(false))
+        self.state()
+            .is_at_rest()
+            .then_some(self.with_state(State::Detached).with_awaiting_older_writeback(false))
     }
 
     /// Another frame takes its place. What was behind an older version leaves that to the other.
@@ -236,8 +242,9 @@ impl Word {
 
     /// For a write-back. Not of a page of which one is under way, which it could overtake.
     pub(crate) fn lent(self) -> Option<Self> {
-        (matches!(self.state(), State::Dirty | State::Failed) && !self.is_behind())
-            .then_some(self.with_state(State::WriteBack))
+        (matches!(self.state(), State::Dirty | State::Failed)
+            && !self.is_awaiting_older_writeback())
+        .then_some(self.with_state(State::WriteBack))
     }
 
     /// After a write-back that leaves the page in `state`, if it is still the page.
@@ -318,14 +325,12 @@ mod tests {
     #[test]
     fn what_is_behind_is_not_lent_and_what_is_lent_is_not_behind() {
         for state in STATES {
-            let behind = Word(0).with_state(state).with_behind(true);
-            assert!(behind.is_behind() && behind.state() == state);
+            let behind = Word(0).with_state(state).with_awaiting_older_writeback(true);
+            assert!(behind.is_awaiting_older_writeback() && behind.state() == state);
             assert_eq!(behind.lent(), None, "{state:?}");
-            assert!(
-                behind
-                    .replaced()
-                    .is_none_or(|after| !after.is_behind() || state == State::WriteBack)
-            );
+            assert!(behind.replaced().is_none_or(
+                |after| !after.is_awaiting_older_writeback() || state == State::WriteBack
+            ));
         }
         let lent = Word(0).with_state(State::Failed).lent().unwrap();
         assert_eq!(lent.given_back(State::Unstable).state(), State::Unstable);

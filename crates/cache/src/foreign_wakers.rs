@@ -37,7 +37,7 @@ fn throw_away(payload: Box<dyn Any + Send>) {
 
 /// Runs a wake. Nothing that it touches is left in between by a panic: the wait table sees to
 /// itself, and the wakers are their owners'.
-pub(crate) fn shielded<T>(wake: impl FnOnce() -> T) {
+pub(crate) fn run_foreign_wakers<T>(wake: impl FnOnce() -> T) {
     let before = IN_WAKER.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.
     if cfg!(any(loom, shuttle)) {

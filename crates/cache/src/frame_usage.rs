@@ -23,7 +23,7 @@ use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 use crate::frame::Held;
 
 #[derive(Debug, Default)]
-pub(crate) struct Census {
+pub(crate) struct FrameUsage {
     /// Looks that have begun. Relaxed: it is changed under `looking`, and one that asks and sees an
     /// older count gets a look that was under way.
     begun: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct Census {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked(u64);
 
-impl Census {
+impl FrameUsage {
     pub(crate) fn ask(&self) -> Asked {
         Asked(self.begun.load(Ordering::Relaxed))
     }
@@ -68,18 +68,21 @@ mod tests {
 
     #[test]
     fn one_look_serves_all_who_asked_before_it_began_and_nobody_else() {
-        let census = Census::default();
-        let before = [(); 3].map(|()| census.ask());
+        let frame_usage = FrameUsage::default();
+        let before = [(); 3].map(|()| frame_usage.ask());
         let mut during = None;
-        let first = census.answer(before[0], || {
-            during = Some(census.ask());
+        let first = frame_usage.answer(before[0], || {
+            during = Some(frame_usage.ask());
             held(1)
         });
         assert_eq!(first, held(1));
         for asked in &before[1..] {
-            assert_eq!(census.answer(*asked, || unreachable!("it was looked for it")), held(1));
+            assert_eq!(
+                frame_usage.answer(*asked, || unreachable!("it was looked for it")),
+                held(1)
+            );
         }
-        assert_eq!(census.answer(during.unwrap(), || held(2)), held(2));
-        assert_eq!(census.answer(census.ask(), || held(3)), held(3));
+        assert_eq!(frame_usage.answer(during.unwrap(), || held(2)), held(2));
+        assert_eq!(frame_usage.answer(frame_usage.ask(), || held(3)), held(3));
     }
 }
