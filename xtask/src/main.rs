@@ -30,7 +30,7 @@ Usage: ./x COMMAND   (or: cargo x COMMAND)
                  (--without-rivals: do not build the other projects' implementations)
   loom           the loom and shuttle models alone
   simulate       the whole cache under ten thousand seeds; UNHERD_SEED=N: from that one on,
-                 UNHERD_SEEDS=N: so many
+                 UNHERD_SEEDS=N: that many
   mutants [ID]   break each ordering and each rule in turn, and see its check fail
   ordering       write the tables of docs/ordering.md again
   size           count lines of code and unsafe blocks of each crate

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_fails_without_a_test_counts_as_one_failure() {
+    fn failed_step_counts_as_one_failure() {
         assert_eq!(total(&[outcome(true, 3, 0), outcome(false, 0, 0)]), (3, 1));
         assert_eq!(total(&[outcome(true, 3, 0), outcome(false, 1, 2)]), (4, 2));
         assert!(conclude(&[outcome(true, 1, 0)]).is_ok());

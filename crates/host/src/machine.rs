@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_a_file_system_and_space() {
+    fn directory_has_file_system_and_space() {
         let dir = tempfile::tempdir().unwrap();
         let described = Directory::describe(dir.path()).unwrap();
         assert!(described.file_system.is_some());

@@ -31,12 +31,12 @@ pub use self::switches::ThreadSwitches;
 /// What is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleKind {
-    /// So many times a second on each processor.
+    /// `hertz` times a second on each processor.
     CpuClock {
         /// 1 to 10,000.
         hertz: u32,
     },
-    /// Every so many context switches.
+    /// Each n-th context switch.
     ContextSwitches {
         /// At least 1.
         every: u32,

@@ -229,7 +229,7 @@ fn lock(state_dir: &Path) -> Result<Option<OwnedFd>, SysctlError> {
     held.map_err(|errno| file_error(&path)(errno.into()))
 }
 
-/// Sweeps with the lock held: whoever made what is here has ended.
+/// Sweeps with the lock held: the process that made what is here has ended.
 fn sweep_locked(vm: &Path, state_dir: &Path) -> Result<SweptLimits, SysctlError> {
     remove_if_there(&state_dir.join(DRAFT))?;
     let journal = state_dir.join(JOURNAL);
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_cannot_be_written_leaves_nothing() {
+    fn unwritable_journal_leaves_nothing() {
         let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
         // A directory in the place of the draft: making it fails.
         let draft = state.path().join(DRAFT);

@@ -102,7 +102,7 @@ pub struct SpawnHow<'a> {
     pub own_group: bool,
     /// An open `cgroup.procs`: the child enters that cgroup before it begins.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// The child may run on the first so many processors only, numbers 0 and up.
+    /// The child may run on the first n processors only, numbers 0 and up.
     pub cpus: Option<usize>,
 }
 
@@ -235,7 +235,7 @@ impl ChildProcess {
 pub struct ChildEnd(OwnedFd);
 
 impl ChildEnd {
-    /// Blocks until the child has ended. Its status and usage are still to be had from
+    /// Blocks until the child has ended. Its status and usage are still available from
     /// [`ChildProcess::wait`].
     pub fn wait(self) -> Result<(), Errno> {
         poll_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Deadline::NEVER).map(drop)
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_deadline_and_a_kill_ends_the_child() {
+    fn deadline_ends_wait_and_kill_child() {
         let mut child = ChildProcess::spawn(sleep(), SpawnHow::default()).unwrap();
         assert_eq!(child.wait(Deadline::after(Duration::from_millis(5))), Ok(None));
         child.kill().unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ends_by_itself_leaves_nothing_running() {
+    fn ended_child_leaves_nothing_running() {
         let mut command = shell("sleep 4321 & exit 0");
         command.stdout(Stdio::piped());
         let how = SpawnHow { own_group: true, ..SpawnHow::default() };
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_dies_with_the_thread_that_spawned_it() {
+    fn child_dies_with_its_spawning_thread() {
         let mut child = unherd_sys::primitives::thread::spawn(|| {
             let how = SpawnHow { die_with_parent: true, ..SpawnHow::default() };
             ChildProcess::spawn(sleep(), how).unwrap()

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The time stamp of so many nanoseconds after the clock's zero.
+    /// The time stamp `ns` nanoseconds after the clock's zero.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }

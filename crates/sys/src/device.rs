@@ -143,7 +143,7 @@ unsafe impl Sync for IoBuf {}
 pub enum IoBufs {
     /// One piece.
     One(IoBuf),
-    /// So many pieces, from this one on.
+    /// This many pieces, from this one on.
     List(NonNull<IoBuf>, usize),
 }
 
@@ -222,7 +222,7 @@ pub struct Completion {
 /// Callers rely on it to know when memory is theirs again. A blocking transfer has ended its use of
 /// the memory when it returns. A queued one gives one [`Completion`] with its tag, after the last
 /// use of the memory, and to the one who has claimed the queue. A transfer says truly how many
-/// bytes it has moved: of a read, so many bytes were written to the memory.
+/// bytes it has moved: of a read, that many bytes were written to the memory.
 pub unsafe trait Device: Send + Sync {
     /// Opens `path`. Blocks on the file system.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
@@ -258,7 +258,7 @@ pub unsafe trait Device: Send + Sync {
     fn can_queue(&self) -> bool;
 
     /// Takes the queue for the caller alone. False if somebody has it: completions of two callers
-    /// could not be told apart. Whoever has it calls [`Device::submit`] and [`Device::reap`].
+    /// could not be told apart. Its owner calls [`Device::submit`] and [`Device::reap`].
     fn claim_queue(&self) -> bool;
 
     /// Gives the queue back; nothing may be under way in it.

@@ -107,7 +107,7 @@ impl FileTable {
         // Invariant 1: the index came from the free list, so the slot is this call's alone.
         slot.fd.store(fd.into_raw_fd() as u32, Ordering::Relaxed);
         // Added, not stored: a stale `enter` may have counted itself for a moment.
-        // ORDER[FILE1]: Release; pairs with the Acquire in `enter`. Publishes `fd`.
+        // ORDER[FILE-open]: Release; pairs with the Acquire in `enter`. Publishes `fd`.
         let before = slot.state.fetch_or(OPEN, Ordering::Release);
         Ok(DeviceFile(generation(before) << INDEX_BITS | index))
     }
@@ -121,7 +121,7 @@ impl FileTable {
     pub(crate) fn enter(&self, file: DeviceFile) -> Result<FileUse<'_>, Errno> {
         let index = index_of(file);
         let slot = self.slot(index).ok_or(Errno::BADF)?;
-        // ORDER[FILE1]: Acquire; pairs with the Release in `insert`, so that `fd` is the open
+        // ORDER[FILE-open]: Acquire; pairs with the Release in `insert`, so that `fd` is the open
         // one's.
         let before = slot.state.fetch_add(1, Ordering::Acquire);
         if before & OPEN == 0 || generation(before) != generation_of(file) {
@@ -135,7 +135,7 @@ impl FileTable {
     /// Gives back one use, and the descriptor with it if the file was closed meanwhile.
     fn leave(&self, index: u32) {
         let Some(slot) = self.slot(index) else { return };
-        // ORDER[FILE2]: Release; pairs with the Acquire in `give_back`: whoever closes the
+        // ORDER[FILE-use]: Release; pairs with the Acquire in `give_back`: a thread that closes the
         // descriptor does so after all use of it.
         let before = slot.state.fetch_sub(1, Ordering::Release);
         if before & (CLOSING | USERS) == CLOSING | 1 {
@@ -176,7 +176,7 @@ impl FileTable {
     fn give_back(&self, slot: &Slot, index: u32, generation: u32) {
         let closing = in_state(generation) | CLOSING;
         let free = in_state((generation + 1) % GENERATION_COUNT);
-        // ORDER[FILE2]: Acquire; pairs with the Release in `leave`.
+        // ORDER[FILE-use]: Acquire; pairs with the Release in `leave`.
         let won = slot.state.compare_exchange(closing, free, Ordering::Acquire, Ordering::Relaxed);
         if won.is_err() {
             return;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_files_number_does_not_reach_the_next_file() {
+    fn closed_number_never_reaches_next_file() {
         let table = FileTable::new();
         let (reader, writer) = pipe_end();
         let first = table.insert(writer).unwrap();

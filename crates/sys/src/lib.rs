@@ -8,6 +8,19 @@
 //! is begun again, and opening a file finds out what alignment direct I/O needs there, by a read
 //! where the file system does not tell. The traits [`Device`] and [`Clock`] stand here so that
 //! simulations can take the kernel's place.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use unherd_sys::{Device, DirectDevice, OpenHow};
+//!
+//! let device = DirectDevice::new();
+//! let how = OpenHow { buffered_fallback: true, ..OpenHow::default() };
+//! let opened = device.open(Path::new("Cargo.toml"), how)?;
+//! println!("transfers start at multiples of {} bytes", opened.alignment.offset);
+//! device.close(opened.file);
+//! # Ok::<(), unherd_sys::OpenError>(())
+//! ```
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod ledger_layout;

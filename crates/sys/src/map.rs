@@ -85,7 +85,7 @@ impl Map {
     ///
     /// Many threads that touch a map at the same time each get a huge page before all but one give
     /// theirs back, which can carry a memory cgroup over its limit. One thread that calls this
-    /// first avoids that, and whoever has no memory hears of it here: `ENOMEM`, `EFAULT` or
+    /// first avoids that, and a lack of memory is reported here: `ENOMEM`, `EFAULT` or
     /// `EHWPOISON`.
     pub fn populate(&self) -> Result<(), Errno> {
         let start = self.start.as_ptr();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn populated_memory_is_resident_and_keeps_what_it_holds() {
+    fn populated_memory_is_resident_and_unchanged() {
         let map = Map::new(3 << 20, HugePages::AsConfigured).unwrap();
         // SAFETY: mapped, and nobody else uses it.
         unsafe { map.start().write(7) };
@@ -230,7 +230,7 @@ mod tests {
 
     #[cfg(not(loom))]
     #[test]
-    fn a_range_is_bound_and_one_beyond_the_map_is_refused() {
+    fn ranges_are_bound_within_the_map() {
         let map = Map::new(64 << 10, HugePages::AsConfigured).unwrap();
         let node = crate::Topology::of_this_machine().unwrap().nodes()[0];
         match map.bind(100..40 << 10, node) {

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_where_they_were_put_and_dropped_once() {
+    fn elements_stay_and_drop_once() {
         let shared = Rc::new(());
         let slice = MapSlice::new(1000, |at| (at, shared.clone())).unwrap();
         assert!(slice.iter().enumerate().all(|(at, (number, _))| at == *number));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_one_begins_at_a_huge_page() {
+    fn large_slice_begins_at_huge_page() {
         let slice = MapSlice::new(HUGE_PAGE_BYTES / 8, |at| at as u64).unwrap();
         assert!(slice.as_ptr().cast::<u8>().align_offset(HUGE_PAGE_BYTES) == 0);
         assert_eq!(slice.last(), Some(&(HUGE_PAGE_BYTES as u64 / 8 - 1)));

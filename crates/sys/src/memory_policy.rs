@@ -33,7 +33,7 @@ pub(crate) fn interleave(start: NonNull<u8>, bytes: usize) -> Result<(), Errno> 
     let mut mask: Mask = [0; MASK_WORDS];
     let no_policy = std::ptr::null_mut::<libc::c_int>();
     let no_address = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: the kernel writes the mask, of so many bits, and nothing else.
+    // SAFETY: the kernel writes the mask, of the bits given, and nothing else.
     let done = unsafe {
         libc::syscall(
             libc::SYS_get_mempolicy,

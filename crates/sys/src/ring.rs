@@ -313,12 +313,12 @@ impl TransferQueue {
             return;
         }
         let flags = EnterFlags::GETEVENTS.bits();
-        // SAFETY: so many entries are in the ring, good ones as `push` says; the call has no
+        // SAFETY: `entries` entries are in the ring, good ones as `push` says; the call has no
         // argument that it could read memory by.
         let entered = unsafe {
             owned.ring.submitter().enter::<libc::sigset_t>(submitted as u32, 0, flags, None)
         };
-        // Whoever does not wait comes again, so what passes needs no pause here.
+        // A caller that does not wait comes again, so what passes needs no pause here.
         let _ = self.settle(reaper, entered, out);
     }
 
@@ -435,8 +435,8 @@ impl TransferQueue {
     }
 
     /// The reaper if the ring is the calling thread's, else `None`, and never a long wait: an owner
-    /// sleeps with the lock. Whoever has it while the ring is still this thread's is about to find
-    /// that it came too early, or to take the ring over, which shows in `owner`.
+    /// sleeps with the lock. A thread that has it while the ring is still this thread's is about to
+    /// find that it came too early, or to take the ring over, which shows in `owner`.
     fn lock_own(&self) -> Option<MutexGuard<'_, Reaper>> {
         let me = this_thread();
         while self.owner.load(Ordering::Relaxed) == me {
@@ -532,7 +532,7 @@ fn entry_of(transfer: &Transfer, fd: Fd) -> squeue::Entry {
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: for a transfer, whoever called `Device::submit` keeps the memory until the completion
+    // SAFETY: for a transfer, the caller of `Device::submit` keeps the memory until the completion
     // is reaped, and the table keeps the descriptor until then; the bell's entry has no memory.
     let pushed = unsafe { ring.submission().push(entry) };
     // In flight and bell together never exceed the entries; see `IN_FLIGHT_MAX`.

@@ -138,7 +138,7 @@ impl Topology {
         Ok(Self { nodes, cpus })
     }
 
-    /// An invented machine of so many nodes, for tests of what is made for several where there is
+    /// An invented machine of `nodes` nodes, for tests of what is made for several where there is
     /// one: from 1 to [`NodeId::COUNT_MAX`], and the nearest of these for any other number. As many
     /// processors as this process may use, numbered from 0, are dealt to the nodes in turn.
     pub fn of(nodes: u32) -> Self {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_where_the_thread_may_not_run_are_left_out() {
+    fn forbidden_nodes_are_left_out() {
         let topology = read(&[
             ("online", "0-2"),
             ("node0/cpulist", "0-1"),

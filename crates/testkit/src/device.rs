@@ -8,7 +8,7 @@
 //! crash keeps what was synced and a random selection of the sectors that were not. Misaligned
 //! transfers are refused with `EINVAL`, as direct I/O refuses them.
 //!
-//! Not modelled: time, except for what others do while a transfer is under way; silent corruption,
+//! Not modelled: time, except what others do while a transfer is under way; silent corruption,
 //! sectors that are torn inside, the loss of a directory entry.
 //!
 //! All choices come from one [`Seed`]. A contract that the caller breaks (a file closed under a

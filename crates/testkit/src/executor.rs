@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_polled_at_first_and_when_it_was_woken() {
+    fn task_is_polled_first_and_when_woken() {
         let (polls, waker) = (Cell::new(0), RefCell::new(None));
         let mut tasks = Tasks::new();
         tasks.begin(poll_fn(|context| {

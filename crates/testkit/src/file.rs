@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_and_growth_are_zeros_and_a_cut_forgets() {
+    fn gaps_growth_and_truncation_give_zeros() {
         let mut file = FileModel::default();
         file.write_at(3, b"ab");
         assert_eq!(file.bytes(), b"\0\0\0ab");

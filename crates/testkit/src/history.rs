@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_overwritten_is_not_found_by_a_read_that_begins_after() {
+    fn later_read_never_finds_overwritten_value() {
         let page = PageHistory::new(Content::Stamped);
         let early = page.begin_read();
         let two = page.begin_write(Content::Stamped);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn of_writes_that_overlap_either_is_the_last() {
+    fn either_of_overlapping_writes_is_last() {
         let page = PageHistory::new(Content::Stamped);
         let (two, three) = (page.begin_write(Content::Stamped), page.begin_write(Content::Zeros));
         page.end_write(three, Outcome::Done);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_never_found_and_changes_nothing() {
+    fn failed_write_changes_nothing() {
         let page = PageHistory::new(Content::Stamped);
         let two = page.begin_write(Content::Stamped);
         page.end_write(two, Outcome::Failed);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leaves_the_beginning_of_what_was_there() {
+    fn truncation_keeps_the_beginning() {
         let page = PageHistory::new(Content::Stamped);
         let two = page.begin_write(Content::Stamped);
         page.end_write(two, Outcome::Done);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cut_may_have_met_is_remembered_as_long_as_the_cut() {
+    fn writes_beside_truncation_are_remembered() {
         let page = PageHistory::new(Content::Stamped);
         let cut = page.begin_write(Content::Cut(40));
         let two = page.begin_write(Content::Stamped);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_and_a_page_are_looked_at_one_after_the_other() {
+    fn length_and_page_are_read_in_sequence() {
         let page = PageHistory::new(Content::Stamped);
         let cut = page.begin_write(Content::Cut(40));
         page.end_write(cut, Outcome::Done);

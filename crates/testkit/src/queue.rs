@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn wakes_match_the_key_in_the_order_of_arrival() {
+    fn wakes_match_key_in_arrival_order() {
         let mut queue = queue();
         assert_eq!(queue.wake(&'a', 2), [0, 2]);
         assert_eq!(queue.wake(&'c', 2), []);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_takes_all_who_share_and_a_requeue_moves_both_kinds() {
+    fn wake_takes_sharers_and_requeue_both() {
         let mut queue = queue();
         queue.wait_shared('a', 5);
         assert_eq!(queue.wake(&'a', 1), [0, 5]);

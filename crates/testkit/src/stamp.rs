@@ -41,7 +41,7 @@ pub enum Found {
 }
 
 impl Stamp {
-    /// No page may be cut before so many bytes.
+    /// No page may be cut before this many bytes.
     pub const HEADER_BYTES: usize = HEADER_BYTES;
 
     fn identity(self) -> u64 {

@@ -533,13 +533,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_read_field_by_field_and_short_ones_end_in_zeros() {
+    fn short_records_end_in_zeros() {
         let mut reader = Reader(&[1, 0, 0, 0, 2, 0, 0, 0, 3]);
         assert_eq!((reader.u32(), reader.i32(), reader.u64()), (1, 2, 0));
     }
 
     #[test]
-    fn run_time_is_divided_as_the_ticks_are() {
+    fn run_time_is_divided_like_ticks() {
         assert_eq!(split_run_time(1000, 3, 1), (750, 250));
         assert_eq!(split_run_time(1000, 0, 0), (1000, 0));
         assert_eq!(split_run_time(u64::MAX, u64::MAX, 0), (u64::MAX, 0));

@@ -120,7 +120,7 @@ mod tests {
         names: [[u8; NAME_BYTES]; REASONS],
     }
 
-    /// Zeros for ever except for `numbers`, by their places in bytes.
+    /// Always zeros, except `numbers`, by their places in bytes.
     fn slab(numbers: &[(usize, u64)]) -> u64 {
         let mut words = vec![0_u64; SLAB_NEXT / 8 + 1];
         for (at, number) in numbers {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_after_what_was_read_and_children_inherit() {
+    fn records_follow_reads_and_children_inherit() {
         let mut maps = CodeMaps::new();
         maps.read.insert(7, vec![code(0x1000, "/bin/old")]);
         maps.began(9, 8);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_the_same_root_is_opened_by_its_own_names() {
+    fn same_root_process_uses_its_own_names() {
         let mut maps = CodeMaps::new();
         let me = std::process::id();
         maps.attach(me);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn root_a_process_of_another_root_is_opened_after_its_end() {
+    fn root_foreign_root_is_opened_after_end() {
         use std::process::{Command, Stdio};
 
         use unherd_host::{ChildProcess, SpawnHow};

@@ -7,7 +7,7 @@ use unherd_sys::primitives::thread;
 use unherd_sys::{Futex, Timestamp};
 
 /// Measurements of each; the first decile counts: what it takes on this machine while nobody else
-/// uses it, whoever else uses it now.
+/// uses it, whatever else uses it now.
 const ROUNDS: usize = 301;
 /// Calls that are timed together, being shorter than the clock is exact.
 const CALLS: u64 = 32;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_trip_takes_longer_than_a_call() {
+    fn round_trip_outlasts_a_call() {
         let Prices { round_trip_ns, futex_call_ns } = Prices::measure().unwrap();
         assert!(
             0 < futex_call_ns && futex_call_ns < round_trip_ns,

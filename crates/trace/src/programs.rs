@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn every_program_has_a_consequence_if_its_tracepoint_is_missing() {
+    fn missing_tracepoints_have_consequences() {
         let bytes = OBJECT.to_owned();
         let mut builder = ObjectBuilder::default();
         let open = builder.name(NAME).unwrap().open_memory(&bytes).unwrap();

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_privilege_is_told_from_a_lockdown() {
+    fn lack_of_privilege_is_no_lockdown() {
         let of = |lockdown| refusal(ErrorKind::PermissionDenied, "EPERM", "", lockdown);
         for lockdown in ["", FREE, INTEGRITY] {
             assert!(matches!(of(lockdown), TraceError::NotPermitted), "{lockdown}");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_verifier_says_is_not_hidden_by_a_lockdown() {
+    fn lockdown_hides_no_verifier_message() {
         let said = log("R1 invalid mem access 'scalar'");
         for kind in [ErrorKind::PermissionDenied, ErrorKind::InvalidInput] {
             for lockdown in [FREE, LOCKED] {

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_has_room_and_its_own_entry() {
+    fn every_call_has_its_own_entry() {
         let mut numbers: Vec<_> = waiting().into_iter().map(|(nr, _)| nr).collect();
         numbers.extend(neutral());
         numbers.extend(looking());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_as_the_programs_read_it() {
+    fn entry_matches_what_programs_read() {
         let table = table();
         let entry = |nr: c::c_long| &table[nr as usize * CLASS_BYTES..][..CLASS_BYTES];
         assert_eq!(entry(c::SYS_futex), [1, 0, 1, 3, 1, 0, 0, 0]);

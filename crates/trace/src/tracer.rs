@@ -248,7 +248,7 @@ impl Tracer {
         self.ring_map.as_fd()
     }
 
-    /// Becomes readable when so many copies of stacks are there that [`Self::poll`] should take
+    /// Becomes readable when there are enough copies of stacks that [`Self::poll`] should take
     /// them.
     pub(crate) fn copies(&self) -> BorrowedFd<'_> {
         self.copies_map.as_fd()

@@ -33,7 +33,7 @@ use crate::observation::{
 };
 use crate::session::{Pause, Running, SessionError, Target, Woken, samples, spawn};
 
-/// Of so many switches one gives its stack. A prime, off the beat of threads that take turns.
+/// One switch in this many gives its stack. A prime, off the beat of threads that take turns.
 const EVERY_SWITCH: u32 = 7;
 
 /// A session without privilege. Dropped, it ends; its command is killed.

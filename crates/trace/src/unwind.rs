@@ -31,7 +31,7 @@ pub(crate) use self::paths::{FutexPlace, Pair, Paths, kernel_stack_id};
 use crate::observation::{Mapping, Process, Stack};
 use crate::symbols;
 
-/// More frames than a copy has room for, except for the smallest: a bound, should tables be wrong.
+/// More frames than a copy has room for, except the smallest: a bound, should tables be wrong.
 const FRAMES_MAX: usize = 512;
 
 /// Files whose tables are kept; what is in others is not unwound.

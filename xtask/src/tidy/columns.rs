@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_line_is_found_and_is_counted_in_characters() {
+    fn long_lines_are_counted_in_characters() {
         assert_eq!(check("a.rs", &"é".repeat(100)), []);
         assert_eq!(check("a.rs", &format!("\n{}", "a".repeat(101)))[0].line, 2);
         assert_eq!(check("a.rs", &format!("    /// | {} |", "a".repeat(101))), []);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_file_needs_a_reason_and_a_reason_a_long_file() {
+    fn long_files_and_reasons_match() {
         let long = [("a.rs".to_owned(), "\n".repeat(801))];
         assert_eq!(check("", &long)[0].file, "a.rs");
         assert_eq!(check("# head\na.rs: a table\n", &long), []);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_is_marked_where_it_is_used() {
+    fn constant_is_marked_at_use() {
         let defined = "const A: Ordering = if cfg!(x) { Ordering::Relaxed } else \
                        { Ordering::Acquire };\nconst B: Ordering = Ordering::Relaxed;\n";
         assert_eq!(whats(defined), [""; 0]);
@@ -183,7 +183,7 @@ mod tests {
         "fn a() {\n    // ORDER[A]: pairs with b.\n    x.load(Ordering::Acquire);\n}\n";
 
     #[test]
-    fn a_mark_that_stands_alone_is_found_unless_it_names_the_kernel() {
+    fn lone_mark_must_name_kernel() {
         assert!(whats(ALONE)[0].contains("stands nowhere else"));
         let kernel = ALONE.replace("with b.", "with the\n    // kernel.");
         assert_eq!(whats(&kernel), [""; 0]);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_begin_no_path_are_not_paths() {
+    fn ordinary_words_are_not_paths() {
         assert_eq!(named("mod loom; crate::loom::a(); x.std(); // std::fs\n"), [""; 0]);
         assert_eq!(named("use std::{fs"), ["std::fs"]);
     }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_door_the_kernels_words_and_tests_are_exempt() {
+    fn door_kernel_words_and_tests_exempt() {
         let text = "use std::sync::atomic::AtomicU32;\n";
         assert_eq!(count(DOOR, text), 0);
         assert_eq!(count("crates/cli/src/main.rs", text), 0);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_output_and_time_are_found_in_the_policy_alone() {
+    fn effects_are_found_in_policy_only() {
         let text = "use std::{io, time::Instant};\nuse unherd_sys::Clock;\nuse std::iter;\n";
         assert_eq!(check(&Source::new("crates/cache/src/policy/clock.rs", text)).len(), 3);
         assert_eq!(check(&Source::new("crates/cache/src/lib.rs", text)).len(), 0);

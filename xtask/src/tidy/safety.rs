@@ -42,14 +42,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_and_an_empty_reason_are_found() {
+    fn missing_and_empty_reasons_are_found() {
         assert_eq!(count("fn a() {\n    unsafe { b() };\n}\n"), 1);
         assert_eq!(count("fn a() {\n    // SAFETY: untriaged\n    unsafe { b() };\n}\n"), 1);
         assert_eq!(count("unsafe impl Send for A {}\n"), 1);
     }
 
     #[test]
-    fn a_reason_will_do_and_declarations_need_none() {
+    fn reason_suffices_and_declarations_need_none() {
         assert_eq!(
             count("fn a() {\n    // SAFETY: invariant 3\n    // holds.\n    unsafe { b() };\n}\n"),
             0

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_no_strings_and_lifetimes_no_characters() {
+    fn characters_strings_and_lifetimes_differ() {
         let text = "f('\"', '\\'', 'é', b'\\x27', &'a x, \"s\\\"//\"); // end";
         let source = Source::new("a.rs", text);
         assert!(source.code_line(0).contains("&'a x,"), "{}", source.code);

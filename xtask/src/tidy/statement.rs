@@ -47,14 +47,14 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_of_many_lines_has_the_comment_above_it() {
+    fn long_statement_takes_comment_above() {
         let text = "b();\n// one\n// two\nlet x = a\n    .c(\n        1,\n        D,\n    );\n";
         let found = above(text, "D,");
         assert!(found.contains("one") && found.contains("two"), "{found}");
     }
 
     #[test]
-    fn the_comment_of_the_statement_before_is_not_ours() {
+    fn previous_statements_comment_is_ignored() {
         assert!(!above("// one\na();\nb();\n", "b()").contains("one"));
         assert!(!above("// one\n\na();\n", "a()").contains("one"));
         assert!(!above("// one\nif x {\n    a();\n", "a()").contains("one"));

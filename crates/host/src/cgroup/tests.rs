@@ -57,7 +57,7 @@ fn cgroup(limit_bytes: u64) -> Option<Cgroup> {
 }
 
 #[test]
-fn root_a_child_over_the_limit_is_killed_and_one_below_is_not() {
+fn root_only_child_over_limit_is_killed() {
     let Some(cgroup) = cgroup(32 << 20) else { return };
     let run = |bytes: u64| {
         let mut command = Command::new("dd");
@@ -125,7 +125,7 @@ fn left_behind(number: u32) -> String {
 }
 
 #[test]
-fn one_that_stays_does_not_keep_the_others() {
+fn one_remaining_cgroup_blocks_no_other() {
     // Ordinary directories stand in: one with a file in it cannot be removed.
     let parent = tempfile::tempdir().unwrap();
     let make = |number| {
@@ -143,7 +143,7 @@ fn one_that_stays_does_not_keep_the_others() {
 }
 
 #[test]
-fn root_what_a_dead_maker_left_is_swept() {
+fn root_leftovers_of_dead_maker_are_swept() {
     let Some(cgroup) = cgroup(32 << 20) else { return };
     let left = cgroup.dir().with_file_name(left_behind(0));
     let nested = left.join("nested");

@@ -177,7 +177,7 @@ impl EventRing {
 
     /// Gives each record that is there to `see`, and frees its room. `record` is scratch space.
     pub(super) fn drain(&mut self, record: &mut Vec<u8>, mut see: impl FnMut(Record<'_>)) {
-        // ORDER[PERF1]: Acquire; pairs with the kernel's barrier before it moves the head: what
+        // ORDER[PERF-head]: Acquire; pairs with the kernel's barrier before it moves the head: what
         // stands before the head was written before.
         let head = self.word(HEAD_OFFSET).load(Ordering::Acquire);
         // Relaxed: only this side writes the tail.
@@ -196,8 +196,8 @@ impl EventRing {
             see(Record { kind, misc, body: record });
             tail += len;
         }
-        // ORDER[PERF2]: Release; pairs with the kernel's control dependency on the tail: it writes
-        // over a record only after we have copied it.
+        // ORDER[PERF-tail]: Release; pairs with the kernel's control dependency on the tail: it
+        // writes over a record only after we have copied it.
         self.word(TAIL_OFFSET).store(tail, Ordering::Release);
     }
 
@@ -212,7 +212,7 @@ impl EventRing {
         for (offset, part) in [(place, until_end), (0, rest)] {
             // SAFETY: within the data pages, as `offset` and the part's length are.
             let from = unsafe { self.pages.add(data_start + offset) };
-            // SAFETY: the kernel does not write between tail and head (PERF1, PERF2).
+            // SAFETY: the kernel does not write between tail and head (PERF-head, PERF-tail).
             unsafe { from.as_ptr().copy_to_nonoverlapping(part.as_mut_ptr(), part.len()) };
         }
     }

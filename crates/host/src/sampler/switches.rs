@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_two_rings_are_put_in_order() {
+    fn records_of_two_rings_are_ordered() {
         let mut switches = Switches::default();
         // The second ring's record of going in is read before the first's of going out.
         switches.see(300, 7, 8, &switch(0));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_out_at_the_start_or_is_at_the_end_has_no_time() {
+    fn threads_out_at_either_end_have_no_time() {
         let mut switches = Switches::default();
         switches.see(100, 7, 8, &switch(0));
         switches.see(200, 7, 8, &switch(MISC_SWITCH_OUT));

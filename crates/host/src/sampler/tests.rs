@@ -33,7 +33,7 @@ fn sum(profile: &Profile, side: Side) -> u64 {
 const HUNGRY: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
 
 #[test]
-fn root_a_hungry_child_is_seen_in_user_mode() {
+fn root_busy_child_is_seen_in_user_mode() {
     let kind = SampleKind::CpuClock { hertz: 1000 };
     let Some(sampler) = start(kind, SampleScope::NextChild) else { return };
     run("sh", &["-c", HUNGRY]);
@@ -50,7 +50,7 @@ fn root_a_hungry_child_is_seen_in_user_mode() {
 }
 
 #[test]
-fn root_a_child_that_copies_is_seen_in_the_kernel() {
+fn root_copying_child_is_seen_in_kernel() {
     let kind = SampleKind::CpuClock { hertz: 1000 };
     let Some(sampler) = start(kind, SampleScope::NextChild) else { return };
     run("dd", &["if=/dev/zero", "of=/dev/null", "bs=1M", "count=2000"]);
@@ -67,7 +67,7 @@ fn root_a_child_that_copies_is_seen_in_the_kernel() {
 }
 
 #[test]
-fn root_sleepers_are_told_by_who_called_the_scheduler() {
+fn root_sleepers_are_named_by_scheduler_caller() {
     let kind = SampleKind::ContextSwitches { every: 1 };
     let Some(sampler) = start(kind, SampleScope::NextChild) else { return };
     run("sh", &["-c", "for i in 1 2 3 4 5; do sleep 0.001; done"]);
@@ -132,7 +132,7 @@ fn sum_of(chains: &Chains, pid: u32) -> u64 {
 }
 
 #[test]
-fn root_a_childs_chains_and_mappings_outlive_it() {
+fn root_chains_and_mappings_outlive_child() {
     let kind = SampleKind::CpuClock { hertz: 1000 };
     let Some(sampler) = start_chains(&ChainOptions::new(kind, SampleScope::WholeMachine)) else {
         return;
@@ -170,7 +170,7 @@ fn root_chains_beyond_the_bound_are_counted() {
 }
 
 #[test]
-fn a_running_process_is_sampled_and_its_sleeps_are_counted() {
+fn running_process_is_sampled_with_its_sleeps() {
     const ROUNDS: u64 = 20;
     let mut command = Command::new("sh");
     // Reads a line before each step, so that nothing happens unseen.
@@ -200,7 +200,7 @@ fn a_running_process_is_sampled_and_its_sleeps_are_counted() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_named() {
+fn absent_process_is_named() {
     let scope = SampleScope::Processes(vec![u32::MAX / 2]);
     let options = ChainOptions::new(SampleKind::CpuClock { hertz: 100 }, scope);
     let error = ChainSampler::start(&options).unwrap_err();

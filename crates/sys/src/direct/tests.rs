@@ -165,7 +165,7 @@ fn what_is_no_file_is_refused() {
 }
 
 #[test]
-fn refused_direct_is_an_error_or_a_visible_fallback() {
+fn refused_direct_io_is_visible() {
     let dir = on_disk();
     let path = dir.path().join("file");
     let device = DirectDevice::refusing_direct();
@@ -282,7 +282,7 @@ fn failures_of_queued_transfers_are_completions() {
 }
 
 #[test]
-fn a_sleeping_reaper_hears_of_submissions_interrupts_and_deadlines() {
+fn events_end_a_reapers_sleep() {
     let dir = on_disk();
     let device = DirectDevice::new();
     let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;

@@ -59,7 +59,7 @@ fn a_poller_gets_its_completions() {
 
 /// A thread that reaped once ends although the ring's next owner sleeps.
 #[test]
-fn a_former_owner_ends_while_the_next_one_sleeps() {
+fn former_owner_ends_while_next_sleeps() {
     let Some((queue, ..)) = queue() else { return };
     let (reaped, hear_reaped) = mpsc::channel();
     let (asleep, hear_asleep) = mpsc::channel::<()>();

@@ -12,7 +12,7 @@ pub enum When {
     Never,
     /// The n-th of its kind since the plan was set, counted from 1 over all files.
     Operation(u64),
-    /// So many times in a thousand.
+    /// This many times in a thousand.
     PerMille(u32),
 }
 
@@ -36,7 +36,7 @@ impl Failure {
         Self { when: When::Operation(operation), sticky: true }
     }
 
-    /// So many operations in a thousand fail, each by itself.
+    /// This many operations in a thousand fail, each by itself.
     pub const fn per_mille(per_mille: u32) -> Self {
         Self { when: When::PerMille(per_mille), sticky: false }
     }
@@ -51,7 +51,7 @@ pub struct FaultPlan {
     pub write: Failure,
     /// Failing syncs. Unsynced writes can still be read, but no later sync makes them durable.
     pub sync: Failure,
-    /// So many transfers in a thousand move less than was asked for, but at least one unit of the
+    /// This many transfers in a thousand move less than was asked for, but at least one unit of the
     /// alignment.
     pub short_per_mille: u32,
     /// A queued transfer completes after a random number of reaps up to this, sooner if nothing
@@ -64,7 +64,7 @@ pub struct FaultPlan {
     pub reorder: bool,
     /// Direct I/O is refused, as some file systems do.
     pub refuse_direct: bool,
-    /// The power fails when so many syncs have succeeded: everything after is `EIO`, and changes
+    /// The power fails when this many syncs have succeeded: everything after is `EIO`, and changes
     /// nothing, until [`crash`](crate::SimDevice::crash) has brought the device back.
     pub power_fails_after_syncs: Option<u64>,
     /// What direct transfers must be aligned to.
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn once_and_sticky_failures_come_at_their_operation() {
+    fn planned_failures_hit_their_operation() {
         assert_eq!(failures(Failure::at(2), 4), [false, true, false, false]);
         assert_eq!(failures(Failure::from(2), 4), [false, true, true, true]);
         assert_eq!(failures(Failure::default(), 2), [false, false]);
     }
 
     #[test]
-    fn random_failures_come_about_as_often_as_asked() {
+    fn random_failures_have_the_asked_rate() {
         let failed = failures(Failure::per_mille(250), 10_000).iter().filter(|&&f| f).count();
         assert!((2200..2800).contains(&failed), "{failed}");
     }

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crash_keeps_what_was_synced_and_tears_the_rest_at_sectors() {
+    fn crash_keeps_synced_and_tears_rest() {
         let mut kept = 0;
         for origin in 0..64 {
             let mut image = Image::default();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_lost_by_a_failed_sync_can_be_read_until_the_crash() {
+    fn unsynced_changes_stay_readable_until_crash() {
         let mut image = Image::durable(vec![1; 512]);
         image.write(0, &[2; 512]);
         image.set_len(600);

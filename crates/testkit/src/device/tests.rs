@@ -92,7 +92,7 @@ fn misaligned_transfers_are_refused() {
 const FAR: u64 = !511;
 
 #[test]
-fn short_transfers_move_whole_units_and_at_least_one() {
+fn short_transfers_move_whole_units() {
     let plan = FaultPlan { short_per_mille: 1000, ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(1), plan);
     let file = open(&device, "a");
@@ -127,7 +127,7 @@ fn the_nth_read_fails_and_leaves_garbage() {
 }
 
 #[test]
-fn a_failed_write_leaves_some_of_its_sectors() {
+fn failed_write_leaves_some_sectors() {
     let plan = FaultPlan { write: Failure::at(1), ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(1), plan);
     device.put("a", &[1; 4096]);
@@ -140,7 +140,7 @@ fn a_failed_write_leaves_some_of_its_sectors() {
 }
 
 #[test]
-fn a_failed_sync_is_reported_once_and_its_data_is_lost_in_the_crash() {
+fn failed_sync_loses_data_at_crash() {
     let plan = FaultPlan { sync: Failure::at(1), ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(1), plan);
     device.put("a", &[1; 512]);
@@ -200,7 +200,7 @@ fn locks_names_and_refusals() {
 }
 
 #[test]
-fn queued_transfers_complete_late_out_of_order_and_all() {
+fn all_queued_transfers_complete_late_unordered() {
     let plan = FaultPlan { held_reaps_max: 3, reorder: true, ..FaultPlan::default() };
     let device = SimDevice::with_faults(Seed::new(3), plan);
     let content: Vec<u8> = (0..64).flat_map(|sector| [sector; 512]).collect();
@@ -258,7 +258,7 @@ fn pieces_are_moved_in_file_order() {
 }
 
 #[test]
-fn completions_are_reordered_where_the_plan_says_so() {
+fn completions_are_reordered_as_planned() {
     let tags = |reorder| {
         let plan = FaultPlan { reorder, ..FaultPlan::default() };
         let device = SimDevice::with_faults(Seed::new(3), plan);
@@ -282,7 +282,7 @@ fn completions_are_reordered_where_the_plan_says_so() {
 
 #[test]
 #[should_panic(expected = "memory lent twice")]
-fn lending_memory_to_two_transfers_is_a_panic() {
+fn memory_in_two_transfers_panics() {
     let device = SimDevice::new(Seed::new(1));
     let file = open(&device, "a");
     let mut page = Page::boxed(0);
@@ -346,7 +346,7 @@ fn the_gate_holds_reads_and_nothing_else() {
 }
 
 #[test]
-fn a_crash_ends_queued_transfers_and_frees_held_reads() {
+fn crash_ends_queued_and_held_transfers() {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
     device.put("a", &[7; 512]);
     let file = open(&device, "a");

@@ -217,7 +217,7 @@ const volatile struct uh_settings uh_settings;
 /* Alone in .bss. */
 struct uh_tally uh_tally;
 
-/* Past the first samples of a row one in so many is taken: a mask. A pair takes some 10 us. */
+/* Past the first samples of a row one in n is taken: a mask of n - 1. A pair takes some 10 us. */
 #define UH_STACK_INTERVAL 1023
 
 #define UH_EEXIST 17

@@ -276,7 +276,7 @@ static __always_inline s32 uh_kind_of_call(struct pt_regs *regs)
 	return nr;
 }
 
-/* Who waits for this lock: as it was when last looked up in the same kind of call. */
+/* The waiters of this lock: as it was when last looked up in the same kind of call. */
 static __always_inline s32 uh_lock_stack(void *ctx, u64 lock, u32 flags)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());

@@ -15,7 +15,7 @@
  *   no progress                                       possibly needless
  *   anything else                                     nothing
  *
- * The last two need an object that has a name: who waits for "a signal" twice may have got two.
+ * The last two need an object that has a name: a thread that waits for "a signal" twice may have got two.
  */
 #ifndef UNHERD_WAIT_H
 #define UNHERD_WAIT_H

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_neither_nothing_nor_all_unless_it_is() {
+    fn shares_round_to_no_false_extreme() {
         assert_eq!(percent(0.0), "0");
         assert_eq!(percent(0.01), "<0.1");
         assert_eq!(percent(9.94), "9.9");

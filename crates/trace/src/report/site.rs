@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_site_is_the_innermost_frame_of_the_programs_own() {
+    fn site_is_innermost_own_frame() {
         let wait = [("epoll_wait", "libc.so.6"), ("worker", "server"), ("main", "server")];
         assert_eq!(chosen(&wait), "worker");
         let rust = [
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_frame_of_its_own_the_call_is_named() {
+    fn without_own_frame_call_is_named() {
         let cut =
             [("__futex_wait", "libc.so.6"), ("pthread_cond_wait", "libc.so.6"), ("[unknown]", "")];
         assert_eq!(chosen(&cut), "pthread_cond_wait");

@@ -64,7 +64,7 @@ pub struct Summary {
     pub contended_locks: Option<u64>,
     /// Time waited for them.
     pub contended_locks_ns: Option<u64>,
-    /// Of that, spent spinning: CPU time, except for what a hypervisor took away meanwhile.
+    /// Of that, spent spinning: CPU time, except what a hypervisor took away meanwhile.
     pub contended_locks_cpu_ns: Option<u64>,
     /// Events that woke two or more for the same object, some of them needlessly or possibly so.
     pub herds: Option<u64>,

@@ -70,7 +70,7 @@ fn little_waste_is_called_little() {
 }
 
 #[test]
-fn what_is_only_possible_and_no_herd_does_not_lead() {
+fn possible_waste_without_herd_never_leads() {
     let mut observation = observation();
     observation.wakes.clear();
     let is_herd = |row: &seen::WaitRow| row.needless_in_call > 0;
@@ -104,7 +104,7 @@ fn short_sleeps(count: u64, pool_cpu_ns: Option<u64>) -> Report {
 }
 
 #[test]
-fn a_reckoned_cost_is_an_estimate_and_no_bound() {
+fn estimated_cost_is_no_bound() {
     // Half a round trip of 5.1 µs each, of 3.89 s.
     let report = short_sleeps(100_000, Some(2_000_000_000));
     let cost = report.findings[0].cost.expect("an estimate");
@@ -119,7 +119,7 @@ fn a_reckoned_cost_is_an_estimate_and_no_bound() {
 }
 
 #[test]
-fn no_estimate_is_above_the_cpu_time_of_its_own_process() {
+fn estimate_never_exceeds_process_cpu_time() {
     // So many that by the round trip alone they would have taken 25 s.
     let of = |cpu_ns| {
         let report = short_sleeps(10_000_000, cpu_ns);
@@ -148,7 +148,7 @@ fn the_summary_adds_up() {
 }
 
 #[test]
-fn a_poll_is_reported_once_with_its_period() {
+fn poll_is_reported_once_with_period() {
     let report = report();
     let about = |waste| report.findings.iter().filter(move |finding| finding.waste == waste);
     let polls: Vec<_> = about(Waste::TimerPolls).collect();
@@ -185,7 +185,7 @@ fn herds_named(observation: &Observation) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn a_herd_is_named_at_the_program_that_it_woke() {
+fn herd_is_named_at_woken_program() {
     // A few needless wakeups in epoll, too few to be those of the server's herd.
     let few = with_another(0, |row| row.possibly_needless_in_herds = 0);
     let [other, pool, server] = &herds_named(&few)[..] else { panic!("{:?}", herds_named(&few)) };
@@ -204,7 +204,7 @@ fn a_herd_is_named_at_the_program_that_it_woke() {
 }
 
 #[test]
-fn the_same_address_in_another_program_is_another_futex() {
+fn futexes_differ_between_programs() {
     let observation = with_another(16, |_| {});
     assert_eq!(observation.waits[16].object, Object::Futex(CONDITION));
     let named = herds_named(&observation);
@@ -214,7 +214,7 @@ fn the_same_address_in_another_program_is_another_futex() {
 }
 
 #[test]
-fn futex_calls_of_one_site_and_word_are_one_line() {
+fn futex_calls_merge_by_site_and_word() {
     let mut observation = observation();
     let woken = seen::Outcomes { calls: 5, woke_one: 5, woken: 5, ..Default::default() };
     let again = FutexRow { outcomes: woken, ..futex(FutexKind::Wake, CONDITION, 14) };
@@ -228,7 +228,7 @@ fn futex_calls_of_one_site_and_word_are_one_line() {
 }
 
 #[test]
-fn callers_are_the_first_that_are_not_the_schedulers() {
+fn callers_are_first_outside_scheduler() {
     let callers = report().callers;
     let names: Vec<&str> = callers.kernel.iter().map(|of| of.function.as_str()).collect();
     assert_eq!(names, ["ep_poll", "futex_wait", "do_nanosleep", "folio_wait_bit"]);
@@ -240,7 +240,7 @@ fn callers_are_the_first_that_are_not_the_schedulers() {
 }
 
 #[test]
-fn the_profile_has_the_columns_of_a_profile() {
+fn profile_has_the_expected_columns() {
     let profile = report().consumers.expect("samples were taken");
     assert_eq!((profile.user_ticks, profile.kernel_ticks), (215, Some(408)));
     assert_eq!(profile.idle_ticks, Some(2_800));
@@ -260,7 +260,7 @@ fn the_ledger_stands_beside_what_was_seen() {
 }
 
 #[test]
-fn what_was_not_seen_is_unknown_and_never_0() {
+fn unseen_counts_are_unknown_not_zero() {
     let report = Report::of_switches_only(&observation(), &mut symbols());
     let json = json(&report);
     for name in ["needless_wakeups", "wakeups", "empty_wakes", "timer_polls", "stalls", "herds"] {
@@ -327,7 +327,7 @@ fn budgets_name_the_worst_site() {
 }
 
 #[test]
-fn json_has_the_schemas_names_and_is_the_same_each_time() {
+fn json_follows_schema_and_is_stable() {
     let json = json(&report());
     assert_eq!(json["schema"], "unherd.trace/1");
     assert_eq!(json["summary"]["needless_wakeups"]["proven"], 7_376);
@@ -353,7 +353,7 @@ fn json_has_the_schemas_names_and_is_the_same_each_time() {
 }
 
 #[test]
-fn text_keeps_its_width_and_has_no_escapes_unless_told() {
+fn text_keeps_width_without_escapes() {
     let report = report();
     for width in [100, 140] {
         let text = text(&report, true, width, false);
@@ -416,7 +416,7 @@ fn names_of_others_cannot_steer_the_terminal() {
 }
 
 #[test]
-fn folded_stacks_add_up_to_the_needless_cpu() {
+fn folded_stacks_sum_to_needless_cpu() {
     let folded = |observation: &Observation| {
         let mut bytes = Vec::new();
         let report = Report::new(observation, &mut symbols());

@@ -51,7 +51,7 @@ mod tests {
     use crate::observation::Process;
 
     #[test]
-    fn stacks_get_numbers_of_their_own_and_strangers_are_dropped() {
+    fn stacks_are_renumbered_and_strangers_dropped() {
         let mut seen = Observation::default();
         seen.processes.push(Process { pid: 7, ..Process::default() });
         seen.stacks.insert(StackId(40), Stack::default());

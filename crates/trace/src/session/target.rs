@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_is_not_there_is_told_from_a_thread() {
+    fn absent_process_differs_from_thread() {
         let gone = process(u32::MAX).unwrap_err();
         assert!(matches!(gone, SessionError::NoProcess { pid: u32::MAX }), "{gone}");
         assert!(matches!(process(0), Err(SessionError::NoProcess { .. })));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_last_process_is_the_end() {
+    fn last_process_is_the_end() {
         let sleep = |seconds: &str| {
             let mut command = Command::new("sleep");
             command.arg(seconds);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_the_members_of_those_below_it() {
+    fn group_includes_members_of_subgroups() {
         let group = tempfile::tempdir().unwrap();
         fs::create_dir_all(group.path().join("a/b")).unwrap();
         for (path, text) in [("", "1\n2\n"), ("a", ""), ("a/b", "30\n2\n")] {

@@ -33,7 +33,7 @@ fn start(target: Target) -> Option<Session> {
 const HUNGRY: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
 
 #[test]
-fn root_a_command_is_followed_with_its_children_and_their_code() {
+fn root_command_is_followed_with_children() {
     // The first child executes nothing, the second another program.
     let script = format!("({HUNGRY}); sleep 0.01; {HUNGRY}; exit 7");
     let Some(mut session) = start(Target::Command(shell(&script))) else { return };
@@ -66,7 +66,7 @@ fn root_a_command_is_followed_with_its_children_and_their_code() {
 }
 
 #[test]
-fn root_a_number_that_is_used_again_is_noticed() {
+fn root_reused_process_number_is_noticed() {
     const REFUSED: i32 = 99;
     // The next process gets the number after the last, unless somebody else is faster.
     let script = "/bin/true & first=$!; wait; again=0
@@ -89,7 +89,7 @@ fn root_a_number_that_is_used_again_is_noticed() {
 }
 
 #[test]
-fn root_a_running_process_is_attached_to_and_goes_on() {
+fn root_attached_process_goes_on() {
     let mut command = shell("while read line; do echo \"$line\"; done");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = ChildProcess::spawn(command, SpawnHow::default()).unwrap();
@@ -122,7 +122,7 @@ fn root_a_running_process_is_attached_to_and_goes_on() {
 }
 
 #[test]
-fn root_the_end_of_the_last_process_ends_the_session() {
+fn root_last_process_ends_the_session() {
     let mut child = ChildProcess::spawn(shell("read line"), SpawnHow::default()).unwrap();
     let mut command = shell("read line");
     command.stdin(Stdio::piped());
@@ -134,7 +134,7 @@ fn root_the_end_of_the_last_process_ends_the_session() {
 }
 
 #[test]
-fn root_what_enters_a_control_group_is_followed() {
+fn root_processes_entering_cgroup_are_followed() {
     // A directory that looks like one will do: who is in it is only read.
     let group = tempfile::tempdir().unwrap();
     let procs = group.path().join("cgroup.procs");
@@ -175,7 +175,7 @@ fn root_a_dropped_session_kills_its_command() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_named_without_privilege() {
+fn absent_command_is_named_without_privilege() {
     let target = Target::Command(Command::new("/nonexistent/program"));
     match UnprivilegedSession::start(target, 99) {
         Err(SessionError::Spawn { program, source }) => {

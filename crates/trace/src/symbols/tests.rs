@@ -39,7 +39,7 @@ fn own_maps() -> Vec<Mapping> {
 }
 
 #[test]
-fn a_function_of_this_program_has_its_name_place_and_size() {
+fn own_function_has_name_place_size() {
     let mut symbols = Symbols::new();
     let this = process(own_maps());
     let address = known_function();
@@ -66,7 +66,7 @@ fn outer_function(number: u64) -> u64 {
 }
 
 #[test]
-fn inlined_frames_come_first_each_with_its_own_line() {
+fn inlined_frames_come_first_with_lines() {
     let line_of = |text: &str| {
         let lines = include_str!("tests.rs").lines();
         1 + lines.take_while(|line| !line.ends_with(text)).count() as u32
@@ -89,7 +89,7 @@ fn inlined_frames_come_first_each_with_its_own_line() {
 }
 
 #[test]
-fn a_process_that_has_ended_is_still_named() {
+fn ended_process_is_still_named() {
     let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
     let libc_of_this = own_maps().into_iter().find(|map| file_name(&map.path).contains("libc"));
     child.kill().unwrap();
@@ -105,7 +105,7 @@ fn a_process_that_has_ended_is_still_named() {
 }
 
 #[test]
-fn what_has_no_name_stays_visible_and_is_counted() {
+fn unnamed_addresses_are_shown_and_counted() {
     let mut symbols = Symbols::new();
     let this = process(vec![
         mapping(0x1000, 0x2000, 0x500, "/nowhere/program"),
@@ -132,7 +132,7 @@ fn of_overlapping_mappings_the_later_counts() {
 }
 
 #[test]
-fn a_jits_functions_come_from_its_perf_map() {
+fn jit_functions_come_from_perf_map() {
     let mut symbols = Symbols::new();
     let this = process(vec![mapping(0x7000, 0x8000, 0, "")]);
     assert_eq!(symbols.user(&this, 0x7008, true)[0].name, "[unknown]");

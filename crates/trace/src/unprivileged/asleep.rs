@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_found_where_the_kernel_lists_them() {
+    fn children_are_found_in_kernel_list() {
         use std::process::Command;
 
         use unherd_host::{ChildProcess, SpawnHow};

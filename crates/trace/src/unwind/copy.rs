@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_read_field_by_field_and_no_further_than_it_goes() {
+    fn copy_is_read_within_its_bounds() {
         let copy = StackCopy::parse(&record(1, 1024)).unwrap();
         assert_eq!((copy.row, copy.kernel, copy.user), (7, -1, 40));
         assert_eq!((copy.pid, copy.stands_for, copy.of_futex), (9, 4, false));

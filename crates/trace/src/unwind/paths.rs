@@ -190,7 +190,7 @@ mod tests {
     const PAIR: Pair = Pair { row: 1, kernel: 2, user: 3 };
 
     #[test]
-    fn samples_are_shared_out_as_the_copies_say() {
+    fn samples_are_shared_by_copies() {
         let share = |count| paths(&[(70, 6), (71, 2)]).share_out(PAIR, Some(9), count);
         let (often, seldom, walked) = (Some(StackId(70)), Some(StackId(71)), Some(StackId(3)));
         assert_eq!(share(8), [(often, 6), (seldom, 2)]);
@@ -203,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_could_not_be_unwound_leaves_nothing_in_common() {
+    fn failed_copy_leaves_nothing_in_common() {
         let one = stack(&[1, 2, 3, 4], false);
         assert_eq!(in_common(&[one, Stack::default()]), stack(&[], true));
     }
 
     #[test]
-    fn what_one_stack_stands_for_is_what_its_copies_share() {
+    fn stack_stands_for_what_copies_share() {
         let one = stack(&[1, 2, 3, 4], false);
         assert_eq!(in_common(&[one.clone(), one.clone()]), one);
         assert_eq!(in_common(&[one.clone(), stack(&[1, 2, 5], false)]), stack(&[1, 2], true));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_futex_call_is_told_by_its_word_else_by_its_stack() {
+    fn futex_call_is_matched_by_word_first() {
         let at = |futex| Place { pid: 9, user: 3, futex };
         let wait = |word| FutexPlace { word, kind: 1 };
         let in_common = [(at(Some(wait(0x10))), StackId(70)), (at(None), StackId(71))].into();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwound_stack_counts_if_it_is_longer_or_whole() {
+    fn longer_or_whole_unwound_stack_wins() {
         let walked = stack(&[1, 2, 3], false);
         assert!(tells_more(&stack(&[1, 7, 8, 9], true), Some(&walked)));
         assert!(!tells_more(&stack(&[1, 7], true), Some(&walked)));

@@ -82,7 +82,7 @@ fn names(process: &Process, stack: &Stack) -> Vec<String> {
 }
 
 #[test]
-fn a_copy_of_the_own_stack_is_unwound_to_its_callers() {
+fn own_stack_copy_unwinds_to_callers() {
     // A thread's own data lies above its first function, so this much can be read.
     let copy = thread::spawn(|| outer(1800)).join().unwrap();
     let process = this_process();
@@ -95,7 +95,7 @@ fn a_copy_of_the_own_stack_is_unwound_to_its_callers() {
 }
 
 #[test]
-fn a_copy_that_is_too_short_makes_a_stack_that_is_cut() {
+fn short_copy_makes_cut_stack() {
     let copy = thread::spawn(|| outer(1000)).join().unwrap();
     let process = this_process();
     let stack = Unwinder::new().unwind(&process, &StackCopy { stack: [].into(), ..copy.clone() });

@@ -8,7 +8,7 @@ use unherd_trace::{Follow, Notice, Report, Symbols, TraceError, TraceOptions, Tr
 use crate::session::{root, trace, trace_with};
 
 #[test]
-fn root_notices_tell_the_life_of_a_process() {
+fn root_notices_follow_a_process() {
     let Some(_machine) = root("notices") else { return };
     let options = TraceOptions::default();
     let mut tracer = Tracer::start(Follow::NextChild, &options).expect("root may trace");
@@ -29,7 +29,7 @@ fn root_notices_tell_the_life_of_a_process() {
 }
 
 #[test]
-fn root_a_missing_tracepoint_is_told_and_the_rest_works() {
+fn root_missing_tracepoint_is_reported() {
     let Some(_machine) = root("missing tracepoints") else { return };
     let mut options = TraceOptions::default();
     options.pretend_missing = vec!["contention_begin".into(), "sk_data_ready".into()];
@@ -43,7 +43,7 @@ fn root_a_missing_tracepoint_is_told_and_the_rest_works() {
 }
 
 #[test]
-fn root_without_calls_sleeps_are_seen_and_nothing_is_judged() {
+fn root_without_calls_nothing_is_judged() {
     let Some(_machine) = root("leaving calls alone") else { return };
     let mut options = TraceOptions::default();
     options.calls = false;
@@ -60,7 +60,7 @@ fn root_without_calls_sleeps_are_seen_and_nothing_is_judged() {
 }
 
 #[test]
-fn root_a_process_that_is_not_there_is_an_error() {
+fn root_absent_process_is_an_error() {
     let Some(_machine) = root("no such process") else { return };
     let pid = i32::MAX as u32;
     let started = Tracer::start(Follow::Processes(vec![pid]), &TraceOptions::default());

@@ -13,7 +13,7 @@ fn naps(seen: &unherd_trace::observation::Observation) -> u64 {
 }
 
 #[test]
-fn root_threads_that_come_and_go_are_all_counted() {
+fn root_short_lived_threads_are_counted() {
     let Some(_machine) = root("many threads") else { return };
     let (seen, truth) = trace("threads 3000");
     assert_eq!(seen.totals.threads, 3001);
@@ -23,7 +23,7 @@ fn root_threads_that_come_and_go_are_all_counted() {
 }
 
 #[test]
-fn root_processes_that_fork_execute_and_die_are_all_counted() {
+fn root_short_lived_processes_are_counted() {
     let Some(_machine) = root("many processes") else { return };
     let (seen, truth) = trace("forks 100");
     assert_eq!(number(&truth, "forks"), 100);
@@ -34,7 +34,7 @@ fn root_processes_that_fork_execute_and_die_are_all_counted() {
 }
 
 #[test]
-fn root_maps_that_are_too_small_are_reported() {
+fn root_small_maps_are_reported() {
     let Some(_machine) = root("small maps") else { return };
     let mut options = TraceOptions::default();
     (options.waits, options.wakes, options.futexes, options.processes) = (1, 1, 1, 3);
@@ -53,7 +53,7 @@ fn root_maps_that_are_too_small_are_reported() {
 }
 
 #[test]
-fn root_a_stack_deeper_than_the_limit_is_marked() {
+fn root_deep_stack_is_marked_cut() {
     let Some(_machine) = root("deep stacks") else { return };
     // The kernel's side alone has more frames than that.
     let mut options = TraceOptions::default();
@@ -68,7 +68,7 @@ fn root_a_stack_deeper_than_the_limit_is_marked() {
 }
 
 #[test]
-fn root_a_process_that_lives_is_followed_with_all_its_threads() {
+fn root_living_process_is_followed_with_threads() {
     let Some(_machine) = root("attaching") else { return };
     let mut child = scene("eventfd 100 5").spawn().expect("the truth program is built");
     crate::session::settle();

@@ -29,7 +29,7 @@ fn assert_exact(seen: &Observation, truth: &Value, kind: FutexKind, calls: &str)
 }
 
 #[test]
-fn root_futex_calls_are_counted_to_the_call_by_outcome() {
+fn root_futex_calls_are_counted_by_outcome() {
     let Some(_machine) = root("futex calls") else { return };
     let (seen, truth) = trace("futexes 900 100");
     assert_exact(&seen, &truth["lonely"], FutexKind::Wake, "wakes");

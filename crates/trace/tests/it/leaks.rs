@@ -17,7 +17,7 @@ fn loaded() -> KernelObjects {
 }
 
 #[test]
-fn root_a_hundred_tracers_leave_nothing_in_the_kernel() {
+fn root_hundred_tracers_leave_kernel_clean() {
     let Some(_machine) = root("leaks") else { return };
     let mut ours = KernelObjects::default();
     // The smallest maps: it is about what is left, not about what is seen.

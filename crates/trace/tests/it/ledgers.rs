@@ -18,7 +18,7 @@ fn counts(seen: &Observation) -> Vec<(&str, &str, u64, bool)> {
 }
 
 #[test]
-fn root_a_ledger_is_read_as_its_process_ends() {
+fn root_ledger_is_read_at_process_end() {
     let Some(_machine) = root("ledgers") else { return };
     let (seen, truth) = trace("ledger 3 7 0");
     let waits = number(&truth, "waits");
@@ -55,7 +55,7 @@ fn root_unreadable_ledgers_are_one_line() {
 }
 
 #[test]
-fn root_the_ledger_of_a_killed_process_is_read() {
+fn root_ledger_of_killed_process_is_read() {
     let Some(_machine) = root("ledgers of the killed") else { return };
     let tracer =
         Tracer::start(Follow::NextChild, &TraceOptions::default()).expect("root may trace");
@@ -72,7 +72,7 @@ fn root_the_ledger_of_a_killed_process_is_read() {
 }
 
 #[test]
-fn root_the_ledger_of_a_process_that_lives_is_read_too() {
+fn root_ledger_of_living_process_is_read() {
     let Some(_machine) = root("ledgers of the living") else { return };
     let mut child = scene("ledger 2 5 1").stdin(Stdio::piped()).spawn().expect("it is built");
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -88,7 +88,7 @@ fn root_the_ledger_of_a_process_that_lives_is_read_too() {
 }
 
 #[test]
-fn root_a_program_without_our_library_has_no_ledger() {
+fn root_foreign_program_has_no_ledger() {
     let Some(_machine) = root("no ledger") else { return };
     let (seen, _) = trace("eventfd 10 2");
     assert_eq!(seen.ledgers, []);

@@ -27,7 +27,7 @@ fn report(arguments: &str) -> (Observation, Report) {
 }
 
 #[test]
-fn root_a_site_without_frame_pointers_is_named_with_all_its_callers() {
+fn root_site_without_frame_pointers_has_callers() {
     let Some(_machine) = root("stacks without frame pointers") else { return };
     let (seen, report) = report("depths 8000");
     let lines = report.waits.lines.iter().filter(|line| line.call == "recvfrom");
@@ -49,7 +49,7 @@ fn root_a_site_without_frame_pointers_is_named_with_all_its_callers() {
 }
 
 #[test]
-fn root_futex_calls_without_frame_pointers_are_told_by_their_word() {
+fn root_futex_calls_without_frames_keep_words() {
     let Some(_machine) = root("futex calls without frame pointers") else { return };
     let (_seen, report) = report("futexes 500 100");
     let lines = &report.futexes.as_ref().unwrap().lines;

@@ -7,7 +7,7 @@ use crate::session::{assert_nothing_lost, number, proven, root, sum, trace};
 const RUNS: usize = 3;
 
 #[test]
-fn root_a_herd_at_accept_is_proven_to_its_true_size() {
+fn root_accept_herd_has_true_size() {
     let Some(_machine) = root("the herd at accept") else { return };
     for _ in 0..RUNS {
         let (seen, truth) = trace("accept 16 500 0");
@@ -22,7 +22,7 @@ fn root_a_herd_at_accept_is_proven_to_its_true_size() {
 }
 
 #[test]
-fn root_the_herd_is_told_by_its_listener() {
+fn root_herd_is_named_by_listener() {
     let Some(_machine) = root("the herd's listener") else { return };
     let (seen, truth) = trace("accept 16 300 0");
     let port = number(&truth, "port") as u16;
@@ -61,7 +61,7 @@ fn interval(seen: &Observation) -> (u64, u64) {
 }
 
 #[test]
-fn root_the_truth_of_a_broadcast_lies_in_the_interval() {
+fn root_broadcast_truth_lies_in_interval() {
     let Some(_machine) = root("broadcast") else { return };
     for _ in 0..RUNS {
         let (seen, truth) = trace("monitor 8 500 0");
@@ -75,7 +75,7 @@ fn root_the_truth_of_a_broadcast_lies_in_the_interval() {
 }
 
 #[test]
-fn root_a_broadcast_is_one_event_that_wakes_them_all() {
+fn root_broadcast_is_one_wake_event() {
     let Some(_machine) = root("the herd of a broadcast") else { return };
     let (seen, truth) = trace("monitor 8 200 0");
     let futex = WakeCause::Call(libc::SYS_futex as u32);
@@ -101,7 +101,7 @@ fn root_nothing_is_proven_against_a_signal() {
 }
 
 #[test]
-fn root_a_poll_loop_is_found_with_its_period() {
+fn root_poll_loop_has_its_period() {
     let Some(_machine) = root("poll loop") else { return };
     let (seen, truth) = trace("lookout 50 10");
     let looks = number(&truth, "looks");

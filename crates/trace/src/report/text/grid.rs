@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_the_last_gives_way() {
+    fn columns_line_up_and_last_shrinks() {
         let mut grid =
             Grid::new(&["count", "name", "where"], &[Side::Right, Side::Left, Side::Left]);
         grid.row(["1,234", "a", "short"]);
