@@ -321,8 +321,11 @@ impl Core {
             // It is not behind: see `frame.rs`.
             let busy = match self.shard(key).detach(&self.frames) {
                 Ok((before, claim)) => {
-                    if matches!(before, State::Dirty | State::Failed) {
+                    if matches!(before.state(), State::Dirty | State::Failed) {
                         self.remove_unwritten(file, 1);
+                    }
+                    if before.is_unread() {
+                        self.counters.add(Count::ReadAheadWasted, 1);
                     }
                     return claim.into_iter().for_each(|claim| self.free_frame(claim));
                 }

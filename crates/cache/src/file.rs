@@ -476,8 +476,11 @@ impl File {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn advise(&self, advice: Advice) {
-        self.file.streams.lock().advice = advice;
-        self.file.filled.lock().advice = advice;
+        // In a child of fork(2) the locks may be held for ever, and there are no misses.
+        if !self.core().fork.is_forked() {
+            self.file.streams.lock().advice = advice;
+            self.file.filled.lock().advice = advice;
+        }
     }
 
     /// Closes the handle; with the last one of the file, writes back what is dirty (but does not

@@ -183,6 +183,9 @@ impl Core {
         } else {
             self.install_ahead(file, first, &mut claims);
             self.counters.add(Count::Reads, claims.len() as u64);
+            if claims.len() > 1 {
+                self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
+            }
             let page_bytes = self.memory.page_bytes();
             let fill = Fill { claims, is_wanted: true };
             let run = Run::fill(file.clone(), first, fill, page_bytes);
@@ -270,6 +273,8 @@ impl Core {
             (key, self.frames.generation(claim.id()))
         };
         let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
+        let ahead = fill.claims.len() - usize::from(fill.is_wanted);
+        self.counters.add(Count::ReadAheadWasted, ahead as u64);
         if fill.is_wanted {
             deliver(Err(Errno::IO));
         }
@@ -328,9 +333,6 @@ impl Core {
             }
         }
         let ahead = pages - usize::from(is_wanted);
-        if ahead > 0 {
-            self.counters.add(Count::ReadAhead, ahead as u64);
-        }
         if let Some(pin) = pin {
             deliver(Ok(pin));
         }
@@ -353,6 +355,7 @@ impl Core {
         let Fill { mut claims, is_wanted } = fill;
         let was_alone = claims.len() == 1;
         let kept = usize::from(is_wanted);
+        self.counters.add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
         for (at, claim) in claims.drain(kept..).enumerate() {
             let page = PageNo(first.0 + (kept + at) as u64);
             self.give_up_fill(self.key(file, page), claim);

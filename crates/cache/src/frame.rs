@@ -105,7 +105,7 @@
 use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use unherd_sys::{Errno, MapSlice};
 
-use crate::frame_word::{HIT, HITS_FOLDED, PIN};
+use crate::frame_word::{AHEAD, HIT, HITS_FOLDED, PIN};
 pub(crate) use crate::frame_word::{State, Word};
 use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo};
 
@@ -493,15 +493,16 @@ impl Frames {
         let before = self.frame(id).update(Word::changed)?;
         self.begin_busy(id, generation);
         self.frame(id).note_holder();
+        self.note_first_use(before);
         Ok(Claim { frame: id, before: before.state(), was_unread: false })
     }
 
     /// Drops the page, which must be at rest; the caller takes it out of the index. Gives the claim
     /// if nobody has it pinned; else the last unpin gets it. Gives the word if it is not at rest.
-    /// The state is that of the page before.
-    pub(crate) fn detach(&self, id: FrameId) -> Result<(State, Option<Claim>), Word> {
+    /// The word is that of the page before.
+    pub(crate) fn detach(&self, id: FrameId) -> Result<(Word, Option<Claim>), Word> {
         let before = self.frame(id).update(Word::detached)?;
-        Ok((before.state(), self.free_detached(id)))
+        Ok((before, self.free_detached(id)))
     }
 
     /// Gives up a page at rest or in write-back, in whose place the caller puts the claimed frame
@@ -600,7 +601,7 @@ impl Frames {
         Ok(Pin(id))
     }
 
-    /// A page was pinned, whose word was `before`.
+    /// A page was pinned or claimed, whose word was `before`.
     fn note_first_use(&self, before: Word) {
         if before.is_unread() {
             self.ahead_pinned.fetch_add(1, Ordering::Relaxed);
@@ -670,8 +671,9 @@ impl Frames {
 
     /// Takes one mark of use away. The policy does.
     pub(crate) fn forget_latest_use(&self, id: FrameId) {
-        let mark = self.word(id).latest_use();
-        let _ = self.frame(id).word.fetch_and(!mark, Ordering::Relaxed);
+        // A page without marks must not pass for one that nobody has asked for yet.
+        let marks = self.word(id).latest_use() | AHEAD;
+        let _ = self.frame(id).word.fetch_and(!marks, Ordering::Relaxed);
     }
 }
 

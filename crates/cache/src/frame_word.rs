@@ -50,7 +50,7 @@ const READABLE: u64 = 1 << 3;
 const USE: u64 = 0b11 << 4;
 const USED_ONCE: u64 = 0b01 << 4;
 const AWAITING_OLDER_WRITEBACK: u64 = 1 << 6;
-const AHEAD: u64 = 1 << 7;
+pub(crate) const AHEAD: u64 = 1 << 7;
 
 /// One pin.
 pub(crate) const PIN: u64 = 1 << 8;

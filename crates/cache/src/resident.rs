@@ -166,11 +166,11 @@ impl ShardGuard<'_> {
     }
 
     /// Drops the page, whatever it holds, if it is there. Gives the claim if nobody has it pinned;
-    /// else the last unpin gets it. The state is that of the page before. Not of a page that is not
+    /// else the last unpin gets it. The word is that of the page before. Not of a page that is not
     /// at rest.
-    pub(crate) fn detach(mut self, frames: &Frames) -> Result<(State, Option<Claim>), Busy> {
+    pub(crate) fn detach(mut self, frames: &Frames) -> Result<(Word, Option<Claim>), Busy> {
         let frame = match self.get() {
-            None => return Ok((State::Empty, None)),
+            None => return Ok((Word::default(), None)),
             Some(Entry::Announced(generation)) => return Err(Busy::announced(generation)),
             Some(Entry::Frame(frame)) => frame,
         };

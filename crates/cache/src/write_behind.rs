@@ -33,7 +33,7 @@ pub(crate) struct FilledPages {
 
 impl FilledPages {
     /// Pages were written to their ends. Gives what is to be written back now: `run_pages` of a
-    /// stream, or more.
+    /// stream, or more; nothing, now or later, if that is `u64::MAX`.
     pub(crate) fn filled(&mut self, pages: Range<u64>, run_pages: u64) -> Option<Range<u64>> {
         if self.advice == Advice::Random {
             return None;
@@ -53,12 +53,12 @@ impl FilledPages {
         };
         stream.next = pages.end;
         stream.used = self.fills;
-        if stream.next - stream.first < run_pages {
+        if run_pages < u64::MAX && stream.next - stream.first < run_pages {
             return None;
         }
         let run = stream.first..stream.next;
         stream.first = stream.next;
-        Some(run)
+        (run_pages < u64::MAX).then_some(run)
     }
 }
 
@@ -72,6 +72,13 @@ mod tests {
         let runs: Vec<_> = (10..74).filter_map(|page| filled.filled(page..page + 1, 16)).collect();
         assert_eq!(runs, [10..26, 26..42, 42..58, 58..74]);
         assert_eq!(filled.filled(100..300, 16), Some(100..300));
+    }
+
+    #[test]
+    fn what_was_not_to_be_written_stays_so() {
+        let mut filled = FilledPages::default();
+        assert!((0..100).all(|page| filled.filled(page..page + 1, u64::MAX).is_none()));
+        assert_eq!(filled.filled(100..101, 1), Some(100..101));
     }
 
     #[test]

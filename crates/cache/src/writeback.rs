@@ -20,6 +20,15 @@ use crate::page::{FrameId, PageKey, PageNo};
 use crate::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
 use crate::stats::Count;
 
+/// A page whose write-back has begun.
+struct Loan {
+    lent: Lent,
+    /// Whether the last attempt failed.
+    has_failed: bool,
+    /// The length of the file then.
+    file_len: u64,
+}
+
 /// Pages that are too few to be written behind.
 const WRITE_BEHIND_MIN: usize = 4;
 
@@ -121,14 +130,14 @@ impl Core {
     /// `file.write_backs`; the end of the run leaves it.
     fn write_run_from(&self, file: &Arc<FileState>, page: PageNo, buffer: RunBuffer) -> Begun {
         let period = file.durability.lock().period();
-        let Some(lent) = self.lend(file, page, &mut None) else {
+        let Some(loan) = self.lend(file, page, false, &mut None) else {
             file.write_backs.leave(&self.waits);
             return Refused(buffer);
         };
-        let mut pages = WriteBack::new(lent, period, buffer);
-        let first = self.extend(file, page, &mut pages);
-        // No page of the run changes from here on, so what it has of the file ends here at most.
-        pages.file_len = file.len();
+        let mut pages = WriteBack::new(loan.lent, period, buffer);
+        pages.file_len = loan.file_len;
+        // What has failed is tried by itself: of its neighbours some may be good.
+        let first = if loan.has_failed { page } else { self.extend(file, page, &mut pages) };
         let mut run = Run::write_back(file.clone(), first, pages, self.memory.page_bytes());
         let moved = match &self.engine {
             Some(engine) => match engine.begin_unwanted(self, run) {
@@ -151,35 +160,45 @@ impl Core {
         let mut locked = None;
         let mut next = page.next();
         while pages.len() < pages_max {
-            let Some(lent) = self.lend(file, next, &mut locked) else { break };
-            pages.push_back(lent);
+            let Some(loan) = self.lend(file, next, true, &mut locked) else { break };
+            pages.push_back(loan.lent);
+            pages.file_len = loan.file_len;
             next = next.next();
         }
         let mut first = page;
         let left = pages_max - pages.len();
         let before = std::iter::from_fn(|| {
             let before = first.previous()?;
-            let lent = self.lend(file, before, &mut locked)?;
+            let loan = self.lend(file, before, true, &mut locked)?;
             first = before;
-            Some(lent)
+            Some(loan.lent)
         });
         pages.prepend(before.take(left));
         first
     }
 
-    /// Begins the write-back of a page, if it is dirty and part of the file.
+    /// Begins the write-back of a page, if it is dirty and part of the file, and, if so asked, has
+    /// not failed.
     fn lend<'a>(
         &'a self,
         file: &FileState,
         page: PageNo,
+        not_failed: bool,
         locked: &mut Option<ShardGuard<'a>>,
-    ) -> Option<Lent> {
+    ) -> Option<Loan> {
         let shard = self.next_shard(locked.take(), self.key(file, page));
         let shard = locked.insert(shard);
         let frame = shard.frame()?;
+        // A writer that puts a copy in its place needs this lock before it can make the file
+        // longer: so this is the most that the page has of the file.
+        let file_len = file.len();
+        let has_failed = self.frames.word(frame).state() == State::Failed;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
-        (self.offset(page) < file.len()).then_some(())?;
-        self.frames.lend(frame, shard.begin_busy()).ok()
+        if self.offset(page) >= file_len || has_failed && not_failed {
+            return None;
+        }
+        let lent = self.frames.lend(frame, shard.begin_busy()).ok()?;
+        Some(Loan { lent, has_failed, file_len })
     }
 
     /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.

@@ -205,7 +205,7 @@ mod tests {
             command.args(["-c", script]);
             ChildProcess::spawn(command, SpawnHow::default()).unwrap()
         };
-        let idle = spawn("sleep 4321");
+        let idle = spawn("exec sleep 4321");
         let Some(before) = ForeignCpu::seen_by(idle.pid()) else {
             println!("skipped: other programs are hidden");
             return;

@@ -18,6 +18,7 @@ mod page_mut;
 mod page_sizes;
 mod peek;
 mod policy;
+mod readahead;
 mod scene;
 mod soak;
 mod superseded;

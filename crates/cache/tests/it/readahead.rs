@@ -1,0 +1,77 @@
+//! Which pages come in before anybody asks for them, and what becomes of those.
+
+use unherd_cache::{Advice, PageNo};
+use unherd_sys::primitives::Arc;
+use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
+
+use crate::scene::{BOTH, small, writable};
+
+const PAGE: usize = 512;
+const PAGES: u64 = 1024;
+
+fn device() -> Arc<SimDevice> {
+    let device = Arc::new(SimDevice::new(Seed::new(5)));
+    let bytes: Vec<u8> = (0..PAGES).flat_map(|page| [page as u8; PAGE]).collect();
+    device.put("f", &bytes);
+    device
+}
+
+#[test]
+fn a_stream_takes_few_transfers() {
+    for io in BOTH {
+        for (advice, most) in [(Advice::Normal, 80), (Advice::Random, PAGES)] {
+            let device = device();
+            let cache = small(512, PAGE).device(device.clone()).io(io).build().unwrap();
+            let file = cache.open("f", writable()).unwrap();
+            file.advise(advice);
+            let mut buf = [0; PAGE];
+            for page in 0..PAGES {
+                assert_eq!(file.read_at(&mut buf, page * PAGE as u64).unwrap(), PAGE);
+                assert!(buf.iter().all(|&byte| byte == page as u8), "page {page}");
+            }
+            let reads = device.counts("f").reads;
+            assert!(reads <= most, "{io:?} {advice:?}: {reads} transfers");
+            let stats = cache.stats();
+            assert_eq!(stats.reads, PAGES, "each page is read once: {stats:?}");
+            assert_eq!(stats.read_ahead, stats.read_ahead_used, "{stats:?}");
+        }
+    }
+}
+
+/// Pages that are dropped with their file, unread or changed, count as gone: a cache in which many
+/// scans were given up reads ahead as before.
+#[test]
+fn scans_given_up_leave_readahead_on() {
+    for io in BOTH {
+        let device = device();
+        let cache = small(512, PAGE).device(device.clone()).io(io).build().unwrap();
+        for round in 0..600 {
+            let file = cache.open("f", writable()).unwrap();
+            drop(file.page(PageNo(0)).unwrap());
+            if round % 2 == 0 {
+                file.write_at(&[0; 8], PAGE as u64).unwrap();
+            }
+        }
+        let stats = cache.stats();
+        assert_eq!(stats.read_ahead, stats.read_ahead_used + stats.read_ahead_wasted, "{stats:?}");
+        let file = cache.open("f", writable()).unwrap();
+        let before = device.counts("f").reads;
+        (0..PAGES).for_each(|page| drop(file.page(PageNo(page)).unwrap()));
+        assert!(device.counts("f").reads - before <= 80, "{io:?}");
+    }
+}
+
+#[test]
+fn a_failed_run_fails_nobody_else() {
+    for io in BOTH {
+        let device = device();
+        let cache = small(512, PAGE).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        // The run of the first four pages fails; the first is then read by itself.
+        device.set_faults(FaultPlan { read: Failure::at(1), ..FaultPlan::default() });
+        for page in 0..8 {
+            assert_eq!(file.page(PageNo(page)).unwrap()[0], page as u8, "{io:?}");
+        }
+        assert_eq!(cache.stats().io_errors, 1);
+    }
+}
