@@ -118,7 +118,7 @@ impl Want {
 /// | 2^16 and up | the read failed; the lowest 16 bits are the kernel's number |
 ///
 /// The upper 32 bits of the last two are the generation that they are about: the page may have been
-/// announced again meanwhile, and then whoever waits for that has nothing to do with them.
+/// announced again meanwhile, and then a thread that waits for that has nothing to do with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WakeMessage {
     Look,

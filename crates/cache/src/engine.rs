@@ -325,7 +325,7 @@ impl Engine {
             if !alarm.has_passed(now) {
                 return;
             }
-            // First: whoever comes too late for the look that follows sets it again.
+            // First: a task that comes too late for the look that follows sets it again.
             *alarm = Deadline::NEVER;
             now
         };
@@ -358,9 +358,6 @@ impl Engine {
         let (file, first, ended) = run.into_parts();
         match ended {
             EndedRun::Fill(fill) => {
-                if !fill.is_wanted {
-                    self.slots.lock().free.push(at);
-                }
                 // The pin lies in the slot before anybody is woken.
                 let deliver = |filled| self.keep_filled(core, at, filled);
                 if let Some(again) = core.end_fill(&file, first, fill, moved, deliver) {

@@ -29,7 +29,7 @@ enum Begun<'a> {
 }
 
 impl Core {
-    /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants so many `pages`
+    /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants `pages` pages
     /// from it on; it is read if it is not there, with the pages that follow. Blocks under
     /// `page-read`, `page-change` and `frame`, or on the device.
     #[cold]
@@ -124,7 +124,7 @@ impl Core {
         quarter.saturating_sub(unread)
     }
 
-    /// Takes an announcement back, with message for those who wait for the page.
+    /// Takes an announcement back, with a message for those that wait for the page.
     pub(crate) fn take_back(&self, announced: FillReservation, message: WakeMessage) {
         self.shard(announced.key).remove();
         self.wake_failed(announced.key, message);
@@ -177,7 +177,7 @@ impl Core {
         let deliver = |filled| ended = Some(filled);
         if self.offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| self.free_frame(claim));
-            let fill = Fill { claims, is_wanted: true };
+            let fill = Fill { claims };
             // Without an error there is nothing to do again.
             let _ = self.end_fill(file, first, fill, Ok(0), deliver);
         } else {
@@ -187,7 +187,7 @@ impl Core {
                 self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
             }
             let page_bytes = self.memory.page_bytes();
-            let fill = Fill { claims, is_wanted: true };
+            let fill = Fill { claims };
             let run = Run::fill(file.clone(), first, fill, page_bytes);
             match &self.engine {
                 Some(engine) => match engine.begin(self, run) {
@@ -273,11 +273,8 @@ impl Core {
             (key, self.frames.generation(claim.id()))
         };
         let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
-        let ahead = fill.claims.len() - usize::from(fill.is_wanted);
-        self.counters.add(Count::ReadAheadWasted, ahead as u64);
-        if fill.is_wanted {
-            deliver(Err(Errno::IO));
-        }
+        self.counters.add(Count::ReadAheadWasted, fill.claims.len() as u64 - 1);
+        deliver(Err(Errno::IO));
         for (key, generation) in lost {
             self.wake_failed(key, WakeMessage::ReadFailed(generation, Errno::IO));
         }
@@ -301,7 +298,7 @@ impl Core {
     }
 
     /// A read has ended: publishes its pages, or gives the frames back. The first page is delivered
-    /// with a pin, if it is wanted, before anybody is woken.
+    /// with a pin before anybody is woken.
     ///
     /// If several pages could not be read, gives the first, to be read by itself: what is wrong
     /// with one need not be wrong with the others. Those come in when they are asked for.
@@ -317,7 +314,7 @@ impl Core {
             Ok(bytes) => bytes,
             Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
         };
-        let Fill { claims, is_wanted } = fill;
+        let Fill { claims } = fill;
         let (pages, page_bytes) = (claims.len(), self.memory.page_bytes());
         let mut pin = None;
         for (at, mut claim) in claims.into_iter().enumerate() {
@@ -326,20 +323,19 @@ impl Core {
             if from < page_bytes {
                 self.memory.zero_from(&mut claim, from);
             }
-            if at == 0 && is_wanted {
+            if at == 0 {
                 pin = Some(self.frames.publish_pinned(claim, State::Clean));
             } else {
                 self.frames.publish_ahead(claim);
             }
         }
-        let ahead = pages - usize::from(is_wanted);
         if let Some(pin) = pin {
             deliver(Ok(pin));
         }
         for page in first.0..first.0 + pages as u64 {
             self.wake_page(self.key(file, PageNo(page)));
         }
-        self.notify_idle(ahead);
+        self.notify_idle(pages - 1);
         None
     }
 
@@ -352,16 +348,15 @@ impl Core {
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
         self.counters.add(Count::IoErrors, 1);
-        let Fill { mut claims, is_wanted } = fill;
+        let Fill { mut claims } = fill;
         let was_alone = claims.len() == 1;
-        let kept = usize::from(is_wanted);
-        self.counters.add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
-        for (at, claim) in claims.drain(kept..).enumerate() {
-            let page = PageNo(first.0 + (kept + at) as u64);
+        self.counters.add(Count::ReadAheadWasted, claims.len() as u64 - 1);
+        for (at, claim) in claims.drain(1..).enumerate() {
+            let page = PageNo(first.0 + 1 + at as u64);
             self.give_up_fill(self.key(file, page), claim);
         }
-        if !was_alone && is_wanted {
-            let fill = Fill { claims, is_wanted };
+        if !was_alone {
+            let fill = Fill { claims };
             return Some(Run::fill(file.clone(), first, fill, self.memory.page_bytes()));
         }
         if let Some(claim) = claims.pop() {

@@ -526,8 +526,8 @@ impl Frames {
     }
 
     /// Whether an older version of the page is in write-back.
-    fn set_awaiting_older_writeback(&self, id: FrameId, behind: bool) {
-        let _ = self.frame(id).update(|word| Some(word.with_awaiting_older_writeback(behind)));
+    fn set_awaiting_older_writeback(&self, id: FrameId, awaiting: bool) {
+        let _ = self.frame(id).update(|word| Some(word.with_awaiting_older_writeback(awaiting)));
     }
 
     /// The older version of the page is in write-back no more.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | 0..4 | state; bit 3 is set in those whose page may be read |
 //! | 4..6 | use: how often the page was used since its marks of use were taken away, as 00, 01, 11 |
-//! | 6 | behind: an older version of the page is in write-back, in a superseded frame |
+//! | 6 | awaiting older write-back: an older version of the page is in write-back, in a superseded frame |
 //! | 7 | ahead: the page was brought in before anybody asked for it |
 //! | 8..26 | pins; from bit 25 on, too many |
 //! | 26..36 | hits: pins taken without a lock, since they were last counted elsewhere |
@@ -160,8 +160,8 @@ impl Word {
         self.0 & AWAITING_OLDER_WRITEBACK != 0
     }
 
-    pub(crate) fn with_awaiting_older_writeback(self, behind: bool) -> Self {
-        Self(if behind {
+    pub(crate) fn with_awaiting_older_writeback(self, awaiting: bool) -> Self {
+        Self(if awaiting {
             self.0 | AWAITING_OLDER_WRITEBACK
         } else {
             self.0 & !AWAITING_OLDER_WRITEBACK

@@ -22,7 +22,7 @@ pub struct PageGuard<'a> {
 }
 
 impl<'a> PageGuard<'a> {
-    /// For a caller that wants so many `pages`, from this one on. Inlined with all that a hit does,
+    /// For a caller that wants `pages` pages, from this one on. Inlined with all that a hit does,
     /// so that the guard stays in registers.
     #[inline(always)]
     pub(crate) fn new(

@@ -22,7 +22,7 @@ use crate::transfer::{Progress, Step};
 /// The most bytes of one run.
 const RUN_BYTES_MAX: usize = 1 << 20;
 
-/// The most pages of a run in a cache of so many frames.
+/// The most pages of a run in a cache with `frames` frames.
 pub(crate) fn run_pages_max(frames: usize, page_bytes: usize) -> usize {
     (frames / 16).clamp(1, (RUN_BYTES_MAX / page_bytes).clamp(1, IoBufs::PIECES_MAX))
 }
@@ -124,12 +124,10 @@ impl RunBuffers {
     }
 }
 
-/// Frames that are being filled.
+/// Frames that are being filled. A caller waits for the first page, and gets it pinned.
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub(crate) claims: Vec<Claim>,
-    /// Whether a caller waits for the first page, and gets it pinned. The others are read ahead.
-    pub(crate) is_wanted: bool,
 }
 
 /// Frames that are being written back.
@@ -173,7 +171,7 @@ impl TransferError {
 pub(crate) enum Advance {
     /// Ask for [`Run::transfer`] again.
     More,
-    /// It has ended, and has moved so many bytes: of a write fewer than wanted if it came no
+    /// It has ended, and has moved this number of bytes: of a write fewer than wanted if it came no
     /// further, of a read if the file has no more.
     Ended(Result<usize, TransferError>),
 }

@@ -37,11 +37,12 @@ pub struct Stats {
     pub write_transfers: u64,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     pub reads: u64,
-    /// Pages read before anybody asked for them; part of `reads`.
+    /// Pages read in one transfer with one that was missing before them: by readahead, or because
+    /// the same call wants them; part of `reads`.
     pub read_ahead: u64,
-    /// Those of them that somebody has asked for since.
+    /// Those of them that were used since.
     pub read_ahead_used: u64,
-    /// Those of them that were given up before anybody asked for them.
+    /// Those of them that were given up, or could not be read, before they were used.
     pub read_ahead_wasted: u64,
     /// Pages that were copied because they were pinned when they were to be changed, were it only
     /// for the moment of a look.
