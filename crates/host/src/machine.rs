@@ -84,9 +84,10 @@ impl Directory {
             return Err(Errno::NOTDIR);
         }
         let mounts = read("/proc/self/mountinfo").unwrap_or_default();
-        let (file_system, source) = mount_of(&mounts, &path).unzip();
         let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
-        let disk = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok().map(|device| {
+        let device = format!("{major}:{minor}");
+        let (file_system, source) = mount_of(&mounts, &path, &device).unzip();
+        let disk = fs::canonicalize(format!("/sys/dev/block/{device}")).ok().map(|device| {
             match device.parent() {
                 Some(disk) if device.join("partition").exists() => disk.to_path_buf(),
                 _ => device,
@@ -137,18 +138,20 @@ fn chosen(list: &str) -> String {
 }
 
 /// Type and source of the mount that holds `path`: the longest mount point above it, and of equal
-/// ones the last, which covers the others.
-fn mount_of(mounts: &str, path: &Path) -> Option<(String, String)> {
+/// ones the last, which covers the others. In a chroot there may be none; then any mount of the
+/// same device, such as `8:1`.
+fn mount_of(mounts: &str, path: &Path, device: &str) -> Option<(String, String)> {
     let mounts = mounts.lines().filter_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
-        let point = unescape(place.split(' ').nth(4)?);
+        let mut place = place.split(' ').skip(2);
+        let is_same_device = place.next()? == device;
+        let point = unescape(place.nth(1)?);
         let mut kind = kind.split(' ');
-        Some((point, kind.next()?.to_owned(), unescape(kind.next()?)))
+        let kind = (kind.next()?.to_owned(), unescape(kind.next()?));
+        let rank = if path.starts_with(&point) { 1 + point.len() } else { 0 };
+        (rank > 0 || is_same_device).then_some((rank, kind))
     });
-    let (_, file_system, source) = mounts
-        .filter(|(point, ..)| path.starts_with(point))
-        .max_by_key(|(point, ..)| point.len())?;
-    Some((file_system, source))
+    mounts.max_by_key(|(rank, _)| *rank).map(|(_, kind)| kind)
 }
 
 /// Blanks and the like stand in mountinfo as `\040`.
@@ -195,9 +198,18 @@ mod tests {
         let mounts = "1 0 8:1 / / rw - ext4 /dev/a rw\n\
                       2 1 8:2 / /a\\040b rw shared:1 - xfs /dev/b rw\n\
                       3 1 8:3 / /a\\040b rw - btrfs /dev/c rw";
-        let of = |path: &str| mount_of(mounts, Path::new(path)).unwrap().0;
+        let of = |path: &str| mount_of(mounts, Path::new(path), "8:2").unwrap().0;
         assert_eq!(of("/x"), "ext4");
         assert_eq!(of("/a b/c"), "btrfs");
         assert_eq!(of("/a bc"), "ext4");
+    }
+
+    #[test]
+    fn a_chroot_is_found_by_its_device() {
+        let mounts = "1 0 0:5 / /proc rw - proc proc rw\n\
+                      2 0 8:1 /opt /opt ro - ext4 /dev/a rw";
+        let of = |device: &str| mount_of(mounts, Path::new("/x"), device);
+        assert_eq!(of("8:1"), Some(("ext4".to_owned(), "/dev/a".to_owned())));
+        assert_eq!(of("8:2"), None);
     }
 }
