@@ -121,6 +121,12 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
         Step::cargo("documentation", &["doc", "--no-deps", "--workspace"])
             .environment("RUSTDOCFLAGS", "-Dwarnings"),
     ];
+    let features = ["", "cache", "async", "cache,async", "uncounted"];
+    checks.extend(features.map(|features| {
+        Step::cargo(format!("lints of the library with features: {features}"), &["clippy"])
+            .arguments(&["--locked", "-p", "unherd", "--no-default-features"])
+            .arguments(&["--features", features, "--", "-D", "warnings"])
+    }));
     checks.push(package());
     checks.extend(elsewhere::steps(root)?);
     // A workspace of its own, so the others' code is no dependency; but it must follow our trait.

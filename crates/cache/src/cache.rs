@@ -237,6 +237,7 @@ impl CacheBuilder {
     /// Whether a page's wake looks at which page a thread waits for (it does unless told). Without,
     /// it wakes all of its queue: kept so that the effect of filtering can be measured. Waits for
     /// frames, buffers and files are not pages' waits, and always filtered.
+    #[cfg(feature = "ablation")]
     pub fn filtered(self, filtered: bool) -> Self {
         Self { filtered, ..self }
     }
@@ -322,6 +323,9 @@ impl CacheBuilder {
         let (frames, free) =
             Frames::new(count).map_err(none(MemoryFor::Frames, Frames::bytes_for(count)))?;
         let reasons = Reasons::register();
+        let pages = wait_table(self.queues).reason(reasons.page_read);
+        #[cfg(feature = "ablation")]
+        let pages = pages.filtered(self.filtered);
         let core = Arc::new(Core {
             number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             device,
@@ -332,10 +336,7 @@ impl CacheBuilder {
             memory,
             files: Files::default(),
             unwritten: AtomicUsize::new(0),
-            pages: wait_table(self.queues)
-                .reason(reasons.page_read)
-                .filtered(self.filtered)
-                .build(),
+            pages: pages.build(),
             waits: wait_table(OTHER_QUEUES).reason(reasons.frame).build(),
             reasons,
             counters: Counters::new(),

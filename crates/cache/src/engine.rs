@@ -134,6 +134,7 @@ impl Ticket<'_> {
     }
 
     /// As [`Ticket::wait`], in a task.
+    #[cfg(feature = "async")]
     pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
         // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
         let how = self.how_to_wait().shared();

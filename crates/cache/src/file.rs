@@ -359,6 +359,7 @@ impl File {
     /// As [`File::page`]; [`Error::AsyncNeedsIoThread`] if the page is not there, nor being read by
     /// a thread, and the cache was built with [`crate::Io::Blocking`]; [`Error::WouldDeadlock`] if
     /// the thread that polls has a [`PageMut`] of the page, be it another task's.
+    #[cfg(feature = "async")]
     pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         PageGuard::new_async(self.core(), &self.file, page, 1).await
     }
@@ -372,6 +373,7 @@ impl File {
     ///
     /// # Errors
     /// As [`File::read_at`], and [`Error::AsyncNeedsIoThread`] as [`File::page_async`].
+    #[cfg(feature = "async")]
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;

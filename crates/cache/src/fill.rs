@@ -151,6 +151,7 @@ impl Core {
     }
 
     /// As [`Core::fill`], in a task of a cache with queued I/O.
+    #[cfg(feature = "async")]
     pub(crate) async fn fill_async(
         &self,
         file: &Arc<FileState>,

@@ -134,6 +134,7 @@ impl FrameWaiters {
     }
 
     /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].
+    #[cfg(feature = "async")]
     pub(crate) async fn wait_async(
         &self,
         waits: &WaitTable<WaitKey>,

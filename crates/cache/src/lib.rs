@@ -48,10 +48,14 @@
 //! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
 //! of the locks.
 
+#![cfg_attr(
+    not(feature = "async"),
+    allow(dead_code, unused_imports, reason = "what serves tasks alone stays where it is")
+)]
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
-#[cfg(not(loom))]
+#[cfg(all(feature = "async", not(loom)))]
 mod async_read;
 #[cfg(not(loom))]
 mod cache;

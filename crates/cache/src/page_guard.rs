@@ -38,6 +38,7 @@ impl<'a> PageGuard<'a> {
         Ok(Self { core, pin: ManuallyDrop::new(pin) })
     }
 
+    #[cfg(feature = "async")]
     pub(crate) async fn new_async(
         core: &'a Core,
         file: &Arc<FileState>,

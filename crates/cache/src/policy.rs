@@ -28,6 +28,7 @@ use std::fmt;
 mod clock;
 mod ghost;
 mod queue;
+#[cfg(feature = "ablation")]
 pub mod replay;
 mod s3fifo;
 

@@ -34,7 +34,7 @@ pub use error::LoadError;
 pub use job::{Job, Params, Round};
 pub use meter::{Basis, Meter, Span};
 /// The waits of a timed region, as the library's ledger counts them (`unherd.waits/1`).
-pub use unherd_sync::Snapshot as Waits;
+pub use unherd::Snapshot as Waits;
 
 /// Something that can be measured in several implementations.
 pub trait Workload: Sync {

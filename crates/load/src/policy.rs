@@ -7,7 +7,7 @@ mod trace;
 
 use std::path::Path;
 
-use unherd_cache::policy::replay::Chooser;
+use unherd::policy::replay::Chooser;
 
 use crate::{
     Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Waits, Workload,

@@ -19,8 +19,8 @@ use crate::{
     Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Waits, Workload,
 };
 use scene::{Scene, Speed};
+use unherd::Ledger;
 use unherd_host::ChildProcess;
-use unherd_sync::Ledger;
 
 /// The workload `traced`.
 #[derive(Debug, Clone, Copy)]

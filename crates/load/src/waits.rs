@@ -1,7 +1,7 @@
 //! The waits of a region as JSON: the schema `unherd.waits/1`.
 
 use serde::{Serialize, Serializer};
-use unherd_sync::Counts;
+use unherd::Counts;
 
 use crate::Waits;
 
@@ -27,7 +27,7 @@ struct Row {
 }
 
 pub(crate) fn serialize<S: Serializer>(waits: &Waits, serializer: S) -> Result<S::Ok, S::Error> {
-    let row = |(reason, counts): (unherd_sync::Reason, Counts)| Row {
+    let row = |(reason, counts): (unherd::Reason, Counts)| Row {
         reason: reason.name(),
         waits: counts.waits,
         asleep_ns: counts.asleep_ns,
@@ -45,7 +45,7 @@ pub(crate) fn serialize<S: Serializer>(waits: &Waits, serializer: S) -> Result<S
 
 #[cfg(test)]
 mod tests {
-    use unherd_sync::{Ledger, Reason, WaitTable};
+    use unherd::{Ledger, Reason, WaitTable};
 
     #[test]
     fn waits_follow_their_schema() {

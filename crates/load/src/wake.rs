@@ -13,7 +13,7 @@ mod table;
 use std::hint::black_box;
 use std::ops::Range;
 
-use unherd_sync::{Ledger, Timestamp};
+use unherd::{Ledger, Timestamp};
 use unherd_sys::Futex;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence, thread};
 

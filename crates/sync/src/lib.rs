@@ -36,6 +36,11 @@
 //! });
 //! ```
 
+#![cfg_attr(
+    not(feature = "async"),
+    allow(dead_code, reason = "what serves tasks alone stays where it is")
+)]
+
 mod ledger;
 mod parker;
 mod reason;
@@ -44,7 +49,9 @@ mod wait_table;
 pub use ledger::{Counts, Ledger, Snapshot};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
+#[cfg(feature = "async")]
+pub use wait_table::WaitFuture;
 pub use wait_table::{
     AnyOutcome, Outcome, Requeued, Tag, TimedOut, Token, Verdict, WAIT_ANY_MAX, Wait, WaitAnyError,
-    WaitFuture, WaitKey, WaitTable, WaitTableBuilder, Woken,
+    WaitKey, WaitTable, WaitTableBuilder, Woken,
 };

@@ -54,6 +54,7 @@ mod node;
 mod outcome;
 mod queue;
 mod requeue;
+#[cfg(feature = "async")]
 mod task;
 mod wait;
 mod wake;
@@ -89,6 +90,7 @@ use node::Node;
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
 pub use outcome::{Outcome, Requeued, Tag, TimedOut, Token, Verdict, Wait, Woken};
+#[cfg(feature = "async")]
 pub use task::WaitFuture;
 
 /// Buckets for each processor, as Linux's table of futexes has them.
@@ -130,6 +132,7 @@ impl<K> WaitTableBuilder<K> {
 
     /// Whether wakes look at keys (they do by default). Without, every wake takes every waiter of
     /// the bucket: the behaviour that filtered wakeups cure, kept so that the cure can be measured.
+    #[cfg(feature = "ablation")]
     #[must_use]
     pub fn filtered(self, filtered: bool) -> Self {
         Self { filtered, ..self }
@@ -138,6 +141,7 @@ impl<K> WaitTableBuilder<K> {
     /// Whether a wake can see without the lock that only others wait in the bucket (it does by
     /// default). Without, it sees that nobody waits there, and otherwise takes the lock to look: so
     /// that what the signature saves can be measured.
+    #[cfg(any(feature = "ablation", shuttle))]
     #[must_use]
     pub fn signature(self, signature: bool) -> Self {
         Self { signature, ..self }

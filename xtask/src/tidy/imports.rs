@@ -10,7 +10,8 @@ use crate::step::Step;
 /// For each package of the repository: which others of it may stand below it.
 ///
 /// The lab starts what it measures as processes, so nothing of that is linked into it; the command
-/// is where both meet. Every package's tests may use the testkit besides.
+/// is where both meet. Every package's tests may use the testkit besides, and the package itself,
+/// with other features.
 const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("unherd-sys", &[]),
     ("unherd-sync", &["unherd-sys"]),
@@ -19,7 +20,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("unherd-host", &["unherd-sys"]),
     ("unherd-trace", &["unherd-sys", "unherd-host"]),
     ("unherd-testkit", &["unherd-sys"]),
-    ("unherd-load", &["unherd-sys", "unherd-host", "unherd-sync", "unherd-cache", "unherd"]),
+    ("unherd-load", &["unherd-sys", "unherd-host", "unherd"]),
     ("unherd-lab", &["unherd-sys", "unherd-host"]),
     ("unherd-cli", &["unherd-sys", "unherd-host", "unherd-load", "unherd-lab", "unherd-trace"]),
     ("unherd-rivals", &["unherd-sys", "unherd-load"]),
@@ -91,10 +92,11 @@ pub(crate) fn check(manifest: &str, packages: &[Package]) -> Vec<Finding> {
         };
         for Dependency { name: other, for_tests } in &package.dependencies {
             let foreign = !ours(other) && !other.starts_with("unherd");
+            let in_tests = *for_tests && [TESTKIT, name].contains(&other.as_str());
             let forbidden = if foreign {
                 *name == STANDARD_ONLY
             } else {
-                !(allowed.contains(&other.as_str()) || *for_tests && other == TESTKIT)
+                !(allowed.contains(&other.as_str()) || in_tests)
             };
             if forbidden {
                 let what = format!("`{name}` may not import `{other}`");
@@ -135,6 +137,7 @@ mod tests {
     fn what_the_table_allows_is_free() {
         assert_eq!(whats("unherd-cache", "unherd-sync", "null"), [""; 0]);
         assert_eq!(whats("unherd-cache", "unherd-testkit", "\"dev\""), [""; 0]);
+        assert_eq!(whats("unherd-cache", "unherd-cache", "\"dev\""), [""; 0]);
         assert_eq!(whats("unherd-cache", "foldhash", "null"), [""; 0]);
     }
 }

@@ -1,6 +1,6 @@
 //! `unherd-copy`, `unherd-pin`, `unherd-peek`: the page cache of unherd.
 
-use unherd_cache::{Cache, File, OpenOptions, PageNo, Peek, Torn};
+use unherd::{Cache, File, OpenOptions, PageNo, Peek, Torn};
 
 use super::kernel::{file_error, from_copy, make_file};
 use super::page::{self, PAGE_BYTES, Page, Places, WRITTEN_AT, WRITTEN_BYTES};

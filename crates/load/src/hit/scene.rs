@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use unherd_sync::{Ledger, Timestamp};
+use unherd::{Ledger, Timestamp};
 use unherd_sys::primitives::thread;
 
 use super::barrier::Barrier;

@@ -38,7 +38,7 @@
 
 use std::time::Duration;
 
-use unherd_sync::{Ledger, Timestamp};
+use unherd::{Ledger, Timestamp};
 use unherd_sys::Futex;
 use unherd_sys::primitives::thread;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! `unherd` and `unherd-nofilter`: the wait table, keyed by page.
 
-use unherd_sync::{Outcome, Reason, WaitKey, WaitTable};
+use unherd::{Outcome, Reason, WaitKey, WaitTable};
 
 use super::{PageWaits, Tally};
 

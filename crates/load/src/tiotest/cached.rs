@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use unherd_cache::{Cache, File, Io, OpenOptions};
+use unherd::{Cache, File, Io, OpenOptions};
 
 use super::phases::{self, TestFile};
 use super::plan::Plan;

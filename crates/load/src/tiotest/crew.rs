@@ -16,7 +16,7 @@
 //! process's context switches. A thread that is about to sleep when the meter is read makes the
 //! figure wrong by one.
 
-use unherd_sync::Ledger;
+use unherd::Ledger;
 use unherd_sys::primitives::{AtomicU64, Ordering, thread};
 use unherd_sys::{Futex, FutexWait};
 

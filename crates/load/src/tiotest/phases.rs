@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use unherd_sync::Timestamp;
+use unherd::Timestamp;
 use unherd_sys::primitives::{AtomicBool, Ordering};
 
 use super::content::Content;
@@ -44,7 +44,7 @@ pub(super) fn run<F: TestFile>(
         files.push(opened.map_err(|source| LoadError::Open { path, source })?);
     }
     let scene = Scene { plan, files, failed: AtomicBool::new(false) };
-    let before = unherd_sync::Ledger::snapshot();
+    let before = unherd::Ledger::snapshot();
     let mut report = Report::<F>::default();
     let write = |file, _| scene.write(file, 0..plan.blocks, 1);
     let mut written = crew::run(job, |_| (), write)?;
@@ -58,7 +58,7 @@ pub(super) fn run<F: TestFile>(
     let random_read =
         |file, versions| scene.read(file, plan.random_sequence(file, Sequence::Read), versions);
     report.phase(3, crew::run(job, rewritten, random_read)?);
-    let waits = unherd_sync::Ledger::snapshot().since(&before);
+    let waits = unherd::Ledger::snapshot().since(&before);
     Ok(Round { check: report.check, metrics: report.metrics, waits })
 }
 

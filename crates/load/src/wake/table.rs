@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
-use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd::{Reason, WaitKey, WaitTable};
 
 use super::{Crowd, Wakes};
 
