@@ -143,9 +143,12 @@ pub(crate) struct ClaimsArgs {
     /// The file of claims.
     #[arg(long, value_name = "FILE", default_value = "claims.toml")]
     pub(crate) file: PathBuf,
-    /// Print the table of results and run nothing.
+    /// Run nothing, and write the table of results into the page, or print it where there is none.
     #[arg(long)]
     pub(crate) table: bool,
+    /// The page of results; `--update` writes its table, too.
+    #[arg(long, value_name = "FILE", default_value = "docs/results.md")]
+    pub(crate) page: PathBuf,
     /// Print the names, with targets and how long they took, and run nothing.
     #[arg(long, conflicts_with = "table")]
     pub(crate) list: bool,

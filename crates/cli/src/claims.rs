@@ -26,6 +26,10 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(&what, &format!("there are: {}", known.join(", "))));
     }
     let batches = claims.batches(&args.names);
+    if args.table && args.page.exists() {
+        write_table(args, &claims)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.table || args.list {
         let shown = if args.table { claims.markdown_table() } else { list(&claims, &batches) };
         output::print(&shown)?;
@@ -50,6 +54,9 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<ExitCode, Failure> {
         }
         if args.update {
             write(&args.file, &text)?;
+            if args.page.exists() {
+                write_table(args, &read(&args.file)?.1)?;
+            }
         }
     }
     if failed.is_empty() {
@@ -162,9 +169,30 @@ fn found(outcome: &Outcome, commit: &str, seconds: f64) -> RecordedFigure {
     }
 }
 
+/// What stands around the table on its page.
+const MARKS: [&str; 2] = ["<!-- claims -->\n", "<!-- /claims -->\n"];
+
+/// Puts the table between the marks of the page.
+fn write_table(args: &ClaimsArgs, claims: &Claims) -> Result<(), Failure> {
+    let shown = args.page.display();
+    let cannot = |e| Failure::usage(&format!("{shown}: {e}"), "name the page by --page");
+    let page = fs::read_to_string(&args.page).map_err(cannot)?;
+    let around = page.split_once(MARKS[0]).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(MARKS[1])?;
+        Some((before, after))
+    });
+    let Some((before, after)) = around else {
+        let [begin, end] = MARKS.map(str::trim_end);
+        let what = format!("{shown} has no lines '{begin}' and '{end}'");
+        return Err(Failure::usage(&what, "put them around the table"));
+    };
+    let table = claims.markdown_table();
+    write(&args.page, &format!("{before}{}{table}{}{after}", MARKS[0], MARKS[1]))
+}
+
 /// Written beside and renamed over, so that a full disk does not cost the claims.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    let beside = file.with_extension("toml.new");
+    let beside = file.with_extension("new");
     fs::write(&beside, text)
         .and_then(|()| fs::rename(&beside, file))
         .map_err(|e| Failure::usage(&format!("cannot write {}: {e}", file.display()), "make room"))

@@ -52,7 +52,7 @@ pub struct Claims {
 pub struct Claim {
     /// A word to call it by.
     pub name: String,
-    /// What it says, for the README.
+    /// What it says, for the table of results.
     pub says: String,
     /// The command that shows it, beginning with `unherd bench`.
     pub command: String,
@@ -260,7 +260,7 @@ impl Claims {
         batches
     }
 
-    /// The README's table: what is claimed, the last figure with its interval, and the command.
+    /// The table of results: what is claimed, the last figure with its interval, and the command.
     pub fn markdown_table(&self) -> String {
         let mut text =
             "| claim | target | last | at | command |\n|---|---|---|---|---|\n".to_owned();

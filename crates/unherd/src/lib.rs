@@ -84,3 +84,8 @@ pub mod device {
         Opened, Transfer, racy,
     };
 }
+
+/// The repository's first page, whose program must compile.
+#[cfg(all(doctest, feature = "cache"))]
+#[doc = include_str!("../../../README.md")]
+struct FirstPage;

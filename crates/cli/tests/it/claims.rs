@@ -1,6 +1,7 @@
 //! The published claims, run again.
 
 use std::fs;
+use std::path::Path;
 
 use crate::place::Place;
 
@@ -65,6 +66,37 @@ fn update_keeps_figures_and_shows_regressions() {
     let other = place.run("claims good");
     assert_eq!(other.code, Some(0), "{other:?}");
     assert!(other.stdout.contains("the last run was on another machine"), "{other:?}");
+}
+
+#[test]
+fn table_is_written_into_its_page() {
+    let place = place();
+    let page = place.path().join("page.md");
+    fs::write(&page, "before\n<!-- claims -->\nold\n<!-- /claims -->\nafter\n").unwrap();
+    for line in ["claims --table --page page.md", "claims good --update --commit a1 --page page.md"]
+    {
+        let ran = place.run(line);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let text = fs::read_to_string(&page).unwrap();
+        let table = text.strip_prefix("before\n<!-- claims -->\n| claim |").unwrap();
+        assert!(table.ends_with("|\n<!-- /claims -->\nafter\n"), "{text}");
+        assert_eq!(table.contains("| a1, "), line.contains("a1"), "{text}");
+    }
+    fs::write(&page, "no marks").unwrap();
+    let refused = place.run("claims --table --page page.md");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("has no lines '<!-- claims -->'"), "{refused:?}");
+}
+
+/// The page of this repository.
+#[test]
+fn published_table_is_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let place = Place::new();
+    fs::copy(root.join("claims.toml"), place.path().join("claims.toml")).unwrap();
+    let table = place.run("claims --table").stdout;
+    let page = fs::read_to_string(root.join("docs/results.md")).unwrap();
+    assert!(page.contains(&table), "docs/results.md is not what `unherd claims --table` writes");
 }
 
 /// A claim whose command fails, before the others.
