@@ -107,6 +107,17 @@ pub enum Error {
         /// The page, which was not torn.
         page: u64,
     },
+    /// The file ends before all that was asked for could be read.
+    UnexpectedEof {
+        /// The file.
+        file: Arc<Path>,
+        /// Where the read began, in bytes.
+        offset: u64,
+        /// Bytes that were to be read.
+        wanted: usize,
+        /// Bytes that there are.
+        read: usize,
+    },
     /// Beyond the last offset that a file can have (2^63 - 1).
     OutOfRange {
         /// Where, in bytes.
@@ -223,6 +234,11 @@ impl fmt::Display for Error {
                 f,
                 "the look at page {page} of {} ended with another page's `Torn`, which belongs to \
                  the look at that one",
+                file.display()
+            ),
+            Self::UnexpectedEof { file, offset, wanted, read } => write!(
+                f,
+                "{} ends after {read} of the {wanted} bytes to read at offset {offset}",
                 file.display()
             ),
             Self::OutOfRange { offset, len } => write!(

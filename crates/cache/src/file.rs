@@ -90,7 +90,7 @@ impl OpenOptions {
 /// started for it does this; where none can be, the file stays open.
 pub struct File {
     owner: Arc<Owner>,
-    file: Arc<FileState>,
+    pub(crate) file: Arc<FileState>,
     write: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
     seen: AtomicU64,
@@ -129,7 +129,7 @@ impl File {
     }
 
     #[inline]
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         &self.owner.core
     }
 
@@ -181,6 +181,21 @@ impl File {
             done += to.len();
         }
         Ok(done)
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// Blocks as [`File::read_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; [`Error::UnexpectedEof`] if the file ends before. What `buf` holds
+    /// then is not told.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let read = self.read_at(buf, offset)?;
+        if read == buf.len() {
+            return Ok(());
+        }
+        Err(Error::UnexpectedEof { file: self.file.path.clone(), offset, wanted: buf.len(), read })
     }
 
     /// How many of `len` bytes at `offset` the file has.
@@ -238,6 +253,18 @@ impl File {
             core.write_behind(&self.file, filled);
         }
         Ok(done)
+    }
+
+    /// Writes all of `bytes` at `offset`; blocks as [`File::write_at`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`]. What was written before the page that met the error stays written.
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write_at(&bytes[done..], offset + done as u64)?;
+        }
+        Ok(())
     }
 
     /// Makes the file `len_bytes` long, at once on the device as well (but not durably). What is

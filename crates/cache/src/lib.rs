@@ -97,8 +97,12 @@ mod free_frames;
 mod hit;
 #[cfg(any(not(loom), test))]
 mod index;
+#[cfg(not(loom))]
+mod io_error;
 #[cfg(any(not(loom), test))]
 mod latch;
+#[cfg(not(loom))]
+mod owned_page_guard;
 #[cfg(any(not(loom), test))]
 mod page;
 #[cfg(not(loom))]
@@ -147,6 +151,8 @@ pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
 pub use file::{Direct, File, OpenOptions};
 #[cfg(not(loom))]
+pub use owned_page_guard::OwnedPageGuard;
+#[cfg(not(loom))]
 pub use page::PageNo;
 #[cfg(not(loom))]
 pub use page_guard::PageGuard;
@@ -160,3 +166,5 @@ pub use policy::PolicyKind;
 pub use readahead::Advice;
 #[cfg(not(loom))]
 pub use stats::Stats;
+#[cfg(not(loom))]
+pub use unherd_sys::{Device, Errno, Topology};

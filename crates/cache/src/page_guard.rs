@@ -21,6 +21,22 @@ pub struct PageGuard<'a> {
     pin: ManuallyDrop<Pin>,
 }
 
+impl Core {
+    /// The page, pinned, for a caller that wants `pages` pages, from this one on.
+    #[inline(always)]
+    pub(crate) fn find_and_pin(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<Pin, Error> {
+        match self.try_hit(self.key(file, page)) {
+            Some(pin) => Ok(pin),
+            None => self.pin(file, page, pages),
+        }
+    }
+}
+
 impl<'a> PageGuard<'a> {
     /// For a caller that wants `pages` pages, from this one on. Inlined with all that a hit does,
     /// so that the guard stays in registers.
@@ -31,11 +47,7 @@ impl<'a> PageGuard<'a> {
         page: PageNo,
         pages: u64,
     ) -> Result<Self, Error> {
-        let pin = match core.try_hit(core.key(file, page)) {
-            Some(pin) => pin,
-            None => core.pin(file, page, pages)?,
-        };
-        Ok(Self { core, pin: ManuallyDrop::new(pin) })
+        Ok(Self { core, pin: ManuallyDrop::new(core.find_and_pin(file, page, pages)?) })
     }
 
     #[cfg(feature = "async")]

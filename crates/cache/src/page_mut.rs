@@ -195,6 +195,48 @@ impl PageMut<'_> {
         }
     }
 
+    /// Writes `value` to each byte of `range`; as [`PageMut::write`].
+    ///
+    /// # Panics
+    /// If the range does not lie in the page.
+    pub fn fill(&mut self, range: Range<usize>, value: u8) {
+        let len = self[range.clone()].len();
+        self.write(range.start, &vec![value; len]);
+    }
+
+    /// Writes what stands in `from` at `to`, which may overlap; as [`PageMut::write`].
+    ///
+    /// # Panics
+    /// If one of them does not lie in the page.
+    pub fn copy_within(&mut self, from: Range<usize>, to: usize) {
+        let bytes = self[from].to_vec();
+        self.write(to, &bytes);
+    }
+
+    /// Writes a number at `at` in the machine's byte order, as [`crate::Peek::get_u16`] reads it.
+    ///
+    /// # Panics
+    /// If it does not fit into the page.
+    pub fn write_u16(&mut self, at: usize, number: u16) {
+        self.write(at, &number.to_ne_bytes());
+    }
+
+    /// As [`PageMut::write_u16`].
+    ///
+    /// # Panics
+    /// If it does not fit into the page.
+    pub fn write_u32(&mut self, at: usize, number: u32) {
+        self.write(at, &number.to_ne_bytes());
+    }
+
+    /// As [`PageMut::write_u16`].
+    ///
+    /// # Panics
+    /// If it does not fit into the page.
+    pub fn write_u64(&mut self, at: usize, number: u64) {
+        self.write(at, &number.to_ne_bytes());
+    }
+
     /// Keeps what is to be overwritten. It is never more than two pages.
     fn remember(&mut self, range: Range<usize>) {
         let page_bytes = self.len();

@@ -58,7 +58,7 @@ impl fmt::Debug for Peek<'_> {
 
 macro_rules! getters {
     ($($name:ident, $type:ty, $what:literal;)*) => {$(
-        #[doc = concat!("The ", $what, " at `at`.")]
+        #[doc = concat!("The ", $what, " at `at`, in the machine's byte order.")]
         ///
         /// # Errors
         /// [`Torn`] may be told here already: so that a loop over what was torn ends, each 64th

@@ -3,6 +3,7 @@
 
 mod async_reads;
 mod bad_input;
+mod clients;
 mod crash;
 mod durability;
 mod failing;

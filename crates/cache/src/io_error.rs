@@ -1,0 +1,91 @@
+//! Errors of the cache as `std::io::Error`, for interfaces that know no other.
+
+use std::io::{self, ErrorKind};
+
+use unherd_sys::Errno;
+
+use crate::Error;
+
+/// The kind is that of the kernel's number, where there is one, or what std gives to the like. The
+/// cache's error is inside: [`io::Error::get_ref`], and its text.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(kind(&error), error)
+    }
+}
+
+fn kind(error: &Error) -> ErrorKind {
+    match error {
+        Error::Io { errno, .. } | Error::Open { errno, .. } => kind_of(*errno),
+        Error::LostWrites { errno, .. } => errno.map_or(ErrorKind::Other, kind_of),
+        Error::NoFrames { write_error, .. } => {
+            write_error.as_ref().map_or(ErrorKind::TimedOut, |error| kind(error))
+        }
+        Error::UnexpectedEof { .. } => ErrorKind::UnexpectedEof,
+        Error::ShortTransfer { .. } => ErrorKind::WriteZero,
+        Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
+        Error::TooManyPins { .. } | Error::HeldReadOnly { .. } => ErrorKind::ResourceBusy,
+        // As std::fs::File::try_lock.
+        Error::Locked { .. } => ErrorKind::WouldBlock,
+        Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
+        Error::OutOfRange { .. }
+        | Error::NotAFile { .. }
+        | Error::Misaligned { .. }
+        | Error::TornElsewhere { .. } => ErrorKind::InvalidInput,
+        Error::DirectRefused { .. } | Error::AsyncNeedsIoThread { .. } | Error::Forked => {
+            ErrorKind::Unsupported
+        }
+        Error::LostDurability { .. } | Error::TooManyFiles => ErrorKind::Other,
+    }
+}
+
+fn kind_of(errno: Errno) -> ErrorKind {
+    io::Error::from(errno).kind()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use unherd_sys::primitives::Arc;
+
+    use super::*;
+    use crate::Operation;
+
+    #[test]
+    fn kinds_are_those_of_std() {
+        let file: Arc<Path> = Arc::from(Path::new("f"));
+        let full = Error::Io {
+            operation: Operation::Write,
+            file: file.clone(),
+            offset: 4096,
+            errno: Errno::NOSPC,
+        };
+        let no_frames = |write_error: Option<&Error>| Error::NoFrames {
+            pinned: 0,
+            threads: 0,
+            unwritten: 3,
+            capacity: 4,
+            waited: Duration::ZERO,
+            write_error: write_error.cloned().map(Arc::new),
+        };
+        let lost = |errno| Error::LostWrites { file: file.clone(), pages: 1, offset: 0, errno };
+        for (error, kind) in [
+            (full.clone(), ErrorKind::StorageFull),
+            (no_frames(Some(&full)), ErrorKind::StorageFull),
+            (no_frames(None), ErrorKind::TimedOut),
+            (lost(Some(Errno::DQUOT)), ErrorKind::QuotaExceeded),
+            (lost(None), ErrorKind::Other),
+            (Error::Open { file: file.clone(), errno: Errno::NOENT }, ErrorKind::NotFound),
+            (Error::Locked { file: file.clone() }, ErrorKind::WouldBlock),
+        ] {
+            let text = error.to_string();
+            let converted = io::Error::from(error.clone());
+            assert_eq!(converted.kind(), kind, "{text}");
+            assert_eq!(converted.to_string(), text);
+            let inner = converted.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+            assert_eq!(inner, Some(&error));
+        }
+    }
+}
