@@ -34,7 +34,7 @@ impl ProcessMark {
     }
 
     /// Whether the process still runs. A zombie does not. A process of another PID namespace is
-    /// taken to run, for nothing can be told of it from here.
+    /// taken to run, because nothing can be known about it from here.
     pub fn is_alive(self) -> bool {
         if own_namespace().is_none_or(|namespace| namespace != self.namespace) {
             return true;

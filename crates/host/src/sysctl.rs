@@ -3,9 +3,9 @@
 //! Each of the two limits (`vm.dirty_…`, `vm.dirty_background_…`) is held in bytes or as a ratio of
 //! memory; setting one form makes the other read 0. Restoring must therefore write the form that
 //! was in use. Before a limit is changed, the values in use are on disk in a *journal* in a
-//! directory that survives the process. Beside it stands a *lock file*, which whoever has changed
-//! the limits holds locked (flock(2)) for as long, and a sweep while it works. The kernel drops the
-//! lock when its holder ends, by SIGKILL too, so:
+//! directory that survives the process. Beside it stands a *lock file*. The process that
+//! has changed the limits holds it locked (flock(2)) until they are restored, and a sweep while it
+//! works. The kernel drops the lock when its holder ends, by SIGKILL too, so:
 //!
 //! | lock | journal | [`DirtyLimits::sweep`] |
 //! |---|---|---|

@@ -174,7 +174,7 @@ impl Plan {
         self.cells.len() * self.judged.len() * bases.len() * others.len()
     }
 
-    /// The bases, and those who are compared with each of them.
+    /// The bases, and the implementations that are compared with each of them.
     pub fn sides(&self) -> (&[Contender], &[Contender]) {
         self.contenders.split_at(self.bases.min(self.contenders.len()))
     }

@@ -192,8 +192,8 @@ impl Wakes for Futexes {
 
     fn wake_all(&self, key: usize) {
         let word = &self.0[key].0;
-        // ORDER[WAKE1]: Release; pairs with the Acquire in `wait`. Whoever leaves it because of
-        // this sees what was stored before: that there are no more waits, say.
+        // ORDER[WAKE1]: Release; pairs with the Acquire in `wait`. A thread that leaves it
+        // because of this sees what was stored before: that there are no more waits, say.
         word.word().fetch_add(1, Ordering::Release);
         black_box(word.wake(u32::MAX));
     }
@@ -286,7 +286,7 @@ fn has_queued(queued: &AtomicUsize) {
     queued.fetch_add(1, Ordering::Release);
 }
 
-/// Waits until so many threads have queued. A wake that comes after finds them: it takes the lock
+/// Waits until `wanted` threads have queued. A wake that comes after finds them: it takes the lock
 /// that they hold while they say so, or changes the word that they have loaded.
 fn until(queued: &AtomicUsize, wanted: usize) {
     // ORDER[WAKE2]: Acquire; pairs with the Release in `has_queued`.
@@ -354,7 +354,7 @@ fn wake_one(
     Ok(times_ns)
 }
 
-/// Sorted times of a wake of all of so many threads that sleep for one key, for each thread.
+/// Sorted times of a wake of all `sleepers` threads that sleep for one key, for each thread.
 fn wake_many(
     wakes: &impl Wakes,
     sleepers: usize,

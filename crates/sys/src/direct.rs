@@ -270,7 +270,7 @@ unsafe impl Device for DirectDevice {
             _ => Identity { device: stat.st_dev, inode: stat.st_ino },
         };
         let len_bytes = len_bytes(&fd)?;
-        // A file that has just been made is empty, whoever made it.
+        // A file that has just been made is empty.
         if how.create && len_bytes == 0 {
             sync_name(path)?;
         }

@@ -19,7 +19,7 @@
 //!
 //! Whichever locks first: either the reaper takes the push, or the submitter sees `asleep` and
 //! rings. The bell is a counter: rung before the reaper sleeps, it ends the sleep at once. So there
-//! is no sleep with a push that nobody told of, and one ring of the bell for each sleep at most.
+//! is no sleep with a push that was not announced, and one ring of the bell for each sleep at most.
 //!
 //! **One thread.** Where the kernel has them (6.1), the ring is made with SINGLE_ISSUER and
 //! DEFER_TASKRUN: completions are worked off in the reaper's own call instead of interrupting

@@ -49,7 +49,7 @@ pub struct Counts {
 /// A [`Device`] in memory. See the module's text for what it models.
 ///
 /// Several users may share one; advisory locks are taken by each [`Device::open`], as flock(2)
-/// takes them, so a second open of a locked file is refused whoever asks.
+/// takes them, so a second open of a locked file is refused to every caller.
 #[derive(Debug)]
 pub struct SimDevice {
     state: Mutex<State>,

@@ -44,7 +44,7 @@ pub enum Content {
     /// Zeros, as the file ends before it. While that comes about, others may see how the page
     /// becomes shorter.
     Zeros,
-    /// What there was, or its first so many bytes, and then zeros.
+    /// What there was, or this many of its first bytes, and then zeros.
     Cut(usize),
 }
 

@@ -9,7 +9,7 @@
 //!
 //! So bytes of another page, of another write, or of nothing at all spoil the checksum.
 
-/// Of a page cut in the middle of so many bytes nobody can tell what the rest of it was.
+/// A page that is cut within its first bytes does not tell what the rest of it was.
 const HEADER_BYTES: usize = 32;
 
 /// One page of one file, and what its stamp looks like.

@@ -156,7 +156,7 @@ const WAKEUPS: &[Rule] = &[
     Rule {
         pattern: "wakeups for another key",
         applies: |s| s.wakes_needlessly() && s.on_futex(),
-        text: "wake after the change and only who waits for it: a queue for each key, signal last",
+        text: "wake after the change, and only its waiters: a queue for each key, signal last",
     },
     Rule {
         pattern: "events for nobody",

@@ -1,4 +1,4 @@
-//! parking_lot_core: a wake takes the lock of the address's bucket, whoever waits there.
+//! parking_lot_core: a wake takes the lock of the address's bucket, no matter who is in it.
 #![expect(unsafe_code, reason = "parking by address is unsafe to call")]
 
 use parking_lot_core::{DEFAULT_PARK_TOKEN, DEFAULT_UNPARK_TOKEN};

@@ -1,4 +1,4 @@
-//! No unfinished business, and no path of one machine, in any file.
+//! No unfinished business, no path of one machine, and no word of the code's former dialect.
 
 use super::Finding;
 use super::source::words;
@@ -15,6 +15,31 @@ const UNFINISHED: [&str; 4] = [
 const MACHINES: [&str; 4] =
     [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
 
+/// Words that were given up, and what stands for them. Put together here like the first.
+const FORMER: [(&str, &str); 17] = [
+    (concat!("who", "ever"), "the waiter, the thread, ..., that"),
+    (concat!("who ", "waits"), "a waiter"),
+    (concat!("who ", "wait"), "waiters"),
+    (concat!("but ", "for"), "except"),
+    (concat!("so ", "many"), "n, or the name of the count"),
+    (concat!("an", "ew"), "again"),
+    (concat!("to be ", "had"), "available"),
+    (concat!("told ", "of"), "notified about"),
+    (concat!("he", "ed"), "handle_wake"),
+    (concat!("take_", "turn"), "try_acquire_write"),
+    (concat!("shie", "lded"), "run_foreign_wakers"),
+    (concat!("cen", "sus"), "frame_usage"),
+    (concat!("closed ", "list"), "WakeBatch"),
+    (concat!("Bar", "ren"), "fruitless_scans"),
+    (concat!("Io::", "Own"), "Io::Blocking"),
+    (concat!("Needs", "Queue"), "AsyncNeedsIoThread"),
+    (concat!("HeldBy", "ThisThread"), "WouldDeadlock"),
+];
+
+/// Where former words may stand: a history of names, a crate that is not yet rewritten, and what is
+/// made of its comments.
+const HISTORY: [&str; 3] = ["CHANGELOG.md", "crates/cache/", "docs/ordering.md"];
+
 /// Checks one file of any kind.
 pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -29,6 +54,14 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Finding> {
                 Finding::new(path, number, format!("`{word}`: do it, or open an issue"))
             }),
         );
+        if !HISTORY.iter().any(|place| path.starts_with(place)) {
+            let lower = line.to_lowercase();
+            let is_there = |word: &str| words(&lower, &word.to_lowercase()).next().is_some();
+            let former = FORMER.iter().filter(|(word, _)| is_there(word));
+            findings.extend(former.map(|(word, plain)| {
+                Finding::new(path, number, format!("`{word}`: say `{plain}`"))
+            }));
+        }
         let machines = MACHINES.iter().filter(|start| begins_path(line, start));
         findings.extend(machines.map(|start| {
             Finding::new(path, number, format!("`{start}…` is a path of one machine"))
@@ -55,6 +88,17 @@ mod tests {
             assert_eq!(check("a.rs", &format!("// {word}(x): later")).len(), 1, "{word}");
         }
         assert_eq!(check("a.rs", concat!("let TO", "DOS = 1; // mas", "todons")), []);
+    }
+
+    #[test]
+    fn former_words_are_found() {
+        for (word, _) in FORMER {
+            assert_eq!(check("a.md", &format!("It is {word} there.")).len(), 1, "{word}");
+            assert_eq!(check("CHANGELOG.md", word), []);
+        }
+        let capital = concat!("Who", "ever comes");
+        assert_eq!(check("a.rs", capital).len(), 1);
+        assert_eq!(check("a.rs", concat!("reneg", "aned an", "ewer indeed")), []);
     }
 
     #[test]

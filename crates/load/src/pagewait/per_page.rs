@@ -23,7 +23,7 @@ impl PageWaits for PageCondvars {
         let guard = point.lock.lock();
         publish();
         drop(guard);
-        // All who wait for the page: there may be several in a real program.
+        // All waiters for the page: there may be several in a real program.
         point.wakeups.notify_all();
     }
 

@@ -402,8 +402,8 @@ impl<W: PageWaits> Waker<'_, '_, W> {
             if self.in_flight() & LEFT != 0 {
                 return None;
             }
-            // So many in vain: with few threads, all may be between counting themselves back and
-            // waiting. They are runnable, and this lets them run.
+            // That many attempts were in vain: with few threads, all may be between counting
+            // themselves back and waiting. They are runnable, and this lets them run.
             thread::yield_now();
         }
     }

@@ -13,7 +13,7 @@ pub(super) struct TableWaits {
 }
 
 impl TableWaits {
-    /// A table of so many buckets; without a number, as many as a table has by default.
+    /// A table of `buckets` buckets, or of the default size.
     pub(super) fn new(buckets: Option<usize>, filtered: bool, seed: u64) -> Self {
         let reason = Reason::register(REASON);
         let builder = WaitTable::<WaitKey>::builder().reason(reason);

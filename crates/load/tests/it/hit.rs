@@ -58,7 +58,7 @@ fn bad_options_are_named() {
     }
 }
 
-/// Pages that are right until so many have been loaded.
+/// Pages that are right until the n-th load.
 struct Spoiled(std::sync::atomic::AtomicUsize, &'static str);
 
 impl Pages for Spoiled {

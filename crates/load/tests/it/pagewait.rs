@@ -129,7 +129,7 @@ fn a_wait_that_ends_early_fails_the_round() {
 struct Panicking {
     /// The waits before this one are in order.
     at: usize,
-    /// From then on, one in so many panics before its completion, and another one after it.
+    /// From then on, one wait in this many panics before its completion, and another after it.
     one_in: usize,
     calls: AtomicUsize,
 }

@@ -177,8 +177,8 @@ fn take() -> Option<(&'static Slab, usize)> {
         }
     }
     if head.is_null() {
-        // Whoever pushes the first slab puts up the signpost. Where that is refused, the counts are
-        // there all the same, and only a tracer misses them.
+        // The thread that pushes the first slab puts up the signpost. Where that is refused, the
+        // counts are there all the same, and only a tracer misses them.
         let _ = put_up_signpost(&ROOT);
     }
     Some((slab, 0))

@@ -7,7 +7,7 @@
 //! | OPEN | it waits, or is about to | a wake that takes node i, under the lock of its bucket | the address of node i |
 //! | OPEN | | the owner: its deadline passed, or `validate` said no or panicked | CLOSED |
 //! | node i | the wake of i woke it; final | | |
-//! | CLOSED | whoever finds a node of it passes it by; final | | |
+//! | CLOSED | a wake that finds a node of it passes it by; final | | |
 //!
 //! - **N1** The claim decides, and publishes nothing: it is Relaxed. The owner and the wake that
 //!   has claimed it meet at the parker (PARK); the owner and all others meet at the locks of its
@@ -16,7 +16,7 @@
 //!   none is reached later; who has lost the claim does not touch the node after its unlock.
 //! - **N3** A wake that loses the claim does not count the waiter, and goes on to the next.
 //! - **N4** *Woken beats invalid*: the wake that was first is reported, even if `validate` says no
-//!   to a later key. Otherwise it would be lost to the others who wait for its key. If `validate`
+//!   to a later key. Otherwise it would be lost to the other waiters for its key. If `validate`
 //!   panics, it is passed on to them.
 //!
 //! ```text
@@ -78,7 +78,7 @@ pub enum WaitAnyError {
     NoKeys,
     /// There are more than [`WAIT_ANY_MAX`].
     TooManyKeys {
-        /// So many.
+        /// How many were given.
         given: usize,
         /// As many as there may be.
         max: usize,
@@ -141,7 +141,7 @@ struct WaitingForAny<'a, K: Copy + Eq + Hash> {
 
 impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Sleeps until a wake of any of `keys` finds this thread, and says which: exactly one does,
-    /// and wakes of the other keys go to others who wait for them.
+    /// and wakes of the other keys go to other waiters.
     ///
     /// `validate` is asked about each key in turn, by its index, as [`WaitTable::wait`] asks about
     /// its key, under the lock of that key's bucket; not about those after one that it says no to,

@@ -1,8 +1,8 @@
 //! Requeueing: to have waiters of one key wait for another, without waking them.
 //!
-//! Whoever gives up a condition variable's mutex to many would wake them all to have all but one
-//! sleep again at once. Instead one is woken, and the others are moved behind the mutex: the same
-//! nodes, with another hash and another key.
+//! A signal of a condition variable to many waiters would wake them all, and all except one would
+//! sleep again at once, for the mutex. Instead one is woken, and the others are moved to the queue
+//! of the mutex: the same nodes, with another hash and another key.
 //!
 //! A requeue holds the locks of both buckets while it changes a node, so the node is in a queue
 //! whenever one of them is free. Its owner, if it gives up, does not know which one to lock:

@@ -36,7 +36,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// Producers and consumers of tokens over some keys, with timeouts: each token that was put is
 /// taken once, and nobody sleeps for ever (a deadlock fails the run). Of each key's consumers one
-/// is a task; those who give up are threads and tasks.
+/// is a task; the waiters that give up are threads and tasks.
 fn tokens(builder: WaitTableBuilder<u64>, keys: u64) -> Arc<WaitTable<u64>> {
     let table = Arc::new(builder.seed(1).build());
     let left: Arc<Vec<AtomicU64>> = Arc::new((0..keys).map(|_| AtomicU64::new(0)).collect());
@@ -96,7 +96,7 @@ fn tokens(builder: WaitTableBuilder<u64>, keys: u64) -> Arc<WaitTable<u64>> {
     table
 }
 
-/// Tokens of two keys for whoever comes, while they wait for both: each is taken once.
+/// Tokens of two keys, and threads that wait for both: each token is taken once.
 #[test]
 fn tokens_of_any_key() {
     const TOKENS: u64 = 4;
@@ -125,8 +125,8 @@ fn tokens_of_any_key() {
     ::shuttle::check_random(scene, SCHEDULES);
 }
 
-/// A condition variable and its mutex: those who wait are moved behind the mutex by whoever
-/// signals, and each that leaves wakes the next. Some give up at any time.
+/// A condition variable and its mutex: a signal moves the waiters to the mutex, and each that
+/// leaves wakes the next. Some give up at any time.
 fn ring(builder: WaitTableBuilder<u64>) {
     const CONDITION: u64 = 0;
     const MUTEX: u64 = 1;

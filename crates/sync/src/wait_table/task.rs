@@ -160,7 +160,7 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> Future for WaitFuture<'_, K, F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         match self.stage.get() {
             Stage::Fresh => {
-                // Until it is queued, for whoever panics.
+                // Until it is queued, in case `validate` or the waker panics.
                 self.stage.set(Stage::Done);
                 // T1.
                 let waker = context.waker().clone();

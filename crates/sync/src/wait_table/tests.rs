@@ -227,7 +227,7 @@ fn a_requeue_wakes_moves_and_keeps_the_order() {
     assert_eq!(table.requeue_if(&0, &1, 1, 1, || false), None);
     assert_eq!(table.requeue(&7, &1, 1, 1), Requeued::default());
     assert_eq!(table.requeue(&1, &1, 0, usize::MAX), Requeued::default());
-    // Even of nobody else it wakes those who share.
+    // Even a wake of 0 exclusive waiters wakes the shared ones.
     assert_eq!(table.requeue(&0, &1, 0, 0), requeued(1, 0, 0));
     assert_eq!(table.requeue_if(&0, &1, 1, usize::MAX, || true), Some(requeued(0, 1, 2)));
     assert_eq!((table.wake_all(&0).total(), queued(&table)), (0, 4));
@@ -236,7 +236,7 @@ fn a_requeue_wakes_moves_and_keeps_the_order() {
     assert_eq!(waiters.join(), tokens);
 }
 
-/// A wake of one passes by as many nodes, whoever else waits in the bucket: about the logarithm.
+/// How many nodes a wake of one passes grows with the logarithm of the other waiters in the bucket.
 #[test]
 fn a_wake_among_ten_thousand_takes_few_steps() {
     let buckets = bucket();
@@ -264,8 +264,8 @@ fn an_unfiltered_wake_takes_the_bucket() {
     assert_eq!(waiters.join(), tokens);
 }
 
-/// A wake is for those who had come when it began: a task's waker brings another one, and takes
-/// one out whose turn has not come.
+/// A wake is for the waiters that were there when it began: a task's waker brings another one, and
+/// takes one out whose turn has not come.
 #[test]
 fn later_comers_are_not_woken() {
     struct Comes {
@@ -469,7 +469,7 @@ fn a_wake_of_another_class_takes_no_lock() {
     assert_eq!(locks_of_foreign_wakes("test-no-signature", false), 64);
 }
 
-/// B2: the signature of an unlocked bucket is that of who waits there, except for classes of trees
+/// B2: the signature of an unlocked bucket is that of its waiters, except for classes of trees
 /// that are not empty.
 #[test]
 fn the_signature_follows_the_queue() {

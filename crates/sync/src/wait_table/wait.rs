@@ -19,8 +19,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// before any waker can find the waiter: if it loads a condition that a waker stores before it
     /// wakes (Relaxed will do for that), either it sees the store or the waker finds the waiter. If
     /// it says false, the result is [`Outcome::Invalid`]. Only [`Outcome::Woken`] makes visible
-    /// what the waker wrote before: whoever uses other data after `Invalid` loads the condition
-    /// with Acquire, and the waker stores it with Release.
+    /// what the waker wrote before: a caller that uses other data after `Invalid` loads the
+    /// condition with Acquire, and the waker stores it with Release.
     ///
     /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
     /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the

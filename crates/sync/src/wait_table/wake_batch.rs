@@ -3,9 +3,9 @@
 //! A wake takes up to [`BATCH`] waiters out of the queue under the lock, and hands their nodes back
 //! to their owners at once: all that is left to do is to send the wakeups, when the lock is free.
 //! If there are more waiters, it comes back for the next of them. The bucket gives each waiter a
-//! *ticket* when it comes, and the wake notes the next one when it begins: whoever has that or a
-//! later one came after it, and is not woken. So a wake of any number takes no memory, and holds
-//! the lock for a bounded number of steps at a time.
+//! *ticket* when it comes, and the wake notes the next one when it begins: a waiter with that
+//! or a later one came after it, and is not woken. So a wake of any number takes no memory, and
+//! holds the lock for a bounded number of steps at a time.
 //!
 //! | | under the lock | without it |
 //! |---|---|---|
@@ -13,10 +13,10 @@
 //! | 2 | | send a wakeup to each thread, then to each task |
 //! | 3 | take out the next [`BATCH`]; then 2 again | |
 //!
-//! - **C1** No owner waits for a waker, and no wakeup is sent under a lock: whoever has the lock
-//!   finds a node queued or handed back.
+//! - **C1** No owner waits for a waker, and no wakeup is sent under a lock: the holder of the
+//!   lock finds a node queued or handed back.
 //! - **C2** Between two batches a waiter that was not taken out yet is like any other: it may time
-//!   out, be woken by another wake, or be moved. It is counted by who takes it out.
+//!   out, be woken by another wake, or be moved. It is counted by the one that takes it out.
 //! - **C3** A wait for several keys is counted once, by who claims it.
 //! - **C4** A task's waker that panics keeps nobody from being woken: the first panic goes on to
 //!   the caller when all have been woken, the others are forgotten; so is the first, if the caller

@@ -114,7 +114,7 @@ static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool 
 		uh_copy_stack(&pair, kind, step);
 }
 
-/* A futex call, of which the row of this word, kind and stack has so many now. */
+/* A futex call; the row of this word, kind and stack has `calls` of them now. */
 static __always_inline void uh_sample_futex_stack(u64 word, u32 kind, s32 user, u64 calls)
 {
 	struct uh_pair_key pair = { .row = word, .kernel = kind, .user = user };

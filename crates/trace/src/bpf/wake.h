@@ -128,7 +128,7 @@ static __always_inline void uh_describe_wake(struct uh_wake_key *key, struct uh_
 
 	key->value = t->value;
 	key->kind = t->kind;
-	/* A socket without a port is better told by the descriptor of who waits for it. */
+	/* A socket without a port is better named by the descriptor of its waiter. */
 	if (socket && (u16)cpu->ready_socket[context] && cpu->ready_task[context] == task &&
 	    now - cpu->ready_ns[context] < UH_EVENT_GAP_NS) {
 		key->kind = UH_SOCKET;

@@ -120,7 +120,7 @@ fn estimated_cost_is_no_bound() {
 
 #[test]
 fn estimate_never_exceeds_process_cpu_time() {
-    // So many that by the round trip alone they would have taken 25 s.
+    // A number that by the round trip alone they would have taken 25 s.
     let of = |cpu_ns| {
         let report = short_sleeps(10_000_000, cpu_ns);
         (report.findings[0].cost.expect("an estimate").ns_high, report.verdict[0].clone())

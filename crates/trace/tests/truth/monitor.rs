@@ -1,4 +1,4 @@
-//! A token under a mutex, and waiters at a condition variable that are told of it all or one.
+//! A token under a mutex, and waiters at a condition variable; a signal is for all or one.
 #![expect(unsafe_code, reason = "std's condition variable is not the C library's")]
 
 use std::cell::UnsafeCell;

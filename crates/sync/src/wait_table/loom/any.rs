@@ -11,7 +11,7 @@ fn spawn_wake(table: &Arc<Table>, key: u32, n: usize) -> thread::JoinHandle<usiz
     thread::spawn(move || table.wake_with(&key, n, Token(u64::from(key))).total())
 }
 
-/// What a wait for keys 1 and 2 says, if the wakes of each have woken so many.
+/// What a wait for keys 1 and 2 says, if the wakes of each have woken `woken` waiters.
 fn agrees(outcome: AnyOutcome, woken: [usize; 2]) -> bool {
     let by = |index, token| AnyOutcome::Woken { index, token: Token(token) };
     match woken {
@@ -142,7 +142,7 @@ fn any_timeout_meets_requeue() {
     });
 }
 
-/// One that another key has woken is not moved, and not counted; who waits beside it is.
+/// One that another key has woken is not moved, and not counted; a waiter beside it is.
 #[test]
 fn any_that_is_lost_meets_requeue() {
     check(FOUR_PREEMPTIONS, || {

@@ -55,7 +55,7 @@ fn requeue_in_one_bucket_meets_timeout() {
     });
 }
 
-/// Whoever is moved although the condition was met already is found by the wake that met it.
+/// A waiter that is moved although the condition was met already is found by the wake that met it.
 #[test]
 fn requeue_meets_wake_of_target() {
     check(ALL, || {

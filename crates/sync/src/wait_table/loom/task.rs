@@ -101,7 +101,7 @@ fn drop_meets_wake() {
     });
 }
 
-/// A wake of all, which carries one at a time, is for those who waited then, and for them alone.
+/// A wake of all, which carries one at a time, is for the waiters of that moment alone.
 #[test]
 fn drop_meets_wake_of_all() {
     for dropped in 0..3 {
@@ -175,7 +175,7 @@ fn drop_meets_requeue() {
 }
 
 /// A requeue wakes one that is dropped, and moves the next: the wake goes to the one after that,
-/// who waits for the old key still.
+/// which waits for the old key still.
 #[test]
 fn drop_meets_requeue_that_wakes() {
     check(FOUR_PREEMPTIONS, || {

@@ -13,7 +13,7 @@ fn one_of_three_gives_up(table: &Arc<Table>, hurries: usize, n: usize) {
     };
     let woken = table.wake_with(&key, n, Token(7));
     let hurried = owner.join().unwrap();
-    // Whoever is chosen is woken; so who gave up before frees a wake for another.
+    // A chosen waiter is woken; so one that gave up before leaves a wake for another.
     let gave_up = usize::from(hurried.is_none());
     assert_eq!(woken, n.min(3 - gave_up));
     let others = (0..3).filter(|other| *other != hurries);

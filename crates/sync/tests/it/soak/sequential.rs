@@ -1,7 +1,7 @@
 //! Operations in sequence: after each, the table agrees with the model in who was woken, in which
 //! order, by which of its wakers, and in every count.
 //!
-//! All who wait are tasks, whom one thread can drive. Threads take part with waits that end at
+//! All waiters are tasks, which one thread can drive. Threads take part with waits that end at
 //! once: refused, past their deadline, or by a panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -319,7 +319,7 @@ impl<'t> Driven<'t> {
         self.expected.clear();
     }
 
-    /// Whoever is left is found where the model has him.
+    /// Each waiter that is left is found where the model has it.
     fn finish(mut self) {
         for key in (0..self.keys).map(Key) {
             self.wake(key, usize::MAX);
