@@ -114,7 +114,7 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
     let mut checks = vec![
         Step::cargo("format", &["fmt", "--all", "--check"]),
         Step::cargo("lints", &["clippy", "--locked", "--workspace"]).arguments(&lints),
-        // What counting costs is measured against it: see docs/cache.md.
+        // What counting costs is measured against it: see record/2026-11-22-counting.
         Step::cargo("lints of the build that does not count", &["clippy", "--locked"])
             .arguments(&["-p", "unherd-cli", "--features", "uncounted"])
             .arguments(&lints),

@@ -188,7 +188,7 @@ pub enum Error {
     },
     /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
     /// done; the parent goes on undisturbed. (Where it reads into pages of less than 4096 bytes at
-    /// the fork, that needs Linux 6.5: see "After fork(2)" in `docs/cache.md`.)
+    /// the fork, that needs Linux 6.5: see "After fork(2)" in `docs/reference/cache.md`.)
     Forked,
     /// The cache has opened 2^32 - 1 files in its life.
     TooManyFiles,
