@@ -1,5 +1,17 @@
 //! A page cache in user space, for programs that read and write files by direct I/O.
 //!
+//! ```no_run
+//! use unherd_cache::{Cache, OpenOptions, PageNo};
+//!
+//! let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all taken now
+//! let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
+//! file.write_at(b"hello", 4096)?; // in the cache now, and nowhere else
+//! file.sync_all()?; // on stable storage now
+//! let page = file.page(PageNo(1))?; // pinned: these bytes stay, whatever others write
+//! assert_eq!(&page[..5], b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The crate promises:
 //!
 //! - **One read per missing page.** Of the threads that want it, one reads (or queues the read);
