@@ -120,7 +120,8 @@ impl Cache {
     }
 
     /// Opens a file, or another handle of one that is open in this cache. Blocks on the file
-    /// system, and under `file` while others open or close files.
+    /// system, and under `file` while others open or close the same
+    /// file; for a lock that others hold as [`OpenOptions::lock_wait`] says, under `file-lock`.
     ///
     /// # Errors
     /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];

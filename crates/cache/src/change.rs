@@ -22,6 +22,7 @@ use crate::frame::{Claim, Pin, State, Word};
 use crate::index::{Entry, FillReservation, ShardGuard};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
 use crate::stats::Count;
+use crate::writeback::HeldPages;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
 /// and a copy costs a frame, and to copy a page.
@@ -308,15 +309,31 @@ impl Core {
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
-    /// who have them. The caller keeps writers out.
-    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo) {
+    /// who have them. The caller keeps writers out; pages that are held although the file has no
+    /// handle are skipped.
+    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, held: HeldPages) {
         for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
-            self.drop_page(file, self.key(file, page));
+            self.drop_page(file, self.key(file, page), held);
         }
         file.unclean.lock().truncate(from);
     }
 
-    fn drop_page(&self, file: &FileState, key: PageKey) {
+    /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
+    /// guard its frame is lost. The file has no handle.
+    fn drop_forgotten(&self, file: &FileState, key: PageKey) -> bool {
+        let mut shard = self.shard(key);
+        match shard.get() {
+            Some(Entry::Announced(_)) => {}
+            Some(Entry::Frame(frame)) if self.frames.word(frame).state() == State::Changing => {
+                self.remove_unwritten(file, 1);
+            }
+            Some(Entry::Frame(_)) | None => return false,
+        }
+        shard.remove();
+        true
+    }
+
+    fn drop_page(&self, file: &FileState, key: PageKey, held: HeldPages) {
         loop {
             // It is not behind: see `frame.rs`.
             let busy = match self.shard(key).detach(&self.frames) {
@@ -331,6 +348,9 @@ impl Core {
                 }
                 Err(busy) => busy,
             };
+            if held == HeldPages::Skipped && self.drop_forgotten(file, key) {
+                return;
+            }
             // A read that fails leaves no page either.
             let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
         }

@@ -34,6 +34,8 @@ pub(crate) struct Reasons {
     pub(crate) frame: Reason,
     /// For a file whose length is being changed, or that is being opened, closed or synced.
     pub(crate) file: Reason,
+    /// For the next look at a file's lock that another cache or process holds.
+    pub(crate) file_lock: Reason,
 }
 
 impl Reasons {
@@ -44,6 +46,7 @@ impl Reasons {
             write_back: Reason::register("write-back"),
             frame: Reason::register("frame"),
             file: Reason::register("file"),
+            file_lock: Reason::register("file-lock"),
         }
     }
 }
@@ -355,7 +358,13 @@ mod tests {
         device.put("f", &[0; 4096]);
         let cache = Cache::builder().device(device).build().unwrap();
         let core = &cache.owner.core;
-        let access = Access { write: false, create: false, lock: false, buffered_fallback: false };
+        let access = Access {
+            write: false,
+            create: false,
+            lock: false,
+            lock_wait: Duration::ZERO,
+            buffered_fallback: false,
+        };
         let file = core.open_file(Path::new("f"), access).unwrap();
         let key = core.key(&file, PageNo(0));
         let wait = |announced: FillReservation| {

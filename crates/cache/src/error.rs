@@ -125,6 +125,18 @@ pub enum Error {
         /// How many bytes.
         len: u64,
     },
+    /// The file system does not let the file become so large; of a block device, it is beyond the
+    /// end. Pages are written whole, and the last one must fit. Nothing was changed.
+    FileTooLarge {
+        /// The file.
+        file: Arc<Path>,
+        /// Where the write begins, in bytes.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// The largest length that the file may have.
+        len_max: u64,
+    },
     /// The handle was not opened for writing.
     ReadOnly {
         /// The file.
@@ -245,6 +257,11 @@ impl fmt::Display for Error {
                 f,
                 "{len} bytes at offset {offset} are beyond the largest offset, {}",
                 i64::MAX
+            ),
+            Self::FileTooLarge { file, offset, len, len_max } => write!(
+                f,
+                "{len} bytes at offset {offset} do not fit into {}, which may have {len_max} bytes",
+                file.display()
             ),
             Self::ReadOnly { file } => {
                 write!(f, "{} was opened read-only; open it with `write(true)`", file.display())

@@ -1,22 +1,47 @@
 //! Open files: what all handles of one file share, and the table of them.
+//!
+//! A file passes a *gate* when it is opened, and when its last handle goes. There is one for each
+//! file, so who opens or closes one file waits for nobody who does so with another:
+//!
+//! ```text
+//!  opens the file                           closes its last handle
+//!  --------------                           ----------------------
+//!  open it on the device, with no lock;     no handle left
+//!    flush its directory if it is new       write back
+//!  pass the gate                            pass the gate
+//!  it is open here: one handle more         it has a handle again: done
+//!  else lock it, look at its length,        write back what is left, drop its pages,
+//!    put it into the table                    take it from the table, unlock it
+//! ```
+//!
+//! Excluded: a file is opened a second time while it is still being written back, or is refused
+//! because this cache has not given its lock back yet.
+//!
+//! Behind the gate nobody waits for anything but the device. Above all not for a page that is being
+//! changed or was announced: calls, guards and futures borrow a handle, and there is none. So what
+//! has such a page was forgotten, and nobody will ever give it back.
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
 
+use unherd_sync::{Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
-use unherd_sys::{DeviceFile, Errno, Identity, OpenError, OpenHow, Opened};
+use unherd_sys::{Deadline, DeviceFile, Errno, Identity, OpenError, OpenHow, Opened, Timestamp};
 
 use crate::core::Core;
 use crate::durability::{Durability, Remains};
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
-use crate::latch::{AloneGuard, Latch, StripedLatch};
+use crate::frame::State;
+use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, PageNo};
 use crate::page_set::PageSet;
 use crate::readahead::Streams;
 use crate::sync_rounds::SyncRounds;
 use crate::unwritten::Unwritten;
 use crate::write_behind::FilledPages;
+use crate::writeback::HeldPages;
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -30,6 +55,8 @@ pub(crate) struct FileState {
     pub(crate) writable: bool,
     /// Whether the kernel's page cache is bypassed.
     pub(crate) direct: bool,
+    /// The largest length that its file system lets it have.
+    pub(crate) len_max: u64,
     /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
     len: AtomicU64,
     /// Writers are inside; alone is who changes the length.
@@ -70,6 +97,10 @@ impl FileState {
         self.len.store(len, Ordering::Release);
     }
 
+    pub(crate) fn too_large(&self, offset: u64, len: u64) -> Error {
+        Error::FileTooLarge { file: self.path.clone(), offset, len, len_max: self.len_max }
+    }
+
     pub(crate) fn io_error(&self, operation: Operation, offset: u64, errno: Errno) -> Error {
         Error::Io { operation, file: self.path.clone(), offset, errno }
     }
@@ -91,8 +122,18 @@ struct Lock {
     is_exclusive: bool,
 }
 
+/// The gate of one file.
+#[derive(Debug, Default)]
+struct Gate {
+    latch: Arc<Latch>,
+    /// Who is behind it, or waits for that.
+    users: usize,
+}
+
 #[derive(Debug, Default)]
 struct Table {
+    /// Of the files that are being opened or closed.
+    gates: HashMap<Identity, Gate>,
     by_identity: HashMap<Identity, Entry>,
     by_id: HashMap<FileId, Arc<FileState>>,
     /// What openings have left to the next opening of the same file for writing.
@@ -103,11 +144,13 @@ struct Table {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     table: Mutex<Table>,
-    /// Alone is who opens a file, or closes one for good.
-    opening: Latch,
     /// Files in the table. Relaxed: a hint.
     open: AtomicUsize,
 }
+
+/// Between two looks at a lock that somebody else holds.
+const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(16);
 
 /// How the caller wants a file.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +158,30 @@ pub(crate) struct Access {
     pub(crate) write: bool,
     pub(crate) create: bool,
     pub(crate) lock: bool,
+    /// How long to wait for the lock.
+    pub(crate) lock_wait: Duration,
     pub(crate) buffered_fallback: bool,
+}
+
+/// Behind the gate of a file, until dropped.
+struct GateGuard<'a> {
+    files: &'a Files,
+    waits: &'a WaitTable<WaitKey>,
+    identity: Identity,
+    latch: Arc<Latch>,
+}
+
+impl Drop for GateGuard<'_> {
+    fn drop(&mut self) {
+        self.latch.end_alone(self.waits);
+        let mut table = self.files.table.lock();
+        if let Some(gate) = table.gates.get_mut(&self.identity) {
+            gate.users -= 1;
+            if gate.users == 0 {
+                table.gates.remove(&self.identity);
+            }
+        }
+    }
 }
 
 impl Files {
@@ -128,36 +194,25 @@ impl Files {
         self.table.lock().by_id.get(&id).cloned()
     }
 
-    /// Another handle of a file that is open, if it is.
-    fn attach(&self, identity: Identity, write: bool) -> Option<Result<Arc<FileState>, Error>> {
+    /// Whether the file is open here, with a lock that is enough for what is asked.
+    fn is_locked(&self, identity: Identity, access: Access) -> Result<bool, Error> {
+        let table = self.table.lock();
+        let Some(Entry { file, lock, .. }) = table.by_identity.get(&identity) else {
+            return Ok(false);
+        };
+        if access.write && !file.writable {
+            return Err(Error::HeldReadOnly { file: file.path.clone() });
+        }
+        Ok(lock.is_some_and(|lock| lock.is_exclusive || !access.write))
+    }
+
+    /// Another handle of a file that is open; and the lock for it that was taken for it, if any.
+    fn attach(&self, identity: Identity, lock: Option<Lock>) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         let entry = table.by_identity.get_mut(&identity)?;
-        if write && !entry.file.writable {
-            return Some(Err(Error::HeldReadOnly { file: entry.file.path.clone() }));
-        }
         entry.handles += 1;
-        Some(Ok(entry.file.clone()))
-    }
-
-    /// Has the file keep an opening that holds its lock, unless it has one. Whether it does.
-    fn keep_lock(&self, identity: Identity, lock: Lock) -> bool {
-        let mut table = self.table.lock();
-        match table.by_identity.get_mut(&identity) {
-            Some(entry) if entry.lock.is_none() => {
-                entry.lock = Some(lock);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether the file is open here, with a lock that is enough for what is asked. If it may not
-    /// be written at all, any will do: to be told so.
-    fn is_locked(&self, identity: Identity, write: bool) -> bool {
-        let table = self.table.lock();
-        table.by_identity.get(&identity).is_some_and(|Entry { file, lock, .. }| {
-            lock.is_some_and(|lock| lock.is_exclusive || !write || !file.writable)
-        })
+        entry.lock = entry.lock.or(lock);
+        Some(entry.file.clone())
     }
 
     fn register(&self, path: Arc<Path>, opened: Opened, access: Access) -> Option<Arc<FileState>> {
@@ -175,6 +230,7 @@ impl Files {
             alignment: opened.alignment.offset.max(opened.alignment.memory),
             writable: access.write,
             direct: opened.direct,
+            len_max: opened.len_bytes_max,
             len: AtomicU64::new(opened.len_bytes),
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
@@ -224,67 +280,95 @@ impl Files {
 }
 
 impl Core {
-    /// Opens a file, or finds it open.
+    /// Waits until nobody else opens or closes the file.
+    fn pass_gate(&self, identity: Identity) -> GateGuard<'_> {
+        let latch = {
+            let mut table = self.files.table.lock();
+            let gate = table.gates.entry(identity).or_default();
+            gate.users += 1;
+            gate.latch.clone()
+        };
+        latch.shut(&self.waits, self.reasons.file);
+        GateGuard { files: &self.files, waits: &self.waits, identity, latch }
+    }
+
+    /// Opens a file, or finds it open. While it is locked by others, tries again until the caller's
+    /// patience ends.
     pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
         self.check_not_forked()?;
-        let _alone = AloneGuard::new(&self.files.opening, &self.waits, self.reasons.file);
         let name: Arc<Path> = Arc::from(path);
+        let end = Timestamp::now().after(access.lock_wait);
+        let mut pause = LOCK_PAUSE_MIN;
+        loop {
+            // By name each time: who held the lock may have put another file in its place.
+            let opened = self.try_open_file(&name, access);
+            let now = Timestamp::now();
+            if !matches!(opened, Err(Error::Locked { .. })) || now >= end {
+                return opened;
+            }
+            // The kernel wakes nobody who does not sleep in flock(2), and that has no deadline.
+            let until = Deadline::at(now.after(pause).min(end));
+            let wait = Wait::new(self.reasons.file_lock).deadline(until);
+            let nobody = WaitKey::Address(std::ptr::from_ref(&name) as usize);
+            let _ = self.waits.wait(&nobody, || true, wait);
+            pause = (pause * 2).min(LOCK_PAUSE_MAX);
+        }
+    }
+
+    fn try_open_file(&self, name: &Arc<Path>, access: Access) -> Result<Arc<FileState>, Error> {
         let how = OpenHow {
             write: access.write,
             create: access.create,
-            // What is open here already is cut through its pages.
-            truncate: false,
-            lock: access.lock,
             buffered_fallback: access.buffered_fallback,
+            alignment_max: self.memory.page_bytes() as u32,
         };
-        let opened = match self.device.open(path, how) {
-            Ok(opened) => opened,
-            Err(OpenError::Locked) => return self.attach_locked(path, &name, how),
-            Err(error) => return Err(open_error(error, name)),
-        };
-        if let Some(attached) = self.files.attach(opened.identity, access.write) {
-            let lock = Lock { device_file: opened.file, is_exclusive: access.write };
-            let is_kept =
-                access.lock && attached.is_ok() && self.files.keep_lock(opened.identity, lock);
-            if !is_kept {
-                self.device.close(opened.file);
-            }
-            return attached;
-        }
-        let alignment = opened.alignment;
-        let needed = alignment.offset.max(alignment.memory);
-        if needed as usize > self.memory.page_bytes() {
+        let opened = self.device.open(name, how).map_err(|error| self.open_error(error, name))?;
+        let _gate = self.pass_gate(opened.identity);
+        let found = self.enter_file(name, opened, access);
+        if !matches!(found, Ok((_, true))) {
             self.device.close(opened.file);
-            return Err(Error::Misaligned {
-                file: name,
-                alignment_bytes: needed,
-                page_bytes: self.memory.page_bytes(),
-            });
         }
-        self.files.register(name, opened, access).ok_or_else(|| {
-            self.device.close(opened.file);
-            Error::TooManyFiles
-        })
+        found.map(|(file, _)| file)
     }
 
-    /// The file is locked, perhaps by this cache.
-    fn attach_locked(
+    /// Has the table know the file that was opened; whether that needs the opening. The caller is
+    /// behind the file's gate.
+    fn enter_file(
         &self,
-        path: &Path,
         name: &Arc<Path>,
-        how: OpenHow,
-    ) -> Result<Arc<FileState>, Error> {
-        let opened = self
-            .device
-            .open(path, OpenHow { lock: false, create: false, ..how })
-            .map_err(|error| open_error(error, name.clone()))?;
-        self.device.close(opened.file);
-        let attached = if self.files.is_locked(opened.identity, how.write) {
-            self.files.attach(opened.identity, how.write)
-        } else {
-            None
-        };
-        attached.unwrap_or_else(|| Err(Error::Locked { file: name.clone() }))
+        opened: Opened,
+        access: Access,
+    ) -> Result<(Arc<FileState>, bool), Error> {
+        let is_locked = self.files.is_locked(opened.identity, access)?;
+        let needs_lock = access.lock && !is_locked;
+        let failed = |errno| Error::Open { file: name.clone(), errno };
+        if needs_lock && !self.device.try_lock(opened.file, access.write).map_err(failed)? {
+            return Err(Error::Locked { file: name.clone() });
+        }
+        let lock = Lock { device_file: opened.file, is_exclusive: access.write };
+        let lock = needs_lock.then_some(lock);
+        if let Some(file) = self.files.attach(opened.identity, lock) {
+            return Ok((file, needs_lock));
+        }
+        // Whoever had it until now may have changed it since it was opened.
+        let len_bytes = self.device.len(opened.file).map_err(failed)?;
+        let opened = Opened { len_bytes, ..opened };
+        let registered = self.files.register(name.clone(), opened, access);
+        registered.map(|file| (file, true)).ok_or(Error::TooManyFiles)
+    }
+
+    fn open_error(&self, error: OpenError, file: &Arc<Path>) -> Error {
+        let file = file.clone();
+        match error {
+            OpenError::DirectRefused => Error::DirectRefused { file },
+            OpenError::NotAFile => Error::NotAFile { file },
+            OpenError::Misaligned(alignment_bytes) => {
+                Error::Misaligned { file, alignment_bytes, page_bytes: self.memory.page_bytes() }
+            }
+            OpenError::System(errno) => Error::Open { file, errno },
+            // The enum may grow; a new reason is a failed open all the same.
+            _ => Error::Open { file, errno: Errno::IO },
+        }
     }
 
     /// A handle goes. With the last one the file is written back and closed.
@@ -302,18 +386,17 @@ impl Core {
     /// Writes the file back and closes it, unless it has got a handle since the last one went.
     pub(crate) fn close_abandoned(&self, file: &Arc<FileState>) -> Result<(), Error> {
         if file.writable {
-            // The bulk of the work, without keeping others from opening files.
-            self.write_back_all(file);
+            // The bulk of the work, without keeping others from opening the file.
+            self.write_back_all(file, HeldPages::Skipped);
         }
-        // Nobody opens the file until it is closed: its lock is held so long.
-        let _alone = AloneGuard::new(&self.files.opening, &self.waits, self.reasons.file);
+        let _gate = self.pass_gate(file.identity);
         if !self.files.is_abandoned(file) {
             return Ok(());
         }
         let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
         // Unclean pages were written back by now, or given up with an error.
-        let remains = self.remains_of(file);
-        self.drop_pages(file, PageNo(0));
+        let (remains, lost) = self.remains_of(file);
+        self.drop_pages(file, PageNo(0), HeldPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.engine.as_ref().is_some_and(Engine::is_over) {
@@ -322,38 +405,34 @@ impl Core {
         if let Some(lock) = lock {
             self.device.close(lock);
         }
-        written
+        written.and(lost)
     }
 }
 
 impl Core {
-    /// What a file that is being closed leaves to its next opening.
-    fn remains_of(&self, file: &FileState) -> Remains {
+    /// What a file that is being closed leaves to its next opening, and the error if that is pages
+    /// that could not be written. Of one that a forgotten guard has, nobody knows whether it had
+    /// been.
+    fn remains_of(&self, file: &FileState) -> (Remains, Result<(), Error>) {
         let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
-        let mut lost = unclean.iter().copied().filter(|&page| self.is_unwritten(file, page));
+        let is_lost = |page: &PageNo| {
+            let word = self.word_of(file, *page);
+            word.is_some_and(|word| {
+                matches!(word.state(), State::Dirty | State::Failed | State::Changing)
+            })
+        };
+        let mut lost = unclean.iter().copied().filter(is_lost);
         let first = lost.next();
         let pages = lost.count() + 1;
         let durability = file.durability.lock();
-        let lost = match first {
-            None => durability.lost_unheard(),
-            Some(first) => Some(Error::LostWrites {
-                file: file.path.clone(),
-                pages,
-                offset: self.offset(first),
-                errno: durability.last_errno(),
-            }),
-        };
-        Remains { is_unflushed: !unclean.is_empty() || durability.is_unflushed(), lost }
-    }
-}
-
-fn open_error(error: OpenError, file: Arc<Path>) -> Error {
-    match error {
-        OpenError::Locked => Error::Locked { file },
-        OpenError::DirectRefused => Error::DirectRefused { file },
-        OpenError::NotAFile => Error::NotAFile { file },
-        OpenError::System(errno) => Error::Open { file, errno },
-        // The enum may grow; a new reason is a failed open all the same.
-        _ => Error::Open { file, errno: Errno::IO },
+        let lost = first.map(|first| Error::LostWrites {
+            file: file.path.clone(),
+            pages,
+            offset: self.offset(first),
+            errno: durability.last_errno(),
+        });
+        let outcome = lost.clone().map_or(Ok(()), Err);
+        let is_unflushed = !unclean.is_empty() || durability.is_unflushed();
+        (Remains { is_unflushed, lost: lost.or(durability.lost_unheard()) }, outcome)
     }
 }

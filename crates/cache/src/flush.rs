@@ -12,6 +12,7 @@ use crate::latch::AloneGuard;
 use crate::page::PageNo;
 use crate::page_set::PageSet;
 use crate::sync_rounds::Failure;
+use crate::writeback::HeldPages;
 
 /// How often the last handle tries to write back what fails, before it gives up.
 const LAST_ATTEMPTS: usize = 3;
@@ -42,7 +43,7 @@ impl Core {
 
     fn sync_alone(&self, file: &Arc<FileState>) -> Result<(), Failure> {
         let before = file.durability.lock().begin_sync();
-        self.write_back_all(file);
+        self.write_back_all(file, HeldPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
@@ -181,7 +182,7 @@ impl Core {
         self.notify_idle(1);
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
-            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)));
+            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), HeldPages::Awaited);
         }
         Ok(())
     }
@@ -191,7 +192,7 @@ impl Core {
         let mut outcome = Ok(());
         for _ in 0..LAST_ATTEMPTS {
             let before = file.durability.lock().errors();
-            self.write_back_all(file);
+            self.write_back_all(file, HeldPages::Skipped);
             outcome = self.trim(file);
             if outcome.is_ok() {
                 let durability = file.durability.lock();
@@ -227,6 +228,23 @@ impl Core {
             Some(end) if end <= last => Ok(()),
             _ => Err(Error::OutOfRange { offset, len }),
         }
+    }
+
+    /// As [`Core::check_range`], of bytes that are to be written; and refuses what would make the
+    /// file larger than its file system allows, as pages are written whole.
+    #[inline]
+    pub(crate) fn check_write(
+        &self,
+        file: &FileState,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        let last = file.len_max & !(self.memory.page_bytes() as u64 - 1);
+        if len > 0 && offset + len as u64 > last {
+            return Err(file.too_large(offset, len as u64));
+        }
+        Ok(())
     }
 
     /// As [`Core::check_range`] of a page.

@@ -23,6 +23,7 @@ fn kind(error: &Error) -> ErrorKind {
         }
         Error::UnexpectedEof { .. } => ErrorKind::UnexpectedEof,
         Error::ShortTransfer { .. } => ErrorKind::WriteZero,
+        Error::FileTooLarge { .. } => ErrorKind::FileTooLarge,
         Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
         Error::TooManyPins { .. } | Error::HeldReadOnly { .. } => ErrorKind::ResourceBusy,
         // As std::fs::File::try_lock.

@@ -83,7 +83,7 @@ impl Latch {
     }
 
     /// Keeps others out. Those inside may still be there.
-    fn shut(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+    pub(crate) fn shut(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         loop {
             // ORDER[L1]: Acquire; pairs with the Release in `end_alone` of the one before.
             if self.word.fetch_or(ALONE, Ordering::Acquire) & ALONE == 0 {

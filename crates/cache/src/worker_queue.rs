@@ -112,6 +112,10 @@ unsafe impl Device for WorkerQueue {
         self.shared.device.open(path, how)
     }
 
+    fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
+        self.shared.device.try_lock(file, exclusive)
+    }
+
     fn close(&self, file: DeviceFile) {
         self.shared.device.close(file);
     }

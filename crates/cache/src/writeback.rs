@@ -29,6 +29,13 @@ struct Loan {
     file_len: u64,
 }
 
+/// What is done about pages that a call, guard or future has, and may never give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeldPages {
+    Awaited,
+    Skipped,
+}
+
 /// Pages that are too few to be written behind.
 const WRITE_BEHIND_MIN: usize = 4;
 
@@ -295,7 +302,7 @@ impl Core {
     /// Writes back every page of the file that is dirty now, and waits until that has ended. What
     /// fails stays dirty. After a failure that all other writes would share, as there is no space
     /// left, the others are not tried.
-    pub(crate) fn write_back_all(&self, file: &Arc<FileState>) {
+    pub(crate) fn write_back_all(&self, file: &Arc<FileState>, held: HeldPages) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
@@ -313,7 +320,7 @@ impl Core {
         }
         for (page, begun) in pages.into_iter().zip(begun) {
             let refused = is_refused();
-            self.finish_page(file, page, begun || refused, &mut kept);
+            self.finish_page(file, page, begun || refused, held, &mut kept);
         }
         if let Some(buffer) = kept {
             self.give_buffer_back(buffer);
@@ -356,6 +363,7 @@ impl Core {
         file: &Arc<FileState>,
         page: PageNo,
         mut tried: bool,
+        held: HeldPages,
         kept: &mut Option<RunBuffer>,
     ) {
         let key = self.key(file, page);
@@ -370,7 +378,8 @@ impl Core {
                     tried = self.write_page_back(file, page, kept);
                     continue;
                 }
-                State::WriteBack | State::Changing => self.busy(key),
+                State::WriteBack => self.busy(key),
+                State::Changing if held == HeldPages::Awaited => self.busy(key),
                 _ => return,
             };
             if let Some(busy) = busy {
@@ -391,7 +400,7 @@ impl Core {
         word.is_some_and(|word| matches!(word.state(), State::Dirty | State::Failed))
     }
 
-    fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
+    pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
         let shard = self.shard(self.key(file, page));
         shard.frame().map(|frame| self.frames.word(frame))
     }

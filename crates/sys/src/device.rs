@@ -48,19 +48,18 @@ pub struct Alignment {
 pub struct OpenHow {
     /// For writing as well as reading.
     pub write: bool,
-    /// Create the file where there is none; its name is durable when the opening returns.
+    /// Create the file where there is none; its name is durable when the opening returns. One that
+    /// is refused leaves no file behind.
     pub create: bool,
-    /// Cut the file to no bytes.
-    pub truncate: bool,
-    /// Take an exclusive (for writing) or shared (for reading) advisory lock, or fail.
-    pub lock: bool,
     /// Where the file system refuses direct I/O: use the kernel's page cache instead of failing.
     pub buffered_fallback: bool,
+    /// Refuse a file whose transfers must be aligned to more bytes.
+    pub alignment_max: u32,
 }
 
 impl Default for OpenHow {
     fn default() -> Self {
-        Self { write: false, create: false, truncate: false, lock: true, buffered_fallback: false }
+        Self { write: false, create: false, buffered_fallback: false, alignment_max: u32::MAX }
     }
 }
 
@@ -75,6 +74,8 @@ pub struct Opened {
     pub alignment: Alignment,
     /// Its length now, in bytes.
     pub len_bytes: u64,
+    /// The largest length that the file system lets it have, in bytes; of a block device, its size.
+    pub len_bytes_max: u64,
     /// Whether the file is open for direct I/O. That bypasses the kernel's page cache as far as the
     /// file system keeps to it: some take the flag and cache all the same (ZFS before 2.3,
     /// some network and FUSE file systems), some fall back for single transfers (ext4 for
@@ -90,8 +91,8 @@ pub enum OpenError {
     System(Errno),
     /// The file system refuses direct I/O, and no fallback was allowed.
     DirectRefused,
-    /// Somebody else holds the advisory lock.
-    Locked,
+    /// Its transfers must be aligned to this number of bytes, which is more than was allowed.
+    Misaligned(u32),
     /// Not a regular file or block device.
     NotAFile,
 }
@@ -101,7 +102,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::System(errno) => write!(f, "{errno}"),
             Self::DirectRefused => f.write_str("the file system refuses direct I/O"),
-            Self::Locked => f.write_str("another process or cache has the file open"),
+            Self::Misaligned(bytes) => write!(f, "transfers must be aligned to {bytes} bytes"),
             Self::NotAFile => f.write_str("not a regular file or block device"),
         }
     }
@@ -226,6 +227,10 @@ pub struct Completion {
 pub unsafe trait Device: Send + Sync {
     /// Opens `path`. Blocks on the file system.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
+
+    /// Takes the advisory lock of `file`, exclusive or shared, until it is closed. False if another
+    /// opening holds one that forbids it. Does not block.
+    fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno>;
 
     /// Closes `file`, and drops its lock. No transfer of it may be under way.
     fn close(&self, file: DeviceFile);

@@ -3,17 +3,18 @@
 //! A transfer is one system call; only an interrupted one (EINTR) is begun again. Queued transfers
 //! go through an io_uring (`ring.rs`). Finding a file's descriptor takes no lock (`file_table.rs`).
 //!
-//! Opening leaves a file as it is until all checks have passed and the lock is held: it is cut
-//! (`truncate`) last. A file that `create` made stays when a later step fails. Its directory is
-//! synced, or a crash could take the name of a file whose content was synced.
+//! A file that is to be created has no name until all checks have passed (`O_TMPFILE`), so one that
+//! is refused is gone without a trace, and nothing is ever removed by name. Where the file system
+//! has no such files (NFS, FAT) it stays, empty. Its directory is synced, or a crash could take the
+//! name of a file whose content was synced.
 #![expect(unsafe_code, reason = "pread and pwrite on memory that is promised by contract")]
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl,
-    fcntl_setfl, fdatasync, flock, fstat, fstatfs, fsync, ftruncate, open, seek, statx,
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl,
+    fcntl_setfl, fdatasync, flock, fstat, fstatfs, fsync, ftruncate, linkat, open, seek, statx,
 };
 use rustix::io::Errno;
 
@@ -114,6 +115,56 @@ impl DirectDevice {
             Stated::Nothing | Stated::Refused => probe_alignment(fd).map(Some),
         }
     }
+
+    /// Asks for direct I/O, and finds out what the file is; the number is still to be given.
+    fn examine(&self, fd: &OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {
+        let direct = self.make_direct(fd)?;
+        if direct.is_none() && !how.buffered_fallback {
+            return Err(OpenError::DirectRefused);
+        }
+        let alignment = direct.unwrap_or(BUFFERED_ALIGNMENT);
+        let needed = alignment.memory.max(alignment.offset);
+        if needed > how.alignment_max {
+            return Err(OpenError::Misaligned(needed));
+        }
+        let (stat, len_bytes) = (fstat(fd)?, len_bytes(fd)?);
+        let (identity, len_bytes_max) = match FileType::from_raw_mode(stat.st_mode) {
+            // A block device is what its number says, whatever node names it.
+            FileType::BlockDevice => (Identity { device: stat.st_rdev, inode: 0 }, len_bytes),
+            _ => (Identity { device: stat.st_dev, inode: stat.st_ino }, len_bytes_max(fd)),
+        };
+        let (file, direct) = (DeviceFile(u32::MAX), direct.is_some());
+        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct })
+    }
+
+    /// Makes a file, and gives it its name when it is known to do. `None` if it has to be opened by
+    /// name: somebody else has made it meanwhile, or there are no files without a name here.
+    fn create(&self, path: &Path, how: OpenHow) -> Result<Option<(OwnedFd, Opened)>, OpenError> {
+        let dir = match path.parent() {
+            Some(dir) if dir != Path::new("") => dir,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let Ok(fd) = open(dir, flags, CREATION_MODE) else { return Ok(None) };
+        let opened = self.examine(&fd, how)?;
+        if !give_name(fd.as_fd(), path) {
+            return Ok(None);
+        }
+        Ok(Some((fd, opened)))
+    }
+}
+
+/// Of a file that is created, less what the process's umask takes away.
+const CREATION_MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// Gives a file that has no name this one; whether it could.
+fn give_name(fd: BorrowedFd<'_>, path: &Path) -> bool {
+    // KERNEL: before 6.10 this takes CAP_DAC_READ_SEARCH; the other way takes a /proc.
+    let named = linkat(fd, "", CWD, path, AtFlags::EMPTY_PATH).or_else(|_| {
+        let fd = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        linkat(CWD, fd, CWD, path, AtFlags::SYMLINK_FOLLOW)
+    });
+    named.is_ok()
 }
 
 /// Opens with the page cache; direct I/O is asked for once the file has been looked at.
@@ -122,7 +173,7 @@ fn open_buffered(path: &Path, how: OpenHow) -> Result<OwnedFd, OpenError> {
     let create = if how.create { OFlags::CREATE } else { OFlags::empty() };
     // NONBLOCK: opening a pipe or a terminal by mistake must not hang; NOCTTY likewise.
     let flags = access | create | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    let fd = open(path, flags, Mode::from_raw_mode(0o666)).map_err(|errno| match errno {
+    let fd = open(path, flags, CREATION_MODE).map_err(|errno| match errno {
         Errno::ISDIR | Errno::NXIO => OpenError::NotAFile,
         errno => OpenError::System(errno),
     })?;
@@ -240,47 +291,53 @@ fn len_bytes(fd: impl AsFd) -> Result<u64, Errno> {
     }
 }
 
+/// The largest length that the file system lets a regular file have.
+fn len_bytes_max(fd: &OwnedFd) -> u64 {
+    // KERNEL: lseek(2) beyond it fails (`vfs_setpos`), and asks no disk.
+    let is_allowed = |offset| seek(fd, SeekFrom::Start(offset)).is_ok();
+    let longer = |len: u64, bit: u32| {
+        let longer = len | 1 << bit;
+        if is_allowed(longer) { longer } else { len }
+    };
+    (0..i64::BITS - 1).rev().fold(0, longer)
+}
+
 // SAFETY: pread(2) and pwrite(2) are done with the memory when they return; the kernel completes
 // each entry of the ring once, after its last use of the memory.
 unsafe impl Device for DirectDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
-        let fd = open_buffered(path, how)?;
-        if how.lock {
-            let lock = if how.write {
-                FlockOperation::NonBlockingLockExclusive
-            } else {
-                FlockOperation::NonBlockingLockShared
-            };
-            flock(&fd, lock).map_err(|errno| match errno {
-                Errno::WOULDBLOCK => OpenError::Locked,
-                errno => OpenError::System(errno),
-            })?;
-        }
-        let direct = self.make_direct(&fd)?;
-        if direct.is_none() && !how.buffered_fallback {
-            return Err(OpenError::DirectRefused);
-        }
-        if how.truncate {
-            ftruncate(&fd, 0)?;
-        }
-        let stat = fstat(&fd)?;
-        let identity = match FileType::from_raw_mode(stat.st_mode) {
-            // A block device is what its number says, whatever node names it.
-            FileType::BlockDevice => Identity { device: stat.st_rdev, inode: 0 },
-            _ => Identity { device: stat.st_dev, inode: stat.st_ino },
+        let existing = match open_buffered(path, OpenHow { create: false, ..how }) {
+            Err(OpenError::System(Errno::NOENT)) if how.create => None,
+            existing => Some(existing?),
         };
-        let len_bytes = len_bytes(&fd)?;
+        let created = if existing.is_none() { self.create(path, how)? } else { None };
+        let (fd, opened) = match created {
+            Some(created) => created,
+            None => {
+                let fd = existing.map_or_else(|| open_buffered(path, how), Ok)?;
+                let opened = self.examine(&fd, how)?;
+                (fd, opened)
+            }
+        };
         // A file that has just been made is empty.
-        if how.create && len_bytes == 0 {
+        if how.create && opened.len_bytes == 0 {
             sync_name(path)?;
         }
-        Ok(Opened {
-            file: self.queue.files.insert(fd)?,
-            identity,
-            alignment: direct.unwrap_or(BUFFERED_ALIGNMENT),
-            len_bytes,
-            direct: direct.is_some(),
-        })
+        Ok(Opened { file: self.queue.files.insert(fd)?, ..opened })
+    }
+
+    fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
+        let file = self.queue.files.enter(file)?;
+        let lock = if exclusive {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
+        match flock(file.fd(), lock) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     fn close(&self, file: DeviceFile) {

@@ -48,8 +48,8 @@ pub struct Counts {
 
 /// A [`Device`] in memory. See the module's text for what it models.
 ///
-/// Several users may share one; advisory locks are taken by each [`Device::open`], as flock(2)
-/// takes them, so a second open of a locked file is refused to every caller.
+/// Several users may share one; advisory locks belong to one [`Device::open`], as those of flock(2)
+/// do, so a second opening of a locked file gets none.
 #[derive(Debug)]
 pub struct SimDevice {
     state: Mutex<State>,
@@ -159,6 +159,26 @@ impl SimDevice {
         }
     }
 
+    /// From now on the flush of a directory, by which the name of a new file becomes durable, does
+    /// not end.
+    pub fn block_creations(&self) {
+        self.state.lock().creations_blocked = true;
+    }
+
+    /// Lets those flushes end.
+    pub fn release_creations(&self) {
+        self.state.lock().creations_blocked = false;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `n` openings are in the flush of a directory.
+    pub fn wait_for_held_creations(&self, n: usize) {
+        let mut state = self.state.lock();
+        while state.held_creations < n {
+            state = self.changed.wait(state);
+        }
+    }
+
     /// The power fails, and comes back.
     ///
     /// Synced bytes survive, with a random selection of the sectors that were written since. Every
@@ -198,7 +218,21 @@ impl SimDevice {
 // and before the completion of a queued one is given out, which happens once.
 unsafe impl Device for SimDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
-        self.state.lock().open(path, how)
+        let mut state = self.state.lock();
+        let opened = state.open(path, how)?;
+        if how.create && opened.len_bytes == 0 {
+            state.held_creations += 1;
+            self.changed.notify_all();
+            while state.creations_blocked {
+                state = self.changed.wait(state);
+            }
+            state.held_creations -= 1;
+        }
+        Ok(opened)
+    }
+
+    fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
+        self.state.lock().try_lock(file, exclusive)
     }
 
     fn close(&self, file: DeviceFile) {

@@ -327,3 +327,37 @@ fn one_cache_at_a_time_has_the_queue_of_a_device() {
         build(Io::Ring).unwrap();
     }
 }
+
+/// The largest offset of a file system is less than that of a file of any kind.
+#[test]
+fn too_large_files_fail_at_the_write() {
+    let _turn = turn();
+    let device = sim(17, FaultPlan::default());
+    let cache = small(8, 512).device(device.clone()).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let len_max = 1 << 30;
+    let is_too_large = |error: Error| {
+        let told = error.to_string();
+        assert!(matches!(error, Error::FileTooLarge { .. }), "{told}");
+        assert!(told.contains("1073741824"), "{told}");
+    };
+    is_too_large(file.write_at(&[1; 2], len_max - 1).unwrap_err());
+    is_too_large(file.page_mut(PageNo(len_max / 512)).map(drop).unwrap_err());
+    is_too_large(file.set_len(len_max + 1).unwrap_err());
+    assert_eq!(file.len(), 0);
+    assert_eq!(file.write_at(&[], len_max + 1), Ok(0));
+    file.set_len(len_max).unwrap();
+    file.sync_all().unwrap();
+    file.set_len(0).unwrap();
+
+    let dir = real_dir();
+    let cache = small(8, 4096).build().unwrap();
+    let options = writable().direct(Direct::OrBuffered);
+    let file = cache.open(dir.path().join("f"), options).unwrap();
+    let mut offset = (i64::MAX as u64) & !8191;
+    while matches!(file.write_at(&[1; 4096], offset), Err(Error::FileTooLarge { .. })) {
+        offset = (offset >> 1) & !8191;
+    }
+    assert!(offset > 1 << 30, "{offset}");
+    file.sync_all().unwrap();
+}

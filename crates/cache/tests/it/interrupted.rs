@@ -24,6 +24,10 @@ unsafe impl Device for Interrupted {
         self.device.open(path, how)
     }
 
+    fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
+        self.device.try_lock(file, exclusive)
+    }
+
     fn close(&self, file: DeviceFile) {
         self.device.close(file);
     }

@@ -14,6 +14,7 @@ mod length;
 mod locks;
 mod model;
 mod nodes;
+mod opening;
 mod outsiders;
 mod page_mut;
 mod page_sizes;

@@ -136,17 +136,62 @@ fn a_second_opening_finds_the_lock() {
     let (first, second) = (DirectDevice::new(), DirectDevice::new());
     let opened = first.open(&path, for_writing()).unwrap();
     first.set_len(opened.file, 4096).unwrap();
-    let truncating = OpenHow { truncate: true, ..for_writing() };
-    assert_eq!(second.open(&path, truncating).unwrap_err(), OpenError::Locked);
-    assert_eq!(second.open(&path, OpenHow::default()).unwrap_err(), OpenError::Locked);
-    assert_eq!(first.len(opened.file), Ok(4096), "a refused opening cuts nothing");
-    let unlocked = second.open(&path, OpenHow { lock: false, ..OpenHow::default() }).unwrap();
-    assert_eq!(unlocked.identity, opened.identity);
+    assert_eq!(first.try_lock(opened.file, true), Ok(true));
+    let other = second.open(&path, OpenHow::default()).unwrap();
+    assert_eq!(other.identity, opened.identity);
+    assert_eq!(second.try_lock(other.file, false), Ok(false));
     first.close(opened.file);
-    let reader = second.open(&path, OpenHow::default()).unwrap();
-    assert!(first.open(&path, OpenHow::default()).is_ok(), "readers share");
-    assert_eq!(first.open(&path, for_writing()).unwrap_err(), OpenError::Locked);
-    second.close(reader.file);
+    assert_eq!(second.try_lock(other.file, false), Ok(true));
+    let third = first.open(&path, for_writing()).unwrap();
+    assert_eq!(first.try_lock(third.file, false), Ok(true), "readers share");
+    assert_eq!(first.try_lock(third.file, true), Ok(false));
+    second.close(other.file);
+    assert_eq!(first.try_lock(third.file, true), Ok(true));
+}
+
+#[test]
+fn refused_creation_leaves_no_file() {
+    let dir = on_disk();
+    let path = dir.path().join("file");
+    let device = DirectDevice::refusing_direct();
+    assert_eq!(device.open(&path, for_writing()).unwrap_err(), OpenError::DirectRefused);
+    assert!(!path.exists());
+    let how = OpenHow { alignment_max: 1, ..for_writing() };
+    let error = DirectDevice::new().open(&path, how).unwrap_err();
+    assert!(matches!(error, OpenError::Misaligned(512..)), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    // One that was there stays.
+    std::fs::write(&path, b"old").unwrap();
+    assert_eq!(device.open(&path, for_writing()).unwrap_err(), OpenError::DirectRefused);
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+}
+
+#[test]
+fn creation_follows_dangling_links() {
+    let dir = on_disk();
+    let (path, target) = (dir.path().join("link"), dir.path().join("file"));
+    std::os::unix::fs::symlink("file", &path).unwrap();
+    let device = DirectDevice::new();
+    let opened = device.open(&path, for_writing()).unwrap();
+    device.set_len(opened.file, 7).unwrap();
+    assert_eq!(std::fs::metadata(&target).unwrap().len(), 7);
+    let missing = dir.path().join("no/file");
+    let error = device.open(&missing, for_writing()).unwrap_err();
+    assert_eq!(error, OpenError::System(Errno::NOENT));
+}
+
+#[test]
+fn largest_length_is_known_when_opened() {
+    let dir = on_disk();
+    let path = dir.path().join("file");
+    let device = DirectDevice::new();
+    let opened = device.open(&path, for_writing()).unwrap();
+    let len_max = opened.len_bytes_max;
+    assert_eq!(device.set_len(opened.file, len_max), Ok(()));
+    if len_max < i64::MAX as u64 {
+        assert_eq!(device.set_len(opened.file, len_max + 1), Err(Errno::FBIG));
+    }
+    assert_eq!(device.open(&path, for_writing()).unwrap().len_bytes_max, len_max);
 }
 
 #[test]

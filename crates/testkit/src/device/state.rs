@@ -34,7 +34,8 @@ struct SimFile {
 struct Handle {
     inode: usize,
     write: bool,
-    locked: bool,
+    /// Whether the advisory lock that it holds is exclusive, if it holds one.
+    lock: Option<bool>,
     alignment: Alignment,
 }
 
@@ -64,6 +65,9 @@ pub(super) struct State {
     done: Vec<Completion>,
     interrupted: bool,
     pub(super) reads_blocked: bool,
+    /// Files that are created are held while their directory is flushed; how many are.
+    pub(super) creations_blocked: bool,
+    pub(super) held_creations: usize,
     pub(super) reap_panics: bool,
     /// The files of the blocking reads that are held at the gate.
     held: Vec<DeviceFile>,
@@ -87,6 +91,8 @@ impl State {
             done: Vec::new(),
             interrupted: false,
             reads_blocked: false,
+            creations_blocked: false,
+            held_creations: 0,
             reap_panics: false,
             held: Vec::new(),
         }
@@ -164,9 +170,6 @@ impl State {
         if self.power_is_off() {
             return Err(Errno::IO.into());
         }
-        if how.truncate && !how.write {
-            return Err(Errno::INVAL.into());
-        }
         if self.names.keys().any(|name| name != path && name.starts_with(path)) {
             return Err(OpenError::NotAFile);
         }
@@ -177,28 +180,38 @@ impl State {
         if !direct && !how.buffered_fallback {
             return Err(OpenError::DirectRefused);
         }
+        let alignment =
+            if direct { self.plan.alignment } else { Alignment { memory: 1, offset: 1 } };
+        let needed = alignment.memory.max(alignment.offset);
+        if needed > how.alignment_max {
+            return Err(OpenError::Misaligned(needed));
+        }
         if !self.names.contains_key(path) {
             self.put(path, &[]);
         }
         let inode = self.names[path];
-        let conflicts = |other: &Handle| {
-            other.inode == inode && other.locked && how.lock && (other.write || how.write)
-        };
-        if self.handles.values().any(conflicts) {
-            return Err(OpenError::Locked);
-        }
-        if how.truncate {
-            self.files[inode].image.set_len(0);
-        }
-        let alignment =
-            if direct { self.plan.alignment } else { Alignment { memory: 1, offset: 1 } };
         let file = DeviceFile(self.handles_made);
         self.handles_made += 1;
-        let handle = Handle { inode, write: how.write, locked: how.lock, alignment };
+        let handle = Handle { inode, write: how.write, lock: None, alignment };
         self.handles.insert(file.0, handle);
         let identity = Identity { device: DEVICE_NUMBER, inode: inode as u64 + 1 };
         let len_bytes = self.files[inode].image.live().len() as u64;
-        Ok(Opened { file, identity, alignment, len_bytes, direct })
+        let len_bytes_max = FILE_BYTES_MAX;
+        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct })
+    }
+
+    pub(super) fn try_lock(&mut self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
+        let inode = self.handle(file)?.inode;
+        let conflicts = |(&number, other): (&u32, &Handle)| {
+            number != file.0
+                && other.inode == inode
+                && other.lock.is_some_and(|other| other || exclusive)
+        };
+        let is_free = !self.handles.iter().any(conflicts);
+        if let (true, Some(handle)) = (is_free, self.handles.get_mut(&file.0)) {
+            handle.lock = Some(exclusive);
+        }
+        Ok(is_free)
     }
 
     pub(super) fn close(&mut self, file: DeviceFile) {

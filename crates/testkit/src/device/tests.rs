@@ -7,7 +7,7 @@ use super::*;
 use crate::FileModel;
 
 const RW: OpenHow =
-    OpenHow { write: true, create: true, truncate: false, lock: true, buffered_fallback: false };
+    OpenHow { write: true, create: true, buffered_fallback: false, alignment_max: 4096 };
 
 /// Memory that is aligned to a page.
 #[repr(align(4096))]
@@ -179,15 +179,17 @@ fn locks_names_and_refusals() {
     assert_eq!(device.open(Path::new("d/a"), missing), Err(Errno::NOENT.into()));
     let first = device.open(Path::new("d/a"), RW).unwrap();
     assert!(device.link("d/a", "d/b"));
-    assert_eq!(device.open(Path::new("d/b"), RW), Err(OpenError::Locked));
+    assert_eq!(device.try_lock(first.file, true), Ok(true));
     assert_eq!(device.open(Path::new("d"), RW), Err(OpenError::NotAFile));
-    let unlocked = device.open(Path::new("d/b"), OpenHow { lock: false, ..RW }).unwrap();
-    assert_eq!(unlocked.identity, first.identity);
+    let second = device.open(Path::new("d/b"), RW).unwrap();
+    assert_eq!(second.identity, first.identity);
+    assert_eq!(device.try_lock(second.file, false), Ok(false));
     device.close(first.file);
-    let shared = OpenHow { write: false, create: false, ..RW };
-    let reader = device.open(Path::new("d/a"), shared).unwrap().file;
-    device.open(Path::new("d/b"), shared).unwrap();
-    assert_eq!(device.open(Path::new("d/a"), RW), Err(OpenError::Locked));
+    let read_only = OpenHow { write: false, create: false, ..RW };
+    let reader = device.open(Path::new("d/a"), read_only).unwrap().file;
+    assert_eq!(device.try_lock(reader, false), Ok(true));
+    assert_eq!(device.try_lock(second.file, false), Ok(true), "readers share");
+    assert_eq!(device.try_lock(second.file, true), Ok(false));
     assert_eq!(write(&device, reader, 0, &[1; 512]), Err(Errno::BADF));
 
     device.set_faults(FaultPlan { refuse_direct: true, ..FaultPlan::default() });
