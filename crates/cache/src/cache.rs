@@ -331,7 +331,7 @@ impl CacheBuilder {
             number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             device,
             index: Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?,
-            reclaim: Reclaim::new(Pools::new(free, self.policy, &topology)),
+            reclaim: Reclaim::new(Pools::new(free, self.policy, &topology), count),
             runs: RunBuffers::new(count, page_bytes),
             frames,
             memory,

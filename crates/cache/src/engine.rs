@@ -221,6 +221,7 @@ impl Engine {
                     let moved = Err(TransferError::IO);
                     let buffer = core.end_write_back(&file, first, pages, moved);
                     core.runs.put(buffer, &core.waits);
+                    core.reclaim.waiters.end_write(&core.waits, 0);
                 }
             }
         }
@@ -367,9 +368,10 @@ impl Engine {
             }
             EndedRun::WriteBack(write_back) => {
                 self.slots.lock().free.push(at);
+                let pages = write_back.len();
                 let buffer = core.end_write_back(&file, first, write_back, moved);
                 core.runs.put(buffer, &core.waits);
-                core.notify_idle(1);
+                core.reclaim.waiters.end_write(&core.waits, pages);
             }
         }
     }

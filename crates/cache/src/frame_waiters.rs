@@ -12,8 +12,25 @@
 //!
 //! Excluded: the search misses the frame *and* the other sees no waiter. Where it sees one, the
 //! wait table sees to the rest: the wait finds `idled` changed, or the wake finds the waiter. One
-//! that has seen `idled` change must find the frame too, or it would wait for the next: (B) orders
-//! the frame's word before the change, and the load of `idled` is an Acquire.
+//! that has seen `idled` change must find the frame too, or it would wait for the next: so the
+//! change is a Release, and the load of `idled` an Acquire.
+//!
+//! **Batches.** Where frames come from write-backs, one that is woken for each frame takes that
+//! frame, and waits again: a sleep for each page that is written. So while pages are being
+//! written, idle frames are *held*: one waiter is woken for a batch of them, takes its frame, and
+//! finds the others when it comes again. What is held is told at the latest when the last
+//! write-back ends:
+//!
+//! ```text
+//!  one that makes a frame idle              the end of a write-back
+//!  ---------------------------              -----------------------
+//!  held += 1                                writing -= 1
+//!  fence(SeqCst)                 (C)        fence(SeqCst)              (D)
+//!  writing == 0: tell what is held          writing was 1: tell what is held
+//! ```
+//!
+//! Excluded: that neither tells. So a frame lies idle beside a waiter no longer than the
+//! write-backs take that are under way, nor, while others end, than [`HELD_MAX`].
 //!
 //! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
 //! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
@@ -29,12 +46,16 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
+#[cfg(not(any(loom, shuttle)))]
+use std::time::Duration;
 
 #[cfg(not(loom))]
 use unherd_sync::Verdict;
 use unherd_sync::{Outcome, Reason, Tag, Token, Wait, WaitKey, WaitTable};
 #[cfg(not(loom))]
 use unherd_sys::Timestamp;
+#[cfg(not(any(loom, shuttle)))]
+use unherd_sys::primitives::AtomicU64;
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 
 use crate::foreign_wakers::run_foreign_wakers;
@@ -45,6 +66,16 @@ pub(crate) const LOOK: Token = Token(0);
 /// The tag of a thread. That of a task is its deadline in nanoseconds.
 const THREAD: Tag = Tag(0);
 
+/// The most idle frames that one waiter is woken for.
+const BATCH_MAX: usize = 8;
+
+/// Frames of a cache for each of a batch: small caches wake one waiter for each.
+const FRAMES_PER_BATCH: usize = 1024;
+
+/// How long frames are held before somebody is told, though they are no batch.
+#[cfg(not(any(loom, shuttle)))]
+const HELD_MAX: Duration = Duration::from_millis(5);
+
 /// A count on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -54,8 +85,17 @@ struct Alone(AtomicU32);
 pub(crate) struct FrameWaiters {
     /// Threads and tasks that have entered. Each last unpin looks here.
     waiting: Alone,
-    /// How often frames became idle while somebody waited; wraps around.
+    /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
+    /// Frames that became idle while somebody waited, and nobody was told.
+    held: Alone,
+    /// Write-backs that have begun. Each that ends sees to what is held.
+    writing: AtomicU32,
+    /// When the first of those frames became idle that are held. Relaxed: a hint.
+    #[cfg(not(any(loom, shuttle)))]
+    held_since: AtomicU64,
+    /// As many idle frames one waiter is woken for while pages are being written.
+    batch: u32,
 }
 
 /// That its owner is counted among the waiters, until dropped.
@@ -80,8 +120,23 @@ impl<F> Drop for PlaceGuard<'_, F> {
 }
 
 impl FrameWaiters {
-    pub(crate) fn new() -> Self {
-        Self { waiting: Alone(AtomicU32::new(0)), idled: Alone(AtomicU32::new(0)) }
+    /// For a cache with that number of frames.
+    pub(crate) fn new(frames: usize) -> Self {
+        // The caches of simulations are small.
+        let batch = if cfg!(shuttle) { 3 } else { frames / FRAMES_PER_BATCH };
+        Self::with_batch(batch.clamp(1, BATCH_MAX) as u32)
+    }
+
+    fn with_batch(batch: u32) -> Self {
+        Self {
+            waiting: Alone(AtomicU32::new(0)),
+            idled: Alone(AtomicU32::new(0)),
+            held: Alone(AtomicU32::new(0)),
+            writing: AtomicU32::new(0),
+            #[cfg(not(any(loom, shuttle)))]
+            held_since: AtomicU64::new(0),
+            batch,
+        }
     }
 
     fn key(&self) -> WaitKey {
@@ -105,8 +160,8 @@ impl FrameWaiters {
     /// Whether nobody waits. The caller has made a frame idle before.
     pub(crate) fn is_empty(&self) -> bool {
         // ORDER[R1]: SeqCst fence (B); pairs with (A) in `enter`.
-        // ORDER[R2]: as a release fence it pairs with the Acquire in `idled`, through the change of
-        // the count in `tell`.
+        // ORDER[R4]: as a release fence it pairs with the Acquire in `release`, through the
+        // addition in `tell`.
         fence(Ordering::SeqCst);
         self.waiting.0.load(Ordering::Relaxed) == 0
     }
@@ -123,8 +178,8 @@ impl FrameWaiters {
 
     /// What to pass to [`FrameWaiters::wait`]; to be had before the search.
     pub(crate) fn idled(&self) -> u32 {
-        // ORDER[R2]: Acquire; pairs with fence (B) in `is_empty`: whoever sees the count of `tell`
-        // also sees the frame that it is about.
+        // ORDER[R2]: Acquire; pairs with the Release in `release`: one that sees its count also
+        // sees the frames that it is about.
         self.idled.0.load(Ordering::Acquire)
     }
 
@@ -155,11 +210,70 @@ impl FrameWaiters {
         .await
     }
 
-    /// So many frames became idle: has as many waiters look.
+    /// Frames became idle: has waiters look, as many of them, or, while pages are being written,
+    /// one for each batch of frames.
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) {
-        if frames > 0 && !self.is_empty() {
-            self.idled.0.fetch_add(1, Ordering::Relaxed);
-            run_foreign_wakers(|| waits.wake_with(&self.key(), frames, LOOK));
+        if frames == 0 || self.is_empty() {
+            return;
+        }
+        let frames = u32::try_from(frames).unwrap_or(u32::MAX / 2);
+        let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
+        if before + frames < self.batch && self.is_young(before == 0) {
+            // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees what is held,
+            // or this sees that nothing is being written.
+            fence(Ordering::SeqCst);
+            if self.writing.load(Ordering::Relaxed) > 0 {
+                return;
+            }
+        }
+        self.release(waits);
+    }
+
+    /// Whether the frames that are held are held for a short time only.
+    #[cfg(not(any(loom, shuttle)))]
+    fn is_young(&self, is_first: bool) -> bool {
+        let now = Timestamp::now();
+        if is_first {
+            self.held_since.store(now.as_ns(), Ordering::Relaxed);
+            return true;
+        }
+        let since = Timestamp::from_ns(self.held_since.load(Ordering::Relaxed));
+        now.since(since) < HELD_MAX
+    }
+
+    // No time passes in a model.
+    #[cfg(any(loom, shuttle))]
+    fn is_young(&self, _: bool) -> bool {
+        true
+    }
+
+    /// Has waiters look for what is held.
+    fn release(&self, waits: &WaitTable<WaitKey>) {
+        // ORDER[R4]: Acquire; pairs with fence (B) in `is_empty`, through the addition in `tell`:
+        // the frames may be another thread's.
+        let held = self.held.0.swap(0, Ordering::Acquire);
+        if held == 0 {
+            return;
+        }
+        let is_writing = self.writing.load(Ordering::Relaxed) > 0;
+        let waiters = if is_writing { held.div_ceil(self.batch) } else { held };
+        // ORDER[R2]: Release; pairs with the Acquire in `idled`.
+        self.idled.0.fetch_add(1, Ordering::Release);
+        run_foreign_wakers(|| waits.wake_with(&self.key(), waiters as usize, LOOK));
+    }
+
+    /// A write-back begins.
+    pub(crate) fn begin_write(&self) {
+        self.writing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A write-back has ended, and its frames have become idle.
+    pub(crate) fn end_write(&self, waits: &WaitTable<WaitKey>, frames: usize) {
+        self.tell(waits, frames);
+        if self.writing.fetch_sub(1, Ordering::Relaxed) == 1 {
+            // ORDER[R3]: SeqCst fence (D); pairs with (C) in `tell`.
+            fence(Ordering::SeqCst);
+            self.release(waits);
         }
     }
 
@@ -210,9 +324,13 @@ mod loom {
 
     impl Scene {
         fn new() -> Self {
+            Self::with_batch(1)
+        }
+
+        fn with_batch(batch: u32) -> Self {
             Self {
                 waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
-                waiters: FrameWaiters::new(),
+                waiters: FrameWaiters::with_batch(batch),
                 idle: [AtomicU32::new(0), AtomicU32::new(0)],
             }
         }
@@ -292,6 +410,57 @@ mod loom {
             };
             store_and_tell(&scene, &scene.idle[0]);
             dropped.join().unwrap();
+            waiter.join().unwrap();
+        });
+    }
+
+    /// One frame, of a batch of two, becomes idle while the last write-back ends.
+    #[test]
+    fn a_held_frame_ends_the_wait_when_writing_ends() {
+        let mut model = ::loom::model::Builder::new();
+        model.preemption_bound = Some(4);
+        model.max_branches = 20_000;
+        model.check(|| {
+            let scene = Arc::new(Scene::with_batch(2));
+            scene.waiters.begin_write();
+            let waiter = {
+                let scene = scene.clone();
+                thread::spawn(move || scene.take(1))
+            };
+            let writer = {
+                let scene = scene.clone();
+                thread::spawn(move || scene.waiters.end_write(&scene.waits, 0))
+            };
+            store_and_tell(&scene, &scene.idle[0]);
+            writer.join().unwrap();
+            waiter.join().unwrap();
+        });
+    }
+
+    /// Two write-backs give a frame each; the one that ends last tells of both.
+    #[test]
+    fn the_last_write_back_tells_of_all_frames() {
+        let mut model = ::loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.max_branches = 20_000;
+        model.check(|| {
+            let scene = Arc::new(Scene::with_batch(3));
+            scene.waiters.begin_write();
+            scene.waiters.begin_write();
+            let waiter = {
+                let scene = scene.clone();
+                thread::spawn(move || scene.take(2))
+            };
+            let end = |scene: &Scene, frame: usize| {
+                scene.idle[frame].store(1, Ordering::Relaxed);
+                scene.waiters.end_write(&scene.waits, 1);
+            };
+            let writer = {
+                let scene = scene.clone();
+                thread::spawn(move || end(&scene, 1))
+            };
+            end(&scene, 0);
+            writer.join().unwrap();
             waiter.join().unwrap();
         });
     }

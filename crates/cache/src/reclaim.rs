@@ -95,10 +95,10 @@ pub(crate) enum Attempt {
 }
 
 impl Reclaim {
-    pub(crate) fn new(pools: Pools) -> Self {
+    pub(crate) fn new(pools: Pools, frames: usize) -> Self {
         Self {
             pools,
-            waiters: FrameWaiters::new(),
+            waiters: FrameWaiters::new(frames),
             frame_usage: FrameUsage::default(),
             write_error: Mutex::default(),
         }

@@ -30,8 +30,6 @@ pub(crate) fn run_pages_max(frames: usize, page_bytes: usize) -> usize {
 /// The right to write one run back, with the place for its pages' loans.
 #[derive(Debug)]
 pub(crate) struct RunBuffer {
-    /// Invariant: no two `RunBuffer`s of one `RunBuffers` have the same.
-    number: usize,
     frames: Vec<Lent>,
     /// Frames of the run that could be evicted when it ended.
     evictable: Vec<FrameId>,
@@ -39,17 +37,26 @@ pub(crate) struct RunBuffer {
     superseded: Vec<(PageNo, FrameId)>,
 }
 
+/// The most buffers that one takes at a time.
+const BATCH_MAX: usize = 16;
+
 #[derive(Debug)]
-struct Pool {
-    free: Vec<RunBuffer>,
-    /// By number: buffers on their way to one that waits.
-    handed: Vec<Option<RunBuffer>>,
+struct Free {
+    buffers: Vec<RunBuffer>,
+    /// How many of them are for waiters that were woken.
+    reserved: usize,
 }
 
 /// All buffers of a cache.
+///
+/// Who waits for a buffer is woken when a batch of them is free, or all are, and they are reserved
+/// for it: so one who writes many runs sleeps once for each batch. Fewer than a batch do not lie
+/// for long, as others will be put, at last all; who takes some and leaves others wakes the next.
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
-    pool: Mutex<Pool>,
+    free: Mutex<Free>,
+    count: usize,
+    batch: usize,
     pages_max: usize,
 }
 
@@ -57,15 +64,14 @@ impl RunBuffers {
     pub(crate) fn new(frames: usize, page_bytes: usize) -> Self {
         let pages_max = run_pages_max(frames, page_bytes);
         let count = (frames / (4 * pages_max)).clamp(1, 64);
-        let buffer = |number| RunBuffer {
-            number,
+        let buffer = |_| RunBuffer {
             frames: Vec::with_capacity(pages_max),
             evictable: Vec::with_capacity(pages_max),
             superseded: Vec::with_capacity(pages_max),
         };
-        let free = (0..count).map(buffer).collect();
-        let handed = (0..count).map(|_| None).collect();
-        Self { pool: Mutex::new(Pool { free, handed }), pages_max }
+        let free = Free { buffers: (0..count).map(buffer).collect(), reserved: 0 };
+        let batch = (count / 4).clamp(1, BATCH_MAX);
+        Self { free: Mutex::new(free), count, batch, pages_max }
     }
 
     /// The most pages of one run.
@@ -73,54 +79,83 @@ impl RunBuffers {
         self.pages_max
     }
 
+    /// How many buffers are worth taking at a time.
+    pub(crate) fn batch(&self) -> usize {
+        self.batch
+    }
+
     fn key(&self) -> WaitKey {
         WaitKey::Address(std::ptr::from_ref(self) as usize)
     }
 
     pub(crate) fn try_take(&self) -> Option<RunBuffer> {
-        self.pool.lock().free.pop()
+        let mut free = self.free.lock();
+        if free.buffers.len() > free.reserved { free.buffers.pop() } else { None }
     }
 
-    /// Waits under `reason` until a buffer is free.
-    pub(crate) fn take(&self, waits: &WaitTable<WaitKey>, reason: Reason) -> RunBuffer {
-        let mut woken = false;
+    /// Waits under `reason` until a buffer is free; takes up to `most`.
+    pub(crate) fn take(
+        &self,
+        most: usize,
+        out: &mut Vec<RunBuffer>,
+        waits: &WaitTable<WaitKey>,
+        reason: Reason,
+    ) {
+        let mut mine = 0;
         loop {
-            if let Some(buffer) = self.try_take() {
-                return buffer;
+            let is_any_left = {
+                let mut free = self.free.lock();
+                free.reserved -= mine;
+                let rest = free.buffers.len().saturating_sub(most).max(free.reserved);
+                let rest = rest.min(free.buffers.len());
+                out.extend(free.buffers.drain(rest..));
+                rest > free.reserved
+            };
+            if is_any_left {
+                self.offer(1, waits);
             }
-            if woken {
-                waits.note_needless(reason);
+            if !out.is_empty() {
+                return;
             }
-            let none = || self.pool.lock().free.is_empty();
-            let outcome = waits.wait(&self.key(), none, reason);
-            woken = matches!(outcome, Outcome::Woken(_));
-            if let Outcome::Woken(token) = outcome
-                && let Some(buffer) = self.take_handed(token)
-            {
-                return buffer;
-            }
+            let none = || {
+                let free = self.free.lock();
+                free.buffers.len() <= free.reserved
+            };
+            mine = match waits.wait(&self.key(), none, reason) {
+                Outcome::Woken(Token(reserved)) => reserved as usize,
+                _ => 0,
+            };
         }
     }
 
-    /// Gives a buffer back: to one that waits for it, or to the free ones.
+    /// Gives a buffer back.
     pub(crate) fn put(&self, buffer: RunBuffer, waits: &WaitTable<WaitKey>) {
         debug_assert!(buffer.frames.is_empty(), "loans must be given back");
-        let number = buffer.number;
-        let token = Token(number as u64 + 1);
-        self.pool.lock().handed[number] = Some(buffer);
-        if waits.wake_with(&self.key(), 1, token) > 0 {
-            return;
-        }
-        if let Some(buffer) = self.take_handed(token) {
-            self.pool.lock().free.push(buffer);
-        }
-        // One that looked before the push waits now.
-        waits.wake(&self.key(), 1);
+        let is_last = {
+            let mut free = self.free.lock();
+            free.buffers.push(buffer);
+            free.buffers.len() == self.count
+        };
+        self.offer(if is_last { 1 } else { self.batch }, waits);
     }
 
-    fn take_handed(&self, token: Token) -> Option<RunBuffer> {
-        let number = usize::try_from(token.0).ok()?.checked_sub(1)?;
-        self.pool.lock().handed.get_mut(number)?.take()
+    /// Reserves free buffers for one that waits, if there are `least` or more, and wakes it.
+    fn offer(&self, least: usize, waits: &WaitTable<WaitKey>) {
+        let offered = {
+            let mut free = self.free.lock();
+            let offered = free.buffers.len() - free.reserved;
+            if offered < least {
+                return;
+            }
+            let offered = offered.min(self.batch);
+            free.reserved += offered;
+            offered
+        };
+        if waits.wake_with(&self.key(), 1, Token(offered as u64)) == 0 {
+            self.free.lock().reserved -= offered;
+            // One that looked meanwhile waits now.
+            waits.wake_with(&self.key(), 1, Token(0));
+        }
     }
 }
 
@@ -318,5 +353,45 @@ impl WriteBack {
 
     pub(crate) fn into_buffer(self) -> RunBuffer {
         self.buffer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unherd_sys::primitives::thread;
+
+    use super::*;
+
+    #[test]
+    fn buffers_pass_through_many_hands() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let runs = RunBuffers::new(1 << 16, 4096);
+        assert_eq!((runs.count, runs.batch), (64, 16));
+        let takes = |most: usize| {
+            let mut taken = Vec::new();
+            for _ in 0..500 {
+                runs.take(most, &mut taken, &waits, Reason::OTHER);
+                assert!((1..=most).contains(&taken.len()));
+                thread::yield_now();
+                taken.drain(..).for_each(|buffer| runs.put(buffer, &waits));
+            }
+        };
+        thread::scope(|scope| {
+            for number in 0..24 {
+                let takes = &takes;
+                scope.spawn(move || takes(if number % 4 == 0 { 1 } else { 16 }));
+            }
+        });
+        let free = runs.free.lock();
+        assert_eq!((free.buffers.len(), free.reserved), (64, 0));
+    }
+
+    #[test]
+    fn others_do_not_take_what_is_reserved() {
+        let runs = RunBuffers::new(1, 4096);
+        runs.free.lock().reserved = 1;
+        assert!(runs.try_take().is_none());
+        runs.free.lock().reserved = 0;
+        assert!(runs.try_take().is_some());
     }
 }

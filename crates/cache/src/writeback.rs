@@ -50,6 +50,53 @@ enum Begun {
 }
 use Begun::{Ended, Refused, UnderWay};
 
+/// Buffers that a thread has taken, to be given back.
+struct TakenBuffers<'a> {
+    core: &'a Core,
+    /// How many it takes at a time.
+    most: usize,
+    taken: Vec<RunBuffer>,
+}
+
+impl<'a> TakenBuffers<'a> {
+    fn new(core: &'a Core, most: usize) -> Self {
+        Self { core, most, taken: Vec::with_capacity(most) }
+    }
+
+    /// Waits for it under `write-back`.
+    fn next(&mut self) -> RunBuffer {
+        loop {
+            if let Some(buffer) = self.taken.pop() {
+                return buffer;
+            }
+            let Core { runs, waits, reasons, .. } = self.core;
+            runs.take(self.most, &mut self.taken, waits, reasons.write_back);
+        }
+    }
+
+    /// It was not used, or can be used again.
+    fn keep(&mut self, buffer: RunBuffer) {
+        self.taken.push(buffer);
+    }
+
+    fn give_back(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        for buffer in self.taken.drain(..) {
+            self.core.runs.put(buffer, &self.core.waits);
+        }
+        // Somebody may have wanted to write a page back and found no buffer.
+        self.core.notify_idle(1);
+    }
+}
+
+impl Drop for TakenBuffers<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 impl Core {
     /// Writes the page in `frame` back, or begins to. False if that cannot be done now: then it
     /// will be told when a frame becomes idle.
@@ -109,15 +156,16 @@ impl Core {
         if file.unwritten.is_failing() {
             return;
         }
+        let mut buffers = TakenBuffers::new(self, 1);
         let mut page = run.start;
         while page < run.end {
-            let buffer = self.runs.take(&self.waits, self.reasons.write_back);
+            let buffer = buffers.next();
             if !file.write_backs.try_enter() {
-                return self.give_buffer_back(buffer);
+                return buffers.keep(buffer);
             }
             match self.write_run_from(file, PageNo(page), buffer) {
                 UnderWay => {}
-                Ended(buffer) | Refused(buffer) => self.give_buffer_back(buffer),
+                Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
             }
             page += self.runs.pages_max() as u64;
         }
@@ -141,6 +189,7 @@ impl Core {
             file.write_backs.leave(&self.waits);
             return Refused(buffer);
         };
+        self.reclaim.waiters.begin_write();
         let mut pages = WriteBack::new(loan.lent, period, buffer);
         pages.file_len = loan.file_len;
         // What has failed is tried by itself: of its neighbours some may be good.
@@ -158,7 +207,10 @@ impl Core {
         };
         let (_, _, ended) = run.into_parts();
         let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
-        Ended(self.end_write_back(file, first, pages, moved))
+        let written = pages.len();
+        let buffer = self.end_write_back(file, first, pages, moved);
+        self.reclaim.waiters.end_write(&self.waits, written);
+        Ended(buffer)
     }
 
     /// Takes the dirty neighbours of `page` in; gives the first page then.
@@ -209,7 +261,7 @@ impl Core {
     }
 
     /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.
-    /// The caller puts the buffer back, or uses it again.
+    /// The caller puts the buffer back, or uses it again, and ends the write for the waiters.
     pub(crate) fn end_write_back(
         &self,
         file: &FileState,
@@ -258,7 +310,6 @@ impl Core {
         for page in first.0..first.0 + pages as u64 {
             self.wake_page(self.key(file, PageNo(page)));
         }
-        self.notify_idle(pages);
         write_back.into_buffer()
     }
 
@@ -307,30 +358,22 @@ impl Core {
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
         let mut begun = vec![false; pages.len()];
-        // One that writes by itself keeps its buffer: passing it on after each run would make
-        // every run wait for a thread to wake up.
-        let mut kept = None;
+        // One that writes by itself needs one buffer, and keeps it: passing it on after each run
+        // would make every run wait for a thread to wake up.
+        let most = if self.engine.is_some() { self.runs.batch() } else { 1 };
+        let mut buffers = TakenBuffers::new(self, most);
         // With queued I/O all are begun before the first is waited for.
         if self.engine.is_some() {
             for (&page, begun) in pages.iter().zip(&mut begun) {
                 if self.is_unwritten(file, page) && !is_refused() {
-                    *begun = self.write_page_back(file, page, &mut kept);
+                    *begun = self.write_page_back(file, page, &mut buffers);
                 }
             }
         }
         for (page, begun) in pages.into_iter().zip(begun) {
             let refused = is_refused();
-            self.finish_page(file, page, begun || refused, held, &mut kept);
+            self.finish_page(file, page, begun || refused, held, &mut buffers);
         }
-        if let Some(buffer) = kept {
-            self.give_buffer_back(buffer);
-        }
-    }
-
-    fn give_buffer_back(&self, buffer: RunBuffer) {
-        self.runs.put(buffer, &self.waits);
-        // Somebody may have wanted to write a page back and found no buffer.
-        self.notify_idle(1);
     }
 
     /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
@@ -339,19 +382,18 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         page: PageNo,
-        kept: &mut Option<RunBuffer>,
+        buffers: &mut TakenBuffers<'_>,
     ) -> bool {
-        let buffer =
-            kept.take().unwrap_or_else(|| self.runs.take(&self.waits, self.reasons.write_back));
+        let buffer = buffers.next();
         file.write_backs.enter(&self.waits, self.reasons.file);
         match self.write_run_from(file, page, buffer) {
             UnderWay => true,
             Ended(buffer) => {
-                *kept = Some(buffer);
+                buffers.keep(buffer);
                 true
             }
             Refused(buffer) => {
-                *kept = Some(buffer);
+                buffers.keep(buffer);
                 false
             }
         }
@@ -364,7 +406,7 @@ impl Core {
         page: PageNo,
         mut tried: bool,
         held: HeldPages,
-        kept: &mut Option<RunBuffer>,
+        buffers: &mut TakenBuffers<'_>,
     ) {
         let key = self.key(file, page);
         while let Some(word) = self.word_of(file, page) {
@@ -375,7 +417,7 @@ impl Core {
                 }
                 // What lies beyond the end is refused, and about to be dropped.
                 State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
-                    tried = self.write_page_back(file, page, kept);
+                    tried = self.write_page_back(file, page, buffers);
                     continue;
                 }
                 State::WriteBack => self.busy(key),
@@ -385,9 +427,7 @@ impl Core {
             if let Some(busy) = busy {
                 // Who has the page may be waiting for a frame, and another for a buffer to make
                 // one free.
-                if let Some(buffer) = kept.take() {
-                    self.give_buffer_back(buffer);
-                }
+                buffers.give_back();
                 // If it is being read again meanwhile, it was clean, and the read may fail.
                 let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
             }

@@ -36,6 +36,10 @@
 //! lock, which the present one sleeps with; so it looks at `owner` first. A child of fork(2) must
 //! not use its parent's device.
 //!
+//! **Groups.** A reaper that is woken for each completion wakes its waiters one by one, each on a
+//! processor that has just gone idle. So where many transfers are in flight, it sleeps until a part
+//! of them has completed, or one has and a moment has passed (6.12; before that, until the first).
+//!
 //! **Refusals.** Should the kernel refuse to take entries for a reason that does not pass, their
 //! transfers complete with that error. What it took before is still waited for; the ring, which
 //! takes nothing more, is then given up for a new one.
@@ -61,6 +65,14 @@ use crate::{Completion, Deadline, Direction, IoBuf, IoBufs, Timestamp, Transfer}
 /// so it cannot overflow.
 const ENTRIES: u32 = 256;
 const IN_FLIGHT_MAX: usize = ENTRIES as usize - 1;
+
+/// Where many transfers are in flight, the reaper sleeps until one in this many has completed, at
+/// most [`SEVERAL_MAX`], so that it and the waiters for them are woken in groups.
+const SHARE_OF_IN_FLIGHT: usize = 4;
+const SEVERAL_MAX: usize = 32;
+
+/// After that time, in microseconds, one completion ends that sleep, or the bell.
+const SEVERAL_WAIT_US: u32 = 100;
 
 /// The mark of the bell's completion; transfers are marked by their place, which is small.
 const BELL: u64 = u64::MAX;
@@ -122,6 +134,8 @@ struct InFlight {
 
 struct OwnedRing {
     ring: IoUring,
+    /// A wait may ask for several completions, and still end early.
+    waits_for_several: bool,
     bell_armed: bool,
     /// The kernel refused entries that are still in the submission ring: nothing may be submitted.
     broken: bool,
@@ -267,7 +281,10 @@ impl TransferQueue {
         }
         match make_ring() {
             Ok(ring) => {
-                reaper.ring = Some(OwnedRing { ring, bell_armed: false, broken: false });
+                // KERNEL: 6.12, MIN_TIMEOUT.
+                let waits_for_several = ring.params().is_feature_min_timeout();
+                reaper.ring =
+                    Some(OwnedRing { ring, waits_for_several, bell_armed: false, broken: false });
                 self.owner.store(me, Ordering::Relaxed);
                 owe_drain(self);
                 Drive::Owner
@@ -328,6 +345,7 @@ impl TransferQueue {
             self.enter(reaper, false, out);
             return self.pause(deadline);
         }
+        let in_flight = reaper.in_flight_count();
         let Reaper { ring: Some(owned), unsubmitted, .. } = reaper else { return };
         if let Ok(bell) = &self.bell
             && !owned.bell_armed
@@ -340,11 +358,16 @@ impl TransferQueue {
             owned.bell_armed = true;
         }
         let timeout = deadline.timestamp().map(|at| Timespec::from(at.since(Timestamp::now())));
-        let args = match &timeout {
+        let mut args = match &timeout {
             Some(timeout) => SubmitArgs::new().timespec(timeout),
             None => SubmitArgs::new(),
         };
-        let entered = owned.ring.submitter().submit_with_args(1, &args);
+        let mut wanted = 1;
+        if owned.waits_for_several && in_flight >= 2 * SHARE_OF_IN_FLIGHT {
+            wanted = (in_flight / SHARE_OF_IN_FLIGHT).min(SEVERAL_MAX);
+            args = args.min_wait_usec(SEVERAL_WAIT_US);
+        }
+        let entered = owned.ring.submitter().submit_with_args(wanted, &args);
         if self.settle(reaper, entered, out) == Settled::Short {
             self.pause(deadline);
         }
