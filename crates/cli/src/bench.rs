@@ -55,7 +55,8 @@ fn start(
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
     // Print first: writing may fail. Write all the same when nobody reads the output.
-    let printed = print(args.format, &outcome.result, &outcome.tables, Some(outcome.directory()));
+    let printed =
+        print(args.format, &outcome.result, &outcome.tables, Some((outcome.directory(), known)));
     outcome.keep()?;
     printed?;
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
@@ -92,21 +93,26 @@ pub(crate) fn report(directory: &Path, format: Format) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-/// The result; as text, with what was shown in its last lines.
+/// The result; as text, with what was shown in its last lines. `made` is where a new record is, and
+/// what was measured.
 fn print(
     format: Format,
     result: &BenchResult,
     tables: &str,
-    record: Option<&Path>,
+    made: Option<(&Path, &RegisteredWorkload)>,
 ) -> Result<(), Failure> {
     if format == Format::Json {
         return output::print(&json(result));
     }
     output::print(tables)?;
-    if let Some(record) = record {
+    if let Some((record, _)) = made {
         note(&format!("the record is in {}", record.display()));
     }
-    output::print(&format!("\n{}", summary(result)))
+    let about = |name: &str| {
+        let impls = &made?.1.workload.impls;
+        impls.iter().find(|known| known.name == name).map(|known| &*known.about)
+    };
+    output::print(&format!("\n{}", summary(result, about)))
 }
 
 fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {

@@ -21,7 +21,7 @@ fn bench_prints_tables_and_keeps_record() {
     let last: Vec<&str> = ran.stdout.lines().rev().take(3).collect();
     assert_eq!(last[2], "What was shown, by cost_us:");
     assert!(
-        last[1].starts_with("Against before, unherd is better in 1 of 1: cost us 4.0"),
+        last[1].starts_with("Against before (Slow.), unherd is better in 1 of 1: cost us 4.0"),
         "{last:?}"
     );
     assert_eq!(last[0], "  It is worse in none.");
@@ -101,8 +101,11 @@ fn several_bases_are_not_compared_with_each_other() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let last: Vec<&str> = ran.stdout.lines().rev().take(5).collect();
     assert_eq!(last[4], "What was shown, by cost_us:");
-    assert!(last[3].starts_with("Against before, unherd is better in 1 of 1: "), "{last:?}");
-    assert_eq!(last[1], "Against idle, unherd is better in none.");
+    assert!(
+        last[3].starts_with("Against before (Slow.), unherd is better in 1 of 1: "),
+        "{last:?}"
+    );
+    assert_eq!(last[1], "Against idle (Wakes nobody.), unherd is better in none.");
     let all = place.run("bench fake --with before,unherd --base before,unherd");
     assert_eq!(all.code, Some(2), "{all:?}");
 }

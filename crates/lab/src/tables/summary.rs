@@ -8,8 +8,8 @@ use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
 
 /// A line of heading, then two for each base and each that is compared with it: where it is better,
-/// and where it is not. Empty where nothing was compared.
-pub fn summary(result: &BenchResult) -> String {
+/// and where it is not. `about` says in words what a base is. Empty where nothing was compared.
+pub fn summary<'a>(result: &BenchResult, about: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut text = String::new();
     let mut done: Vec<(&str, &str)> = Vec::new();
     for line in &result.comparisons {
@@ -28,7 +28,11 @@ pub fn summary(result: &BenchResult) -> String {
             let of = if suffix.is_empty() { String::new() } else { format!(", by {suffix}") };
             let _ = writeln!(text, "What was shown{of}:");
         }
-        text.push_str(&of_sides(sides, &lines, result.delta));
+        let base = match about(sides.0) {
+            Some(about) => format!("{} ({about})", sides.0),
+            None => sides.0.to_owned(),
+        };
+        text.push_str(&of_sides((&base, sides.1), &lines, result.delta));
     }
     printable(&text)
 }
@@ -106,13 +110,14 @@ mod tests {
         ];
         let expected = "\
 What was shown, by mb_per_cpusec:
-Against kernel, unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00).
+Against kernel (its page cache), unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00).
   It is worse in 1 of 3: read 2.67 × (2.00 to 4.00); not told apart in 1 of 3: random read \
          −1.6 % to +3.6 %.
 Against unherd-nofilter, unherd is better in none.
   It is worse in none; the same in 1 of 1: write mb per cpusec within 2 % (−0.4 % to +0.9 %).
 ";
-        assert_eq!(summary(&result(lines)), expected);
-        assert_eq!(summary(&result(Vec::new())), "");
+        let about = |name: &str| (name == "kernel").then_some("its page cache");
+        assert_eq!(summary(&result(lines), about), expected);
+        assert_eq!(summary(&result(Vec::new()), about), "");
     }
 }
