@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::core::{Core, Reasons};
 use crate::engine::Engine;
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{File, OpenOptions};
-use crate::files::Files;
+use crate::files::{Files, Source};
 use crate::foreign_wakers::is_in_waker;
 use crate::frame::Frames;
 use crate::frame_memory::FrameMemory;
@@ -128,7 +129,21 @@ impl Cache {
     /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::Misaligned`]; [`Error::Open`];
     /// [`Error::ReadOnly`] if it is to be created or cut, but not written.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
-        File::open(self, path.as_ref(), options)
+        File::open(self, Source::Path(path.as_ref()), options)
+    }
+
+    /// As [`Cache::open`], of a file that is open already, such as one that another process has
+    /// sent, or that has no name.
+    ///
+    /// The cache keeps a duplicate of the descriptor, whose opening it puts into direct I/O and
+    /// locks: other duplicates share both. It must have been opened for reading, and for writing as
+    /// well if `options` say so. `create` means nothing here.
+    ///
+    /// # Errors
+    /// As [`Cache::open`]; [`Error::Open`] with `EBADF` if it was opened otherwise, and with
+    /// `EOPNOTSUPP` if the cache's device has no descriptors.
+    pub fn open_file(&self, fd: impl Into<OwnedFd>, options: OpenOptions) -> Result<File, Error> {
+        File::open(self, Source::Open(fd.into().as_fd()), options)
     }
 
     /// The size of a page in bytes.

@@ -334,7 +334,7 @@ mod tests {
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
-    use crate::files::Access;
+    use crate::files::{Access, Source};
     use crate::index::FillReservation;
     use crate::{Cache, PageNo};
 
@@ -361,11 +361,12 @@ mod tests {
         let access = Access {
             write: false,
             create: false,
+            create_new: false,
             lock: false,
             lock_wait: Duration::ZERO,
             buffered_fallback: false,
         };
-        let file = core.open_file(Path::new("f"), access).unwrap();
+        let file = core.open_file(Source::Path(Path::new("f")), access).unwrap();
         let key = core.key(&file, PageNo(0));
         let wait = |announced: FillReservation| {
             let busy = Busy { work: Work::Reading, generation: announced.generation };

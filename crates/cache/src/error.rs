@@ -137,6 +137,18 @@ pub enum Error {
         /// The largest length that the file may have.
         len_max: u64,
     },
+    /// A page holds what was written and not synced, so it cannot be read again from the device.
+    NotSynced {
+        /// The file.
+        file: Arc<Path>,
+        /// The first such page of those that were asked for.
+        page: u64,
+    },
+    /// The handle was closed, and writes no more.
+    Closed {
+        /// The file.
+        file: Arc<Path>,
+    },
     /// The handle was not opened for writing.
     ReadOnly {
         /// The file.
@@ -263,6 +275,14 @@ impl fmt::Display for Error {
                 "{len} bytes at offset {offset} do not fit into {}, which may have {len_max} bytes",
                 file.display()
             ),
+            Self::NotSynced { file, page } => write!(
+                f,
+                "page {page} of {} holds writes that are not synced; call `sync_all` first",
+                file.display()
+            ),
+            Self::Closed { file } => {
+                write!(f, "this handle of {} was closed; open another one", file.display())
+            }
             Self::ReadOnly { file } => {
                 write!(f, "{} was opened read-only; open it with `write(true)`", file.display())
             }

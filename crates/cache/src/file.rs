@@ -4,12 +4,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use unherd_sys::primitives::{Arc, AtomicU64, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::cache::{Cache, Owner};
 use crate::core::Core;
 use crate::error::Error;
-use crate::files::{Access, FileState};
+use crate::files::{Access, FileState, Source};
 use crate::foreign_wakers::is_in_waker;
 use crate::page::PageNo;
 use crate::page_guard::PageGuard;
@@ -33,6 +33,7 @@ pub enum Direct {
 pub struct OpenOptions {
     write: bool,
     create: bool,
+    create_new: bool,
     truncate: bool,
     lock: bool,
     lock_wait: Duration,
@@ -47,6 +48,7 @@ impl Default for OpenOptions {
         Self {
             write: false,
             create: false,
+            create_new: false,
             truncate: false,
             lock: true,
             lock_wait: LOCK_WAIT,
@@ -69,6 +71,12 @@ impl OpenOptions {
     /// Create the file where there is none.
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
+    }
+
+    /// Create the file, and fail with [`Error::Open`] (`EEXIST`) where there is one. Goes before
+    /// [`OpenOptions::create`].
+    pub fn create_new(self, create_new: bool) -> Self {
+        Self { create_new, ..self }
     }
 
     /// Cut the file to no bytes; it must be open for writing. Other handles in this cache see it.
@@ -120,7 +128,8 @@ pub struct File {
     write: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
     seen: AtomicU64,
-    is_closed: bool,
+    /// Relaxed: nothing follows from it but a refusal.
+    is_closed: AtomicBool,
 }
 
 impl fmt::Debug for File {
@@ -134,21 +143,27 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn open(cache: &Cache, path: &Path, options: OpenOptions) -> Result<Self, Error> {
-        if (options.truncate || options.create) && !options.write {
-            return Err(Error::ReadOnly { file: Arc::from(path) });
+    pub(crate) fn open(
+        cache: &Cache,
+        source: Source<'_>,
+        options: OpenOptions,
+    ) -> Result<Self, Error> {
+        if (options.truncate || options.create || options.create_new) && !options.write {
+            return Err(Error::ReadOnly { file: source.name() });
         }
         let access = Access {
             write: options.write,
             create: options.create,
+            create_new: options.create_new,
             lock: options.lock,
             lock_wait: options.lock_wait,
             buffered_fallback: options.direct == Direct::OrBuffered,
         };
         let owner = cache.owner.clone();
-        let file = owner.core.open_file(path, access)?;
+        let file = owner.core.open_file(source, access)?;
         let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
-        let handle = Self { owner, file, write: options.write, seen, is_closed: false };
+        let handle =
+            Self { owner, file, write: options.write, seen, is_closed: AtomicBool::new(false) };
         if options.truncate {
             handle.set_len(0)?;
         }
@@ -332,6 +347,7 @@ impl File {
     /// [`Error::LostDurability`] is reported until the file is closed. [`Error::LostWrites`]: see
     /// there. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
+        self.check_not_closed()?;
         self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
         if self.file.writable
@@ -460,8 +476,8 @@ impl File {
     ///
     /// A guard that is forgotten ([`std::mem::forget`]) keeps the page until the last handle of the
     /// file goes, and its frame for ever. What it has changed is lost then, and so is what was
-    /// written to the page before, as far as that had not been written back: [`File::close`] and
-    /// the next handle for writing say so ([`Error::LostWrites`]).
+    /// written to the page before, as far as that had not been written back: the next handle for
+    /// writing is told ([`Error::LostWrites`]).
     ///
     /// ```no_run
     /// # let cache = unherd_cache::Cache::builder().build()?;
@@ -472,13 +488,13 @@ impl File {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A file is not closed under a guard:
+    /// A handle is not dropped under a guard:
     ///
     /// ```compile_fail,E0505
     /// # let cache = unherd_cache::Cache::builder().build().unwrap();
     /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true)).unwrap();
     /// let page = file.page_mut(unherd_cache::PageNo(0)).unwrap();
-    /// file.close().unwrap();
+    /// drop(file);
     /// drop(page);
     /// ```
     ///
@@ -550,32 +566,47 @@ impl File {
         }
     }
 
-    /// Closes the handle; with the last one of the file, writes back what is dirty (but does not
-    /// flush) and closes the file.
+    /// Ends writing by this handle, and says what its drop could not: writes back what is dirty in
+    /// the file (but does not flush), and reports. After that the handle refuses writes and syncs
+    /// ([`Error::Closed`]), and a second call does nothing.
+    ///
+    /// It takes `&self`, for handles that are shared or stand behind a trait. Reads that others
+    /// are in, and guards, go on; the file itself, with its descriptor and its lock, is closed when
+    /// the last handle is dropped.
+    ///
+    /// Blocks under `page-change`, `write-back` and `file`, or on the device.
     ///
     /// # Errors
     /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
-    /// written back by the last handle after three attempts: that is lost, which the next handle
-    /// for writing is told as well ([`Error::LostWrites`]). The file is closed in any case. To lose
-    /// nothing, sync first.
-    pub fn close(mut self) -> Result<(), Error> {
-        self.is_closed = true;
-        let closed = self.owner.core.close_file(&self.file);
+    /// written back in three attempts. The drop tries that once more; if it fails as well, that is
+    /// lost, and the next handle for writing is told ([`Error::LostWrites`]). To lose nothing, sync
+    /// first. [`Error::WouldDeadlock`]: nothing was done.
+    pub fn close(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
+        self.core().check_none_held(&self.file)?;
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let writable = self.file.writable;
+        let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
-        closed.and(reported)
+        written.and(reported)
     }
 
     fn check_write(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
+        self.check_not_closed()?;
         if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
+    }
+
+    fn check_not_closed(&self) -> Result<(), Error> {
+        let is_closed = self.is_closed.load(Ordering::Relaxed);
+        if is_closed { Err(Error::Closed { file: self.file.path.clone() }) } else { Ok(()) }
     }
 }
 
 impl Drop for File {
     fn drop(&mut self) {
-        if self.is_closed {
-            return;
-        }
         if is_in_waker() {
             if self.core().detach_file(&self.file) == Ok(true) {
                 close_elsewhere(self.owner.clone(), self.file.clone());

@@ -22,7 +22,8 @@
 //! has such a page was forgotten, and nobody will ever give it back.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unherd_sync::{Wait, WaitKey, WaitTable};
@@ -157,10 +158,37 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(16);
 pub(crate) struct Access {
     pub(crate) write: bool,
     pub(crate) create: bool,
+    pub(crate) create_new: bool,
     pub(crate) lock: bool,
     /// How long to wait for the lock.
     pub(crate) lock_wait: Duration,
     pub(crate) buffered_fallback: bool,
+}
+
+/// What is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Path(&'a Path),
+    /// Open already, by others.
+    Open(BorrowedFd<'a>),
+}
+
+impl Source<'_> {
+    /// What it is called in errors.
+    pub(crate) fn name(self) -> Arc<Path> {
+        match self {
+            Self::Path(path) => Arc::from(path),
+            Self::Open(fd) => {
+                let link = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+                Arc::from(std::fs::read_link(&link).unwrap_or(link))
+            }
+        }
+    }
+}
+
+/// Another descriptor of the same opening.
+fn dup(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    fd.try_clone_to_owned().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Behind the gate of a file, until dropped.
@@ -294,14 +322,18 @@ impl Core {
 
     /// Opens a file, or finds it open. While it is locked by others, tries again until the caller's
     /// patience ends.
-    pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
+    pub(crate) fn open_file(
+        &self,
+        source: Source<'_>,
+        access: Access,
+    ) -> Result<Arc<FileState>, Error> {
         self.check_not_forked()?;
-        let name: Arc<Path> = Arc::from(path);
+        let name = source.name();
         let end = Timestamp::now().after(access.lock_wait);
         let mut pause = LOCK_PAUSE_MIN;
         loop {
             // By name each time: who held the lock may have put another file in its place.
-            let opened = self.try_open_file(&name, access);
+            let opened = self.try_open_file(source, &name, access);
             let now = Timestamp::now();
             if !matches!(opened, Err(Error::Locked { .. })) || now >= end {
                 return opened;
@@ -315,14 +347,26 @@ impl Core {
         }
     }
 
-    fn try_open_file(&self, name: &Arc<Path>, access: Access) -> Result<Arc<FileState>, Error> {
+    fn try_open_file(
+        &self,
+        source: Source<'_>,
+        name: &Arc<Path>,
+        access: Access,
+    ) -> Result<Arc<FileState>, Error> {
         let how = OpenHow {
             write: access.write,
             create: access.create,
+            create_new: access.create_new,
             buffered_fallback: access.buffered_fallback,
             alignment_max: self.memory.page_bytes() as u32,
         };
-        let opened = self.device.open(name, how).map_err(|error| self.open_error(error, name))?;
+        let opened = match source {
+            Source::Path(path) => self.device.open(path, how),
+            Source::Open(fd) => {
+                dup(fd).map_err(OpenError::from).and_then(|fd| self.device.adopt(fd, how))
+            }
+        };
+        let opened = opened.map_err(|error| self.open_error(error, name))?;
         let _gate = self.pass_gate(opened.identity);
         let found = self.enter_file(name, opened, access);
         if !matches!(found, Ok((_, true))) {

@@ -25,7 +25,9 @@ fn kind(error: &Error) -> ErrorKind {
         Error::ShortTransfer { .. } => ErrorKind::WriteZero,
         Error::FileTooLarge { .. } => ErrorKind::FileTooLarge,
         Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
-        Error::TooManyPins { .. } | Error::HeldReadOnly { .. } => ErrorKind::ResourceBusy,
+        Error::TooManyPins { .. } | Error::HeldReadOnly { .. } | Error::NotSynced { .. } => {
+            ErrorKind::ResourceBusy
+        }
         // As std::fs::File::try_lock.
         Error::Locked { .. } => ErrorKind::WouldBlock,
         Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
@@ -36,7 +38,9 @@ fn kind(error: &Error) -> ErrorKind {
         Error::DirectRefused { .. } | Error::AsyncNeedsIoThread { .. } | Error::Forked => {
             ErrorKind::Unsupported
         }
-        Error::LostDurability { .. } | Error::TooManyFiles => ErrorKind::Other,
+        Error::Closed { .. } | Error::LostDurability { .. } | Error::TooManyFiles => {
+            ErrorKind::Other
+        }
     }
 }
 

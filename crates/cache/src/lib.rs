@@ -110,6 +110,8 @@ mod hit;
 #[cfg(any(not(loom), test))]
 mod index;
 #[cfg(not(loom))]
+mod invalidate;
+#[cfg(not(loom))]
 mod io_error;
 #[cfg(any(not(loom), test))]
 mod latch;

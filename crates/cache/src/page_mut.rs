@@ -10,9 +10,10 @@
 //! | a read or write of that page | for the page, `page-change` | [`Error::WouldDeadlock`] |
 //! | `sync_all` of the file | for the page, `page-change` | the same, before anything is done |
 //! | `set_len` of the file | in `file.writers` | the same |
+//! | `close` or `invalidate` of the file | for the page, `page-change` | the same |
 //! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |
 //!
-//! A file cannot be closed meanwhile: the guard borrows the handle. Two threads that each hold a
+//! The handle cannot be dropped meanwhile: the guard borrows it. Two threads that each hold a
 //! page and want the other's wait for each other, as with any two locks.
 
 use std::cell::RefCell;

@@ -13,6 +13,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -51,6 +52,8 @@ pub struct OpenHow {
     /// Create the file where there is none; its name is durable when the opening returns. One that
     /// is refused leaves no file behind.
     pub create: bool,
+    /// Create the file, and fail with `EEXIST` where there is one. Goes before `create`.
+    pub create_new: bool,
     /// Where the file system refuses direct I/O: use the kernel's page cache instead of failing.
     pub buffered_fallback: bool,
     /// Refuse a file whose transfers must be aligned to more bytes.
@@ -59,7 +62,13 @@ pub struct OpenHow {
 
 impl Default for OpenHow {
     fn default() -> Self {
-        Self { write: false, create: false, buffered_fallback: false, alignment_max: u32::MAX }
+        Self {
+            write: false,
+            create: false,
+            create_new: false,
+            buffered_fallback: false,
+            alignment_max: u32::MAX,
+        }
     }
 }
 
@@ -227,6 +236,13 @@ pub struct Completion {
 pub unsafe trait Device: Send + Sync {
     /// Opens `path`. Blocks on the file system.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
+
+    /// Takes over a file that is open already: `how.write` must be how it was opened, and nothing
+    /// is created. A device whose files have no descriptors refuses.
+    fn adopt(&self, fd: OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {
+        let _ = (fd, how);
+        Err(Errno::OPNOTSUPP.into())
+    }
 
     /// Takes the advisory lock of `file`, exclusive or shared, until it is closed. False if another
     /// opening holds one that forbids it. Does not block.

@@ -170,20 +170,29 @@ fn give_name(fd: BorrowedFd<'_>, path: &Path) -> bool {
 /// Opens with the page cache; direct I/O is asked for once the file has been looked at.
 fn open_buffered(path: &Path, how: OpenHow) -> Result<OwnedFd, OpenError> {
     let access = if how.write { OFlags::RDWR } else { OFlags::RDONLY };
-    let create = if how.create { OFlags::CREATE } else { OFlags::empty() };
+    let create = match (how.create_new, how.create) {
+        (true, _) => OFlags::CREATE | OFlags::EXCL,
+        (false, true) => OFlags::CREATE,
+        (false, false) => OFlags::empty(),
+    };
     // NONBLOCK: opening a pipe or a terminal by mistake must not hang; NOCTTY likewise.
     let flags = access | create | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let fd = open(path, flags, CREATION_MODE).map_err(|errno| match errno {
         Errno::ISDIR | Errno::NXIO => OpenError::NotAFile,
         errno => OpenError::System(errno),
     })?;
-    match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+    prepare(&fd)?;
+    Ok(fd)
+}
+
+/// Refuses what is not a file.
+fn prepare(fd: &OwnedFd) -> Result<(), OpenError> {
+    match FileType::from_raw_mode(fstat(fd)?.st_mode) {
         FileType::RegularFile | FileType::BlockDevice => {}
         _ => return Err(OpenError::NotAFile),
     }
     // With NONBLOCK io_uring would answer EAGAIN where it should wait.
-    fcntl_setfl(&fd, fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
-    Ok(fd)
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? - OFlags::NONBLOCK)?)
 }
 
 /// Makes the file's name durable, where the file system can.
@@ -306,9 +315,13 @@ fn len_bytes_max(fd: &OwnedFd) -> u64 {
 // each entry of the ring once, after its last use of the memory.
 unsafe impl Device for DirectDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
-        let existing = match open_buffered(path, OpenHow { create: false, ..how }) {
-            Err(OpenError::System(Errno::NOENT)) if how.create => None,
-            existing => Some(existing?),
+        let existing = if how.create_new {
+            None
+        } else {
+            match open_buffered(path, OpenHow { create: false, ..how }) {
+                Err(OpenError::System(Errno::NOENT)) if how.create => None,
+                existing => Some(existing?),
+            }
         };
         let created = if existing.is_none() { self.create(path, how)? } else { None };
         let (fd, opened) = match created {
@@ -320,9 +333,19 @@ unsafe impl Device for DirectDevice {
             }
         };
         // A file that has just been made is empty.
-        if how.create && opened.len_bytes == 0 {
+        if (how.create || how.create_new) && opened.len_bytes == 0 {
             sync_name(path)?;
         }
+        Ok(Opened { file: self.queue.files.insert(fd)?, ..opened })
+    }
+
+    fn adopt(&self, fd: OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {
+        let access = fcntl_getfl(&fd)? & OFlags::ACCMODE;
+        if access != OFlags::RDWR && (how.write || access != OFlags::RDONLY) {
+            return Err(Errno::BADF.into());
+        }
+        prepare(&fd)?;
+        let opened = self.examine(&fd, how)?;
         Ok(Opened { file: self.queue.files.insert(fd)?, ..opened })
     }
 

@@ -11,7 +11,7 @@ use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Device, DirectDevice, Errno};
 use unherd_testkit::{Failure, FaultPlan};
 
-use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, close, real_dir, sim, small, turn, writable};
 
 #[test]
 fn builders_name_the_value_that_does_not_do() {
@@ -98,7 +98,7 @@ fn direct_io_that_is_refused_is_an_error_or_a_visible_fallback() {
     let file = cache.open(&path, writable().direct(Direct::OrBuffered)).unwrap();
     assert!(!file.is_direct());
     file.write_at(b"buffered", 4090).unwrap();
-    file.close().unwrap();
+    close(file).unwrap();
     assert_eq!(&std::fs::read(&path).unwrap()[4090..], b"buffered");
 }
 

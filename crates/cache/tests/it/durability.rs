@@ -8,7 +8,7 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering, thread};
 use unherd_testkit::{Failure, FaultPlan};
 
-use crate::scene::{BOTH, sim, small, turn, writable};
+use crate::scene::{BOTH, close, sim, small, turn, writable};
 
 fn failing_writes() -> FaultPlan {
     FaultPlan { write: Failure::from(1), ..FaultPlan::default() }
@@ -104,12 +104,12 @@ fn close_reports_what_it_cannot_write_and_writes_what_it_can() {
         let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         file.write_at(&[5; 700], 0).unwrap();
-        file.close().unwrap();
+        close(file).unwrap();
         assert_eq!(device.bytes("f").unwrap(), [5; 700]);
         let file = cache.open("f", writable()).unwrap();
         file.write_at(&[6; 700], 0).unwrap();
         device.set_faults(failing_writes());
-        assert!(matches!(file.close(), Err(Error::Io { operation: Operation::Write, .. })));
+        assert!(matches!(close(file), Err(Error::Io { operation: Operation::Write, .. })));
         // Closed in any case: it can be opened, and holds what the device has.
         device.set_faults(FaultPlan::default());
         assert_eq!(cache.open("f", writable()).unwrap().len(), 700);
@@ -201,7 +201,7 @@ fn a_failed_flush_remembers_writes_of_an_earlier_opening() {
         let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         file.write_at(&[5; 700], 0).unwrap();
-        file.close().unwrap();
+        close(file).unwrap();
         let file = cache.open("f", writable()).unwrap();
         device.set_faults(failing_syncs());
         assert!(matches!(file.sync_all(), Err(Error::Io { operation: Operation::Sync, .. })));
@@ -222,7 +222,7 @@ fn an_earlier_opening_that_was_flushed_is_done_with() {
             if flush_first {
                 file.sync_all().unwrap();
             }
-            file.close().unwrap();
+            close(file).unwrap();
             let file = cache.open("f", writable()).unwrap();
             if !flush_first {
                 file.sync_all().unwrap();

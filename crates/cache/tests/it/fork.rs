@@ -11,7 +11,7 @@ use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::{Content, Outcome, PageHistory, Seed, Stamp};
 
 use crate::async_reads::executor::Task;
-use crate::scene::{BOTH, real_dir, small, turn, writable};
+use crate::scene::{BOTH, close, real_dir, small, turn, writable};
 
 const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 64;
@@ -136,7 +136,7 @@ fn a_child_among_busy_threads_is_refused_and_changes_nothing() {
             codes
         });
         assert!(codes.iter().all(|&code| code == 0), "{codes:?}");
-        file.close().unwrap();
+        close(file).unwrap();
         for (bytes, page) in fs::read(&path).unwrap().chunks(PAGE_BYTES).zip(0..) {
             let found = Stamp { file: 0, page }.examine(bytes).unwrap();
             histories[page as usize]
@@ -172,7 +172,7 @@ fn what_a_child_drops_is_not_written() {
         let code = in_child(|| {
             let (cache, file, other) = mine.take().expect("the child's copy");
             drop(file.page_mut(PageNo(1)));
-            if other.close() != Err(Error::Forked) {
+            if close(other) != Err(Error::Forked) {
                 return 1;
             }
             drop(file);
@@ -183,8 +183,8 @@ fn what_a_child_drops_is_not_written() {
         assert_eq!(code, 0);
         assert_eq!(fs::read(&path).unwrap(), [], "somebody has written something back");
         let (cache, file, other) = mine.take().expect("the parent's own");
-        other.close().unwrap();
-        file.close().unwrap();
+        close(other).unwrap();
+        close(file).unwrap();
         drop(cache);
         let bytes = fs::read(&path).unwrap();
         assert_eq!(bytes.len() as u64, PAGES * PAGE_BYTES as u64);
@@ -221,7 +221,7 @@ fn guards_held_over_a_fork_end_in_both() {
     drop(held);
     assert!(pinned[..] == first[..]);
     drop((pinned, guards));
-    file.close().unwrap();
+    close(file).unwrap();
     assert_eq!(fs::read(dir.path().join("f")).unwrap(), [&first[..], &first[..]].concat());
 }
 

@@ -7,7 +7,7 @@ use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo};
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, FileModel};
 
-use crate::scene::{BOTH, cases, real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, cases, close, real_dir, sim, small, turn, writable};
 
 const HANDLES: usize = 3;
 
@@ -329,7 +329,7 @@ fn handles_of_one_inode_share_everything() {
     assert_eq!(one.len(), 5001);
     drop(one);
     assert_eq!(two.read_at(&mut got, 5000).unwrap(), 1);
-    two.close().unwrap();
+    close(two).unwrap();
     assert_eq!(std::fs::metadata(&a).unwrap().len(), 5001);
 }
 
@@ -343,7 +343,7 @@ fn the_device_is_dropped_with_the_cache() {
         drop(cache);
         // A file keeps its cache alive.
         file.write_at(&[1; 2000], 0).unwrap();
-        file.close().unwrap();
+        close(file).unwrap();
     }
     assert_eq!(Arc::strong_count(&device), 1, "an I/O thread still runs");
 }

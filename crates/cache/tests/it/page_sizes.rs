@@ -5,7 +5,7 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Device, DirectDevice};
 use unherd_testkit::{FaultPlan, Seed};
 
-use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, close, real_dir, sim, small, turn, writable};
 
 const SIZES: [usize; 4] = [512, 4 << 10, 64 << 10, 2 << 20];
 const FRAMES: usize = 4;
@@ -45,7 +45,7 @@ fn use_pages(cache: &Cache, path: &std::path::Path, seed: &mut Seed) -> Vec<u8> 
         file.peek(page, |peek| peek.copy_to(0, &mut peeked)).unwrap();
         assert!(peeked == expected, "peek at {at}");
     }
-    file.close().unwrap();
+    close(file).unwrap();
     bytes
 }
 

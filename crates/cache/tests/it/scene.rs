@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use proptest::test_runner::Config;
-use unherd_cache::{Cache, CacheBuilder, Io, OpenOptions};
+use unherd_cache::{Cache, CacheBuilder, Error, File, Io, OpenOptions};
 use unherd_sys::Topology;
 use unherd_sys::primitives::{Arc, Mutex, MutexGuard, thread};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
@@ -56,6 +56,11 @@ pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
 
 pub(crate) fn writable() -> OpenOptions {
     OpenOptions::new().write(true).create(true)
+}
+
+/// Closes the handle, and lets it go.
+pub(crate) fn close(file: File) -> Result<(), Error> {
+    file.close()
 }
 
 /// A directory on a real disk, gone at the end of the test.

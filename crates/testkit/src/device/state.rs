@@ -173,8 +173,10 @@ impl State {
         if self.names.keys().any(|name| name != path && name.starts_with(path)) {
             return Err(OpenError::NotAFile);
         }
-        if !how.create && !self.names.contains_key(path) {
-            return Err(Errno::NOENT.into());
+        match self.names.contains_key(path) {
+            true if how.create_new => return Err(Errno::EXIST.into()),
+            false if !how.create && !how.create_new => return Err(Errno::NOENT.into()),
+            _ => {}
         }
         let direct = !self.plan.refuse_direct;
         if !direct && !how.buffered_fallback {

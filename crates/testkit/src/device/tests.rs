@@ -6,8 +6,13 @@ use unherd_sys::{Alignment, IoBuf};
 use super::*;
 use crate::FileModel;
 
-const RW: OpenHow =
-    OpenHow { write: true, create: true, buffered_fallback: false, alignment_max: 4096 };
+const RW: OpenHow = OpenHow {
+    write: true,
+    create: true,
+    create_new: false,
+    buffered_fallback: false,
+    alignment_max: 4096,
+};
 
 /// Memory that is aligned to a page.
 #[repr(align(4096))]

@@ -10,7 +10,7 @@ use unherd_testkit::{Failure, FaultPlan, block_on};
 
 use super::executor::Task;
 use super::{LONG, PAGE, QUEUED, check_all_frames, page_of, pin_all, queued};
-use crate::scene::turn;
+use crate::scene::{close, turn};
 
 #[test]
 fn before_its_first_poll() {
@@ -188,7 +188,7 @@ fn while_its_read_is_under_way_and_the_file_is_closed() {
         device.block_reads();
         drop(Task::waiting(file.page_async(PageNo(3))));
         thread::scope(|scope| {
-            let closer = scope.spawn(|| file.close().unwrap());
+            let closer = scope.spawn(|| close(file).unwrap());
             device.wait_for_held_reads(1);
             device.release_reads();
             closer.join().unwrap();

@@ -6,7 +6,7 @@ use unherd_testkit::{Failure, FaultPlan, Seed};
 
 use super::executor::Task;
 use super::{LONG, PAGE, bytes_of, check_all_frames};
-use crate::scene::{sim, small, turn, writable};
+use crate::scene::{close, sim, small, turn, writable};
 
 const PAGES: u64 = 40;
 
@@ -116,7 +116,7 @@ fn tasks_that_are_dropped_at_random_lose_nothing() {
         let _ = file.sync_all();
         check_all_frames(&cache, &file);
         // Nothing waits, and nothing is held: the file is closed without a wait for anybody.
-        let _ = file.close();
+        let _ = close(file);
         assert_eq!(device.bytes("f").unwrap(), bytes_of(64));
     }
 }

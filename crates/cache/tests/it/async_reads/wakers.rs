@@ -13,7 +13,7 @@ use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 
 use super::executor::Task;
 use super::{LONG, PAGE, QUEUED, check_all_frames, page_of, pin_all, queued};
-use crate::scene::{small, turn, writable};
+use crate::scene::{close, small, turn, writable};
 
 /// A task that is dropped by its wake, as executors do that are at their end.
 struct EndsAtWake {
@@ -215,6 +215,6 @@ fn an_io_thread_that_dies_leaves_nobody_waiting() {
     assert!(matches!(file.page(PageNo(12)).map(|_| ()), Err(Error::Io { .. })));
     assert_eq!(file.page(PageNo(0)).unwrap()[..], [1; PAGE]);
     assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
-    assert!(file.close().is_err());
+    assert!(close(file).is_err());
     drop(cache);
 }
