@@ -131,6 +131,10 @@ pub(crate) enum WakeMessage {
 
 const READ_FAILED: u64 = 1 << 16;
 
+/// What stands for [`Error::Truncated`] where a read's failure is a number. The kernel has no error
+/// of that number: it keeps numbers up to this one, and has used a few hundred.
+pub(crate) const TRUNCATED: Errno = Errno::from_raw_os_error(4095);
+
 impl WakeMessage {
     fn token(self) -> Token {
         Token(match self {
@@ -322,7 +326,12 @@ impl Core {
     }
 
     pub(crate) fn read_error(&self, file: &FileState, key: PageKey, errno: Errno) -> Error {
-        file.io_error(Operation::Read, self.offset(key.page), errno)
+        let offset = self.offset(key.page);
+        if errno == TRUNCATED {
+            let len = file.durability.lock().device_len.data();
+            return Error::Truncated { file: file.path.clone(), offset, len };
+        }
+        file.io_error(Operation::Read, offset, errno)
     }
 }
 

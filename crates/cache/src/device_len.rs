@@ -49,6 +49,11 @@ impl DeviceLen {
         }
     }
 
+    /// The file is about to be cut to `len` bytes: no read needs to find more.
+    pub(crate) fn will_cut(&mut self, len: u64) {
+        self.data = self.data.min(len);
+    }
+
     /// What to cut the file to, if the device now says that it is `on_device` bytes long.
     pub(crate) fn cut(self, on_device: u64) -> Option<u64> {
         let is_ours = on_device == self.len || (self.is_uncertain && on_device < self.len);

@@ -61,6 +61,16 @@ pub enum Error {
         /// Bytes that were moved.
         moved: usize,
     },
+    /// The device has fewer bytes of the file than it had before: another program has cut the file.
+    /// What was there is not known, so it is not read as zeros. The next read tries again.
+    Truncated {
+        /// The file.
+        file: Arc<Path>,
+        /// Where the page begins that could not be read, in bytes.
+        offset: u64,
+        /// The bytes of the file that the device has had.
+        len: u64,
+    },
     /// No frame became free in time.
     NoFrames {
         /// Frames that somebody has pinned, or holds for changing.
@@ -227,6 +237,12 @@ impl fmt::Display for Error {
             Self::ShortTransfer { file, offset, wanted, moved } => write!(
                 f,
                 "write of {} at offset {offset} stopped after {moved} of {wanted} bytes",
+                file.display()
+            ),
+            Self::Truncated { file, offset, len } => write!(
+                f,
+                "{} was cut by another program: it had {len} bytes, and those of the page at \
+                 offset {offset} are not all there",
                 file.display()
             ),
             Self::NoFrames { pinned, threads, unwritten, capacity, waited, write_error } => {

@@ -4,14 +4,16 @@
 //! All others that want the page wait for it alone. If the read fails, each of them gets the error,
 //! and none reads again by itself: one bad sector costs one read. The next call will try again.
 //!
-//! A page at or beyond the end of the file needs no read: it is zeros.
+//! A page at or beyond the end of the file needs no read: it is zeros. So are bytes that the device
+//! has not been given yet, where this cache has made the file longer. But bytes that the device has
+//! had are read, or the read fails: others may have cut the file (`device_len.rs`).
 #![expect(unsafe_code, reason = "the frame's memory is given to the device")]
 
 use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno, Transfer};
 
 use crate::Error;
-use crate::core::{Core, WakeMessage, Want, Work};
+use crate::core::{Core, TRUNCATED, WakeMessage, Want, Work};
 use crate::engine::Ticket;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State};
@@ -178,9 +180,7 @@ impl Core {
         let deliver = |filled| ended = Some(filled);
         if self.offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| self.free_frame(claim));
-            let fill = Fill { claims };
-            // Without an error there is nothing to do again.
-            let _ = self.end_fill(file, first, fill, Ok(0), deliver);
+            self.publish_fill(file, first, claims, 0, deliver);
         } else {
             self.install_ahead(file, first, &mut claims);
             self.counters.add(Count::Reads, claims.len() as u64);
@@ -188,8 +188,7 @@ impl Core {
                 self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
             }
             let page_bytes = self.memory.page_bytes();
-            let fill = Fill { claims };
-            let run = Run::fill(file.clone(), first, fill, page_bytes);
+            let run = Run::fill(file.clone(), first, Fill::new(claims), page_bytes);
             match &self.engine {
                 Some(engine) => match engine.begin(self, run) {
                     Ok(ticket) => return Begun::UnderWay(ticket),
@@ -302,7 +301,9 @@ impl Core {
     /// with a pin before anybody is woken.
     ///
     /// If several pages could not be read, gives the first, to be read by itself: what is wrong
-    /// with one need not be wrong with the others. Those come in when they are asked for.
+    /// with one need not be wrong with the others. Those come in when they are asked for. If the
+    /// device moved less than it has by now, gives all of them, to be read again: if it then has
+    /// less than it had before, the file was cut, and zeros would be no bytes of it.
     pub(crate) fn end_fill(
         &self,
         file: &Arc<FileState>,
@@ -315,7 +316,42 @@ impl Core {
             Ok(bytes) => bytes,
             Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
         };
-        let Fill { claims } = fill;
+        let Fill { mut claims, on_device } = fill;
+        let page_bytes = self.memory.page_bytes();
+        let end = self.offset(first) + bytes as u64;
+        if bytes < claims.len() * page_bytes {
+            let now = file.durability.lock().device_len.data();
+            match on_device {
+                // What is missing may have come to the device since the read began.
+                None if end < now => {
+                    let fill = Fill { claims, on_device: Some(now) };
+                    return Some(Run::fill(file.clone(), first, fill, page_bytes));
+                }
+                // Others have cut the file, unless this cache has.
+                Some(before) if end < before.min(now) => {
+                    let whole = bytes / page_bytes;
+                    if whole == 0 {
+                        let fill = Fill::new(claims);
+                        return self.end_failed_fill(file, first, fill, TRUNCATED, deliver);
+                    }
+                    self.give_up_ahead(file, first, &mut claims, whole);
+                }
+                _ => {}
+            }
+        }
+        self.publish_fill(file, first, claims, bytes, deliver);
+        None
+    }
+
+    /// The pages of the claims are there: `bytes` bytes were read of them, the rest is zeros.
+    fn publish_fill(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        claims: Vec<Claim>,
+        bytes: usize,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) {
         let (pages, page_bytes) = (claims.len(), self.memory.page_bytes());
         let mut pin = None;
         for (at, mut claim) in claims.into_iter().enumerate() {
@@ -337,7 +373,15 @@ impl Core {
             self.wake_page(self.key(file, PageNo(page)));
         }
         self.notify_idle(pages - 1);
-        None
+    }
+
+    /// The pages after the first `kept` are not brought in. They come in when they are asked for.
+    fn give_up_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>, kept: usize) {
+        self.counters.add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
+        for (at, claim) in claims.drain(kept..).enumerate() {
+            let page = PageNo(first.0 + (kept + at) as u64);
+            self.give_up_fill(self.key(file, page), claim);
+        }
     }
 
     fn end_failed_fill(
@@ -349,15 +393,11 @@ impl Core {
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
         self.counters.add(Count::IoErrors, 1);
-        let Fill { mut claims } = fill;
+        let Fill { mut claims, .. } = fill;
         let was_alone = claims.len() == 1;
-        self.counters.add(Count::ReadAheadWasted, claims.len() as u64 - 1);
-        for (at, claim) in claims.drain(1..).enumerate() {
-            let page = PageNo(first.0 + 1 + at as u64);
-            self.give_up_fill(self.key(file, page), claim);
-        }
+        self.give_up_ahead(file, first, &mut claims, 1);
         if !was_alone {
-            let fill = Fill { claims };
+            let fill = Fill::new(claims);
             return Some(Run::fill(file.clone(), first, fill, self.memory.page_bytes()));
         }
         if let Some(claim) = claims.pop() {

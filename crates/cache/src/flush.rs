@@ -162,12 +162,16 @@ impl Core {
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key)?) } else { None };
         let resized = {
             let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            let before = file.durability.lock().device_len;
+            file.durability.lock().device_len.will_cut(len);
             let resized = self.device.set_len(file.device_file, len);
             if resized.is_ok() {
                 file.set_len(len);
                 let mut durability = file.durability.lock();
                 durability.note_change();
                 durability.device_len = DeviceLen::new(len);
+            } else {
+                file.durability.lock().device_len = before;
             }
             match copy {
                 Some(copy) if resized.is_ok() => {

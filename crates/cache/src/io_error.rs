@@ -21,7 +21,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::NoFrames { write_error, .. } => {
             write_error.as_ref().map_or(ErrorKind::TimedOut, |error| kind(error))
         }
-        Error::UnexpectedEof { .. } => ErrorKind::UnexpectedEof,
+        Error::UnexpectedEof { .. } | Error::Truncated { .. } => ErrorKind::UnexpectedEof,
         Error::ShortTransfer { .. } => ErrorKind::WriteZero,
         Error::FileTooLarge { .. } => ErrorKind::FileTooLarge,
         Error::WouldDeadlock { .. } => ErrorKind::Deadlock,

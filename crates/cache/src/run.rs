@@ -163,6 +163,14 @@ impl RunBuffers {
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub(crate) claims: Vec<Claim>,
+    /// Bytes of the file that the device had before the read began, if that was asked.
+    pub(crate) on_device: Option<u64>,
+}
+
+impl Fill {
+    pub(crate) fn new(claims: Vec<Claim>) -> Self {
+        Self { claims, on_device: None }
+    }
 }
 
 /// Frames that are being written back.

@@ -200,6 +200,15 @@ impl SimDevice {
         }
     }
 
+    /// What was asked for has been done: others see that before the caller knows it.
+    fn return_late(&self, mut state: MutexGuard<'_, State>) {
+        let yields = state.draw_yields();
+        drop(state);
+        for _ in 0..yields {
+            thread::yield_now();
+        }
+    }
+
     /// Lets the time pass that queued transfers take, if there are any.
     fn pass_time<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let yields = if state.has_queued() { state.draw_yields() } else { 0 };
@@ -244,7 +253,10 @@ unsafe impl Device for SimDevice {
     }
 
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
-        self.state.lock().set_len(file, len_bytes)
+        let mut state = self.state.lock();
+        let done = state.set_len(file, len_bytes);
+        self.return_late(state);
+        done
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
@@ -259,7 +271,9 @@ unsafe impl Device for SimDevice {
             state.let_go(file);
         }
         // SAFETY: the caller's promise about the memory lasts until this function returns.
-        unsafe { state.transfer(Direction::Read, file, offset, bufs) }
+        let moved = unsafe { state.transfer(Direction::Read, file, offset, bufs) };
+        self.return_late(state);
+        moved
     }
 
     unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {

@@ -53,9 +53,28 @@ impl Shared {
             file.write_at(&[seed.next_u64() as u8; PAGE_BYTES], page * PAGE_BYTES as u64)?;
         }
         if seed.coin() {
+            Self::read_tail(&file, seed)?;
+        }
+        if seed.coin() {
             file.sync_all()?;
         }
         if seed.coin() { file.close() } else { Ok(drop(file)) }
+    }
+
+    /// What the outsider appends are no zeros, so there are none in what is read: what it has cut
+    /// off meanwhile is an error.
+    fn read_tail(file: &File, seed: &mut Seed) -> Result<(), Error> {
+        let tail = (file.len() as usize).saturating_sub(OURS);
+        let from = seed.below(tail as u64 + 1) as usize;
+        let mut bytes = vec![0; tail - from];
+        match file.read_at(&mut bytes, (OURS + from) as u64) {
+            Ok(read) => {
+                assert!(read == bytes.len() && !bytes.contains(&0), "zeros for what was cut off");
+                Ok(())
+            }
+            Err(Error::Truncated { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// All is closed, and nothing has crashed.
