@@ -6,7 +6,7 @@ use unherd_sys::primitives::Mutex;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use unherd_sys::ledger_layout::REASONS;
 
-/// Why a thread waits. The [`crate::Ledger`] keeps its counts by reason.
+/// Why a thread waits. The [`Ledger`](crate::Ledger) keeps its counts by reason.
 ///
 /// A reason is a name such as `page-read`, registered once per process. It is one byte wide and
 /// `Copy`.

@@ -1,14 +1,7 @@
 //! Where pages come from and go to: files read and written at aligned offsets.
 //!
-//! A [`Device`] opens files and moves bytes between them and memory that the caller owns. There are
-//! two ways to move them. *Blocking*: [`Device::read`], [`Device::write`]. *Queued*:
-//! [`Device::submit`] hands over a [`Transfer`] and returns at once; [`Device::reap`] gives back
-//! the [`Completion`]s, in any order, to the one thread that reaps. The real device is
-//! [`crate::DirectDevice`]; `unherd-testkit` has one that lives in memory and injects faults.
-//!
-//! What a device does not do: it does not repeat short transfers (the caller sees how much was
-//! moved), does not cache, and does not order one transfer after another. Data is durable once
-//! [`Device::sync`] has returned, not before.
+//! The real [`Device`] is [`crate::DirectDevice`]; `unherd-testkit` has one that lives in memory
+//! and injects faults.
 #![expect(unsafe_code, reason = "transfers take raw memory, whose owner gives its word")]
 
 use std::error::Error;
@@ -226,7 +219,16 @@ pub struct Completion {
     pub result: Result<usize, Errno>,
 }
 
-/// Files that are read and written at aligned offsets. See the module's text.
+/// Files that are read and written at aligned offsets, from and to memory that the caller owns.
+///
+/// There are two ways to move bytes. *Blocking*: [`Device::read`], [`Device::write`]. *Queued*:
+/// [`Device::submit`] hands over a [`Transfer`] and returns at once; [`Device::reap`] gives back
+/// the [`Completion`]s, in any order, to the one thread that reaps. The real device is
+/// [`DirectDevice`](crate::DirectDevice).
+///
+/// A device does not repeat short transfers (the caller sees how much was moved), does not cache,
+/// and does not order one transfer after another. Data is durable once [`Device::sync`] has
+/// returned, not before.
 ///
 /// # Safety
 /// Callers rely on it to know when memory is theirs again. A blocking transfer has ended its use of

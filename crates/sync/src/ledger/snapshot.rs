@@ -4,8 +4,7 @@ use std::fmt;
 
 use crate::Reason;
 
-/// What was counted for one reason. See `DESIGN.md`'s words: all are numbers of events, but
-/// `asleep_ns`.
+/// What was counted for one reason: numbers of events, except for `asleep_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Waits that were queued, and went to sleep unless a wake was quicker (a wait that `validate`

@@ -46,8 +46,8 @@ use super::{Token, Wait, WaitTable};
 use crate::Ledger;
 use crate::parker::Parker;
 
-/// How many keys a [`WaitTable::wait_any`] may have: each takes 128 bytes of stack with
-/// [`super::WaitKey`], used or not.
+/// How many keys a [`WaitTable::wait_any`](crate::WaitTable::wait_any) may have: each takes 128
+/// bytes of stack with [`WaitKey`](crate::WaitKey), used or not.
 pub const WAIT_ANY_MAX: usize = 64;
 
 /// How a wait for any of several keys ended.
@@ -147,7 +147,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// its key, under the lock of that key's bucket; not about those after one that it says no to,
     /// or after a wake that came already. A wake that comes before it says no to another key is
     /// what is reported. A key may be there twice. The filter of a [`WaitTable::wake_where`] that
-    /// chooses this thread and comes too late is taken to have said [`super::Verdict::Skip`].
+    /// chooses this thread and comes too late is taken to have said
+    /// [`Verdict::Skip`](super::Verdict::Skip).
     ///
     /// Blocks under the reason of `how`, as one wait. Costs for each key what a wait costs without
     /// its sleep, and the bucket lock once more; nothing is allocated.

@@ -5,11 +5,10 @@ use std::fmt;
 
 use unherd_sys::Deadline;
 
-#[cfg(doc)]
-use super::WaitTable;
 use crate::Reason;
 
-/// A waiter's own mark; [`WaitTable::wake_where`] shows it to its filter.
+/// A waiter's own mark; [`WaitTable::wake_where`](crate::WaitTable::wake_where) shows it to its
+/// filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(pub u64);
 
@@ -42,7 +41,7 @@ impl Wait {
         Self { shared: true, ..self }
     }
 
-    /// Shows `tag` to the filter of [`WaitTable::wake_where`].
+    /// Shows `tag` to the filter of [`WaitTable::wake_where`](crate::WaitTable::wake_where).
     #[must_use]
     pub fn tag(self, tag: Tag) -> Self {
         Self { tag, ..self }
@@ -105,7 +104,7 @@ impl Woken {
     }
 }
 
-/// What became of the waiters of a key: [`WaitTable::requeue`].
+/// What became of the waiters of a key: [`WaitTable::requeue`](crate::WaitTable::requeue).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Requeued {
     /// Those that were woken.
@@ -126,7 +125,8 @@ impl PartialOrd<usize> for Woken {
     }
 }
 
-/// The deadline of [`WaitTable::wait_until`] passed, and the condition was still false.
+/// The deadline of [`WaitTable::wait_until`](crate::WaitTable::wait_until) passed, and the
+/// condition was still false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
@@ -138,7 +138,7 @@ impl fmt::Display for TimedOut {
 
 impl Error for TimedOut {}
 
-/// What [`WaitTable::wake_where`] does with a waiter.
+/// What [`WaitTable::wake_where`](crate::WaitTable::wake_where) does with a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Wake it and go on.

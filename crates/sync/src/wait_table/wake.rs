@@ -16,8 +16,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes all shared waiters of `key` and up to `n` exclusive ones, the longest waiting first,
     /// and says how many.
     ///
-    /// Waiters are exclusive unless they asked for [`super::Wait::shared`]. Who comes later is not
-    /// woken.
+    /// Waiters are exclusive unless they asked for [`Wait::shared`](super::Wait::shared). Those
+    /// that come later are not woken.
     ///
     /// Never sleeps except for the bucket lock. With nobody waiting, or nobody of the key's class,
     /// of 16 in a bucket (since others of its tree came, of 6), it costs the hash, a fence, a load
