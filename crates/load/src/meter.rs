@@ -56,22 +56,6 @@ pub struct Span {
     pub planted_s: f64,
 }
 
-impl std::ops::Add for Span {
-    type Output = Self;
-
-    /// Two regions as if one had followed the other at once.
-    fn add(self, other: Self) -> Self {
-        Self {
-            elapsed_s: self.elapsed_s + other.elapsed_s,
-            user_s: self.user_s + other.user_s,
-            process_cpu_s: self.process_cpu_s + other.process_cpu_s,
-            cpu_s: self.cpu_s + other.cpu_s,
-            voluntary_switches: self.voluntary_switches + other.voluntary_switches,
-            planted_s: self.planted_s + other.planted_s,
-        }
-    }
-}
-
 impl Meter {
     /// Begins a region.
     pub fn start(basis: Basis) -> Result<Self, LoadError> {

@@ -36,6 +36,12 @@ pub(super) fn report(
         text.push_str(&heading(contender, rounds));
         text.push_str(&in_a_box(point.threads, figure)?);
         text.push_str(&scaled(figure)?);
+        if let Some(cpu) = line_of(result, point, &contender.label, "setup_cpu_s")
+            && cpu.median > 0.0
+        {
+            let _ =
+                writeln!(text, "Making the cache: {:.2} s of CPU, once, in no phase", cpu.median);
+        }
         text.push_str(&wakeups(figure));
     }
     Some(text)

@@ -37,8 +37,8 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadE
         None => wait_queues_of_linux_2_6(memory_bytes),
         Some(_) => job.params.at_least_one("wait-queues")?,
     };
-    // The cache takes all its memory from the kernel while it is made, which the kernel's own does
-    // in the phases: so this is timed.
+    // The cache takes all its memory from the kernel while it is made, once, and the kernel's own
+    // in the phases, again and again: so this is timed by itself.
     let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
     let cache = Cache::builder()
         .capacity(capacity_bytes)

@@ -174,26 +174,17 @@ fn random_sequences_are_repeatable_and_their_own() {
 }
 
 #[test]
-fn the_first_phase_bears_the_setup() {
-    let setup = Span {
-        elapsed_s: 1e4,
-        user_s: 2e4,
-        process_cpu_s: 3e4,
-        cpu_s: 4e4,
-        voluntary_switches: 1 << 40,
-        planted_s: 5e4,
-    };
+fn the_setup_is_told_by_itself() {
+    let setup = Span { elapsed_s: 1e4, cpu_s: 4e4, ..Span::default() };
     let round = run_after(setup, kernel::create).unwrap();
-    let names = ["s", "process_cpu_s", "cpu_s", "context_switches", "planted_s"];
-    let least = [1e4, 3e4, 4e4, 2_f64.powi(40), 5e4];
-    for (name, least) in names.into_iter().zip(least) {
-        for phase in phases::NAMES {
+    assert_eq!(round.metric("setup_s"), Some(1e4));
+    assert_eq!(round.metric("setup_cpu_s"), Some(4e4));
+    for phase in phases::NAMES {
+        for name in ["s", "cpu_s"] {
             let figure = round.metric(&format!("{phase}_{name}")).unwrap();
-            assert_eq!(figure >= least, phase == "write", "{phase}_{name} is {figure}");
+            assert!(figure < 1e4, "{phase}_{name} is {figure}");
         }
     }
-    // 2e4 s of 1e4 s, as any phase's own time is small beside them.
-    assert_eq!(round.metric("write_user_pct").unwrap().round(), 200.0);
 }
 
 #[test]
