@@ -262,6 +262,12 @@ impl FrameWaiters {
         run_foreign_wakers(|| waits.wake_with(&self.key(), waiters as usize, LOOK));
     }
 
+    /// How many write-backs are under way, at a glance.
+    #[cfg(not(loom))]
+    pub(crate) fn writing(&self) -> u32 {
+        self.writing.load(Ordering::Relaxed)
+    }
+
     /// A write-back begins.
     pub(crate) fn begin_write(&self) {
         self.writing.fetch_add(1, Ordering::Relaxed);

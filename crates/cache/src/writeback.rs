@@ -39,6 +39,18 @@ pub(crate) enum HeldPages {
 /// Pages that are too few to be written behind.
 const WRITE_BEHIND_MIN: usize = 4;
 
+/// With so many write-backs under way the device is busy without another: who has filled a run
+/// writes it. The kernel takes few queued writes that make a file longer at once, and has threads
+/// of its own wait for the others.
+const BUSY: u32 = 4;
+
+/// Who moves a run, in a cache with queued I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Queue,
+    Caller,
+}
+
 /// What became of a run, and of its buffer.
 enum Begun {
     /// It was written, or that failed.
@@ -118,7 +130,7 @@ impl Core {
             return false;
         };
         let begun = if file.write_backs.try_enter() {
-            self.write_run_from(file, page, buffer)
+            self.write_run_from(file, page, buffer, By::Queue)
         } else {
             Refused(buffer)
         };
@@ -156,6 +168,7 @@ impl Core {
         if file.unwritten.is_failing() {
             return;
         }
+        let by = if self.reclaim.waiters.writing() >= BUSY { By::Caller } else { By::Queue };
         let mut buffers = TakenBuffers::new(self, 1);
         let mut page = run.start;
         while page < run.end {
@@ -163,7 +176,7 @@ impl Core {
             if !file.write_backs.try_enter() {
                 return buffers.keep(buffer);
             }
-            match self.write_run_from(file, PageNo(page), buffer) {
+            match self.write_run_from(file, PageNo(page), buffer, by) {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
             }
@@ -183,7 +196,13 @@ impl Core {
 
     /// Writes the run around `page` back, or, with queued I/O, begins to. The caller has entered
     /// `file.write_backs`; the end of the run leaves it.
-    fn write_run_from(&self, file: &Arc<FileState>, page: PageNo, buffer: RunBuffer) -> Begun {
+    fn write_run_from(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        buffer: RunBuffer,
+        by: By,
+    ) -> Begun {
         let period = file.durability.lock().period();
         let Some(loan) = self.lend(file, page, false, &mut None) else {
             file.write_backs.leave(&self.waits);
@@ -196,14 +215,14 @@ impl Core {
         let first = if loan.has_failed { page } else { self.extend(file, page, &mut pages) };
         let mut run = Run::write_back(file.clone(), first, pages, self.memory.page_bytes());
         let moved = match &self.engine {
-            Some(engine) => match engine.begin_unwanted(self, run) {
+            Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
                 Ok(()) => return UnderWay,
                 Err(given_back) => {
                     run = *given_back;
                     Err(TransferError::IO)
                 }
             },
-            None => self.move_blocking(&mut run),
+            _ => self.move_blocking(&mut run),
         };
         let (_, _, ended) = run.into_parts();
         let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
@@ -386,7 +405,7 @@ impl Core {
     ) -> bool {
         let buffer = buffers.next();
         file.write_backs.enter(&self.waits, self.reasons.file);
-        match self.write_run_from(file, page, buffer) {
+        match self.write_run_from(file, page, buffer, By::Queue) {
             UnderWay => true,
             Ended(buffer) => {
                 buffers.keep(buffer);
