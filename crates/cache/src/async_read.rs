@@ -152,7 +152,7 @@ impl Core {
             })?;
             claims.push(claim);
         }
-        self.fill_async(file, guard.pass_on(), claims).await
+        self.fill_async(engine, file, guard.pass_on(), claims).await
     }
 
     /// As [`Core::take_frame`], in a task.

@@ -1,4 +1,8 @@
-//! Queued I/O: threads submit transfers and wait for their pages; one thread of the cache reaps.
+//! Queued I/O: transfers are submitted, and one thread of the cache reaps.
+//!
+//! A thread that misses a page reads it itself, as it would sleep either way, and is woken once
+//! instead of having another woken first. Only where [`OWN_READS_MAX`] threads do so, the next
+//! submits its read, and waits for its page: the I/O thread wakes such threads in groups.
 //!
 //! An operation is kept in a slot from its submission until its transfer is complete, be the thread
 //! that wanted it there or not: the slot owns the claim or the run, and with it the memory. The
@@ -24,13 +28,17 @@
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
 use unherd_sync::{Outcome, Wait, WaitKey};
-use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::core::{Core, Want};
 use crate::error::BuildError;
 use crate::frame::Pin;
 use crate::run::{Advance, EndedRun, Run, TransferError};
+
+/// Threads that read by themselves. Chosen by measurement: below, that takes up to half of the CPU
+/// of queued reads; with 512 threads as much.
+const OWN_READS_MAX: u32 = 128;
 
 #[derive(Debug)]
 enum Operation {
@@ -89,6 +97,8 @@ impl Slots {
 pub(crate) struct Engine {
     device: Arc<dyn Device>,
     slots: Mutex<Slots>,
+    /// Threads that read by themselves now. Relaxed: a count.
+    own_reads: AtomicU32,
     /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
     stopping: AtomicBool,
     /// When the I/O thread is to look at the deadlines of tasks: they have no clock.
@@ -151,6 +161,15 @@ impl Ticket<'_> {
     }
 }
 
+/// That a thread is counted among those that read by themselves, until dropped.
+pub(crate) struct OwnRead<'a>(&'a Engine);
+
+impl Drop for OwnRead<'_> {
+    fn drop(&mut self) {
+        self.0.own_reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) the read is the parent's.
@@ -185,6 +204,7 @@ impl Engine {
         Ok(Self {
             device,
             slots: Mutex::default(),
+            own_reads: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             alarm: Mutex::new(Deadline::NEVER),
         })
@@ -258,6 +278,12 @@ impl Engine {
         // SAFETY: the slot owns the run, with its frames and its list of pieces, until the transfer
         // is complete.
         unsafe { self.device.submit(transfer) };
+    }
+
+    /// The right of a thread to read by itself, if not too many do.
+    pub(crate) fn try_own_read(&self) -> Option<OwnRead<'_>> {
+        let own = OwnRead(self);
+        (self.own_reads.fetch_add(1, Ordering::Relaxed) < OWN_READS_MAX).then_some(own)
     }
 
     /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,

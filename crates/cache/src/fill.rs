@@ -14,7 +14,7 @@ use unherd_sys::{Direction, Errno, Transfer};
 
 use crate::Error;
 use crate::core::{Core, TRUNCATED, WakeMessage, Want, Work};
-use crate::engine::Ticket;
+use crate::engine::Engine;
 use crate::files::FileState;
 use crate::frame::{Claim, Pin, State};
 use crate::index::FillReservation;
@@ -24,10 +24,16 @@ use crate::run::{Advance, EndedRun, Fill, Run, TransferError};
 use crate::stats::Count;
 
 /// What became of a page that is brought in.
-enum Begun<'a> {
+enum Begun {
     Ended(Result<Pin, Errno>),
-    /// The I/O thread will end it.
-    UnderWay(Ticket<'a>),
+    ToRead(Run),
+}
+
+fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
+    match ended {
+        Some(filled) => filled,
+        None => unreachable!("a fill that has ended was delivered"),
+    }
 }
 
 impl Core {
@@ -147,7 +153,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
             Begun::Ended(filled) => filled,
-            Begun::UnderWay(ticket) => ticket.wait(),
+            Begun::ToRead(run) => self.read_in_thread(run),
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
@@ -156,51 +162,70 @@ impl Core {
     #[cfg(feature = "async")]
     pub(crate) async fn fill_async(
         &self,
+        engine: &Engine,
         file: &Arc<FileState>,
         announced: FillReservation,
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
             Begun::Ended(filled) => filled,
-            Begun::UnderWay(ticket) => ticket.wait_async().await,
+            Begun::ToRead(run) => match engine.begin(self, run) {
+                Ok(ticket) => ticket.wait_async().await,
+                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
+            },
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
 
-    /// Begins to bring the pages in; where that needs no read, or this thread reads, that is all.
+    /// Puts the frames in the index; where that needs no read, it is all.
     fn begin_fill(
         &self,
         file: &Arc<FileState>,
         announced: FillReservation,
         mut claims: Vec<Claim>,
-    ) -> Begun<'_> {
+    ) -> Begun {
         let first = announced.key.page;
         self.install(announced, &claims[0], State::Reading);
-        let mut ended = None;
-        let deliver = |filled| ended = Some(filled);
         if self.offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| self.free_frame(claim));
-            self.publish_fill(file, first, claims, 0, deliver);
-        } else {
-            self.install_ahead(file, first, &mut claims);
-            self.counters.add(Count::Reads, claims.len() as u64);
-            if claims.len() > 1 {
-                self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
-            }
-            let page_bytes = self.memory.page_bytes();
-            let run = Run::fill(file.clone(), first, Fill::new(claims), page_bytes);
-            match &self.engine {
-                Some(engine) => match engine.begin(self, run) {
-                    Ok(ticket) => return Begun::UnderWay(ticket),
-                    Err(run) => self.fail_fill(*run, deliver),
-                },
-                None => self.fill_blocking(run, deliver),
-            }
+            let mut ended = None;
+            self.publish_fill(file, first, claims, 0, |filled| ended = Some(filled));
+            return Begun::Ended(delivered(ended));
         }
-        match ended {
-            Some(filled) => Begun::Ended(filled),
-            None => unreachable!("a fill that has ended was delivered"),
+        self.install_ahead(file, first, &mut claims);
+        self.counters.add(Count::Reads, claims.len() as u64);
+        if claims.len() > 1 {
+            self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
         }
+        let page_bytes = self.memory.page_bytes();
+        Begun::ToRead(Run::fill(file.clone(), first, Fill::new(claims), page_bytes))
+    }
+
+    fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
+        let own = self.engine.as_ref().map(Engine::try_own_read);
+        if let (Some(engine), Some(None)) = (&self.engine, &own) {
+            return match engine.begin(self, run) {
+                Ok(ticket) => ticket.wait(),
+                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
+            };
+        }
+        self.finish_fill(run, |run| self.move_blocking(run))
+    }
+
+    /// Ends the run, and those that take its place, by what `transfer` gives.
+    fn finish_fill(
+        &self,
+        run: Run,
+        mut transfer: impl FnMut(&mut Run) -> Result<usize, TransferError>,
+    ) -> Result<Pin, Errno> {
+        let (mut next, mut ended) = (Some(run), None);
+        while let Some(mut run) = next {
+            let moved = transfer(&mut run);
+            let (file, first, ended_run) = run.into_parts();
+            let EndedRun::Fill(fill) = ended_run else { unreachable!("a fill ends as one") };
+            next = self.end_fill(&file, first, fill, moved, |filled| ended = Some(filled));
+        }
+        delivered(ended)
     }
 
     /// Puts the frames but the first in the index, for the pages that follow `first`, up to one
@@ -234,27 +259,6 @@ impl Core {
         self.shard(key).remove();
         self.free_frame(self.frames.clear(claim));
         self.wake_failed(key, WakeMessage::Look);
-    }
-
-    /// Reads the run by this thread.
-    fn fill_blocking(&self, run: Run, mut deliver: impl FnMut(Result<Pin, Errno>)) {
-        let mut next = Some(run);
-        while let Some(mut run) = next {
-            let moved = self.move_blocking(&mut run);
-            let (file, first, ended) = run.into_parts();
-            let EndedRun::Fill(fill) = ended else { unreachable!("a fill ends as one") };
-            next = self.end_fill(&file, first, fill, moved, &mut deliver);
-        }
-    }
-
-    /// The run could not be begun.
-    fn fail_fill(&self, run: Run, mut deliver: impl FnMut(Result<Pin, Errno>)) {
-        let mut next = Some(run);
-        while let Some(run) = next {
-            let (file, first, ended) = run.into_parts();
-            let EndedRun::Fill(fill) = ended else { unreachable!("a fill ends as one") };
-            next = self.end_fill(&file, first, fill, Err(TransferError::IO), &mut deliver);
-        }
     }
 
     /// The device may go on for ever with the read: its frames are lost, and all who want the pages

@@ -5,14 +5,17 @@ use unherd_sync::{Counts, Ledger, Reason};
 use unherd_sys::primitives::thread;
 use unherd_testkit::FaultPlan;
 
-use crate::scene::{sim, small, turn};
-use unherd_cache::{Error, OpenOptions};
+use crate::scene::{BOTH, sim, small, turn};
+use unherd_cache::{Advice, Error, OpenOptions, PageNo};
 
 const THREADS: usize = 512;
 
-/// All threads read one page while the device holds its read back until `asleep` of them sleep.
+/// All but the one that reads.
+const ASLEEP: u64 = THREADS as u64 - 1;
+
+/// All threads read one page while the device holds its read back until all but one of them sleep.
 /// Gives what the ledger counted for page reads, and how many threads got an error.
-fn stampede(io: Io, filtered: bool, asleep: u64, plan: FaultPlan) -> (Counts, usize) {
+fn stampede(io: Io, filtered: bool, plan: FaultPlan) -> (Counts, usize) {
     let device = sim(4, plan);
     let page: Vec<u8> = (0..4096).map(|i| i as u8).collect();
     device.put("f", &page);
@@ -38,7 +41,7 @@ fn stampede(io: Io, filtered: bool, asleep: u64, plan: FaultPlan) -> (Counts, us
         };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(read)).collect();
         device.wait_for_held_reads(1);
-        while counts().waits < asleep {
+        while counts().waits < ASLEEP {
             thread::yield_now();
         }
         device.release_reads();
@@ -53,12 +56,11 @@ fn stampede(io: Io, filtered: bool, asleep: u64, plan: FaultPlan) -> (Counts, us
 #[test]
 fn threads_that_miss_one_page_cause_one_read_and_are_woken_once_each() {
     let _turn = turn();
-    // The thread that reads by itself does not sleep; the one that queues its read does.
-    for (io, asleep) in [(Io::Blocking, 511), (Io::Ring, 512)] {
-        let (counts, failed) = stampede(io, true, asleep, FaultPlan::default());
+    for io in BOTH {
+        let (counts, failed) = stampede(io, true, FaultPlan::default());
         assert_eq!(failed, 0);
-        assert_eq!((counts.wakeups, counts.needless_wakeups), (asleep, 0), "{io:?}");
-        assert_eq!(counts.waits, asleep, "{io:?}: each slept once");
+        assert_eq!((counts.wakeups, counts.needless_wakeups), (ASLEEP, 0), "{io:?}");
+        assert_eq!(counts.waits, ASLEEP, "{io:?}: each slept once");
     }
 }
 
@@ -66,17 +68,47 @@ fn threads_that_miss_one_page_cause_one_read_and_are_woken_once_each() {
 fn a_failed_read_is_told_to_each_that_waited_and_not_repeated() {
     let _turn = turn();
     let plan = FaultPlan { read: unherd_testkit::Failure::at(1), ..FaultPlan::default() };
-    for (io, asleep) in [(Io::Blocking, 511), (Io::Ring, 512)] {
-        let (counts, failed) = stampede(io, true, asleep, plan);
-        assert_eq!((counts.wakeups, failed), (asleep, THREADS), "{io:?}");
+    for io in BOTH {
+        let (counts, failed) = stampede(io, true, plan);
+        assert_eq!((counts.wakeups, failed), (ASLEEP, THREADS), "{io:?}");
     }
 }
 
 #[test]
 fn without_filtering_the_same_reads_are_right() {
     let _turn = turn();
-    for (io, asleep) in [(Io::Blocking, 511), (Io::Ring, 512)] {
-        let (counts, failed) = stampede(io, false, asleep, FaultPlan::default());
-        assert_eq!((counts.wakeups, failed), (asleep, 0), "{io:?}");
+    for io in BOTH {
+        let (counts, failed) = stampede(io, false, FaultPlan::default());
+        assert_eq!((counts.wakeups, failed), (ASLEEP, 0), "{io:?}");
+    }
+}
+
+/// With queued I/O threads read by themselves, but for those beyond 128, which sleep in the wait
+/// table until the I/O thread has read for them.
+#[test]
+fn threads_beyond_128_queue_their_reads() {
+    let _turn = turn();
+    for (io, asleep) in [(Io::Blocking, 0), (Io::Ring, 72), (Io::Threads(80), 72)] {
+        let device = sim(5, FaultPlan::default());
+        device.put("f", &[7; 200 * 512]);
+        let cache = small(256, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", OpenOptions::new()).unwrap();
+        file.advise(Advice::Random);
+        let reason = Reason::register("page-read");
+        let before = Ledger::snapshot();
+        let counts = || Ledger::snapshot().since(&before).reason(reason);
+        device.block_reads();
+        thread::scope(|scope| {
+            for page in 0..200 {
+                let file = &file;
+                scope.spawn(move || assert_eq!(file.page(PageNo(page)).unwrap()[..], [7; 512]));
+            }
+            device.wait_for_held_reads(200);
+            while counts().waits < asleep {
+                thread::yield_now();
+            }
+            device.release_reads();
+        });
+        assert_eq!((counts().wakeups, counts().needless_wakeups), (asleep, 0), "{io:?}");
     }
 }

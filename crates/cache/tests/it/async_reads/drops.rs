@@ -288,7 +288,7 @@ fn a_waker_that_panics() {
             thread::yield_now();
         }
         // The I/O thread lives.
-        assert_eq!(file.page(PageNo(21)).unwrap()[..], page_of(21));
+        assert_eq!(block_on(file.page_async(PageNo(21))).unwrap()[..], page_of(21));
         drop(read);
         check_all_frames(&cache, &file);
     }

@@ -10,6 +10,7 @@ use unherd_cache::{BuildError, Error, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
+use unherd_testkit::block_on;
 
 use super::executor::Task;
 use super::{LONG, PAGE, QUEUED, check_all_frames, page_of, pin_all, queued};
@@ -57,7 +58,7 @@ fn a_waker_that_drops_the_last_handle_of_a_file() {
         });
         device.release_reads();
         // The I/O thread lives.
-        assert_eq!(other.page(PageNo(3)).unwrap()[..], [9; PAGE]);
+        assert_eq!(block_on(other.page_async(PageNo(3))).unwrap()[..], [9; PAGE]);
         while device.bytes("f").unwrap()[..PAGE] != [1; PAGE] {
             thread::yield_now();
         }
@@ -180,7 +181,7 @@ fn a_waker_whose_panic_panics_when_dropped() {
         assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         device.release_reads();
         // The I/O thread lives.
-        assert_eq!(file.page(PageNo(11)).unwrap()[..], page_of(11));
+        assert_eq!(block_on(file.page_async(PageNo(11))).unwrap()[..], page_of(11));
         drop(task);
         check_all_frames(&cache, &file);
     }
@@ -192,27 +193,30 @@ fn an_io_thread_that_dies_leaves_nobody_waiting() {
     let _turn = turn();
     let (device, cache, file) = queued(Io::Ring, 16, LONG);
     device.block_reads();
-    let task = Task::waiting(file.page_async(PageNo(9)));
+    let tasks = [9, 10].map(|page| Task::waiting(file.page_async(PageNo(page))));
     file.write_at(&[1; PAGE], 0).unwrap();
+    let reason = Reason::register("page-read");
+    let before = Ledger::snapshot();
     thread::scope(|scope| {
-        let readers: Vec<_> = (10..14)
-            .map(|page| {
-                scope.spawn({
-                    let file = &file;
-                    move || file.page(PageNo(page % 2 + 10)).map(|_| ())
-                })
-            })
-            .collect();
-        device.wait_for_held_reads(3);
+        // They wait for what the tasks read.
+        let file = &file;
+        let reader = |page| scope.spawn(move || file.page(PageNo(page)).map(|_| ()));
+        let readers = [9, 10, 9, 10].map(reader);
+        while Ledger::snapshot().since(&before).reason(reason).waits < 4 {
+            thread::yield_now();
+        }
         device.panic_in_reap();
         for reader in readers {
             let told = reader.join().unwrap();
             assert!(matches!(told, Err(Error::Io { errno: Errno::IO, .. })), "{told:?}");
         }
     });
-    assert_eq!(task.wakes(), 1);
-    drop(task);
-    assert!(matches!(file.page(PageNo(12)).map(|_| ()), Err(Error::Io { .. })));
+    assert_eq!(tasks.each_ref().map(Task::wakes), [1, 1]);
+    drop(tasks);
+    device.release_reads();
+    // Threads read by themselves.
+    assert_eq!(file.page(PageNo(12)).unwrap()[..], page_of(12));
+    assert!(matches!(block_on(file.page_async(PageNo(13))).map(|_| ()), Err(Error::Io { .. })));
     assert_eq!(file.page(PageNo(0)).unwrap()[..], [1; PAGE]);
     assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
     assert!(close(file).is_err());
