@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
-use unherd_sys::{Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
+use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
 use crate::engine::Engine;
@@ -220,7 +220,11 @@ impl fmt::Debug for CacheBuilder {
 }
 
 impl CacheBuilder {
-    /// Bytes of pages to hold; rounded down to whole pages. 64 MiB unless told.
+    /// Bytes of pages to hold; rounded down to whole pages. The default is 64 MiB.
+    ///
+    /// All of it is taken by [`CacheBuilder::build`], and some more
+    /// ([`Cache::overhead_bytes`]). Where the machine or a memory cgroup has less, that fails with
+    /// [`BuildError::InsufficientMemory`].
     pub fn capacity(self, capacity_bytes: usize) -> Self {
         Self { capacity_bytes, ..self }
     }
@@ -297,11 +301,13 @@ impl CacheBuilder {
         Self { topology: Some(topology), ..self }
     }
 
-    /// Builds the cache: takes its memory and, unless each thread does its own I/O, starts its
-    /// threads.
+    /// Builds the cache: takes all of its memory and, unless each thread does its own I/O, starts
+    /// its threads.
     ///
     /// # Errors
-    /// Each names the value that does not do.
+    /// [`BuildError`], whose variants name the value that does not do.
+    /// [`BuildError::InsufficientMemory`] comes before any memory is taken; but others may take at
+    /// the same time what was available then.
     pub fn build(self) -> Result<Cache, BuildError> {
         let Self { capacity_bytes, page_bytes, .. } = self;
         if !page_bytes.is_power_of_two() || !PAGE_BYTES.contains(&page_bytes) {
@@ -315,6 +321,7 @@ impl CacheBuilder {
         if count >= 1 << 31 {
             return Err(BuildError::TooLarge { capacity_bytes });
         }
+        check_available(count * page_bytes + Frames::bytes_for(count) + Index::bytes_for(count))?;
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let engine = match self.io {
             Io::Blocking => None,
@@ -363,6 +370,18 @@ impl CacheBuilder {
         });
         let io_thread = if core.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
         Ok(Cache { owner: Arc::new(Owner { core, io_thread: Mutex::new(io_thread) }) })
+    }
+}
+
+/// Refuses what the kernel's OOM killer would end, before any of it is taken.
+fn check_available(bytes: usize) -> Result<(), BuildError> {
+    match AvailableMemory::of_this_process() {
+        Some(AvailableMemory { bytes: available_bytes, limit })
+            if bytes as u64 > available_bytes =>
+        {
+            Err(BuildError::InsufficientMemory { bytes, available_bytes, limit })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What can go wrong, with the values that a person needs.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unherd_sys::Errno;
@@ -130,10 +130,12 @@ pub enum Error {
     },
     /// Beyond the last offset that a file can have (2^63 - 1).
     OutOfRange {
-        /// Where, in bytes.
+        /// Where, in bytes; `u64::MAX` for a page that begins beyond.
         offset: u64,
         /// How many bytes.
         len: u64,
+        /// The page, if the call asked for a page.
+        page: Option<u64>,
     },
     /// The file system does not let the file become so large; of a block device, it is beyond the
     /// end. Pages are written whole, and the last one must fit. Nothing was changed.
@@ -162,6 +164,11 @@ pub enum Error {
     /// The handle was not opened for writing.
     ReadOnly {
         /// The file.
+        file: Arc<Path>,
+    },
+    /// A file is to be created or truncated, and not to be opened for writing.
+    CreateNeedsWrite {
+        /// The path.
         file: Arc<Path>,
     },
     /// The cache holds the file read-only, and a new handle asks to write it.
@@ -247,10 +254,11 @@ impl fmt::Display for Error {
             ),
             Self::NoFrames { pinned, threads, unwritten, capacity, waited, write_error } => {
                 let because = write_error.as_ref().map(|error| format!(" ({error})"));
+                let threads = Count(*threads, "thread");
                 write!(
                     f,
                     "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
-                     {threads} threads, and {unwritten} cannot be written back{}; drop page guards \
+                     {threads}, and {unwritten} cannot be written back{}; drop page guards \
                      or build the cache with more capacity",
                     because.unwrap_or_default()
                 )
@@ -281,7 +289,10 @@ impl fmt::Display for Error {
                 "{} ends after {read} of the {wanted} bytes to read at offset {offset}",
                 file.display()
             ),
-            Self::OutOfRange { offset, len } => write!(
+            Self::OutOfRange { page: Some(page), .. } => {
+                write!(f, "page {page} is beyond the largest offset, {}", i64::MAX)
+            }
+            Self::OutOfRange { offset, len, page: None } => write!(
                 f,
                 "{len} bytes at offset {offset} are beyond the largest offset, {}",
                 i64::MAX
@@ -302,6 +313,9 @@ impl fmt::Display for Error {
             Self::ReadOnly { file } => {
                 write!(f, "{} was opened read-only; open it with `write(true)`", file.display())
             }
+            Self::CreateNeedsWrite { file } => {
+                write!(f, "cannot create or truncate {} without `write(true)`", file.display())
+            }
             Self::HeldReadOnly { file } => write!(
                 f,
                 "{} is open read-only in this cache; close those handles before opening it for \
@@ -310,8 +324,8 @@ impl fmt::Display for Error {
             ),
             Self::Locked { file } => write!(
                 f,
-                "{} is locked by another cache or process; close it there, or open it with \
-                 `lock(false)`",
+                "{} is locked by another cache or process: close it there, or wait longer by \
+                 `lock_wait` (`lock(false)` only if nobody writes it)",
                 file.display()
             ),
             Self::DirectRefused { file } => write!(
@@ -338,9 +352,10 @@ impl fmt::Display for Error {
             ),
             Self::LostWrites { file, pages, offset, errno } => write!(
                 f,
-                "{} has lost writes: it was closed with {pages} pages that could not be written, \
-                 from offset {offset} on{}; write them again",
+                "{} has lost writes: it was closed with {} that could not be written, from \
+                 offset {offset} on{}; write them again",
                 file.display(),
+                Count(*pages, "page"),
                 because(*errno)
             ),
             Self::Forked => f.write_str(
@@ -353,6 +368,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A number of things, in words.
+struct Count(usize, &'static str);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number, what) = self;
+        write!(f, "{number} {what}{}", if *number == 1 { "" } else { "s" })
+    }
+}
 
 fn because(errno: Option<Errno>) -> String {
     errno.map(|errno| format!(" ({errno})")).unwrap_or_default()
@@ -409,7 +434,17 @@ pub enum BuildError {
         /// What was asked for.
         capacity_bytes: usize,
     },
-    /// The memory could not be mapped.
+    /// The machine, or a memory cgroup of the process, has less memory left than the cache takes.
+    /// Nothing was taken.
+    InsufficientMemory {
+        /// Bytes that the cache takes: its capacity, and what it keeps about frames and pages.
+        bytes: usize,
+        /// Bytes that are left, page caches that the kernel can reclaim included.
+        available_bytes: u64,
+        /// The file that says so: `/proc/meminfo`, or a cgroup's limit.
+        limit: PathBuf,
+    },
+    /// The kernel refused memory, by mmap(2) or madvise(2).
     Memory {
         /// What the memory was for.
         what: MemoryFor,
@@ -446,6 +481,12 @@ impl fmt::Display for BuildError {
             Self::TooLarge { capacity_bytes } => write!(
                 f,
                 "a capacity of {capacity_bytes} bytes holds too many pages; use larger pages"
+            ),
+            Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
+                f,
+                "the cache takes {bytes} bytes of memory when it is built, and {available_bytes} \
+                 are available by {}; build it with less capacity",
+                limit.display()
             ),
             Self::Memory { what, bytes, errno } => {
                 write!(f, "cannot map {bytes} bytes of memory for {what}: {errno}")

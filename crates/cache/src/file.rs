@@ -149,7 +149,7 @@ impl File {
         options: OpenOptions,
     ) -> Result<Self, Error> {
         if (options.truncate || options.create || options.create_new) && !options.write {
-            return Err(Error::ReadOnly { file: source.name() });
+            return Err(Error::CreateNeedsWrite { file: source.name() });
         }
         let access = Access {
             write: options.write,

@@ -230,7 +230,7 @@ impl Core {
         let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
         match offset.checked_add(len) {
             Some(end) if end <= last => Ok(()),
-            _ => Err(Error::OutOfRange { offset, len }),
+            _ => Err(Error::OutOfRange { offset, len, page: None }),
         }
     }
 
@@ -255,6 +255,10 @@ impl Core {
     pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
         let page_bytes = self.memory.page_bytes();
         let offset = page.0.saturating_mul(page_bytes as u64);
-        self.check_range(offset, page_bytes)
+        self.check_range(offset, page_bytes).map_err(|_| Error::OutOfRange {
+            offset,
+            len: page_bytes as u64,
+            page: Some(page.0),
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use unherd_sys::Errno;
 
-use crate::Error;
+use crate::{BuildError, Error};
 
 /// The kind is that of the kernel's number, where there is one, or what std gives to the like. The
 /// cache's error is inside: [`io::Error::get_ref`], and its text.
@@ -31,7 +31,9 @@ fn kind(error: &Error) -> ErrorKind {
         // As std::fs::File::try_lock.
         Error::Locked { .. } => ErrorKind::WouldBlock,
         Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
-        Error::OutOfRange { .. }
+        // As std::fs::OpenOptions::open.
+        Error::CreateNeedsWrite { .. }
+        | Error::OutOfRange { .. }
         | Error::NotAFile { .. }
         | Error::Misaligned { .. }
         | Error::TornElsewhere { .. } => ErrorKind::InvalidInput,
@@ -41,6 +43,25 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Closed { .. } | Error::LostDurability { .. } | Error::TooManyFiles => {
             ErrorKind::Other
         }
+    }
+}
+
+/// The kind is that of the kernel's number, where there is one, `OutOfMemory` where memory is short,
+/// or what std gives to the like. The cache's error is inside: [`io::Error::get_ref`], and its text.
+impl From<BuildError> for io::Error {
+    fn from(error: BuildError) -> Self {
+        let kind = match &error {
+            BuildError::PageSize { .. }
+            | BuildError::TooSmall { .. }
+            | BuildError::TooLarge { .. }
+            | BuildError::IoThreads { .. } => ErrorKind::InvalidInput,
+            BuildError::InsufficientMemory { .. } => ErrorKind::OutOfMemory,
+            BuildError::Memory { errno, .. } => kind_of(*errno),
+            BuildError::NoQueue => ErrorKind::Unsupported,
+            BuildError::QueueTaken => ErrorKind::ResourceBusy,
+            BuildError::Thread(_) => ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 
@@ -56,7 +77,21 @@ mod tests {
     use unherd_sys::primitives::Arc;
 
     use super::*;
-    use crate::Operation;
+    use crate::{Cache, Operation};
+
+    #[test]
+    fn build_error_converts_by_question_mark() {
+        let build = |capacity| -> io::Result<usize> {
+            Ok(Cache::builder().page_size(1 << 20).capacity(capacity).build()?.frames())
+        };
+        assert_eq!(build(4 << 20).unwrap(), 4);
+        let refused = build(0).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        let inner = refused.get_ref().and_then(|inner| inner.downcast_ref::<BuildError>());
+        assert!(matches!(inner, Some(BuildError::TooSmall { .. })), "{refused}");
+        let large = build(1 << 50).unwrap_err();
+        assert_eq!(large.kind(), ErrorKind::OutOfMemory, "{large}");
+    }
 
     #[test]
     fn kinds_are_those_of_std() {

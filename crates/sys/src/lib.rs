@@ -29,6 +29,8 @@ pub mod primitives;
 pub mod racy;
 
 // A model checker's build has what can be modelled: time, the traits, the futex.
+#[cfg(not(loom))]
+mod available_memory;
 mod clock;
 mod device;
 #[cfg(not(loom))]
@@ -51,6 +53,8 @@ mod ring;
 #[cfg(not(loom))]
 mod topology;
 
+#[cfg(not(loom))]
+pub use available_memory::AvailableMemory;
 pub use clock::{Clock, Deadline, SystemClock, Timestamp};
 pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, IoBufs, OpenError,

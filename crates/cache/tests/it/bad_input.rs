@@ -1,11 +1,11 @@
 //! Each refusal is an error that names what it is about.
 
+use std::io::ErrorKind;
 use std::sync::Barrier;
 use std::time::Duration;
 
 use unherd_cache::{
-    BuildError, Cache, Direct, Error, File, Io, MemoryFor, OpenOptions, Operation, PageGuard,
-    PageNo,
+    BuildError, Cache, Direct, Error, File, Io, OpenOptions, Operation, PageGuard, PageNo,
 };
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Device, DirectDevice, Errno};
@@ -29,7 +29,7 @@ fn builders_name_the_value_that_does_not_do() {
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
     match build(1 << 50, 1 << 20).unwrap_err() {
-        BuildError::Memory { what: MemoryFor::Pages, bytes, .. } => assert_eq!(bytes, 1 << 50),
+        BuildError::InsufficientMemory { bytes, .. } => assert!(bytes > 1 << 50),
         other => panic!("{other}"),
     }
 }
@@ -78,7 +78,12 @@ fn a_second_cache_is_locked_out_until_the_first_has_closed() {
     let file = one.open(&path, writable()).unwrap();
     let error = two.open(&path, writable()).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
-    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    let told = format!(
+        "{} is locked by another cache or process: close it there, or wait longer by `lock_wait` \
+         (`lock(false)` only if nobody writes it)",
+        path.display()
+    );
+    assert_eq!(error.to_string(), told);
     let again = one.open(&path, writable()).unwrap();
     drop(file);
     assert!(two.open(&path, writable()).is_err(), "the other handle still holds the lock");
@@ -130,6 +135,11 @@ fn offsets_beyond_what_a_file_can_have_are_refused() {
     out_of_range(file.set_len(u64::MAX));
     out_of_range(file.page(PageNo(u64::MAX)).map(|_| ()));
     out_of_range(file.page(PageNo(u64::MAX / 512)).map(|_| ()));
+    let told = file.page(PageNo(u64::MAX)).unwrap_err().to_string();
+    let page = "page 18446744073709551615 is beyond the largest offset, 9223372036854775807";
+    assert_eq!(told, page);
+    let told = file.read_at(&mut [0; 4], u64::MAX).unwrap_err().to_string();
+    assert!(told.starts_with("4 bytes at offset 18446744073709551615 are beyond"), "{told}");
     assert_eq!(file.len(), 0);
     assert_eq!(file.read_at(&mut [0; 4], 1 << 40).unwrap(), 0);
     assert_eq!(file.write_at(&[], 1 << 40).unwrap(), 0);
@@ -148,7 +158,12 @@ fn read_only_handles_do_not_write() {
     };
     read_only(file.write_at(b"x", 0).map(|_| ()));
     read_only(file.set_len(0));
-    read_only(cache.open("g", OpenOptions::new().truncate(true)).map(|_| ()));
+    for options in [OpenOptions::new().truncate(true), OpenOptions::new().create(true)] {
+        let refused = cache.open("g", options).unwrap_err();
+        let told = "cannot create or truncate g without `write(true)`";
+        assert_eq!(refused.to_string(), told);
+        assert_eq!(std::io::Error::from(refused).kind(), ErrorKind::InvalidInput);
+    }
     file.sync_all().unwrap();
     // The file itself was opened read-only, so a later handle cannot write either.
     assert!(matches!(cache.open("f", writable()), Err(Error::HeldReadOnly { .. })));
@@ -189,7 +204,9 @@ fn running_out_of_frames_is_an_error_that_says_what_holds_them() {
         let file = cache.open("f", writable()).unwrap();
         let guards = pin_all(&file, 8);
         match file.read_at(&mut [0; 4], 512 * 10) {
-            Err(Error::NoFrames { pinned: 8, capacity: 8, .. }) => {}
+            Err(error @ Error::NoFrames { pinned: 8, capacity: 8, .. }) => {
+                assert!(error.to_string().contains("8 are pinned, by 1 thread,"), "{error}");
+            }
             other => panic!("{other:?}"),
         }
         // A copy would need a frame as well.

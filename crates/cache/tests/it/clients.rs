@@ -190,7 +190,7 @@ fn new_file_is_created_once() {
     let simulated = small(8, 4096).device(sim(67, FaultPlan::default())).build().unwrap();
     for (cache, path) in [(real, dir.path().join("f")), (simulated, "f".into())] {
         let new = OpenOptions::new().write(true).create_new(true).direct(Direct::OrBuffered);
-        assert!(matches!(cache.open(&path, new.write(false)), Err(Error::ReadOnly { .. })));
+        assert!(matches!(cache.open(&path, new.write(false)), Err(Error::CreateNeedsWrite { .. })));
         let file = cache.open(&path, new).unwrap();
         file.write_all_at(b"new", 0).unwrap();
         for options in [new, new.create(true)] {

@@ -225,6 +225,32 @@ fn guards_held_over_a_fork_end_in_both() {
     assert_eq!(fs::read(dir.path().join("f")).unwrap(), [&first[..], &first[..]].concat());
 }
 
+fn may_map_no_more_than(more: usize) {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    let mapped = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096;
+    let most = (mapped + more) as libc::rlim_t;
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: it bounds the calling process, a child.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}
+
+/// In a child that may not map it either, so that a cache that does not look takes nothing.
+#[test]
+fn capacity_beyond_the_machine_is_refused() {
+    const CAPACITY: usize = 1 << 42;
+    let _turn = turn();
+    let code = in_child(|| {
+        may_map_no_more_than(1 << 30);
+        match Cache::builder().capacity(CAPACITY).build() {
+            Err(BuildError::InsufficientMemory { bytes, available_bytes, .. }) => {
+                u8::from(bytes < CAPACITY || available_bytes as usize >= bytes)
+            }
+            _ => 2,
+        }
+    });
+    assert_eq!(code, 0);
+}
+
 /// In a child that may map only so much more, as the parent shall not lack memory.
 #[test]
 fn a_builder_that_gets_no_memory_says_for_what_and_how_much() {
@@ -240,12 +266,7 @@ fn a_builder_that_gets_no_memory_says_for_what_and_how_much() {
         (PAGES_BYTES + FRAMES_BYTES + INDEX_BYTES * 3 / 4, MemoryFor::Index, INDEX_BYTES),
     ] {
         let code = in_child(|| {
-            let pages = fs::read_to_string("/proc/self/statm").unwrap();
-            let mapped = pages.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096;
-            let most = (mapped + more) as libc::rlim_t;
-            let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-            // SAFETY: it bounds the child alone.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+            may_map_no_more_than(more);
             match small(MANY, 512).huge_pages(false).build() {
                 Err(BuildError::Memory { what: told, bytes: of, .. }) => {
                     u8::from((told, of) != (what, bytes))
