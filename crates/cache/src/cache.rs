@@ -122,13 +122,13 @@ impl Cache {
     }
 
     /// Opens a file, or another handle of one that is open in this cache. Blocks on the file
-    /// system, and under `file` while others open or close the same
-    /// file; for a lock that others hold as [`OpenOptions::lock_wait`] says, under `file-lock`.
+    /// system, under `file` while others open or close the same file, and under `file-lock` for a
+    /// lock that others hold, no longer than [`OpenOptions::lock_wait`] says (see [`File`]).
     ///
     /// # Errors
     /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];
     /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::Misaligned`]; [`Error::Open`];
-    /// [`Error::ReadOnly`] if it is to be created or cut, but not written.
+    /// [`Error::CreateNeedsWrite`] if it is to be created or truncated, but not written.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
         File::open(self, Source::Path(path.as_ref()), options)
     }
@@ -229,7 +229,7 @@ impl CacheBuilder {
         Self { capacity_bytes, ..self }
     }
 
-    /// The size of a page in bytes: a power of two from 512 to 2 MiB. 4096 unless told.
+    /// The size of a page in bytes: a power of two from 512 to 2 MiB. The default is 4096.
     ///
     /// Small pages waste less of the cache on what is not asked for, large ones make fewer
     /// transfers and need fewer frames, each of which takes 64 bytes beyond the capacity and about
@@ -239,23 +239,24 @@ impl CacheBuilder {
         Self { page_bytes, ..self }
     }
 
-    /// Where files are. The kernel's, unless told. Caches may share a device, but only one of them
-    /// at a time may use [`Io::Ring`] on it.
+    /// The storage that files are opened on. The default is the kernel's files ([`DirectDevice`]).
+    /// Caches may share a device, but only one of them at a time may use [`Io::Ring`] on it.
     pub fn device(self, device: Arc<dyn Device>) -> Self {
         Self { device: Some(device), ..self }
     }
 
-    /// Who does the I/O. [`Io::Blocking`] unless told.
+    /// Who does the I/O. The default is [`Io::Blocking`].
     pub fn io(self, io: Io) -> Self {
         Self { io, ..self }
     }
 
-    /// Wait queues, over which pages are hashed; rounded up to a power of two. 256 unless told.
+    /// Wait queues, over which pages are hashed; rounded up to a power of two. The default is
+    /// 256.
     pub fn queues(self, queues: usize) -> Self {
         Self { queues, ..self }
     }
 
-    /// Whether a page's wake looks at which page a thread waits for (it does unless told). Without,
+    /// Whether a page's wake looks at which page a thread waits for (it does by default). Without,
     /// it wakes all of its queue: kept so that the effect of filtering can be measured. Waits for
     /// frames, buffers and files are not pages' waits, and always filtered.
     #[cfg(feature = "ablation")]
@@ -263,18 +264,18 @@ impl CacheBuilder {
         Self { filtered, ..self }
     }
 
-    /// How long a call waits for a free frame before it fails. 30 s unless told.
+    /// How long a call waits for a free frame before it fails. The default is 30 s.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
     }
 
-    /// Which page is given up for another. [`PolicyKind::S3Fifo`] unless told.
+    /// Which page is given up for another. The default is [`PolicyKind::S3Fifo`].
     pub fn policy(self, policy: PolicyKind) -> Self {
         Self { policy, ..self }
     }
 
     /// Whether the kernel is asked to back the pages' memory by huge pages of its own, so that a
-    /// hit rarely waits for a look-up of its address. It is, unless told; whether it does,
+    /// hit rarely waits for a look-up of its address. It is by default; whether it does,
     /// [`Cache::huge_pages_advised`] and the line `AnonHugePages` in /proc/self/smaps tell.
     ///
     /// The memory is taken when the cache is built, in either case. Without huge pages it is what
@@ -284,8 +285,8 @@ impl CacheBuilder {
         Self { huge_pages, ..self }
     }
 
-    /// The NUMA nodes among which frames are shared out, and their processors: unless told, those
-    /// of this machine where the thread that builds the cache may run. A page is brought into the
+    /// The NUMA nodes among which frames are shared out, and their processors: by default those of
+    /// this machine where the thread that builds the cache may run. A page is brought into the
     /// memory of the node where its reader runs, if there is room or a page to give up; a cache
     /// that is too small for that keeps to one node.
     ///

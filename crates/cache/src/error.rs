@@ -36,6 +36,24 @@ impl fmt::Display for Operation {
 
 /// Why a call on a cache or its files failed. Nothing that was written before is lost by it, except
 /// where a variant says so.
+///
+/// `?` turns an `Error` (and a [`BuildError`]) into a [`std::io::Error`] with the same text, which
+/// holds the `Error` ([`get_ref`](std::io::Error::get_ref)). Its kind:
+///
+/// | error | [`ErrorKind`](std::io::ErrorKind) |
+/// |---|---|
+/// | `Io`, `Open`, `LostWrites` with a number of the kernel | that of the number |
+/// | `NoFrames` | that of its `write_error`; `TimedOut` without |
+/// | `UnexpectedEof`, `Truncated` | `UnexpectedEof` |
+/// | `ShortTransfer` | `WriteZero` |
+/// | `FileTooLarge` | `FileTooLarge` |
+/// | `WouldDeadlock` | `Deadlock` |
+/// | `TooManyPins`, `HeldReadOnly`, `NotSynced` | `ResourceBusy` |
+/// | `Locked` | `WouldBlock` |
+/// | `ReadOnly` | `PermissionDenied` |
+/// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere` | `InvalidInput` |
+/// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
+/// | all others | `Other` |
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -61,8 +79,8 @@ pub enum Error {
         /// Bytes that were moved.
         moved: usize,
     },
-    /// The device has fewer bytes of the file than it had before: another program has cut the file.
-    /// What was there is not known, so it is not read as zeros. The next read tries again.
+    /// The device has fewer bytes of the file than it had before: another program has truncated
+    /// it. What was there is not known, so it is not read as zeros. The next read tries again.
     Truncated {
         /// The file.
         file: Arc<Path>,
@@ -95,7 +113,8 @@ pub enum Error {
         /// The page.
         page: u64,
     },
-    /// The calling thread holds a [`crate::PageMut`] of this page, and the call would wait for it.
+    /// The calling thread holds a [`PageMut`](crate::PageMut) of this page, and the call would wait
+    /// for it.
     WouldDeadlock {
         /// The file.
         file: Arc<Path>,
@@ -110,7 +129,8 @@ pub enum Error {
         /// The page.
         page: u64,
     },
-    /// What looked at this page, by `File::peek`, has returned the [`crate::Torn`] of another page.
+    /// The closure that looked at this page ([`File::peek`](crate::File::peek)) has returned the
+    /// [`Torn`](crate::Torn) of another page.
     TornElsewhere {
         /// The file.
         file: Arc<Path>,
@@ -228,8 +248,12 @@ pub enum Error {
         errno: Option<Errno>,
     },
     /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
-    /// done; the parent goes on undisturbed. (Where it reads into pages of less than 4096 bytes at
-    /// the fork, that needs Linux 6.5: see "After fork(2)" in `docs/reference/cache.md`.)
+    /// done. The child may still read pages that are in its copy of the cache.
+    ///
+    /// The parent goes on undisturbed, except before Linux 6.5: there, a fork while direct I/O
+    /// reads into a page can leave the parent with stale bytes (see `O_DIRECT` in open(2)). It
+    /// concerns pages of less than 4096 bytes; before Linux 5.8 larger ones too, unless the cache
+    /// was built with `huge_pages(false)`. There, fork only while no read is under way.
     Forked,
     /// The cache has opened 2^32 - 1 files in its life.
     TooManyFiles,
@@ -248,7 +272,7 @@ impl fmt::Display for Error {
             ),
             Self::Truncated { file, offset, len } => write!(
                 f,
-                "{} was cut by another program: it had {len} bytes, and those of the page at \
+                "{} was truncated by another program: it had {len} bytes, and those of the page at \
                  offset {offset} are not all there",
                 file.display()
             ),
@@ -420,7 +444,7 @@ pub enum BuildError {
         /// What was asked for.
         page_bytes: usize,
     },
-    /// The capacity must hold at least [`crate::MIN_FRAMES`] pages.
+    /// The capacity must hold at least [`MIN_FRAMES`](crate::MIN_FRAMES) pages.
     TooSmall {
         /// What was asked for.
         capacity_bytes: usize,

@@ -79,25 +79,26 @@ impl OpenOptions {
         Self { create_new, ..self }
     }
 
-    /// Cut the file to no bytes; it must be open for writing. Other handles in this cache see it.
+    /// Truncate the file to no bytes; it must be open for writing. Other handles in this cache see
+    /// it.
     pub fn truncate(self, truncate: bool) -> Self {
         Self { truncate, ..self }
     }
 
-    /// Hold an advisory lock while the file is open, exclusive for writing and shared for reading
-    /// (on by default). Without it nothing tells whether somebody else changes the file, whose
-    /// pages this cache would go on to serve as they were.
+    /// Hold an advisory lock, by flock(2), until the last handle of the file is dropped: exclusive
+    /// for writing and shared for reading (on by default). Without it nothing tells whether
+    /// somebody else changes the file, whose pages this cache would go on to serve as they were.
     pub fn lock(self, lock: bool) -> Self {
         Self { lock, ..self }
     }
 
     /// How long to wait for a lock that another cache or process holds, before the opening fails
-    /// with [`Error::Locked`]. Half a second unless told; [`Duration::ZERO`] asks once.
+    /// with [`Error::Locked`]. The default is half a second; [`Duration::ZERO`] asks once.
     ///
     /// A process that was killed may hold its locks for some time after its end. Where it had
-    /// transfers in an io_uring ([`crate::Io::Ring`]), the kernel ends these first, and only then
-    /// gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials. A program
-    /// that is started again at once should not fail for that.
+    /// transfers in an io_uring ([`Io::Ring`](crate::Io::Ring)), the kernel ends these first, and
+    /// only then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
+    /// A program that is started again at once should not fail for that.
     ///
     /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms
     /// and so on up to each 16 ms, and sleeps under `file-lock` between.
@@ -117,11 +118,33 @@ impl OpenOptions {
 /// and its length. All methods may be called by many threads at a time. A write to one page is
 /// atomic with regard to reads of that page; reads and writes of several pages are not.
 ///
-/// When the last handle is dropped, dirty pages are written back (but not flushed) and the file is
-/// closed. What cannot be written is lost then: the next handle for writing is told
-/// ([`Error::LostWrites`]), and [`File::close`] tells the caller as well. Only [`File::sync_all`]
-/// makes writes durable. If it is dropped in a waker, as the waker drops its task, a thread that is
-/// started for it does this; where none can be, the file stays open.
+/// It is not `Clone`: share a handle by `&` or [`Arc`](std::sync::Arc), or open the file again for
+/// another one.
+///
+/// # Closing
+///
+/// The normal end is `sync_all()?`, then drop. Only [`File::sync_all`] makes writes durable.
+///
+/// When the last handle is dropped, dirty pages (which the cache has and the device does not) are
+/// written back, but not flushed, and the file is closed; its lock is released. What cannot be
+/// written is lost then: the next handle for writing is told ([`Error::LostWrites`]);
+/// [`File::close`] tells the caller before the drop. If it is dropped in a waker, as the waker
+/// drops its task, a thread that is started for it does this; where none can be, the file stays
+/// open.
+///
+/// # Blocking
+///
+/// "Blocks under `frame`" names the [`Reason`](unherd_sync::Reason) by which the
+/// [`Ledger`](unherd_sync::Ledger) counts the wait:
+///
+/// | reason | what the thread waits for |
+/// |---|---|
+/// | `page-read` | a page that is being read from the device |
+/// | `page-change` | a page that another thread is writing, or holds as a [`PageMut`] |
+/// | `write-back` | the end of a write of dirty pages to the device, or a buffer for one |
+/// | `frame` | a frame (memory for one page): all are pinned, dirty, or in use by transfers |
+/// | `file` | the file itself, while others change its length, sync, open or close it |
+/// | `file-lock` | the lock of a file that another cache or process holds |
 pub struct File {
     owner: Arc<Owner>,
     pub(crate) file: Arc<FileState>,
@@ -200,16 +223,17 @@ impl File {
     }
 
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
-    /// than asked for only at the end of the file.
+    /// than asked for only at the end of the file. At or beyond the end it gives 0.
     ///
-    /// Blocks under `page-read`, `page-change` and `frame`, or on the device. A hit costs a copy,
-    /// and writes nothing that others read, but the mark of the page's use where that is clear; if
-    /// the page is changed meanwhile, a second copy of it, pinned.
+    /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
+    /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
+    /// writes to no shared memory, except to the page's mark of use (by which the cache chooses
+    /// what to keep) where that is not set.
     ///
     /// # Errors
     /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
     /// [`Error::WouldDeadlock`].
-    /// What `buf` holds then is not told.
+    /// The contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;
@@ -230,8 +254,8 @@ impl File {
     /// Blocks as [`File::read_at`].
     ///
     /// # Errors
-    /// As [`File::read_at`]; [`Error::UnexpectedEof`] if the file ends before. What `buf` holds
-    /// then is not told.
+    /// As [`File::read_at`]; [`Error::UnexpectedEof`] if the file ends before. The contents of
+    /// `buf` are then unspecified.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
         let read = self.read_at(buf, offset)?;
         if read == buf.len() {
@@ -368,7 +392,8 @@ impl File {
     }
 
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
-    /// file meanwhile. Bytes beyond the end of the file are zero.
+    /// file meanwhile. Bytes beyond the end of the file are zero. A page wholly beyond it is no
+    /// error, and does not make the file longer: compare [`File::len`].
     ///
     /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock; it and
     /// the drop of the guard write to one cache line, which all that pin the page share: threads
@@ -432,8 +457,9 @@ impl File {
     ///
     /// # Errors
     /// As [`File::page`]; [`Error::AsyncNeedsIoThread`] if the page is not there, nor being read by
-    /// a thread, and the cache was built with [`crate::Io::Blocking`]; [`Error::WouldDeadlock`] if
-    /// the thread that polls has a [`PageMut`] of the page, be it another task's.
+    /// a thread, and the cache was built with [`Io::Blocking`](crate::Io::Blocking);
+    /// [`Error::WouldDeadlock`] if the thread that polls has a [`PageMut`] of the page, be it
+    /// another task's.
     #[cfg(feature = "async")]
     pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
         PageGuard::new_async(self.core(), &self.file, page, 1).await
@@ -443,8 +469,8 @@ impl File {
     /// as long as there are such.
     ///
     /// Waits, wakes, may be dropped, and has to be polled as [`File::page_async`] says. `buf` is
-    /// never given to the device, so nothing is written to it after the drop; what it holds then is
-    /// not told.
+    /// never given to the device, so nothing is written to it after the drop; its contents are then
+    /// unspecified.
     ///
     /// # Errors
     /// As [`File::read_at`], and [`Error::AsyncNeedsIoThread`] as [`File::page_async`].
@@ -468,7 +494,8 @@ impl File {
     /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
     /// Guards of the page that exist keep what they had. The changes are seen by others together,
     /// when the guard is dropped. If it is dropped while the thread unwinds, or by
-    /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing dirty.
+    /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing
+    /// dirty, and does not make the file longer.
     ///
     /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
     /// holds several pages at a time takes them in the same order everywhere, as locks; what would
@@ -509,9 +536,9 @@ impl File {
         core.hold_page(&self.file, page)
     }
 
-    /// Looks at the page without a pin, and gives what `look` makes of it: nothing is written that
-    /// others read, but the mark of its use where that is clear, and nobody is kept from changing
-    /// the page.
+    /// Looks at the page without a pin, and gives what `look` makes of it. That writes to no shared
+    /// memory, except to the page's mark of use where that is not set, and keeps nobody from
+    /// changing the page.
     ///
     /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
     /// it should do nothing but read. What it reads may not belong together before the end;
@@ -566,13 +593,14 @@ impl File {
         }
     }
 
-    /// Ends writing by this handle, and says what its drop could not: writes back what is dirty in
-    /// the file (but does not flush), and reports. After that the handle refuses writes and syncs
-    /// ([`Error::Closed`]), and a second call does nothing.
+    /// Ends writing by this handle, and says what its drop could not. It does not release the file:
+    /// the descriptor and the lock go when the last handle is dropped. Nor does it make writes
+    /// durable: the normal end is `sync_all()?`, then drop.
     ///
-    /// It takes `&self`, for handles that are shared or stand behind a trait. Reads that others
-    /// are in, and guards, go on; the file itself, with its descriptor and its lock, is closed when
-    /// the last handle is dropped.
+    /// It writes back what is dirty in the file (but does not flush), and reports. After that the
+    /// handle refuses writes and syncs ([`Error::Closed`]), and a second call does nothing. It
+    /// takes `&self`, for handles that are shared or stand behind a trait. Reads that others are
+    /// in, and guards, go on.
     ///
     /// Blocks under `page-change`, `write-back` and `file`, or on the device.
     ///

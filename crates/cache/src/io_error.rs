@@ -46,8 +46,8 @@ fn kind(error: &Error) -> ErrorKind {
     }
 }
 
-/// The kind is that of the kernel's number, where there is one, `OutOfMemory` where memory is short,
-/// or what std gives to the like. The cache's error is inside: [`io::Error::get_ref`], and its text.
+/// The kind is that of the kernel's number, where there is one, or what std gives to the like. The
+/// cache's error is inside: [`io::Error::get_ref`], and its text.
 impl From<BuildError> for io::Error {
     fn from(error: BuildError) -> Self {
         let kind = match &error {

@@ -134,6 +134,12 @@ fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
 /// A page that this thread alone may read and write, until it drops it; see
 /// [`File::page_mut`](crate::File::page_mut).
 ///
+/// Read it as a slice; change it by [`write`](Self::write), [`fill`](Self::fill),
+/// [`copy_within`](Self::copy_within) and the calls for numbers. It gives no `&mut [u8]`: other
+/// threads may be looking at the page ([`File::peek`](crate::File::peek)), so each store to it must
+/// be an atomic one. What was there before is kept until the drop, for
+/// [`abandon`](Self::abandon), so a write costs a second copy.
+///
 /// It stays with its thread:
 ///
 /// ```compile_fail,E0277
@@ -176,8 +182,7 @@ impl Deref for PageMut<'_> {
 
 impl PageMut<'_> {
     /// Writes `bytes` at `at` in the page. When the guard is dropped, the file reaches at least to
-    /// their end. There is no `&mut [u8]`: others may be peeking at the page, and their reads must
-    /// find whole bytes. What was there before is kept until then, so a write costs a second copy.
+    /// their end.
     ///
     /// # Panics
     /// If they do not fit into the page, as a slice would.
@@ -214,12 +219,12 @@ impl PageMut<'_> {
         self.write(to, &bytes);
     }
 
-    /// Writes a number at `at` in the machine's byte order, as [`crate::Peek::get_u16`] reads it.
+    /// Writes a number at `at`, little-endian, as [`Peek::get_u16`](crate::Peek::get_u16) reads it.
     ///
     /// # Panics
     /// If it does not fit into the page.
     pub fn write_u16(&mut self, at: usize, number: u16) {
-        self.write(at, &number.to_ne_bytes());
+        self.write(at, &number.to_le_bytes());
     }
 
     /// As [`PageMut::write_u16`].
@@ -227,7 +232,7 @@ impl PageMut<'_> {
     /// # Panics
     /// If it does not fit into the page.
     pub fn write_u32(&mut self, at: usize, number: u32) {
-        self.write(at, &number.to_ne_bytes());
+        self.write(at, &number.to_le_bytes());
     }
 
     /// As [`PageMut::write_u16`].
@@ -235,7 +240,7 @@ impl PageMut<'_> {
     /// # Panics
     /// If it does not fit into the page.
     pub fn write_u64(&mut self, at: usize, number: u64) {
-        self.write(at, &number.to_ne_bytes());
+        self.write(at, &number.to_le_bytes());
     }
 
     /// Keeps what is to be overwritten. It is never more than two pages.

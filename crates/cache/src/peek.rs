@@ -25,7 +25,7 @@ const TRIES: usize = 8;
 /// Loads after which a look asks whether it still is worth while.
 const FUEL: u32 = 64;
 
-/// The page was changed while it was looked at: what was read means nothing.
+/// The page was changed while it was looked at: what was read is torn, part old and part new.
 ///
 /// A closure that gets this returns it, and is called again.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ impl std::error::Error for Torn {}
 /// A page as it is being looked at; see [`File::peek`](crate::File::peek).
 ///
 /// Two loads may see the page before and after a change, until [`Peek::check`] or the end of the
-/// look says that they did not. Numbers are little-endian, at any place in the page.
+/// look says that they did not. Numbers are little-endian on every machine, and
+/// may begin at any byte of the page.
 pub struct Peek<'a> {
     page: RacyPage<'a>,
     /// `None` of a page that is pinned.
@@ -58,7 +59,7 @@ impl fmt::Debug for Peek<'_> {
 
 macro_rules! getters {
     ($($name:ident, $type:ty, $what:literal;)*) => {$(
-        #[doc = concat!("The ", $what, " at `at`, in the machine's byte order.")]
+        #[doc = concat!("The ", $what, " at `at`.")]
         ///
         /// # Errors
         /// [`Torn`] may be told here already: so that a loop over what was torn ends, each 64th
@@ -98,15 +99,15 @@ impl Peek<'_> {
 
     getters! {
         get_u8, u8, "byte";
-        get_u16, u16, "number of 2 bytes";
-        get_u32, u32, "number of 4 bytes";
-        get_u64, u64, "number of 8 bytes";
+        get_u16, u16, "little-endian number of 2 bytes";
+        get_u32, u32, "little-endian number of 4 bytes";
+        get_u64, u64, "little-endian number of 8 bytes";
     }
 
     /// Copies the bytes from `at` on to `to`, all of which it fills.
     ///
     /// # Errors
-    /// [`Torn`] if the page was changed: then `to` holds anything.
+    /// [`Torn`] if the page was changed: the contents of `to` are then unspecified.
     ///
     /// # Panics
     /// As the other loads.

@@ -1,5 +1,5 @@
-//! A page cache in user space, and the keyed wait table that it is made of, for storage engines and
-//! servers on Linux.
+//! A page cache in your process, and the keyed wait table that it is built on, for storage engines
+//! and servers on Linux.
 //!
 //! A first program: it opens a file, writes, makes that durable, and looks at a page.
 //!
@@ -7,24 +7,29 @@
 #![cfg_attr(not(feature = "cache"), doc = "```ignore")]
 //! use unherd::{Cache, OpenOptions, PageNo};
 //!
-//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! fn main() -> std::io::Result<()> {
 //!     # let place = std::env::temp_dir().join(format!("unherd-{}", std::process::id()));
 //!     # std::fs::create_dir(&place)?;
 //!     # std::env::set_current_dir(&place)?;
 //!     let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all taken now
 //!     let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
 //!     file.write_at(b"hello", 4096)?; // in the cache now, and nowhere else
+//!     file.page_mut(PageNo(1))?.write(0, b"J"); // a part of a page, for this thread alone
 //!     file.sync_all()?; // on stable storage now
 //!     let page = file.page(PageNo(1))?; // pinned: these bytes stay, whatever others write
-//!     assert_eq!(&page[..5], b"hello");
+//!     assert_eq!(&page[..5], b"Jello");
 //!     # std::fs::remove_dir_all(&place)?;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! The file is read and written by direct I/O, past the kernel's page cache; where a file system
-//! refuses that, `direct(Direct::OrBuffered)` goes without. It is locked against other processes.
-//! **What was not synced is lost if the process is killed.**
+//! The file is read and written by direct I/O, which bypasses the kernel's page cache; where a file
+//! system (such as tmpfs) refuses that, [`OpenOptions::direct`] goes without. While it is open, it
+//! is locked against other processes ([`OpenOptions::lock`]). **What was not synced is lost if the
+//! process is killed.**
+//!
+//! Examples on other pages name the crates from which `unherd` re-exports everything. In a program
+//! that depends on `unherd`, read `unherd_cache`, `unherd_sync` and `unherd_sys` as `unherd`.
 //!
 //! # What is in it
 //!
@@ -34,13 +39,15 @@
 //! | files | [`File`], by [`Cache::open`] and [`OpenOptions`]: `read_at`, `write_at`, `sync_all`, `set_len` |
 //! | a page to read | [`File::page`], which pins it ([`PageGuard`]); [`File::peek`], which does not |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
+//! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
 //! | tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
 //! | what was waited for | [`Ledger`], always on: waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
-//! | storage of your own | [`Device`], and what it names in [`device`] |
+//! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |
-//! | errors | [`Error`] and [`BuildError`], whose variants carry the values; [`Errno`] is the kernel's |
+//! | errors | [`Error`], [`BuildError`]: they carry the values, and `?` makes [`std::io::Error`] of them |
+//! | the kernel's errors | [`Errno`] |
 //!
 //! # Waiting without a cache
 //!
@@ -66,7 +73,27 @@
 //! | `async` (default) | waits and reads in tasks; needs no runtime |
 //! | `ablation`, `uncounted` | switches for measuring what a mechanism is worth; not for programs |
 //!
-//! Everything is re-exported from `unherd-sync` and `unherd-cache`, which can be used alone.
+//! Everything is re-exported from `unherd-cache`, `unherd-sync` and `unherd-sys`, which can be used
+//! alone.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | page | a part of a file; all pages of a cache have one size ([`CacheBuilder::page_size`]) |
+//! | frame | memory for one page; a cache takes all its frames when it is built |
+//! | pool | the frames of one NUMA node; most machines have one |
+//! | handle | a [`File`]; several may be open for one file, and share its pages |
+//! | hit, miss | the page that is asked for is in a frame, or must be read |
+//! | pin | keeps a page in its frame and its bytes as they are; a [`PageGuard`] has one |
+//! | torn | read while it was changed: some bytes old, some new |
+//! | dirty | changed in the cache, and not yet written to the device |
+//! | write-back | the writing of dirty pages to the device, which may still keep them in a volatile cache |
+//! | flush | makes the device put that on stable storage; [`File::sync_all`] writes back and flushes |
+//! | device | the storage under the cache: the kernel's files, or a [`Device`] of your own |
+//! | policy | chooses the page that gives its frame up ([`PolicyKind`]): S3-FIFO by default, or CLOCK |
+//! | mark of use | a bit of a frame that a hit sets, for the policy |
+//! | ledger | counts of all waits of the process, by [`Reason`]; [`File`] lists the cache's reasons |
 
 #[cfg(feature = "cache")]
 #[doc(inline)]

@@ -81,9 +81,9 @@ fn page_is_changed_in_place() {
     page.write_u16(0, 0x0102);
     page.write_u32(2, 0x0304_0506);
     page.write_u64(6, 0x0708_090a_0b0c_0d0e);
-    model[..2].copy_from_slice(&0x0102_u16.to_ne_bytes());
-    model[2..6].copy_from_slice(&0x0304_0506_u32.to_ne_bytes());
-    model[6..14].copy_from_slice(&0x0708_090a_0b0c_0d0e_u64.to_ne_bytes());
+    model[..2].copy_from_slice(&0x0102_u16.to_le_bytes());
+    model[2..6].copy_from_slice(&0x0304_0506_u32.to_le_bytes());
+    model[6..14].copy_from_slice(&0x0708_090a_0b0c_0d0e_u64.to_le_bytes());
     for (from, to) in [(0..14, 3), (3..17, 0), (0..0, 512), (500..512, 0)] {
         page.copy_within(from.clone(), to);
         model.copy_within(from, to);
@@ -102,7 +102,7 @@ fn page_is_changed_in_place() {
     assert!(page[..] == model);
     drop(page);
     assert_eq!(file.peek(PAGE, |page| page.get_u64(6)), {
-        Ok(u64::from_ne_bytes(model[6..14].try_into().unwrap()))
+        Ok(u64::from_le_bytes(model[6..14].try_into().unwrap()))
     });
     file.page_mut(PAGE).unwrap().fill(0..512, 0);
     file.page_mut(PAGE).unwrap().abandon();
