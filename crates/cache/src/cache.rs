@@ -12,7 +12,7 @@ use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, threa
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::core::{Core, Reasons};
-use crate::engine::Engine;
+use crate::engine::{Completing, Engine};
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{File, OpenOptions};
 use crate::files::{Files, Source};
@@ -402,11 +402,12 @@ fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildErro
         .name("unherd-cache-io".into())
         .spawn(move || {
             let Some(engine) = &core.engine else { return };
-            let run = catch_unwind(AssertUnwindSafe(|| engine.run(&core)));
+            let mut completing = Completing::default();
+            let run = catch_unwind(AssertUnwindSafe(|| engine.run(&core, &mut completing)));
             if let Err(payload) = run {
                 // A device may still use the memory of what it was given.
                 std::mem::forget(core.clone());
-                engine.give_up(&core);
+                engine.give_up(&core, completing);
                 resume_unwind(payload);
             }
         })

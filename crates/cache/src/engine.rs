@@ -33,8 +33,13 @@ use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::core::{Core, Want};
 use crate::error::BuildError;
+use crate::files::FileState;
 use crate::frame::Pin;
-use crate::run::{Advance, EndedRun, Run, TransferError};
+use crate::page::PageNo;
+use crate::run::{Advance, EndedRun, Run, RunBuffer, TransferError};
+
+mod completing;
+pub(crate) use completing::Completing;
 
 /// Threads that read by themselves. Chosen by measurement: below, that takes up to half of the CPU
 /// of queued reads; with 512 threads as much.
@@ -215,12 +220,17 @@ impl Engine {
         self.slots.lock().is_over
     }
 
-    /// The I/O thread dies of a panic: all operations under way fail, and so will all to come. What
-    /// the device was given is its own for ever: those frames are lost, or stay pinned.
-    pub(crate) fn give_up(&self, core: &Core) {
+    /// The I/O thread dies of a panic: all operations under way fail, and so will all to come, and
+    /// the one that it was `completing`. What the device was given is its own for ever: those
+    /// frames are lost, or stay pinned.
+    pub(crate) fn give_up(&self, core: &Core, completing: Completing) {
+        let is_unfilled;
         let given_up: Vec<(usize, Operation)> = {
             let mut slots = self.slots.lock();
             slots.is_over = true;
+            is_unfilled = completing
+                .slot()
+                .is_some_and(|at| slots.slots[at].operation.is_none() && !slots.free.contains(&at));
             let under_way = |slot: &mut Slot| {
                 let under_way = |it: &mut Operation| !matches!(it, Operation::Filled(_));
                 slot.operation.take_if(under_way)
@@ -239,12 +249,13 @@ impl Engine {
                 EndedRun::WriteBack(pages) => {
                     pages.pin_for_ever(&core.frames);
                     let moved = Err(TransferError::IO);
+                    let count = pages.len();
                     let buffer = core.end_write_back(&file, first, pages, moved);
-                    core.runs.put(buffer, &core.waits);
-                    core.reclaim.waiters.end_write(&core.waits, 0);
+                    self.finish_write_back(core, &file, first, count, buffer);
                 }
             }
         }
+        completing.give_up(core, self, is_unfilled);
         core.notify_idle(usize::MAX);
     }
 
@@ -317,13 +328,13 @@ impl Engine {
     }
 
     /// The body of the I/O thread: reaps until [`Engine::stop`].
-    pub(crate) fn run(&self, core: &Core) {
+    pub(crate) fn run(&self, core: &Core, completing: &mut Completing) {
         let mut completions = Vec::new();
         while !self.stopping.load(Ordering::Relaxed) {
             let alarm = *self.alarm.lock();
             self.device.reap(&mut completions, alarm);
             for completion in completions.drain(..) {
-                self.complete(core, completion);
+                self.complete(core, completion, completing);
             }
             self.expire_tasks(core);
         }
@@ -368,7 +379,7 @@ impl Engine {
         self.device.interrupt();
     }
 
-    fn complete(&self, core: &Core, completion: Completion) {
+    fn complete(&self, core: &Core, completion: Completion, completing: &mut Completing) {
         let at = completion.tag as usize;
         let taken = self.slots.lock().slots.get_mut(at).and_then(|slot| slot.operation.take());
         let Some(operation) = taken else {
@@ -384,11 +395,18 @@ impl Engine {
             Advance::Ended(moved) => moved,
         };
         let (file, first, ended) = run.into_parts();
+        completing.begin(core, at, &file, first, &ended);
         match ended {
             EndedRun::Fill(fill) => {
                 // The pin lies in the slot before anybody is woken.
-                let deliver = |filled| self.keep_filled(core, at, filled);
-                if let Some(again) = core.end_fill(&file, first, fill, moved, deliver) {
+                let deliver = |filled| {
+                    self.keep_filled(core, at, filled);
+                    #[cfg(test)]
+                    tests::reach(core, tests::Step::Filled);
+                };
+                let again = core.end_fill(&file, first, fill, moved, deliver);
+                completing.end(core);
+                if let Some(again) = again {
                     self.go_on(core, at, again);
                 }
             }
@@ -396,10 +414,24 @@ impl Engine {
                 self.slots.lock().free.push(at);
                 let pages = write_back.len();
                 let buffer = core.end_write_back(&file, first, write_back, moved);
-                core.runs.put(buffer, &core.waits);
-                core.reclaim.waiters.end_write(&core.waits, pages);
+                completing.end(core);
+                self.finish_write_back(core, &file, first, pages, buffer);
             }
         }
+    }
+
+    /// The pages of a write-back were given back: lets those go on that wait for that.
+    fn finish_write_back(
+        &self,
+        core: &Core,
+        file: &FileState,
+        first: PageNo,
+        pages: usize,
+        buffer: RunBuffer,
+    ) {
+        core.leave_write_back(file, first, pages);
+        core.runs.put(buffer, &core.waits);
+        core.reclaim.waiters.end_write(&core.waits, pages);
     }
 
     fn keep_filled(&self, core: &Core, at: usize, filled: Result<Pin, Errno>) {
@@ -415,3 +447,6 @@ impl Engine {
         self.submit(core, at);
     }
 }
+
+#[cfg(test)]
+mod tests;

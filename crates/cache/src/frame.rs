@@ -375,7 +375,7 @@ impl Frames {
         self.frame(id).period.load(Ordering::Relaxed)
     }
 
-    /// When the page became busy last. The caller holds its shard lock.
+    /// When the page became busy last. The caller holds its shard lock, or a claim or loan of it.
     pub(crate) fn generation(&self, id: FrameId) -> BusyGeneration {
         BusyGeneration(self.frame(id).generation.load(Ordering::Relaxed))
     }
@@ -638,6 +638,17 @@ impl Frames {
         match frame.update(|word| Some(word.given_back(state))) {
             Ok(before) | Err(before) => before.given_back(state),
         }
+    }
+
+    /// Whether the page is still being read, as it was when it became busy.
+    pub(crate) fn is_reading_since(&self, id: FrameId, since: BusyGeneration) -> bool {
+        self.word(id).state() == State::Reading && self.generation(id) == since
+    }
+
+    /// The loan of a thread that has died with it, if it has not ended.
+    pub(crate) fn lent_since(&self, id: FrameId, since: BusyGeneration) -> Option<Lent> {
+        let is_lent = matches!(self.word(id).state(), State::WriteBack | State::Superseded);
+        (is_lent && self.generation(id) == since).then_some(Lent(id))
     }
 
     /// Gives a pin back. Gives the word as it was before: if this was the last pin, the caller

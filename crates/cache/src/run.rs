@@ -37,6 +37,16 @@ pub(crate) struct RunBuffer {
     superseded: Vec<(PageNo, FrameId)>,
 }
 
+impl RunBuffer {
+    pub(crate) fn new(pages_max: usize) -> Self {
+        Self {
+            frames: Vec::with_capacity(pages_max),
+            evictable: Vec::with_capacity(pages_max),
+            superseded: Vec::with_capacity(pages_max),
+        }
+    }
+}
+
 /// The most buffers that one takes at a time.
 const BATCH_MAX: usize = 16;
 
@@ -64,12 +74,8 @@ impl RunBuffers {
     pub(crate) fn new(frames: usize, page_bytes: usize) -> Self {
         let pages_max = run_pages_max(frames, page_bytes);
         let count = (frames / (4 * pages_max)).clamp(1, 64);
-        let buffer = |_| RunBuffer {
-            frames: Vec::with_capacity(pages_max),
-            evictable: Vec::with_capacity(pages_max),
-            superseded: Vec::with_capacity(pages_max),
-        };
-        let free = Free { buffers: (0..count).map(buffer).collect(), reserved: 0 };
+        let buffers = (0..count).map(|_| RunBuffer::new(pages_max)).collect();
+        let free = Free { buffers, reserved: 0 };
         let batch = (count / 4).clamp(1, BATCH_MAX);
         Self { free: Mutex::new(free), count, batch, pages_max }
     }
@@ -310,8 +316,18 @@ impl WriteBack {
         this
     }
 
+    /// Of what is left of another: to be ended only.
+    pub(crate) fn of_rest(mut buffer: RunBuffer, rest: impl Iterator<Item = Lent>) -> Self {
+        buffer.frames.extend(rest);
+        Self { buffer, period: 0, file_len: 0 }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.buffer.frames.len()
+    }
+
+    pub(crate) fn frames(&self) -> impl Iterator<Item = FrameId> {
+        self.buffer.frames.iter().map(Lent::id)
     }
 
     pub(crate) fn push_back(&mut self, lent: Lent) {

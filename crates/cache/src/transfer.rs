@@ -47,7 +47,7 @@ impl Progress {
 
     /// Takes note that the last request moved `bytes`.
     pub(crate) fn advance(&mut self, bytes: usize) -> Step {
-        let reached = (self.from + bytes).min(self.len);
+        let reached = self.from.saturating_add(bytes).min(self.len);
         if reached <= self.moved {
             // A read that gets nothing beyond what it had has met the end of the file.
             return match self.direction {
@@ -92,6 +92,12 @@ mod tests {
         // Unaligned end: the block is read again, and gives nothing new.
         let (requests, step, moved) = run(Direction::Read, &[700, 188]);
         assert_eq!((requests.len(), step, moved), (2, Step::Done, 700));
+    }
+
+    #[test]
+    fn bytes_beyond_the_request_are_cut() {
+        let requests = vec![0..4096, 1024..4096];
+        assert_eq!(run(Direction::Read, &[1024, usize::MAX]), (requests, Step::Done, 4096));
     }
 
     #[test]

@@ -228,6 +228,7 @@ impl Core {
         let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
         let written = pages.len();
         let buffer = self.end_write_back(file, first, pages, moved);
+        self.leave_write_back(file, first, written);
         self.reclaim.waiters.end_write(&self.waits, written);
         Ended(buffer)
     }
@@ -279,8 +280,8 @@ impl Core {
         Some(Loan { lent, has_failed, file_len })
     }
 
-    /// The transfer of a run has ended. Gives its pages back, and wakes those who wait for them.
-    /// The caller puts the buffer back, or uses it again, and ends the write for the waiters.
+    /// The transfer of a run has ended. Gives its pages back. The caller leaves the file's
+    /// write-backs, puts the buffer back, or uses it again, and ends the write for the waiters.
     pub(crate) fn end_write_back(
         &self,
         file: &FileState,
@@ -325,15 +326,19 @@ impl Core {
             self.end_superseded(self.key(file, page), frame);
         }
         self.reclaim.note_written(write_back.evictable());
+        write_back.into_buffer()
+    }
+
+    /// After [`Core::end_write_back`]: wakes those who wait for its pages, or for the file.
+    pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
         file.write_backs.leave(&self.waits);
         for page in first.0..first.0 + pages as u64 {
             self.wake_page(self.key(file, PageNo(page)));
         }
-        write_back.into_buffer()
     }
 
     /// The write-back of a page has ended that another frame has by now: that one may be written.
-    fn end_superseded(&self, key: PageKey, frame: FrameId) {
+    pub(crate) fn end_superseded(&self, key: PageKey, frame: FrameId) {
         let shard = self.shard(key);
         if let Some(newer) = shard.frame() {
             self.frames.end_awaiting_older_writeback(newer);

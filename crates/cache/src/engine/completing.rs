@@ -1,0 +1,108 @@
+//! What the I/O thread is completing, for [`Engine::give_up`] if the thread dies meanwhile.
+//!
+//! Nothing that a correct device does makes it die there: a number of bytes beyond what was asked
+//! for is cut, a tag that names no operation is ignored, panics of wakers end in
+//! `foreign_wakers.rs`, and failed allocations abort. What is left is a broken invariant. Then the
+//! panic unwinds the run, with its claims and loans. So the thread notes the run's frames before:
+//! those that are still busy as they were then, nobody else will end. The note is made after the
+//! run was taken from its slot, and taken back when its pages are what they shall be and only
+//! counts and wakes are missing, which the wait table answers for.
+
+use unherd_sys::Errno;
+use unherd_sys::primitives::Arc;
+
+use super::Engine;
+use crate::core::{Core, WakeMessage};
+use crate::files::FileState;
+use crate::page::{BusyGeneration, FrameId, PageNo};
+use crate::run::{EndedRun, RunBuffer, TransferError, WriteBack};
+
+/// The run that is being completed, if there is one. Kept from one to the next for its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Completing {
+    run: Option<Noted>,
+    /// Its frames, and when they became busy.
+    frames: Vec<(FrameId, BusyGeneration)>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    at: usize,
+    file: Arc<FileState>,
+    first: PageNo,
+    is_fill: bool,
+}
+
+impl Completing {
+    pub(super) fn begin(
+        &mut self,
+        core: &Core,
+        at: usize,
+        file: &Arc<FileState>,
+        first: PageNo,
+        run: &EndedRun,
+    ) {
+        let mut note = |frame| self.frames.push((frame, core.frames.generation(frame)));
+        let is_fill = match run {
+            EndedRun::Fill(fill) => {
+                fill.claims.iter().for_each(|claim| note(claim.id()));
+                true
+            }
+            EndedRun::WriteBack(pages) => {
+                pages.frames().for_each(note);
+                false
+            }
+        };
+        self.run = Some(Noted { at, file: file.clone(), first, is_fill });
+        #[cfg(test)]
+        super::tests::reach(core, super::tests::Step::Begun);
+    }
+
+    pub(super) fn end(&mut self, _core: &Core) {
+        #[cfg(test)]
+        super::tests::reach(_core, super::tests::Step::Ended);
+        self.run = None;
+        self.frames.clear();
+    }
+
+    /// The slot of the run, if there is one.
+    pub(super) fn slot(&self) -> Option<usize> {
+        self.run.as_ref().map(|run| run.at)
+    }
+
+    /// Ends what the dead thread has left of its run. Its transfer is complete: the device has none
+    /// of the memory.
+    pub(super) fn give_up(self, core: &Core, engine: &Engine, is_unfilled: bool) {
+        let Some(Noted { at, file, first, is_fill }) = self.run else { return };
+        let pages = (first.0..).map(PageNo).zip(&self.frames);
+        if !is_fill {
+            let left = self
+                .frames
+                .iter()
+                .filter_map(|&(frame, since)| core.frames.lent_since(frame, since));
+            let left = WriteBack::of_rest(RunBuffer::new(self.frames.len()), left);
+            // Pages are given back in their order.
+            let given_back = self.frames.len() - left.len();
+            let rest = PageNo(first.0 + given_back as u64);
+            let buffer = core.end_write_back(&file, rest, left, Err(TransferError::IO));
+            for (page, &(frame, _)) in pages {
+                core.end_superseded(core.key(&file, page), frame);
+            }
+            return engine.finish_write_back(core, &file, first, self.frames.len(), buffer);
+        }
+        if is_unfilled {
+            engine.keep_filled(core, at, Err(Errno::IO));
+        }
+        for (page, &(frame, since)) in pages {
+            let key = core.key(&file, page);
+            let mut shard = core.shard(key);
+            let mut message = WakeMessage::Look;
+            if shard.frame() == Some(frame) && core.frames.is_reading_since(frame, since) {
+                shard.remove();
+                message = WakeMessage::ReadFailed(since, Errno::IO);
+            }
+            drop(shard);
+            core.wake_failed(key, message);
+        }
+    }
+}
