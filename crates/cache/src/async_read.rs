@@ -105,14 +105,16 @@ impl Core {
         self.check_not_forked()?;
         self.check_page(page)?;
         let key = self.key(file, page);
-        let mut waited = false;
+        let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
                 Lookup::Here(pin) => return Ok(pin),
-                Lookup::Busy(busy) => self.wait_for_page_async(file, key, busy).await?,
+                Lookup::Busy(busy) => {
+                    began = self.wait_for_page_async(file, key, busy, began).await?;
+                }
                 Lookup::Miss(announced) => {
                     let guard = FillReservationGuard::new(self, announced);
-                    return self.bring_in_async(file, guard, pages).await;
+                    return self.bring_in_async(file, guard, pages, began).await;
                 }
             }
             waited = true;
@@ -125,9 +127,10 @@ impl Core {
         file: &FileState,
         key: PageKey,
         busy: Busy,
-    ) -> Result<(), Error> {
+        began: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, Error> {
         self.check_not_held(file, key)?;
-        let began = Timestamp::now();
+        let began = began.unwrap_or_else(Timestamp::now);
         let how = self.how_to_wait(busy, Want::Read).shared();
         let still = || self.is_still(key, busy);
         let outcome = self.pages.wait_async(&key.into(), still, how).await;
@@ -139,6 +142,7 @@ impl Core {
         file: &Arc<FileState>,
         mut guard: FillReservationGuard<'_>,
         pages: u64,
+        began: Option<Timestamp>,
     ) -> Result<Pin, Error> {
         let key = guard.announced.key;
         let Some(engine) = &self.engine else {
@@ -147,7 +151,7 @@ impl Core {
         self.counters.add(Count::Misses, 1);
         let mut claims = self.try_take_run(key, self.pages_to_read(file, key.page, pages));
         if claims.is_empty() {
-            let claim = self.take_frame_async(engine, key).await.inspect_err(|_| {
+            let claim = self.take_frame_async(engine, key, began).await.inspect_err(|_| {
                 guard.message = WakeMessage::NoFrames(guard.announced.generation);
             })?;
             claims.push(claim);
@@ -156,8 +160,13 @@ impl Core {
     }
 
     /// As [`Core::take_frame`], in a task.
-    async fn take_frame_async(&self, engine: &Engine, key: PageKey) -> Result<Claim, Error> {
-        let began = Timestamp::now();
+    async fn take_frame_async(
+        &self,
+        engine: &Engine,
+        key: PageKey,
+        began: Option<Timestamp>,
+    ) -> Result<Claim, Error> {
+        let began = began.unwrap_or_else(Timestamp::now);
         let end = began.after(self.frame_wait);
         let taken = self.take_before_async(engine, key, end).await;
         taken.ok_or_else(|| {

@@ -147,7 +147,7 @@ impl Core {
             };
             drop(shard);
             // A read that fails leaves no page.
-            let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            self.wait_for_page_unchecked(file, key, busy, Want::Read);
         };
         self.memory.copy(&mut copy, &old, tail);
         self.memory.zero_from(&mut copy, tail);
@@ -194,7 +194,7 @@ impl Core {
         key: PageKey,
         covers_page: bool,
     ) -> Result<Claim, Error> {
-        let mut spare = Spare { core: self, claim: None };
+        let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
         loop {
             match self.try_acquire_write(key, &mut spare.claim) {
                 WriteAccess::Ready(claim) => return Ok(claim),
@@ -205,12 +205,12 @@ impl Core {
                     self.unpin(old);
                     return Ok(claim);
                 }
-                WriteAccess::NeedsSpare => spare.claim = Some(self.take_frame(key)?),
+                WriteAccess::NeedsSpare => spare.claim = Some(self.take_frame(key, began)?),
                 WriteAccess::InWriteBack(busy) => {
                     // To wait for a frame would be no better: it may take as many write-backs.
                     spare.claim = self.try_take_frame(key);
                     if spare.claim.is_none() {
-                        self.wait_for_page(file, key, busy, Want::Change)?;
+                        began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                     }
                 }
                 WriteAccess::Busy(busy) => {
@@ -218,12 +218,12 @@ impl Core {
                     if let Some(claim) = spare.claim.take() {
                         self.free_frame(claim);
                     }
-                    self.wait_for_page(file, key, busy, Want::Change)?;
+                    began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                 }
                 WriteAccess::Miss(announced) => {
                     let mut claim = match spare.claim.take() {
                         Some(claim) => claim,
-                        None => self.frame_for_announced(announced)?,
+                        None => self.frame_for_announced(announced, began)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
                     if covers_page || self.offset(key.page) >= file.len() {
@@ -352,7 +352,7 @@ impl Core {
                 return;
             }
             // A read that fails leaves no page either.
-            let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            self.wait_for_page_unchecked(file, key, busy, Want::Read);
         }
     }
 }

@@ -131,6 +131,9 @@ pub(crate) enum WakeMessage {
 
 const READ_FAILED: u64 = 1 << 16;
 
+/// The part of the frame deadline that a waiter does without, to give up together with others.
+const LAST_PART: u32 = 16;
+
 /// What stands for [`Error::Truncated`] where a read's failure is a number. The kernel has no error
 /// of that number: it keeps numbers up to this one, and has used a few hundred.
 pub(crate) const TRUNCATED: Errno = Errno::from_raw_os_error(4095);
@@ -224,6 +227,9 @@ impl Core {
 
     /// Blocks until this busy period ends. Re-check the page afterwards.
     ///
+    /// If there was no frame for the page, but this call may wait on, gives when it `began` to wait
+    /// for one. Pass that to the next wait.
+    ///
     /// # Errors
     /// If it was being brought in, and that failed: each that waited for it gets the error. If the
     /// caller itself holds the page.
@@ -233,23 +239,27 @@ impl Core {
         key: PageKey,
         busy: Busy,
         want: Want,
-    ) -> Result<(), Error> {
+        began: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, Error> {
         self.check_not_held(file, key)?;
-        self.wait_for_page_unchecked(file, key, busy, want)
+        let (how, began) = (self.how_to_wait(busy, want), began.unwrap_or_else(Timestamp::now));
+        let outcome = self.pages.wait(&key.into(), || self.is_still(key, busy), how);
+        self.handle_wake(file, key, busy, outcome, began)
     }
 
     /// As [`Core::wait_for_page`], where it is known that the caller holds no page of the file; if
-    /// it has forgotten a guard, it waits for ever.
+    /// it has forgotten a guard, it waits for ever. Whether the page could be brought in does not
+    /// matter to the caller.
     pub(crate) fn wait_for_page_unchecked(
         &self,
         file: &FileState,
         key: PageKey,
         busy: Busy,
         want: Want,
-    ) -> Result<(), Error> {
+    ) {
         let (how, began) = (self.how_to_wait(busy, want), Timestamp::now());
         let outcome = self.pages.wait(&key.into(), || self.is_still(key, busy), how);
-        self.handle_wake(file, key, busy, outcome, began)
+        let _ = self.handle_wake(file, key, busy, outcome, began);
     }
 
     fn reason_of(&self, work: Work) -> Reason {
@@ -264,7 +274,12 @@ impl Core {
         Wait::new(self.reason_of(busy.work)).tag(want.tag())
     }
 
-    /// What follows for one that has waited for a page since `began`, by what it was told.
+    /// What follows for one that has waited for a page since `began`, by what it was told: see
+    /// [`Core::wait_for_page`].
+    ///
+    /// The frame deadline is that of the caller, not that of the thread that looked for a frame.
+    /// One that has waited for [`LAST_PART`] less gives up with that thread: so however many wait,
+    /// they look again [`LAST_PART`] times at most, and not each when the one before gives up.
     pub(crate) fn handle_wake(
         &self,
         file: &FileState,
@@ -272,13 +287,17 @@ impl Core {
         busy: Busy,
         outcome: Outcome,
         began: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Timestamp>, Error> {
         let Outcome::Woken(token) = outcome else {
-            return Ok(());
+            return Ok(None);
         };
         match WakeMessage::from_token(token) {
             WakeMessage::NoFrames(generation) if generation == busy.generation => {
-                Err(self.no_frames_as_told(Timestamp::now().since(began)))
+                let waited = Timestamp::now().since(began);
+                if waited < self.frame_wait - self.frame_wait / LAST_PART {
+                    return Ok(Some(began));
+                }
+                Err(self.no_frames_as_told(waited))
             }
             WakeMessage::ReadFailed(generation, errno) if generation == busy.generation => {
                 Err(self.read_error(file, key, errno))
@@ -287,7 +306,7 @@ impl Core {
                 if self.is_still(key, busy) {
                     self.pages.note_needless(self.reason_of(busy.work));
                 }
-                Ok(())
+                Ok(None)
             }
         }
     }
@@ -379,7 +398,7 @@ mod tests {
         let key = core.key(&file, PageNo(0));
         let wait = |announced: FillReservation| {
             let busy = Busy { work: Work::Reading, generation: announced.generation };
-            core.wait_for_page(&file, key, busy, Want::Read)
+            core.wait_for_page(&file, key, busy, Want::Read, None)
         };
         let late = core.shard(key).announce();
         core.shard(key).remove();

@@ -10,7 +10,7 @@
 #![expect(unsafe_code, reason = "the frame's memory is given to the device")]
 
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Direction, Errno, Transfer};
+use unherd_sys::{Direction, Errno, Timestamp, Transfer};
 
 use crate::Error;
 use crate::core::{Core, TRUNCATED, WakeMessage, Want, Work};
@@ -50,13 +50,15 @@ impl Core {
         self.check_not_forked()?;
         self.check_page(page)?;
         let key = self.key(file, page);
-        let mut waited = false;
+        let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
                 Lookup::Here(pin) => return Ok(pin),
-                Lookup::Busy(busy) => self.wait_for_page(file, key, busy, Want::Read)?,
+                Lookup::Busy(busy) => {
+                    began = self.wait_for_page(file, key, busy, Want::Read, began)?;
+                }
                 Lookup::Miss(announced) => {
-                    let claims = self.frames_for_announced(file, announced, pages)?;
+                    let claims = self.frames_for_announced(file, announced, pages, began)?;
                     return self.fill(file, announced, claims);
                 }
             }
@@ -87,10 +89,14 @@ impl Core {
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is
-    /// taken back, and those who wait for the page are told.
-    pub(crate) fn frame_for_announced(&self, announced: FillReservation) -> Result<Claim, Error> {
+    /// taken back, and those who wait for the page are told. As for [`Core::take_frame`], `began`.
+    pub(crate) fn frame_for_announced(
+        &self,
+        announced: FillReservation,
+        began: Option<Timestamp>,
+    ) -> Result<Claim, Error> {
         self.counters.add(Count::Misses, 1);
-        self.take_frame(announced.key)
+        self.take_frame(announced.key, began)
             .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
     }
 
@@ -102,6 +108,7 @@ impl Core {
         file: &FileState,
         announced: FillReservation,
         wanted: u64,
+        began: Option<Timestamp>,
     ) -> Result<Vec<Claim>, Error> {
         let pages = self.pages_to_read(file, announced.key.page, wanted);
         let claims = self.try_take_run(announced.key, pages);
@@ -109,7 +116,7 @@ impl Core {
             self.counters.add(Count::Misses, 1);
             return Ok(claims);
         }
-        self.frame_for_announced(announced).map(|claim| vec![claim])
+        self.frame_for_announced(announced, began).map(|claim| vec![claim])
     }
 
     /// How many pages to read from a missing one on.

@@ -159,7 +159,7 @@ impl Core {
         // before the writers are out, who may want it more.
         let last = PageNo(len / page_bytes);
         let key = self.key(file, last);
-        let copy = if is_cut && tail > 0 { Some(self.take_frame(key)?) } else { None };
+        let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
         let resized = {
             let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
             let before = file.durability.lock().device_len;

@@ -95,7 +95,7 @@ impl Core {
                 }
             };
             // A read that fails leaves no page either.
-            let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            self.wait_for_page_unchecked(file, key, busy, Want::Read);
         }
     }
 

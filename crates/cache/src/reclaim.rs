@@ -232,17 +232,22 @@ impl Core {
     }
 
     /// An empty frame for the page. Blocks under `frame` while there is none, and under the device
-    /// while it writes a page back; gives up at the cache's frame deadline.
-    pub(crate) fn take_frame(&self, key: PageKey) -> Result<Claim, Error> {
+    /// while it writes a page back; gives up at the cache's frame deadline, counted from when the
+    /// caller `began` to wait for a frame, if it did before.
+    pub(crate) fn take_frame(
+        &self,
+        key: PageKey,
+        began: Option<Timestamp>,
+    ) -> Result<Claim, Error> {
         match self.search(key) {
             Found::Frame(claim) => Ok(claim),
-            Found::ToWrite { .. } | Found::Nothing => self.take_slow(key),
+            Found::ToWrite { .. } | Found::Nothing => self.take_slow(key, began),
         }
     }
 
     #[cold]
-    fn take_slow(&self, key: PageKey) -> Result<Claim, Error> {
-        let began = Timestamp::now();
+    fn take_slow(&self, key: PageKey, began: Option<Timestamp>) -> Result<Claim, Error> {
+        let began = began.unwrap_or_else(Timestamp::now);
         let end = began.after(self.frame_wait);
         let taken = self.take_before(key, end);
         taken.ok_or_else(|| {

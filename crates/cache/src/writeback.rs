@@ -453,7 +453,7 @@ impl Core {
                 // one free.
                 buffers.give_back();
                 // If it is being read again meanwhile, it was clean, and the read may fail.
-                let _ = self.wait_for_page_unchecked(file, key, busy, Want::Read);
+                self.wait_for_page_unchecked(file, key, busy, Want::Read);
             }
         }
     }

@@ -1,12 +1,14 @@
 //! Many threads, one missing page: one read, and a wakeup for each that waited.
 
-use unherd_cache::Io;
+use std::time::Duration;
+
+use unherd_cache::{Advice, Error, Io, OpenOptions, PageNo};
 use unherd_sync::{Counts, Ledger, Reason};
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
 use unherd_testkit::FaultPlan;
 
 use crate::scene::{BOTH, sim, small, turn};
-use unherd_cache::{Advice, Error, OpenOptions, PageNo};
 
 const THREADS: usize = 512;
 
@@ -110,5 +112,45 @@ fn threads_beyond_128_queue_their_reads() {
             device.release_reads();
         });
         assert_eq!((counts().wakeups, counts().needless_wakeups), (asleep, 0), "{io:?}");
+    }
+}
+
+/// The deadline of a call does not end with that of another that looked for the frame before.
+#[test]
+fn late_waiters_keep_their_own_frame_deadline() {
+    let _turn = turn();
+    let frame_wait = Duration::from_millis(400);
+    for io in BOTH {
+        let device = sim(4, FaultPlan::default());
+        device.put("f", &[1; 64 * 512]);
+        let cache = small(4, 512).device(device).io(io).frame_wait(frame_wait).build().unwrap();
+        let file = cache.open("f", OpenOptions::new()).unwrap();
+        let guards: Vec<_> = (0..4).map(|page| file.page(PageNo(page)).unwrap()).collect();
+        let (frame, page_read) = (Reason::register("frame"), Reason::register("page-read"));
+        let before = Ledger::snapshot();
+        thread::scope(|scope| {
+            let read = || match file.page(PageNo(10)).map(|_| ()) {
+                Err(Error::NoFrames { waited, .. }) => waited,
+                other => panic!("{other:?}"),
+            };
+            let first = scope.spawn(read);
+            while Ledger::snapshot().since(&before).reason(frame).waits == 0 {
+                thread::yield_now();
+            }
+            let began = Timestamp::now();
+            while Timestamp::now().since(began) < frame_wait / 2 {
+                thread::yield_now();
+            }
+            let late: Vec<_> = (0..8).map(|_| scope.spawn(read)).collect();
+            assert!(first.join().unwrap() >= frame_wait, "{io:?}");
+            for late in late {
+                let waited = late.join().unwrap();
+                assert!(waited >= frame_wait / 16 * 15, "{io:?}: {waited:?}");
+            }
+        });
+        let waits = Ledger::snapshot().since(&before).reason(page_read).waits;
+        assert!(waits < 8 * 16, "{io:?}: {waits} waits");
+        drop(guards);
+        assert_eq!(file.page(PageNo(10)).unwrap()[..], [1; 512]);
     }
 }
