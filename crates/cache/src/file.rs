@@ -602,7 +602,11 @@ impl File {
     /// takes `&self`, for handles that are shared or stand behind a trait. Reads that others are
     /// in, and guards, go on.
     ///
-    /// Blocks under `page-change`, `write-back` and `file`, or on the device.
+    /// A page that somebody is changing just now, by a call or with a [`PageMut`] that lives, is
+    /// neither awaited nor written: it might never come to rest. A change that ends later is
+    /// written back by a sync of another handle, or by the drop of the last.
+    ///
+    /// Blocks under `write-back` and `file`, or on the device.
     ///
     /// # Errors
     /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be

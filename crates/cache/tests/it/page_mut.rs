@@ -225,3 +225,25 @@ fn a_guard_that_is_not_used_dirties_nothing() {
     assert_eq!(device.counts("f").writes, 0);
     assert_eq!(device.bytes("f").unwrap(), [1; 512]);
 }
+
+#[test]
+fn a_close_skips_pages_being_changed() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(29, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let (file, other) = (cache.open("f", writable()).unwrap(), cache.open("f", writable()));
+        file.write_at(&[1; 1024], 0).unwrap();
+        let mut page = file.page_mut(PAGE).unwrap();
+        page.fill(0..512, 2);
+        thread::scope(|scope| {
+            let closed = scope.spawn(|| other.as_ref().map(File::close));
+            assert_eq!(closed.join().unwrap(), Ok(Ok(())), "{io:?}");
+        });
+        assert!(device.bytes("f").unwrap() == [1; 512], "{io:?}");
+        drop(page);
+        drop((file, other));
+        let written = device.bytes("f").unwrap();
+        assert!(written[..512] == [1; 512] && written[512..] == [2; 512], "{io:?}");
+    }
+}
