@@ -49,7 +49,7 @@ pub enum Io {
     /// queued; one thread of the cache takes the completions. Other reads are the threads' own.
     Ring,
     /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
-    /// transfers are made by so many more threads of the cache, 1 to 1024.
+    /// transfers are made by this many more threads of the cache, 1 to 1024.
     Threads(usize),
 }
 
@@ -389,7 +389,7 @@ fn check_available(bytes: usize) -> Result<(), BuildError> {
     }
 }
 
-/// A wait table with so many queues.
+/// A wait table with this many queues.
 fn wait_table(queues: usize) -> WaitTableBuilder<WaitKey> {
     let table = WaitTable::<WaitKey>::builder();
     // A simulation is to be repeated: nothing may follow from the addresses of what is waited for.

@@ -79,7 +79,7 @@ impl Core {
         Ok(())
     }
 
-    /// The page was changed: publishes it, and wakes those who wait for it, or for a frame.
+    /// The page was changed: publishes it, and wakes the waiters for it, or for a frame.
     pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
         // A page that was unclean is in the set, and does not leave it while it is changing.
         if !claim.was_unclean() {
@@ -214,7 +214,7 @@ impl Core {
                     }
                 }
                 WriteAccess::Busy(busy) => {
-                    // Whoever works on the page may be waiting for a frame.
+                    // The thread that works on the page may be waiting for a frame.
                     if let Some(claim) = spare.claim.take() {
                         self.free_frame(claim);
                     }
@@ -274,7 +274,7 @@ impl Core {
         }
     }
 
-    /// As [`Frames::try_change`], with so many looks at a page that is only pinned.
+    /// As [`Frames::try_change`], with this many looks at a page that is only pinned.
     fn try_change(
         &self,
         frame: FrameId,

@@ -97,7 +97,7 @@ impl fmt::Debug for Core {
     }
 }
 
-/// Who waits for a page.
+/// Waiters for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// Threads that can all go on together.
@@ -112,7 +112,7 @@ impl Want {
     }
 }
 
-/// What those who wait for a page are told.
+/// What the waiters for a page are told.
 ///
 /// | token | meaning |
 /// |---|---|
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// The failure of one read must not reach those who wait for the next read of the page.
+    /// The failure of one read must not reach the waiters for the next read of the page.
     #[test]
     fn an_earlier_read_fails_no_later_waiter() {
         let device = Arc::new(SimDevice::new(Seed::new(1)));

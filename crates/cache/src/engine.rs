@@ -19,7 +19,7 @@
 //!  filled: take the pin, free the slot      abandoned: take the pin, free the slot
 //!  else: abandoned                          else: filled
 //!  unlock; unpin what was taken             unlock; unpin what was taken
-//!                                           wake those who wait for the page
+//!                                           wake the waiters for the page
 //! ```
 //!
 //! Excluded: that both leave the pin, or both take it; the one that locks first leaves, the other

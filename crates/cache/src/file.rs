@@ -411,8 +411,8 @@ impl File {
     /// runtime. The guard is `Send`, and so is the future.
     ///
     /// Tasks and threads stand in the same queues, for the page (`page-read`, `page-change`) and,
-    /// while there is none to be had for it, for a frame (`frame`), and are told in the order in
-    /// which they came. A frame that a task was told of is not kept for it: if somebody else comes
+    /// while none is available for it, for a frame (`frame`), and are told in the order in
+    /// which they came. A frame is not kept for a task that is notified: if somebody else comes
     /// before its next poll and takes it, the task waits again, behind the others. No poll blocks.
     /// It may begin to write dirty pages back, for a frame.
     ///
@@ -421,7 +421,7 @@ impl File {
     /// panic is thrown away (the panic hook has seen it).
     ///
     /// The future may be dropped at any time, and what it was about to get goes to others: those
-    /// who wait for the same page bring it in, and a free frame goes to the next who wants one. A
+    /// that wait for the same page bring it in, and a free frame goes to the next that wants one. A
     /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
     /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
     /// keep a pin, or have threads and tasks wait for the page that it was to bring in. So a

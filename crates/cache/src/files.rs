@@ -78,7 +78,7 @@ pub(crate) struct FileState {
 
 impl FileState {
     pub(crate) fn len(&self) -> u64 {
-        // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: whoever sees a length
+        // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a length
         // finds the pages that it covers in the index, or on the device.
         self.len.load(Ordering::Acquire)
     }
@@ -394,7 +394,7 @@ impl Core {
         if let Some(file) = self.files.attach(opened.identity, lock) {
             return Ok((file, needs_lock));
         }
-        // Whoever had it until now may have changed it since it was opened.
+        // The one who had it until now may have changed it since it was opened.
         let len_bytes = self.device.len(opened.file).map_err(failed)?;
         let opened = Opened { len_bytes, ..opened };
         let registered = self.files.register(name.clone(), opened, access);

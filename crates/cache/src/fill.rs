@@ -89,7 +89,7 @@ impl Core {
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is
-    /// taken back, and those who wait for the page are told. As for [`Core::take_frame`], `began`.
+    /// taken back, and the waiters for the page are told. As for [`Core::take_frame`], `began`.
     pub(crate) fn frame_for_announced(
         &self,
         announced: FillReservation,
@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Brings an announced page into the first of the frames, which has come from
-    /// [`Core::frames_for_announced`], with its neighbours, and wakes those who wait for them.
+    /// [`Core::frames_for_announced`], with its neighbours, and wakes the waiters for them.
     pub(crate) fn fill(
         &self,
         file: &Arc<FileState>,
@@ -261,7 +261,7 @@ impl Core {
         }
     }
 
-    /// The page is not brought in after all. Those who wait for it look again.
+    /// The page is not brought in after all. The waiters for it look again.
     fn give_up_fill(&self, key: PageKey, claim: Claim) {
         self.shard(key).remove();
         self.free_frame(self.frames.clear(claim));

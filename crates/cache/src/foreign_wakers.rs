@@ -1,6 +1,6 @@
 //! Wakes, kept apart from what a task's waker does.
 //!
-//! Whoever ends a read, gives up a pin or drops a future wakes tasks, and with that runs the wakers
+//! One who ends a read, gives up a pin or drops a future wakes tasks, and with that runs the wakers
 //! of strangers.
 //!
 //! - If one panics, that must not end the cache's I/O thread, nor come out of the drop of somebody

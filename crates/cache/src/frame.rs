@@ -25,7 +25,7 @@
 //! | detached | is a page that was dropped or replaced, for those who have it pinned | no more | `free_detached`, unpinned | empty |
 //! | superseded | as in write-back, of a page that another frame has by now | no more | `give_back` | detached |
 //!
-//! `detach` and `replace` lead from clean, dirty, unstable and failed to detached. Whoever finds a
+//! `detach` and `replace` lead from clean, dirty, unstable and failed to detached. One who finds a
 //! detached frame without pins then tries to free it: the one who detached it or gave it back, and
 //! each who unpins it. One of them succeeds.
 //!
@@ -44,7 +44,7 @@
 //! ```
 //!
 //! If the loan ends before the first step, the old page is at rest, and nothing is behind; if after
-//! it, whoever ends it sees *superseded*, and its last step comes after the copy is in the index. A
+//! it, one who ends it sees *superseded*, and its last step comes after the copy is in the index. A
 //! page that is behind is not dropped: who drops pages has waited for the file's write-backs.
 //!
 //! # Invariants
@@ -70,7 +70,7 @@
 //! # A pin without a lock
 //!
 //! ```text
-//!  reader                                    whoever takes the frame
+//!  reader                                    one who takes the frame
 //!  ------                                    -----------------------
 //!  frame = what the index says     Relaxed   change the word to a claim
 //!  word += PIN                     Acquire     if no pins are there    AcqRel
@@ -82,13 +82,13 @@
 //! Excluded: the reader uses the memory *and* the other has it. All are changes of one word, so one
 //! comes first: the claim, then the reader sees a state that may not be pinned, or what was
 //! published after, with the key of then; or the pin, then the claim is refused. The key may be
-//! Relaxed: whoever has pinned a page that may be pinned has read the word at or after the publish
+//! Relaxed: one who has pinned a page that may be pinned has read the word at or after the publish
 //! that follows the key's store, and no claim begins before its unpin.
 //!
 //! # A look without a pin
 //!
 //! ```text
-//!  who peeks                                 whoever writes the page
+//!  who peeks                                 one who writes the page
 //!  ---------                                 -----------------------
 //!  look = word                     Acquire   change the word: a claim, version + 1
 //!  may be read, and the key fits?  Relaxed   fence                     Release
@@ -168,14 +168,14 @@ impl Frame {
         }
     }
 
-    /// Whether the page in it is that of `key`: whoever found the frame without a lock asks.
+    /// Whether the page in it is that of `key`: one who found the frame without a lock asks.
     #[inline(always)]
     fn is_of(&self, key: PageKey) -> bool {
         self.key() == key
     }
 
     fn load(&self) -> Word {
-        // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: whoever sees a state sees the
+        // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: one who sees a state sees the
         // memory and the key as they were when it was entered.
         Word(self.word.load(Ordering::Acquire))
     }

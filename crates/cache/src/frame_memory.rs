@@ -35,7 +35,7 @@ pub(crate) struct RacyPage<'a> {
 
 impl FrameMemory {
     /// `page_bytes` is a power of two. Each of the nodes, if there are several, gives the memory of
-    /// so many frames in a row, the last that of all others.
+    /// this many frames in a row, the last that of all others.
     pub(crate) fn new(
         frames: usize,
         page_bytes: usize,
@@ -234,7 +234,7 @@ impl RacyPage<'_> {
         get_u64, racy::load_u64, u64;
     }
 
-    /// Fills `to` with the bytes from `at` on; false if there are not so many.
+    /// Fills `to` with the bytes from `at` on; false if there are fewer.
     #[inline]
     pub(crate) fn copy_to(self, at: usize, to: &mut [u8]) -> bool {
         let Some(from) = self.part(at, to.len()) else { return false };

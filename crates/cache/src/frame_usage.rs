@@ -1,7 +1,7 @@
 //! What a look at all frames has found, for those who are told that there is none for them.
 //!
 //! The look takes 2 ms for a million frames of which none is pinned, and 13 ms if all are. Hundreds
-//! may be told at a time: all who wait for a page are, for which there was no frame. So one look
+//! may be told at a time: all waiters for a page are, for which there was no frame. So one look
 //! serves all who asked before it began, and they wait for it at a lock:
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! Threads and tasks that wait for a frame, and what they are told.
 //!
 //! ```text
-//!  a thread in want                         whoever makes a frame idle
+//!  a thread in want                         one who makes a frame idle
 //!  ----------------                         --------------------------
 //!  waiting += 1                             change the frame's word
 //!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
@@ -147,7 +147,7 @@ impl FrameWaiters {
     pub(crate) fn enter(&self) -> Entered<'_> {
         self.waiting.0.fetch_add(1, Ordering::Relaxed);
         // ORDER[R1]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows sees
-        // the frame, or whoever makes it idle sees this thread.
+        // the frame, or the one who makes it idle sees this thread.
         fence(Ordering::SeqCst);
         Entered(self)
     }
@@ -176,7 +176,7 @@ impl FrameWaiters {
         self.waiting.0.load(Ordering::Relaxed) == 0
     }
 
-    /// What to pass to [`FrameWaiters::wait`]; to be had before the search.
+    /// What to pass to [`FrameWaiters::wait`]; taken before the search.
     pub(crate) fn idled(&self) -> u32 {
         // ORDER[R2]: Acquire; pairs with the Release in `release`: one that sees its count also
         // sees the frames that it is about.
@@ -341,7 +341,7 @@ mod loom {
             }
         }
 
-        /// Takes so many frames, one after the other, and misses none.
+        /// Takes this many frames, one after the other, and misses none.
         fn take(&self, frames: usize) {
             let Self { waits, waiters, idle } = self;
             let _entered = waiters.enter();

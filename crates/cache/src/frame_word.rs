@@ -55,7 +55,7 @@ pub(crate) const AHEAD: u64 = 1 << 7;
 /// One pin.
 pub(crate) const PIN: u64 = 1 << 8;
 const PINS: u64 = HIT - PIN;
-/// Who pins without a lock and finds so many pins takes its own back.
+/// One who pins without a lock and finds this many pins takes its own back.
 const TOO_MANY: u64 = 1 << 25;
 /// Pins that a page may have, however they were taken. The field has room for as many again, less
 /// one: for those who take theirs back, and for the one who copies the page.
@@ -63,7 +63,7 @@ pub(crate) const PINS_MAX: u64 = TOO_MANY / PIN;
 
 /// One hit.
 pub(crate) const HIT: u64 = 1 << 26;
-/// From this many hits on, whoever pins moves so many out of the word.
+/// From this many hits on, one who pins moves this many out of the word.
 const HITS_MANY: u64 = 1 << 35;
 pub(crate) const HITS_FOLDED: u64 = HITS_MANY / HIT;
 
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!((twice.0, twice.used()), (USE, twice));
     }
 
-    /// Whoever takes a mark away has looked at the word before; it may have got a use since.
+    /// One who takes a mark away has looked at the word before; it may have got a use since.
     #[test]
     fn each_mark_that_is_taken_away_leaves_one_use_less() {
         for uses in 0..=2 {

@@ -9,7 +9,7 @@
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is
 //! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
-//! who waits for a frame is forgotten in `frame_waiters.rs`.
+//! a waiter for a frame is forgotten in `frame_waiters.rs`.
 
 use crate::core::Core;
 use crate::frame::{Pin, State, Word};
@@ -51,7 +51,7 @@ impl Core {
     #[cold]
     fn after_last_unpin(&self, frame: FrameId, state: State) {
         if self.fork.is_forked() {
-            // Who waits for the frame does so in the parent, and there it is still pinned.
+            // A waiter for the frame waits in the parent, and there it is still pinned.
             return;
         }
         if state == State::Detached {

@@ -12,7 +12,7 @@
 //!
 //! So a miss is decided under the lock alone, and the words of the segment need no order among
 //! themselves, nor with the frames: all accesses are Relaxed (`segment.rs`). What a thread was told
-//! of, it does find without the lock, unless an entry is being moved just then: whoever happens
+//! of, it does find without the lock, unless an entry is being moved just then: one who happens
 //! after a store cannot read an older value.
 //!
 //! # Invariants

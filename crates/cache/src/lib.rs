@@ -57,7 +57,7 @@
 //! have the way to a page that is there, `fill.rs` to one that is not, `resident.rs` how a page
 //! comes into a frame and leaves it, `async_read.rs` what differs for tasks; `change.rs` and
 //! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
-//! `reclaim.rs` where frames come from, `frame_waiters.rs` who waits for them, `core.rs` the order
+//! `reclaim.rs` where frames come from, `frame_waiters.rs` their waiters, `core.rs` the order
 //! of the locks.
 
 #![cfg_attr(

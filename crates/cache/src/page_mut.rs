@@ -1,7 +1,7 @@
 //! A page that one thread changes, for as long as it holds it.
 //!
 //! While a [`PageMut`] lives, its page is *changing*: readers and writers of it wait, and so do
-//! syncs of the file; whoever changes the file's length waits because the guard is inside
+//! syncs of the file; a thread that changes the file's length waits because the guard is inside
 //! `file.writers`. A thread that does one of these while it holds the guard would wait for itself.
 //! So it remembers what it holds, and looks at that where it would sleep:
 //!

@@ -16,7 +16,7 @@
 //!
 //! Marks of use spare a page only while there are others. Those who peek may mark pages faster than
 //! a search takes the marks away, and as they tell nobody, who then waited for a page without marks
-//! might wait for ever. So a search that has taken all its looks, and has met no page to be had
+//! might wait for ever. So a search that has taken all its looks, and has met no available page
 //! even by writing, looks at each frame once more and ignores the marks.
 //!
 //! Dirty pages are not proposed but remembered in the [`Search`], so that the owner can have them
@@ -99,7 +99,7 @@ impl PolicyKind {
         }
     }
 
-    /// How many pages that were given up are to be remembered, beside so many frames.
+    /// How many pages that were given up are to be remembered, beside this many frames.
     pub(crate) fn remembers(self, frames: usize) -> usize {
         match self {
             Self::S3Fifo => frames,

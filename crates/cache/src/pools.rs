@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     first: u32,
     len: u32,
     free: FreeFrames,
-    /// Frames just written back, to be had before the policy finds them. Hints: each is checked.
+    /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
     pub(crate) policy: Box<dyn Policy>,
 }

@@ -7,7 +7,7 @@
 //! How neither misses the other stands in `frame_waiters.rs`.
 //!
 //! Frames lie in a pool for each NUMA node (`pools.rs`). Which page is given up, the pool's policy
-//! says. It is told of each frame that leaves the free ones, and of each that comes back to them,
+//! says. It hears of each frame that leaves the free ones, and of each that comes back to them,
 //! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
 //! for long. A frame that was handed to a waiter is admitted by that waiter.
 //!
@@ -279,7 +279,7 @@ impl Core {
                 }
                 Outcome::Invalid => attempts.woken = false,
                 Outcome::TimedOut if until < end => attempts.woken = false,
-                // A frame may be there: a task may have been told of it that nobody polls.
+                // A frame may be there: a task that nobody polls may have been notified.
                 Outcome::TimedOut => return self.try_take_frame(key),
             }
         }

@@ -18,7 +18,7 @@
 //!  have a frame                              lock: announced, so wait for that generation; unlock
 //!  lock: install, entry; unlock
 //!  read; publish the word (no lock)          wait: lock; still that generation? unlock
-//!  wake who waits for the page
+//!  wake the waiters for the page
 //! ```
 //!
 //! Excluded: both bring it in. Nothing is decided about a missing page but under the lock, and who

@@ -59,7 +59,7 @@ struct Free {
 
 /// All buffers of a cache.
 ///
-/// Who waits for a buffer is woken when a batch of them is free, or all are, and they are reserved
+/// A waiter for a buffer is woken when a batch of them is free, or all are, and they are reserved
 /// for it: so one who writes many runs sleeps once for each batch. Fewer than a batch do not lie
 /// for long, as others will be put, at last all; who takes some and leaves others wakes the next.
 #[derive(Debug)]

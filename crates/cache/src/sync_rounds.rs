@@ -1,12 +1,12 @@
 //! Group commit: those who sync a file while a sync of it runs share the next one.
 //!
 //! Syncs of a file run in *rounds*, one at a time. A round covers all that was written before it
-//! began, so one who comes while a round runs needs the next; whoever comes first runs it, for all.
+//! began, so one who comes while a round runs needs the next; the first one runs it, for all.
 //!
 //! | the caller finds | it |
 //! |---|---|
 //! | no round under way | runs one |
-//! | a round under way | waits for its end; then one of those who wait runs the next |
+//! | a round under way | waits for its end; then one of the waiters runs the next |
 //! | that a round has ended which began after it came | takes that round's outcome |
 
 use unherd_sync::{Reason, Tag, Verdict, Wait, WaitKey, WaitTable};

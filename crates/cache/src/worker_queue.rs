@@ -62,7 +62,7 @@ impl Shared {
     fn transfer(&self, transfer: Transfer) -> Result<usize, Errno> {
         let Transfer { file, offset, bufs, .. } = transfer;
         match transfer.direction {
-            // SAFETY: whoever queued it has promised the memory until the completion is reaped.
+            // SAFETY: the caller of `submit` promised the memory until the completion is reaped.
             Direction::Read => unsafe { self.device.read(file, offset, bufs) },
             // SAFETY: as above.
             Direction::Write => unsafe { self.device.write(file, offset, bufs) },
@@ -77,7 +77,7 @@ pub(crate) struct WorkerQueue {
 }
 
 impl WorkerQueue {
-    /// Starts so many workers.
+    /// Starts this many workers.
     pub(crate) fn new(device: Arc<dyn Device>, workers: usize) -> Result<Self, BuildError> {
         let (queue, work, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { device, queue, work, ended });

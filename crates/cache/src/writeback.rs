@@ -39,7 +39,7 @@ pub(crate) enum HeldPages {
 /// Pages that are too few to be written behind.
 const WRITE_BEHIND_MIN: usize = 4;
 
-/// With so many write-backs under way the device is busy without another: who has filled a run
+/// With this many write-backs under way the device is busy without another: who has filled a run
 /// writes it. The kernel takes few queued writes that make a file longer at once, and has threads
 /// of its own wait for the others.
 const BUSY: u32 = 4;
@@ -329,7 +329,7 @@ impl Core {
         write_back.into_buffer()
     }
 
-    /// After [`Core::end_write_back`]: wakes those who wait for its pages, or for the file.
+    /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file.
     pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
         file.write_backs.leave(&self.waits);
         for page in first.0..first.0 + pages as u64 {

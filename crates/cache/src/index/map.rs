@@ -101,7 +101,7 @@ impl Index {
         Self::with_shards(shards, slots_per_shard)
     }
 
-    /// How many shards there are for so many frames, and how many slots each has.
+    /// How many shards there are for this many frames, and how many slots each has.
     fn shape(frames: usize) -> (usize, usize) {
         let shards = (frames / PAGES_PER_SHARD).max(1).next_power_of_two();
         // About 30 to 60 % are used: what is looked at then lies on one cache line mostly, and the
@@ -110,7 +110,7 @@ impl Index {
         (shards, (slots / shards).max(SLOTS_MIN))
     }
 
-    /// Bytes that are mapped for the slots of so many frames.
+    /// Bytes that are mapped for the slots of this many frames.
     #[cfg(not(loom))]
     pub(crate) fn bytes_for(frames: usize) -> usize {
         let (shards, slots_per_shard) = Self::shape(frames);

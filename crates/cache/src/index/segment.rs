@@ -23,7 +23,7 @@
 //!
 //! # Invariants
 //!
-//! 1. Between an entry's home and its slot no slot is empty. So whoever holds the lock finds it.
+//! 1. Between an entry's home and its slot no slot is empty. So one who holds the lock finds it.
 //! 2. At least one slot is empty. So a search ends, and so does the moving.
 
 use unherd_sys::primitives::{AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl Slot {
     }
 }
 
-/// One shard's part of the table. Whoever calls a method that changes it, or [`Segment::find`],
+/// One shard's part of the table. One who calls a method that changes it, or [`Segment::find`],
 /// holds the shard's lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment<'a> {
@@ -125,7 +125,7 @@ impl<'a> Segment<'a> {
         self.size.slot_of(tag) & self.size.mask
     }
 
-    /// Where the slot is that comes so many steps after another.
+    /// Where the slot is that comes this many steps after another.
     #[inline]
     fn after(self, at: usize, steps: usize) -> usize {
         at.wrapping_add(steps) & self.size.mask

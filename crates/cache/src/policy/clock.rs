@@ -13,7 +13,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A hand over so many frames.
+    /// A hand over this many frames.
     pub fn new(frames: u32) -> Self {
         Self { frames, hand: 0 }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Ghost {
 }
 
 impl Ghost {
-    /// Remembers so many pages, at least one.
+    /// Remembers this many pages, at least one.
     pub(crate) fn new(pages: u32) -> Self {
         let pages = pages.max(1);
         let slots = (2 * pages as usize).next_power_of_two();

@@ -48,7 +48,7 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// Empty queues for so many frames.
+    /// Empty queues for this many frames.
     pub fn new(frames: u32) -> Self {
         Self {
             links: Links::new(frames),
@@ -92,7 +92,7 @@ impl S3Fifo {
     }
 }
 
-/// Frames of each queue in a row from which nothing was to be had.
+/// Frames of each queue in a row from which nothing was available.
 #[derive(Debug, Clone, Copy, Default)]
 struct FruitlessScans {
     small: u32,

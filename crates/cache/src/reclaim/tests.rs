@@ -78,7 +78,7 @@ fn a_clean_page_of_any_node_is_given_up_before_a_dirty_one_is_written() {
 fn pages_that_nobody_wants_leave_the_other_nodes_too() {
     let (cache, file) = open(8, 200, Cache::builder().topology(Topology::of(2)));
     read(&file, 0..8);
-    // So many that each eighth is more than the other node has frames.
+    // As many that each eighth is more than the other node has frames.
     read(&file, 8..200);
     let before = cache.stats().misses;
     read(&file, 0..8);

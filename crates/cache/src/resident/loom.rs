@@ -202,7 +202,7 @@ impl Scene {
     }
 }
 
-/// Runs a scene in all ways, or with at most so many preemptions. Each of `happens` does in some
+/// Runs a scene in all ways, or with at most this many preemptions. Each of `happens` does in some
 /// run, or the scene shows less than it says.
 fn check(
     preemptions: Option<usize>,
@@ -238,7 +238,7 @@ fn two_threads_miss_one_page() {
         pin(&scene);
         other.join().unwrap();
         assert_eq!(scene.brought_in.load(Ordering::Relaxed), 1);
-        assert_eq!(scene.hit(PAGE), Some(5), "told of, it finds it");
+        assert_eq!(scene.hit(PAGE), Some(5), "notified, it finds it");
         scene.holds(&[PAGE]);
     });
 }

@@ -17,7 +17,7 @@ pub(super) struct Actor<'a> {
     kept: Vec<(PageGuard<'a>, Vec<u8>)>,
 }
 
-/// So many pages, from the first on.
+/// This many pages, from the first on.
 fn run(first: Stamp, pages: u64) -> impl Iterator<Item = Stamp> + Clone {
     (first.page..first.page + pages).map(move |page| Stamp { page, ..first })
 }

@@ -20,12 +20,12 @@ pub(super) struct Plan {
     pub(super) frames: usize,
     /// Pages of each file.
     pub(super) pages: u64,
-    /// Of these, from the first on, so many are wanted more than the others.
+    /// Of these, from the first on, this many are wanted more than the others.
     pub(super) hot_pages: u64,
     /// The cache is full at the beginning.
     pub(super) is_warm: bool,
     pub(super) actors: usize,
-    /// So many of the actors are tasks; the others are threads.
+    /// This many of the actors are tasks; the others are threads.
     pub(super) task_actors: usize,
     pub(super) operations: u64,
     pub(super) is_filtered: bool,

@@ -57,7 +57,7 @@ impl World {
         match result {
             Ok(value) => Some(value),
             Err(Error::NoFrames { .. }) if self.plan.waits_for_frames_end => None,
-            // So many write-backs failed.
+            // This many write-backs failed.
             Err(Error::NoFrames { .. }) if self.plan.device_fails() => None,
             Err(
                 Error::Io { .. }

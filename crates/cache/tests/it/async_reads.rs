@@ -34,7 +34,7 @@ fn bytes_of(pages: u64) -> Vec<u8> {
 /// The ways to have I/O queued.
 const QUEUED: [Io; 2] = [Io::Ring, Io::Threads(3)];
 
-/// A file of 64 pages in a cache with so many frames.
+/// A file of 64 pages in a cache with this many frames.
 fn queued(io: Io, frames: usize, frame_wait: Duration) -> (Arc<SimDevice>, Cache, File) {
     let device = sim(51, FaultPlan::default());
     device.put("f", &bytes_of(64));

@@ -85,7 +85,7 @@ fn without_filtering_the_same_reads_are_right() {
     }
 }
 
-/// With queued I/O threads read by themselves, but for those beyond 128, which sleep in the wait
+/// With queued I/O threads read by themselves, except those beyond 128, which sleep in the wait
 /// table until the I/O thread has read for them.
 #[test]
 fn threads_beyond_128_queue_their_reads() {

@@ -89,7 +89,7 @@ fn new_files_flush_directories_side_by_side() {
     });
 }
 
-/// Openings of one file: it is there once, with one lock, whoever comes first.
+/// Openings of one file: it is there once, with one lock, no matter who comes first.
 #[test]
 fn one_file_opened_at_once_is_one() {
     let _turn = turn();

@@ -54,7 +54,7 @@ fn pages_that_were_cut_off_leave_their_frames_to_others() {
         file.set_len(PAGE as u64).unwrap();
         file.set_len((HOT + COLD) * PAGE as u64).unwrap();
     }
-    // Each frame is still to be had.
+    // Each frame is still available.
     let guards: Vec<_> = (0..FRAMES as u64).map(|page| file.page(PageNo(page)).unwrap()).collect();
     assert_eq!(guards.len(), cache.frames());
 }

@@ -44,7 +44,7 @@ pub(crate) fn sim(seed: u64, plan: FaultPlan) -> Arc<SimDevice> {
     Arc::new(SimDevice::with_faults(Seed::new(seed), plan))
 }
 
-/// A cache of so many pages; one that runs out of frames says so soon. Frames are not shared out,
+/// A cache of this many pages; one that runs out of frames says so soon. Frames are not shared out,
 /// so that tests do the same on machines of several nodes.
 pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
     Cache::builder()
@@ -68,7 +68,7 @@ pub(crate) fn real_dir() -> tempfile::TempDir {
     tempfile::tempdir_in(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).unwrap()
 }
 
-/// So many random cases, or `PROPTEST_CASES`. A failing case is printed, not kept in a file.
+/// This many random cases, or `PROPTEST_CASES`. A failing case is printed, not kept in a file.
 pub(crate) fn cases(cases: u32) -> Config {
     let told = std::env::var_os("PROPTEST_CASES").is_some();
     let default = Config { failure_persistence: None, ..Config::default() };

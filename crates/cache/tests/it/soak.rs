@@ -33,7 +33,7 @@ use crate::scene::{sim, small, turn, writable};
 use tasks::TaskWorker;
 
 const THREADS: u64 = 64;
-/// So many of the threads poll tasks, and do nothing else.
+/// This many of the threads poll tasks, and do nothing else.
 const TASK_THREADS: u64 = 16;
 const FILES: usize = 8;
 const PAGES: u64 = 512;
@@ -104,7 +104,7 @@ struct Variant {
 impl Variant {
     const IOS: [Io; 3] = [Io::Blocking, Io::Ring, Io::Threads(4)];
     const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Clock];
-    /// So many epochs one after the other have all ways of I/O with all policies.
+    /// This many epochs one after the other have all ways of I/O with all policies.
     const COUNT: u64 = (Self::IOS.len() * Self::POLICIES.len()) as u64;
 
     fn of(seed: &Seed) -> Self {
@@ -393,7 +393,7 @@ fn any_run(seed: &mut Seed) -> (Stamp, u64) {
     (first, pages.min(PAGES - first.page))
 }
 
-/// So many pages, from the first on.
+/// This many pages, from the first on.
 fn run(first: Stamp, pages: u64) -> impl Iterator<Item = Stamp> + Clone {
     (first.page..first.page + pages).map(move |page| Stamp { page, ..first })
 }

@@ -147,7 +147,7 @@ fn spread(page_of: impl Fn(u32) -> (u32, u32)) {
         index.lock(key, |frame| keys[&frame]).set_frame(FrameId(number));
     }
     let found = keys.iter().filter(|(frame, key)| index.lookup(**key) == Some(**frame)).count();
-    // Pages of one tag hide each other from whoever does not hold the lock: one in a million.
+    // Pages of one tag hide each other from one who does not hold the lock: one in a million.
     assert!(frames - found < 8, "{found} of {frames} pages are found without the lock");
     let steps: usize = keys
         .iter()

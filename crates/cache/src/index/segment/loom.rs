@@ -75,7 +75,7 @@ fn an_entry_is_moved_under_a_lookup() {
         remover.join().unwrap();
         reader.join().unwrap();
         assert_eq!(scene.look_up(0), (None, true));
-        assert_eq!(scene.look_up(2), (Some(FrameId(2)), false), "told of, it finds it");
+        assert_eq!(scene.look_up(2), (Some(FrameId(2)), false), "notified, it finds it");
     });
     assert!(MISSED.load(std::sync::atomic::Ordering::Relaxed));
 }

@@ -17,7 +17,7 @@ fn check_whole(page: &[u8]) {
     assert!(page.iter().all(|byte| *byte == page[0]), "a torn page");
 }
 
-/// A crowd of futures by one thread, which polls, drops and begins them as they come, until so many
+/// A crowd of futures by one thread, which polls, drops and begins them as they come, until enough
 /// have ended.
 fn crowd(file: &File, mut seed: Seed, ends: u64, may_fail: bool) {
     let mut tasks: Vec<Task<'_, Result<(), Error>>> = Vec::new();

@@ -187,7 +187,7 @@ fn a_waker_whose_panic_panics_when_dropped() {
     }
 }
 
-/// Whatever ends the I/O thread: those who wait get an error, and so do those who come later.
+/// Whatever ends the I/O thread: its waiters get an error, and so do those who come later.
 #[test]
 fn an_io_thread_that_dies_leaves_nobody_waiting() {
     let _turn = turn();
