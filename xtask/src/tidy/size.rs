@@ -13,20 +13,33 @@ struct Size {
     unsafe_blocks: usize,
 }
 
-/// Prints a line for each crate.
+/// Modules that are counted by themselves as well.
+const MODULES: &[&str] = &["crates/sync/src/wait_table"];
+
+/// Prints a line for each crate, and one for each of [`MODULES`].
 pub(crate) fn print(sources: &[Source]) {
-    let mut crates: BTreeMap<&str, Size> = BTreeMap::new();
+    println!("{:<28} {:>6} {:>14}", "crate or module", "lines", "unsafe blocks");
+    for (name, Size { lines, unsafe_blocks }) in sums(sources) {
+        println!("{name:<28} {lines:>6} {unsafe_blocks:>14}");
+    }
+}
+
+fn sums(sources: &[Source]) -> BTreeMap<&str, Size> {
+    let mut sums: BTreeMap<&str, Size> = BTreeMap::new();
     let of_crates = |source: &&Source| source.path.starts_with("crates/");
     for source in sources.iter().filter(of_crates) {
         let Size { lines, unsafe_blocks } = size(source);
-        let sum = crates.entry(crate_of(&source.path)).or_default();
-        sum.lines += lines;
-        sum.unsafe_blocks += unsafe_blocks;
+        let module = MODULES.iter().copied().find(|module| {
+            let rest = source.path.strip_prefix(module);
+            rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+        });
+        for name in [Some(crate_of(&source.path)), module].into_iter().flatten() {
+            let sum = sums.entry(name).or_default();
+            sum.lines += lines;
+            sum.unsafe_blocks += unsafe_blocks;
+        }
     }
-    println!("{:<18} {:>6} {:>14}", "crate", "lines", "unsafe blocks");
-    for (name, Size { lines, unsafe_blocks }) in crates {
-        println!("{name:<18} {lines:>6} {unsafe_blocks:>14}");
-    }
+    sums
 }
 
 fn size(source: &Source) -> Size {
@@ -53,5 +66,17 @@ mod tests {
                     }\n";
         let source = Source::new("crates/a/src/lib.rs", text);
         assert_eq!(size(&source), Size { lines: 4, unsafe_blocks: 1 });
+    }
+
+    #[test]
+    fn a_module_counts_in_its_crate_too() {
+        let source = |path| Source::new(path, "fn a() {}\n");
+        let sources = [
+            source("crates/sync/src/wait_table.rs"),
+            source("crates/sync/src/wait_table/wake.rs"),
+            source("crates/sync/src/wait_tables.rs"),
+        ];
+        let lines: Vec<_> = sums(&sources).into_values().map(|size| size.lines).collect();
+        assert_eq!(lines, [3, 2]);
     }
 }

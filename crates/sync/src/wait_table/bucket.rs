@@ -214,17 +214,13 @@ impl<K> BucketGuard<'_, K> {
     pub(super) fn announce(&self, hash: u64) {
         self.signature.set(self.signature.get() | class_bit(hash));
     }
-
-    /// What the signature has to be for B2.
-    fn signature_now(&self) -> u32 {
-        let signature = self.signature.get();
-        if signature == 0 { 0 } else { signature & self.classes() }
-    }
 }
 
 impl<K> Drop for BucketGuard<'_, K> {
     fn drop(&mut self) {
-        let free = self.signature_now();
+        // B2. Most unlocks find it zero, and the trees need no look.
+        let signature = self.signature.get();
+        let free = if signature == 0 { 0 } else { signature & self.classes() };
         // ORDER[LOCK]: Release; pairs with the Acquires in `lock`. Publishes the queue.
         let before = self.bucket.word.word().swap(free, Ordering::Release);
         if before & SLEEPERS != 0 {
