@@ -45,8 +45,8 @@ pub enum Io {
     /// Each thread does its own, by blocking calls.
     #[default]
     Blocking,
-    /// Write-backs, reads of tasks, and reads of threads where more than 128 wait for one, are
-    /// queued; one thread of the cache takes the completions. Other reads are the threads' own.
+    /// Write-backs and the reads of tasks are queued, and one thread of the cache takes the
+    /// completions. Threads read by themselves, until 128 do so at a time; the others queue.
     Ring,
     /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
     /// transfers are made by this many more threads of the cache, 1 to 1024.

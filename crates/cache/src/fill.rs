@@ -24,7 +24,7 @@ use crate::run::{Advance, EndedRun, Fill, Run, TransferError};
 use crate::stats::Count;
 
 /// What became of a page that is brought in.
-enum Begun {
+enum BegunFill {
     Ended(Result<Pin, Errno>),
     ToRead(Run),
 }
@@ -159,8 +159,8 @@ impl Core {
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
-            Begun::Ended(filled) => filled,
-            Begun::ToRead(run) => self.read_in_thread(run),
+            BegunFill::Ended(filled) => filled,
+            BegunFill::ToRead(run) => self.read_in_thread(run),
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
@@ -175,8 +175,8 @@ impl Core {
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
-            Begun::Ended(filled) => filled,
-            Begun::ToRead(run) => match engine.begin(self, run) {
+            BegunFill::Ended(filled) => filled,
+            BegunFill::ToRead(run) => match engine.begin(self, run) {
                 Ok(ticket) => ticket.wait_async().await,
                 Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
             },
@@ -190,14 +190,14 @@ impl Core {
         file: &Arc<FileState>,
         announced: FillReservation,
         mut claims: Vec<Claim>,
-    ) -> Begun {
+    ) -> BegunFill {
         let first = announced.key.page;
         self.install(announced, &claims[0], State::Reading);
         if self.offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| self.free_frame(claim));
             let mut ended = None;
             self.publish_fill(file, first, claims, 0, |filled| ended = Some(filled));
-            return Begun::Ended(delivered(ended));
+            return BegunFill::Ended(delivered(ended));
         }
         self.install_ahead(file, first, &mut claims);
         self.counters.add(Count::Reads, claims.len() as u64);
@@ -205,9 +205,10 @@ impl Core {
             self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
         }
         let page_bytes = self.memory.page_bytes();
-        Begun::ToRead(Run::fill(file.clone(), first, Fill::new(claims), page_bytes))
+        BegunFill::ToRead(Run::fill(file.clone(), first, Fill::new(claims), page_bytes))
     }
 
+    /// Reads by this thread, or queues the read if too many threads do so.
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
         let own = self.engine.as_ref().map(Engine::try_own_read);
         if let (Some(engine), Some(None)) = (&self.engine, &own) {

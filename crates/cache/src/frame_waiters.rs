@@ -6,7 +6,7 @@
 //!  waiting += 1                             change the frame's word
 //!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
 //!  seen = idled                             waiting == 0: done
-//!  search: load the frames' words           else: idled += 1; wake one
+//!  search: load the frames' words           else: idled += 1; wake one, or hold: see below
 //!  wait, if idled == seen
 //! ```
 //!
@@ -29,8 +29,8 @@
 //!  writing == 0: tell what is held          writing was 1: tell what is held
 //! ```
 //!
-//! Excluded: that neither tells. So a frame lies idle beside a waiter no longer than the
-//! write-backs take that are under way, nor, while others end, than [`HELD_MAX`].
+//! Excluded: that neither tells. So a frame lies idle beside a waiter until pages are no longer
+//! being written, and until the first write-back that ends after [`HELD_MAX`] at most.
 //!
 //! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
 //! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
@@ -66,10 +66,10 @@ pub(crate) const LOOK: Token = Token(0);
 /// The tag of a thread. That of a task is its deadline in nanoseconds.
 const THREAD: Tag = Tag(0);
 
-/// The most idle frames that one waiter is woken for.
+/// The largest batch.
 const BATCH_MAX: usize = 8;
 
-/// Frames of a cache for each of a batch: small caches wake one waiter for each.
+/// A cache has this many frames for each frame of a batch: in small caches a batch is one frame.
 const FRAMES_PER_BATCH: usize = 1024;
 
 /// How long frames are held before somebody is told, though they are no batch.
@@ -87,14 +87,14 @@ pub(crate) struct FrameWaiters {
     waiting: Alone,
     /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
-    /// Frames that became idle while somebody waited, and nobody was told.
+    /// Frames that became idle while somebody waited, and that no waiter was woken for.
     held: Alone,
     /// Write-backs that have begun. Each that ends sees to what is held.
     writing: AtomicU32,
     /// When the first of those frames became idle that are held. Relaxed: a hint.
     #[cfg(not(any(loom, shuttle)))]
     held_since: AtomicU64,
-    /// As many idle frames one waiter is woken for while pages are being written.
+    /// How many idle frames one waiter is woken for while pages are being written.
     batch: u32,
 }
 
@@ -359,12 +359,17 @@ mod loom {
         }
     }
 
+    /// Looks at all runs with at most that many preemptions.
+    fn check(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+        let mut model = ::loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        model.max_branches = 20_000;
+        model.check(run);
+    }
+
     /// Each frame that becomes idle is found by the search, or ends the wait.
     fn no_wakeup_is_lost(frames: usize, make_idle: fn(&Scene, &AtomicU32)) {
-        let mut model = ::loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.max_branches = 20_000;
-        model.check(move || {
+        check(3, move || {
             let scene = Arc::new(Scene::new());
             let waiter = {
                 let scene = scene.clone();
@@ -393,10 +398,7 @@ mod loom {
     /// The wake for the one frame may choose a task, which is dropped: the thread gets it.
     #[test]
     fn a_frame_of_which_a_dropped_task_was_told_ends_the_wait_of_the_next() {
-        let mut model = ::loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.max_branches = 20_000;
-        model.check(|| {
+        check(2, || {
             let scene = Arc::new(Scene::new());
             let waiter = {
                 let scene = scene.clone();
@@ -423,10 +425,7 @@ mod loom {
     /// One frame, of a batch of two, becomes idle while the last write-back ends.
     #[test]
     fn a_held_frame_ends_the_wait_when_writing_ends() {
-        let mut model = ::loom::model::Builder::new();
-        model.preemption_bound = Some(4);
-        model.max_branches = 20_000;
-        model.check(|| {
+        check(4, || {
             let scene = Arc::new(Scene::with_batch(2));
             scene.waiters.begin_write();
             let waiter = {
@@ -446,10 +445,7 @@ mod loom {
     /// Two write-backs give a frame each; the one that ends last tells of both.
     #[test]
     fn the_last_write_back_tells_of_all_frames() {
-        let mut model = ::loom::model::Builder::new();
-        model.preemption_bound = Some(2);
-        model.max_branches = 20_000;
-        model.check(|| {
+        check(2, || {
             let scene = Arc::new(Scene::with_batch(3));
             scene.waiters.begin_write();
             scene.waiters.begin_write();

@@ -53,7 +53,7 @@ const BATCH_MAX: usize = 16;
 #[derive(Debug)]
 struct Free {
     buffers: Vec<RunBuffer>,
-    /// How many of them are for waiters that were woken.
+    /// How many of them are for waiters that were woken, never more than there are.
     reserved: usize,
 }
 
@@ -113,7 +113,6 @@ impl RunBuffers {
                 let mut free = self.free.lock();
                 free.reserved -= mine;
                 let rest = free.buffers.len().saturating_sub(most).max(free.reserved);
-                let rest = rest.min(free.buffers.len());
                 out.extend(free.buffers.drain(rest..));
                 rest > free.reserved
             };

@@ -40,8 +40,7 @@ pub(crate) enum HeldPages {
 const WRITE_BEHIND_MIN: usize = 4;
 
 /// With this many write-backs under way the device is busy without another: who has filled a run
-/// writes it. The kernel takes few queued writes that make a file longer at once, and has threads
-/// of its own wait for the others.
+/// writes it. Queued writes that make a file longer would go to worker threads of the kernel.
 const BUSY: u32 = 4;
 
 /// Who moves a run, in a cache with queued I/O.
@@ -159,8 +158,9 @@ impl Core {
     }
 
     /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O,
-    /// begins to. A writer that is faster than the device waits here, under `write-back`, once for
-    /// each run. Nothing is done if the file's writes fail or are held up.
+    /// begins to, unless the device is [`BUSY`]. A writer that is faster than the device waits here
+    /// once for each run, under `write-back` or on the device. Nothing is done if the file's writes
+    /// fail or are held up.
     pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
         let Some(run) = file.filled.lock().filled(pages, self.write_behind_pages()) else {
             return;
