@@ -7,26 +7,26 @@
 //! | the device has | it is |
 //! |---|---|
 //! | as many bytes as our last write-back left | data, and then padding, which is cut off |
-//! | fewer, after a write at the end failed | what that left, which is cut off |
-//! | more, or fewer otherwise | as others have left it |
+//! | as many as a write at the end that failed has left | the same |
+//! | any other number | as others have left it |
 //!
 //! A sync cuts to the length that the file had when its last page was written, not to that of the
 //! moment: what was appended since is not on the device yet, and would be zeros there.
 
+use std::ops::Range;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeviceLen {
-    /// The length that the device had, or at most has, if the last write at the end failed.
+    /// The length that the device had after our last write at the end.
     len: u64,
     /// Up to here the bytes are the file's; the rest is padding. At most `len`.
     data: u64,
-    /// A write that failed may have made the file longer, up to `len`.
-    is_uncertain: bool,
 }
 
 impl DeviceLen {
     /// Of a file of which every byte is data.
     pub(crate) fn new(len: u64) -> Self {
-        Self { len, data: len, is_uncertain: false }
+        Self { len, data: len }
     }
 
     /// The bytes of the file that the device has had: a read must find them.
@@ -36,16 +36,18 @@ impl DeviceLen {
 
     /// Pages up to `end` were written when the file was `file_len` bytes long.
     pub(crate) fn written(&mut self, end: u64, file_len: u64) {
-        if end > self.len || (end == self.len && self.is_uncertain) {
-            *self = Self { len: end, data: self.data, is_uncertain: false };
-        }
+        self.len = self.len.max(end);
         self.data = self.data.max(file_len.min(end));
     }
 
-    /// The write of pages up to `end` has failed.
-    pub(crate) fn failed(&mut self, end: u64) {
-        if end > self.len {
-            *self = Self { len: end, data: self.data, is_uncertain: true };
+    /// The write of these bytes has failed, and then the device had this length, if it said so. Of
+    /// an end elsewhere, or one that it does not say, nothing is taken for ours.
+    pub(crate) fn failed(&mut self, written: Range<u64>, on_device: Option<u64>) {
+        if let Some(left) = on_device
+            && written.start < left
+            && left <= written.end
+        {
+            self.len = self.len.max(left);
         }
     }
 
@@ -56,8 +58,7 @@ impl DeviceLen {
 
     /// What to cut the file to, if the device now says that it is `on_device` bytes long.
     pub(crate) fn cut(self, on_device: u64) -> Option<u64> {
-        let is_ours = on_device == self.len || (self.is_uncertain && on_device < self.len);
-        (is_ours && on_device > self.data).then_some(self.data)
+        (on_device == self.len && on_device > self.data).then_some(self.data)
     }
 
     /// Whether the device is to be asked for its length at all.
@@ -95,11 +96,21 @@ mod tests {
     #[test]
     fn what_a_failed_write_left_is_cut_off() {
         let mut len = DeviceLen::new(100);
-        len.failed(2048);
-        assert_eq!((len.cut(612), len.cut(2048), len.cut(2049)), (Some(100), Some(100), None));
-        len.written(1024, 1500);
-        assert_eq!((len.cut(1024), len.cut(2048)), (None, Some(1024)), "a page before it");
+        len.failed(0..2048, Some(612));
+        assert_eq!((len.cut(612), len.cut(611), len.cut(613)), (Some(100), None, None));
+        len.failed(1024..2048, Some(2049));
+        len.failed(1024..2048, Some(1024));
+        assert_eq!((len.cut(612), len.cut(2049)), (Some(100), None), "by others");
         len.written(2048, 1500);
-        assert_eq!((len.cut(1600), len.cut(2048)), (None, Some(1500)));
+        assert_eq!((len.cut(612), len.cut(2048)), (None, Some(1500)));
+    }
+
+    #[test]
+    fn a_failed_write_that_left_nothing_claims_nothing() {
+        for on_device in [None, Some(100)] {
+            let mut len = DeviceLen::new(100);
+            len.failed(0..2048, on_device);
+            assert!(!len.is_padded(), "what comes there is others'");
+        }
     }
 }

@@ -60,7 +60,7 @@ struct Failing {
 pub(crate) struct Remains {
     /// Writes were closed with that no flush had covered.
     pub(crate) is_unflushed: bool,
-    /// Writes were lost, which no handle has reported.
+    /// Writes were lost, which no handle has reported, or padding could not be cut off.
     pub(crate) lost: Option<Error>,
 }
 

@@ -33,10 +33,8 @@ use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::core::{Core, Want};
 use crate::error::BuildError;
-use crate::files::FileState;
 use crate::frame::Pin;
-use crate::page::PageNo;
-use crate::run::{Advance, EndedRun, Run, RunBuffer, TransferError};
+use crate::run::{Advance, EndedRun, Run, TransferError};
 
 mod completing;
 pub(crate) use completing::Completing;
@@ -223,7 +221,7 @@ impl Engine {
     /// The I/O thread dies of a panic: all operations under way fail, and so will all to come, and
     /// the one that it was `completing`. What the device was given is its own for ever: those
     /// frames are lost, or stay pinned.
-    pub(crate) fn give_up(&self, core: &Core, completing: Completing) {
+    pub(crate) fn give_up(&self, core: &Core, mut completing: Completing) {
         let is_unfilled;
         let given_up: Vec<(usize, Operation)> = {
             let mut slots = self.slots.lock();
@@ -251,7 +249,8 @@ impl Engine {
                     let moved = Err(TransferError::IO);
                     let count = pages.len();
                     let buffer = core.end_write_back(&file, first, pages, moved);
-                    self.finish_write_back(core, &file, first, count, buffer);
+                    core.leave_write_back(&file, first, count);
+                    completing.note_ended(buffer, count);
                 }
             }
         }
@@ -336,6 +335,7 @@ impl Engine {
             for completion in completions.drain(..) {
                 self.complete(core, completion, completing);
             }
+            completing.end_group(core);
             self.expire_tasks(core);
         }
     }
@@ -415,24 +415,10 @@ impl Engine {
                 let pages = write_back.len();
                 let buffer = core.end_write_back(&file, first, write_back, moved);
                 completing.end(core);
-                self.finish_write_back(core, &file, first, pages, buffer);
+                core.leave_write_back(&file, first, pages);
+                completing.note_ended(buffer, pages);
             }
         }
-    }
-
-    /// The pages of a write-back were given back: wakes the waiters for them, for its buffer and
-    /// for frames.
-    fn finish_write_back(
-        &self,
-        core: &Core,
-        file: &FileState,
-        first: PageNo,
-        pages: usize,
-        buffer: RunBuffer,
-    ) {
-        core.leave_write_back(file, first, pages);
-        core.runs.put(buffer, &core.waits);
-        core.reclaim.waiters.end_write(&core.waits, pages);
     }
 
     fn keep_filled(&self, core: &Core, at: usize, filled: Result<Pin, Errno>) {

@@ -439,7 +439,9 @@ impl Core {
         }
         let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
         // Unclean pages were written back by now, or given up with an error.
-        let (remains, lost) = self.remains_of(file);
+        let (mut remains, lost) = self.remains_of(file);
+        // Padding that could not be cut off, too.
+        remains.lost = remains.lost.or(written.as_ref().err().cloned());
         self.drop_pages(file, PageNo(0), HeldPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.

@@ -33,12 +33,13 @@ impl Core {
         file.syncs.run(&self.waits, self.reasons.file, || self.sync_alone(file))
     }
 
-    /// Whether no page is other than clean, and a flush has covered all that was changed on the
-    /// device.
+    /// Whether no page is other than clean, the device has no padding of ours, and a flush has
+    /// covered all that was changed on it.
     fn is_synced(&self, file: &FileState) -> bool {
         // A page leaves the set after the flush period of its write was noted.
         let is_clean = file.unclean.lock().is_empty();
-        is_clean && !file.durability.lock().needs_flush()
+        let durability = file.durability.lock();
+        is_clean && !durability.needs_flush() && !durability.device_len.is_padded()
     }
 
     fn sync_alone(&self, file: &Arc<FileState>) -> Result<(), Failure> {

@@ -24,13 +24,18 @@
 //! ```text
 //!  one that makes a frame idle              the end of a write-back
 //!  ---------------------------              -----------------------
-//!  held += 1                                writing -= 1
+//!  held += 1, or left = true                writing -= 1
 //!  fence(SeqCst)                 (C)        fence(SeqCst)              (D)
-//!  writing == 0: tell what is held          writing was 1: tell what is held
+//!  writing == 0: see to it                  writing was 1: see to it
 //! ```
 //!
-//! Excluded: that neither tells. So a frame lies idle beside a waiter until pages are no longer
-//! being written, and until the first write-back that ends after [`HELD_MAX`] at most.
+//! Excluded: that neither sees to it. What is held is told. Where fewer waiters were woken than
+//! frames became idle, some are *left*: the one woken may not come again. So at the end the caller
+//! hands idle frames to those that still wait, and wakes nobody for nothing.
+//!
+//! So a frame lies idle beside a waiter until pages are no longer being written at most, and a
+//! waiter is woken as soon as a batch of frames is idle, or at the first write-back that ends after
+//! [`HELD_MAX`].
 //!
 //! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
 //! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
@@ -56,7 +61,7 @@ use unherd_sync::{Outcome, Reason, Tag, Token, Wait, WaitKey, WaitTable};
 use unherd_sys::Timestamp;
 #[cfg(not(any(loom, shuttle)))]
 use unherd_sys::primitives::AtomicU64;
-use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
+use unherd_sys::primitives::{AtomicBool, AtomicU32, Ordering, fence, fence_after_rmw};
 
 use crate::foreign_wakers::run_foreign_wakers;
 
@@ -89,7 +94,9 @@ pub(crate) struct FrameWaiters {
     idled: Alone,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
     held: Alone,
-    /// Write-backs that have begun. Each that ends sees to what is held.
+    /// Whether fewer waiters were woken than frames became idle, while pages were being written.
+    left: AtomicBool,
+    /// Write-backs that have begun. The last that ends sees to what is held, or left.
     writing: AtomicU32,
     /// When the first of those frames became idle that are held. Relaxed: a hint.
     #[cfg(not(any(loom, shuttle)))]
@@ -132,6 +139,7 @@ impl FrameWaiters {
             waiting: Alone(AtomicU32::new(0)),
             idled: Alone(AtomicU32::new(0)),
             held: Alone(AtomicU32::new(0)),
+            left: AtomicBool::new(false),
             writing: AtomicU32::new(0),
             #[cfg(not(any(loom, shuttle)))]
             held_since: AtomicU64::new(0),
@@ -152,9 +160,9 @@ impl FrameWaiters {
         Entered(self)
     }
 
-    /// Whether somebody waits, at a glance: for those who could do without a frame.
-    pub(crate) fn has_any(&self) -> bool {
-        self.waiting.0.load(Ordering::Relaxed) > 0
+    /// How many wait, at a glance.
+    pub(crate) fn count(&self) -> usize {
+        self.waiting.0.load(Ordering::Relaxed) as usize
     }
 
     /// Whether nobody waits. The caller has made a frame idle before.
@@ -211,10 +219,11 @@ impl FrameWaiters {
     }
 
     /// Frames became idle: has waiters look, as many of them, or, while pages are being written,
-    /// one for each batch of frames.
-    pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) {
+    /// one for each batch of frames. True if the caller is to hand frames to those that still wait.
+    #[must_use]
+    pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) -> bool {
         if frames == 0 || self.is_empty() {
-            return;
+            return false;
         }
         let frames = u32::try_from(frames).unwrap_or(u32::MAX / 2);
         let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
@@ -223,10 +232,10 @@ impl FrameWaiters {
             // or this sees that nothing is being written.
             fence(Ordering::SeqCst);
             if self.writing.load(Ordering::Relaxed) > 0 {
-                return;
+                return false;
             }
         }
-        self.release(waits);
+        self.release(waits)
     }
 
     /// Whether the frames that are held are held for a short time only.
@@ -247,19 +256,36 @@ impl FrameWaiters {
         true
     }
 
-    /// Has waiters look for what is held.
-    fn release(&self, waits: &WaitTable<WaitKey>) {
+    /// Has waiters look for what is held. True as for [`FrameWaiters::tell`].
+    fn release(&self, waits: &WaitTable<WaitKey>) -> bool {
         // ORDER[R4]: Acquire; pairs with fence (B) in `is_empty`, through the addition in `tell`:
         // the frames may be another thread's.
         let held = self.held.0.swap(0, Ordering::Acquire);
         if held == 0 {
-            return;
+            return false;
         }
         let is_writing = self.writing.load(Ordering::Relaxed) > 0;
         let waiters = if is_writing { held.div_ceil(self.batch) } else { held };
+        if waiters < held {
+            // ORDER[R4]: Release; pairs with the Acquire in `take_left`.
+            self.left.store(true, Ordering::Release);
+        }
         // ORDER[R2]: Release; pairs with the Acquire in `idled`.
         self.idled.0.fetch_add(1, Ordering::Release);
         run_foreign_wakers(|| waits.wake_with(&self.key(), waiters as usize, LOOK));
+        if waiters == held {
+            return false;
+        }
+        // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees that frames are
+        // left, or this sees that nothing is being written.
+        fence(Ordering::SeqCst);
+        self.writing.load(Ordering::Relaxed) == 0 && self.take_left()
+    }
+
+    /// Whether frames are left; then the caller sees to it.
+    fn take_left(&self) -> bool {
+        // ORDER[R4]: Acquire; pairs with the Release in `release`: the caller finds the frames.
+        self.left.load(Ordering::Relaxed) && self.left.swap(false, Ordering::Acquire)
     }
 
     /// How many write-backs are under way, at a glance.
@@ -273,14 +299,18 @@ impl FrameWaiters {
         self.writing.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A write-back has ended, and its frames have become idle.
-    pub(crate) fn end_write(&self, waits: &WaitTable<WaitKey>, frames: usize) {
-        self.tell(waits, frames);
-        if self.writing.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // ORDER[R3]: SeqCst fence (D); pairs with (C) in `tell`.
-            fence(Ordering::SeqCst);
-            self.release(waits);
+    /// A write-back has ended, and its frames have become idle. True as for
+    /// [`FrameWaiters::tell`].
+    #[must_use]
+    pub(crate) fn end_write(&self, waits: &WaitTable<WaitKey>, frames: usize) -> bool {
+        let told = self.tell(waits, frames);
+        if self.writing.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return told;
         }
+        // ORDER[R3]: SeqCst fence (D); pairs with (C) in `tell` and in `release`.
+        fence(Ordering::SeqCst);
+        let released = self.release(waits);
+        told | released | self.take_left()
     }
 
     /// Wakes the one that has waited longest with a token of its own, if that is a thread; whether
@@ -321,6 +351,14 @@ mod loom {
 
     use super::*;
 
+    /// What one is told who is handed a frame.
+    const HANDED: Token = Token(1);
+
+    /// Takes a frame, if it is idle.
+    fn claim(word: &AtomicU32) -> bool {
+        word.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     struct Scene {
         waits: WaitTable<WaitKey>,
         waiters: FrameWaiters,
@@ -348,12 +386,25 @@ mod loom {
             let mut taken = 0;
             while taken < frames {
                 let seen = waiters.idled();
-                let found = idle.iter().find(|word| word.load(Ordering::Relaxed) == 1);
-                if let Some(word) = found {
-                    word.store(2, Ordering::Relaxed);
+                if idle.iter().any(claim) {
                     taken += 1;
-                } else {
-                    let _ = waiters.wait(waits, seen, Wait::new(Reason::OTHER));
+                } else if let Outcome::Woken(HANDED) =
+                    waiters.wait(waits, seen, Wait::new(Reason::OTHER))
+                {
+                    taken += 1;
+                }
+            }
+        }
+
+        /// Tells, or ends a write-back with this many frames, and hands frames out if asked to.
+        fn end_write(&self, frames: usize) {
+            let Self { waits, waiters, idle } = self;
+            if waiters.end_write(waits, frames) {
+                for word in (0..waiters.count()).map_while(|_| idle.iter().find(|word| claim(word)))
+                {
+                    if waits.wake_with(&waiters.key(), 1, HANDED) == 0 {
+                        store_and_tell(self, word);
+                    }
                 }
             }
         }
@@ -384,14 +435,14 @@ mod loom {
 
     fn store_and_tell(scene: &Scene, word: &AtomicU32) {
         word.store(1, Ordering::Relaxed);
-        scene.waiters.tell(&scene.waits, 1);
+        assert!(!scene.waiters.tell(&scene.waits, 1), "nothing is being written, or it is held");
     }
 
     /// As an unpin does.
     fn count_and_look(scene: &Scene, word: &AtomicU32) {
         word.fetch_add(1, Ordering::Relaxed);
         if !scene.waiters.is_empty_after_rmw() {
-            scene.waiters.tell(&scene.waits, 1);
+            assert!(!scene.waiters.tell(&scene.waits, 1), "nothing is being written");
         }
     }
 
@@ -434,7 +485,7 @@ mod loom {
             };
             let writer = {
                 let scene = scene.clone();
-                thread::spawn(move || scene.waiters.end_write(&scene.waits, 0))
+                thread::spawn(move || scene.end_write(0))
             };
             store_and_tell(&scene, &scene.idle[0]);
             writer.join().unwrap();
@@ -455,7 +506,7 @@ mod loom {
             };
             let end = |scene: &Scene, frame: usize| {
                 scene.idle[frame].store(1, Ordering::Relaxed);
-                scene.waiters.end_write(&scene.waits, 1);
+                scene.end_write(1);
             };
             let writer = {
                 let scene = scene.clone();
@@ -463,6 +514,53 @@ mod loom {
             };
             end(&scene, 0);
             writer.join().unwrap();
+            waiter.join().unwrap();
+        });
+    }
+
+    /// Both frames become idle at once, as a batch, for which one waiter is woken. Each wants one.
+    #[test]
+    fn who_is_left_is_handed_a_frame_when_writing_ends() {
+        check(2, || {
+            let scene = Arc::new(Scene::with_batch(2));
+            scene.waiters.begin_write();
+            let waiter = || {
+                let scene = scene.clone();
+                thread::spawn(move || scene.take(1))
+            };
+            let waiters = [waiter(), waiter()];
+            scene.idle.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+            scene.end_write(2);
+            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        });
+    }
+
+    /// As before, while another write-back ends.
+    #[test]
+    fn the_other_end_of_writing_sees_who_is_left() {
+        check(2, || {
+            let scene = Arc::new(Scene::with_batch(2));
+            scene.waiters.begin_write();
+            scene.waiters.begin_write();
+            // The other waiter, who does not look again.
+            let _entered = scene.waiters.enter();
+            let waiter = {
+                let scene = scene.clone();
+                thread::spawn(move || scene.take(1))
+            };
+            let writer = {
+                let scene = scene.clone();
+                thread::spawn(move || {
+                    let hands_out = scene.waiters.end_write(&scene.waits, 0);
+                    let finds = |word: &AtomicU32| word.load(Ordering::Relaxed) > 0;
+                    assert!(!hands_out || scene.idle.iter().all(finds));
+                    hands_out
+                })
+            };
+            scene.idle.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+            let here = scene.waiters.end_write(&scene.waits, 2);
+            let there = writer.join().unwrap();
+            assert!(here != there, "one of them hands frames out");
             waiter.join().unwrap();
         });
     }

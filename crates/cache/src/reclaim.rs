@@ -202,7 +202,35 @@ impl policy::Frames for Seen<'_> {
 impl Core {
     /// A frame that became idle may be just what somebody waits for.
     pub(crate) fn notify_idle(&self, frames: usize) {
-        self.reclaim.waiters.tell(&self.waits, frames);
+        if self.reclaim.waiters.tell(&self.waits, frames) {
+            self.hand_out_frames();
+        }
+    }
+
+    /// A write-back has ended, and its frames have become idle.
+    pub(crate) fn end_write(&self, frames: usize) {
+        if self.reclaim.waiters.end_write(&self.waits, frames) {
+            self.hand_out_frames();
+        }
+    }
+
+    /// Gives the frames that can be had to those that wait for one, as far as there are both.
+    #[cold]
+    fn hand_out_frames(&self) {
+        let waiting = self.reclaim.waiters.count();
+        let claims: Vec<Claim> = (0..waiting).map_while(|_| self.try_take_any_frame()).collect();
+        claims.into_iter().for_each(|claim| self.free_frame(claim));
+    }
+
+    /// An empty frame, for no page yet, if one can be had without a write-back.
+    fn try_take_any_frame(&self) -> Option<Claim> {
+        let pools = &self.reclaim.pools;
+        (0..pools.count()).find_map(|at| {
+            let mut pool = pools.lock(at);
+            let mut search = Search::new(pool.len(), WINDOW);
+            let free = pools.pop_free(at, &mut pool);
+            free.or_else(|| self.evict_one(&mut pool, &mut search, &mut Kept::default()))
+        })
     }
 
     /// Gives an empty frame to a waiter, or to the free ones.
@@ -342,7 +370,7 @@ impl Core {
             return self.try_take_frame(key).into_iter().collect();
         }
         let mut claims = Vec::with_capacity(wanted);
-        if self.reclaim.waiters.has_any() {
+        if self.reclaim.waiters.count() > 0 {
             return claims;
         }
         let pools = &self.reclaim.pools;

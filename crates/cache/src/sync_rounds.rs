@@ -8,6 +8,7 @@
 //! | no round under way | runs one |
 //! | a round under way | waits for its end; then one of the waiters runs the next |
 //! | that a round has ended which began after it came | takes that round's outcome |
+//! | that such a round has unwound | needs another |
 
 use unherd_sync::{Reason, Tag, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::Mutex;
@@ -27,7 +28,8 @@ struct Rounds {
     ended: u64,
     /// The latest round that succeeded.
     succeeded: u64,
-    failure: Option<Failure>,
+    /// The latest round that failed, and why.
+    failure: Option<(u64, Failure)>,
 }
 
 impl Rounds {
@@ -37,8 +39,11 @@ impl Rounds {
 
     /// What those get who need the round `wanted`, once one that began as late has ended.
     fn outcome(&self, wanted: u64) -> Option<Result<(), Failure>> {
-        let failure = || self.failure.clone().map_or(Ok(()), Err);
-        (self.ended >= wanted).then(|| if self.succeeded >= wanted { Ok(()) } else { failure() })
+        if self.succeeded >= wanted {
+            return Some(Ok(()));
+        }
+        let failure = self.failure.as_ref().filter(|(round, _)| *round >= wanted);
+        failure.map(|(_, failure)| Err(failure.clone()))
     }
 }
 
@@ -56,7 +61,9 @@ impl Drop for Ending<'_> {
             rounds.ended = rounds.begun;
             match std::mem::replace(&mut self.outcome, Ok(())) {
                 Ok(()) => rounds.succeeded = rounds.ended,
-                Err(failure) => rounds.failure = failure.or(rounds.failure.take()),
+                Err(Some(failure)) => rounds.failure = Some((rounds.ended, failure)),
+                // It has unwound: who needed it looks for another.
+                Err(None) => {}
             }
             rounds.ended
         };
@@ -85,13 +92,15 @@ impl SyncRounds {
         reason: Reason,
         sync: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let wanted = self.0.lock().begun + 1;
+        let mut wanted = self.0.lock().begun + 1;
         loop {
             {
                 let mut rounds = self.0.lock();
                 if let Some(outcome) = rounds.outcome(wanted) {
                     return outcome;
                 }
+                // Rounds that have ended without an outcome are no good any more.
+                wanted = wanted.max(rounds.ended + 1);
                 if !rounds.is_running() {
                     rounds.begun += 1;
                     break;
@@ -113,9 +122,47 @@ impl SyncRounds {
 
 #[cfg(test)]
 mod tests {
+    use unherd_sync::Ledger;
     use unherd_sys::primitives::{AtomicU64, Ordering, thread};
 
     use super::*;
+
+    #[test]
+    fn a_round_that_unwinds_is_no_outcome() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let reason = Reason::register("test-a-round-that-unwinds");
+        let rounds = SyncRounds::default();
+        let (begun, runs) = (AtomicU64::new(0), AtomicU64::new(0));
+        let until = |reached: &dyn Fn() -> bool| {
+            while !reached() {
+                thread::yield_now();
+            }
+        };
+        thread::scope(|scope| {
+            let (waits, rounds, begun, runs) = (&waits, &rounds, &begun, &runs);
+            let first = scope.spawn(move || {
+                let sync = || {
+                    begun.store(1, Ordering::Relaxed);
+                    until(&|| Ledger::snapshot().reason(reason).waits == 2);
+                    Ok(())
+                };
+                rounds.run(waits, reason, sync)
+            });
+            until(&|| begun.load(Ordering::Relaxed) == 1);
+            let others = [0, 1].map(|_| {
+                let sync = || {
+                    let nth = runs.fetch_add(1, Ordering::Relaxed);
+                    assert!(nth > 0, "the first round that they need unwinds");
+                    Ok(())
+                };
+                scope.spawn(move || rounds.run(waits, reason, sync))
+            });
+            assert_eq!(first.join().unwrap(), Ok(()));
+            let outcomes = others.map(|other| other.join().is_ok_and(|outcome| outcome.is_ok()));
+            assert!(outcomes[0] != outcomes[1], "one has unwound, and one has synced");
+        });
+        assert_eq!(runs.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn callers_share_the_next_round() {

@@ -12,6 +12,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::core::{Core, Want};
+use crate::engine::Engine;
 use crate::error::Operation;
 use crate::files::FileState;
 use crate::frame::{Lent, State, Word};
@@ -94,9 +95,7 @@ impl<'a> TakenBuffers<'a> {
         if self.taken.is_empty() {
             return;
         }
-        for buffer in self.taken.drain(..) {
-            self.core.runs.put(buffer, &self.core.waits);
-        }
+        self.core.runs.put(self.taken.drain(..), &self.core.waits);
         // Somebody may have wanted to write a page back and found no buffer.
         self.core.notify_idle(1);
     }
@@ -136,13 +135,13 @@ impl Core {
         match begun {
             UnderWay => true,
             Ended(buffer) => {
-                self.runs.put(buffer, &self.waits);
+                self.runs.put([buffer], &self.waits);
                 // Another may have wanted to write a page back and found no buffer.
                 self.notify_idle(1);
                 true
             }
             Refused(buffer) => {
-                self.runs.put(buffer, &self.waits);
+                self.runs.put([buffer], &self.waits);
                 false
             }
         }
@@ -168,7 +167,10 @@ impl Core {
         if file.unwritten.is_failing() {
             return;
         }
-        let by = if self.reclaim.waiters.writing() >= BUSY { By::Caller } else { By::Queue };
+        // An I/O thread that has died may have left an older version of the pages under way.
+        let is_over = self.engine.as_ref().is_some_and(Engine::is_over);
+        let is_busy = self.reclaim.waiters.writing() >= BUSY;
+        let by = if is_busy && !is_over { By::Caller } else { By::Queue };
         let mut buffers = TakenBuffers::new(self, 1);
         let mut page = run.start;
         while page < run.end {
@@ -229,7 +231,7 @@ impl Core {
         let written = pages.len();
         let buffer = self.end_write_back(file, first, pages, moved);
         self.leave_write_back(file, first, written);
-        self.reclaim.waiters.end_write(&self.waits, written);
+        self.end_write(written);
         Ended(buffer)
     }
 
@@ -268,16 +270,18 @@ impl Core {
         let shard = self.next_shard(locked.take(), self.key(file, page));
         let shard = locked.insert(shard);
         let frame = shard.frame()?;
-        // A writer that puts a copy in its place needs this lock before it can make the file
-        // longer: so this is the most that the page has of the file.
-        let file_len = file.len();
         let has_failed = self.frames.word(frame).state() == State::Failed;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
-        if self.offset(page) >= file_len || has_failed && not_failed {
+        if self.offset(page) >= file.len() || has_failed && not_failed {
             return None;
         }
+        #[cfg(test)]
+        tests::before_lend(self, page);
         let lent = self.frames.lend(frame, shard.begin_busy()).ok()?;
-        Some(Loan { lent, has_failed, file_len })
+        // Not before: who changes the page in place makes the file longer before the change ends,
+        // and has no lock then. Nor does the page grow meanwhile: a writer that puts a copy in its
+        // place needs this lock first.
+        Some(Loan { lent, has_failed, file_len: file.len() })
     }
 
     /// The transfer of a run has ended. Gives its pages back. The caller leaves the file's
@@ -294,6 +298,9 @@ impl Core {
         let written = moved == Ok(wanted);
         self.count_write_back(pages, written);
         let mut began_to_fail = false;
+        let end = self.offset(PageNo(first.0 + pages as u64));
+        // At once, before others append.
+        let left = if written { None } else { self.device.len(file.device_file).ok() };
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
@@ -307,12 +314,11 @@ impl Core {
                 word
             });
             self.remove_unwritten(file, written_pages);
-            let end = self.offset(PageNo(first.0 + pages as u64));
             if written {
                 durability.device_len.written(end, write_back.file_len);
                 durability.write_succeeded();
             } else {
-                durability.device_len.failed(end);
+                durability.device_len.failed(self.offset(first)..end, left);
                 let error = self.write_error(file, first, wanted, moved);
                 self.reclaim.note_write_error(&error);
                 began_to_fail = durability.write_failed(error);
@@ -469,3 +475,6 @@ impl Core {
         shard.frame().map(|frame| self.frames.word(frame))
     }
 }
+
+#[cfg(test)]
+mod tests;

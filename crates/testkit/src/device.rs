@@ -129,6 +129,11 @@ impl SimDevice {
         self.state.lock().refuse_writes(path.as_ref(), errno);
     }
 
+    /// The next changes of a file's length fail, as many as this.
+    pub fn fail_changes_of_length(&self, changes: u32) {
+        self.state.lock().failing_changes_of_length = changes;
+    }
+
     /// The next reap panics, once.
     pub fn panic_in_reap(&self) {
         self.state.lock().reap_panics = true;

@@ -23,6 +23,10 @@ pub(crate) struct Completing {
     run: Option<Noted>,
     /// Its frames, and when they became busy.
     frames: Vec<(FrameId, BusyGeneration)>,
+    /// The buffers of the write-backs that have ended in a group of completions, and the pages of
+    /// each.
+    buffers: Vec<RunBuffer>,
+    pages: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -65,6 +69,21 @@ impl Completing {
         self.frames.clear();
     }
 
+    /// The pages of a write-back were given back.
+    pub(super) fn note_ended(&mut self, buffer: RunBuffer, pages: usize) {
+        self.buffers.push(buffer);
+        self.pages.push(pages);
+    }
+
+    /// Gives the buffers of all write-backs back that have ended, and wakes the waiters for frames:
+    /// those may want a buffer.
+    pub(super) fn end_group(&mut self, core: &Core) {
+        if !self.buffers.is_empty() {
+            core.runs.put(self.buffers.drain(..), &core.waits);
+            self.pages.drain(..).for_each(|pages| core.end_write(pages));
+        }
+    }
+
     /// The slot of the run, if there is one.
     pub(super) fn slot(&self) -> Option<usize> {
         self.run.as_ref().map(|run| run.at)
@@ -72,15 +91,20 @@ impl Completing {
 
     /// Ends what the dead thread has left of its run. Its transfer is complete: the device has none
     /// of the memory.
-    pub(super) fn give_up(self, core: &Core, engine: &Engine, is_unfilled: bool) {
-        let Some(Noted { at, file, first, is_fill }) = self.run else { return };
+    pub(super) fn give_up(mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
+        self.give_up_run(core, engine, is_unfilled);
+        self.end_group(core);
+    }
+
+    fn give_up_run(&mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
+        let Some(Noted { at, file, first, is_fill }) = self.run.take() else { return };
         let pages = (first.0..).map(PageNo).zip(&self.frames);
         if !is_fill {
             let left = self
                 .frames
                 .iter()
                 .filter_map(|&(frame, since)| core.frames.lent_since(frame, since));
-            let left = WriteBack::of_rest(RunBuffer::new(self.frames.len()), left);
+            let left = WriteBack::of_rest(RunBuffer::default(), left);
             // Pages are given back in their order.
             let given_back = self.frames.len() - left.len();
             let rest = PageNo(first.0 + given_back as u64);
@@ -88,7 +112,8 @@ impl Completing {
             for (page, &(frame, _)) in pages {
                 core.end_superseded(core.key(&file, page), frame);
             }
-            return engine.finish_write_back(core, &file, first, self.frames.len(), buffer);
+            core.leave_write_back(&file, first, self.frames.len());
+            return self.note_ended(buffer, self.frames.len());
         }
         if is_unfilled {
             engine.keep_filled(core, at, Err(Errno::IO));

@@ -80,6 +80,37 @@ fn what_write_backs_added_is_cut_off() {
 }
 
 #[test]
+fn a_cut_that_failed_is_tried_again() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(83, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[1; 100], 0).unwrap();
+        device.fail_changes_of_length(1);
+        assert!(matches!(file.sync_all(), Err(Error::Io { offset: 100, .. })), "{io:?}");
+        file.sync_all().unwrap();
+        assert_eq!(device.durable_bytes("f").unwrap(), [1; 100], "{io:?}");
+    }
+}
+
+#[test]
+fn padding_that_a_close_leaves_is_told_to_the_next() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(84, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[1; 100], 0).unwrap();
+        device.fail_changes_of_length(3);
+        drop(file);
+        let file = cache.open("f", writable()).unwrap();
+        assert_eq!(file.len(), 512, "{io:?}");
+        assert!(matches!(file.sync_all(), Err(Error::Io { offset: 100, .. })), "{io:?}");
+    }
+}
+
+#[test]
 fn cut_bytes_are_no_zeros() {
     let _turn = turn();
     for io in BOTH {

@@ -69,6 +69,7 @@ pub(super) struct State {
     pub(super) creations_blocked: bool,
     pub(super) held_creations: usize,
     pub(super) reap_panics: bool,
+    pub(super) failing_changes_of_length: u32,
     /// The files of the blocking reads that are held at the gate.
     held: Vec<DeviceFile>,
 }
@@ -94,6 +95,7 @@ impl State {
             creations_blocked: false,
             held_creations: 0,
             reap_panics: false,
+            failing_changes_of_length: 0,
             held: Vec::new(),
         }
     }
@@ -239,6 +241,10 @@ impl State {
         }
         if len_bytes > FILE_BYTES_MAX {
             return Err(Errno::FBIG);
+        }
+        if self.failing_changes_of_length > 0 {
+            self.failing_changes_of_length -= 1;
+            return Err(Errno::IO);
         }
         self.files[handle.inode].image.set_len(len_bytes as usize);
         Ok(())

@@ -449,3 +449,13 @@ fn refused_writes_change_nothing() {
     device.refuse_writes("a", None);
     assert_eq!(write(&device, file, 0, &[1; 512]), Ok(512));
 }
+
+#[test]
+fn changes_of_length_fail_as_often_as_told() {
+    let device = SimDevice::new(Seed::new(1));
+    let file = open(&device, "a");
+    device.fail_changes_of_length(1);
+    assert_eq!(device.set_len(file, 512), Err(Errno::IO));
+    assert_eq!(device.len(file), Ok(0));
+    assert_eq!(device.set_len(file, 512), Ok(()));
+}

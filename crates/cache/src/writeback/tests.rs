@@ -1,0 +1,85 @@
+use unherd_sys::Errno;
+use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
+use unherd_testkit::{Seed, SimDevice};
+
+use crate::core::Core;
+use crate::page::PageNo;
+use crate::{Cache, File, OpenOptions};
+
+const PAGE: usize = 512;
+
+type Action = Box<dyn FnOnce() + Send>;
+
+/// What shall happen once, just before a cache lends a page to the device.
+static BEFORE_LEND: Mutex<Vec<(u64, PageNo, Action)>> = Mutex::new(Vec::new());
+
+pub(super) fn before_lend(core: &Core, page: PageNo) {
+    let action = {
+        let mut actions = BEFORE_LEND.lock();
+        let at = actions.iter().position(|(cache, at, _)| (*cache, *at) == (core.number, page));
+        at.map(|at| actions.swap_remove(at).2)
+    };
+    if let Some(action) = action {
+        action();
+    }
+}
+
+fn scene(bytes: &[u8]) -> (Arc<SimDevice>, Cache, File) {
+    let device = Arc::new(SimDevice::new(Seed::new(1)));
+    device.put("f", bytes);
+    let cache = Cache::builder().page_size(PAGE).capacity(64 * PAGE).device(device.clone());
+    let cache = cache.build().unwrap();
+    let file = cache.open("f", OpenOptions::new().write(true).lock(false)).unwrap();
+    (device, cache, file)
+}
+
+/// The page is lent as soon as its change has ended, and then it is longer than it was before.
+#[test]
+fn a_sync_keeps_what_a_page_grew_by_as_it_was_lent() {
+    let (device, cache, file) = scene(b"");
+    file.write_all_at(&[1; 600], 0).unwrap();
+    let (is_changing, may_end) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let has_ended = Arc::new(AtomicBool::new(false));
+    thread::scope(|scope| {
+        let (file, is_changing) = (&file, &is_changing);
+        let (end, ended) = (may_end.clone(), has_ended.clone());
+        scope.spawn(move || {
+            let mut page = file.page_mut(PageNo(1)).unwrap();
+            page.write(88, &[7; 100]);
+            is_changing.store(true, Ordering::Release);
+            while !end.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            drop(page);
+            ended.store(true, Ordering::Release);
+        });
+        while !is_changing.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        let let_end: Action = Box::new(move || {
+            may_end.store(true, Ordering::Release);
+            while !has_ended.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+        });
+        BEFORE_LEND.lock().push((cache.owner.core.number, PageNo(1), let_end));
+        file.sync_all().unwrap();
+    });
+    file.sync_all().unwrap();
+    assert_eq!(device.durable_bytes("f").unwrap().len(), 700);
+    file.invalidate(512..513).unwrap();
+    let mut tail = [0; 4];
+    assert_eq!((file.read_at(&mut tail, 696), tail), (Ok(4), [7; 4]));
+}
+
+#[test]
+fn what_others_append_after_a_failed_write_stays() {
+    let (device, _cache, file) = scene(&[1; PAGE]);
+    device.refuse_writes("f", Some(Errno::NOSPC));
+    file.write_all_at(&[7; PAGE], 2 * PAGE as u64).unwrap();
+    // As for a frame.
+    assert!(file.core().write_back_page(&file.file, PageNo(2)));
+    device.append("f", &[9; 50]);
+    assert!(file.sync_all().is_err());
+    assert_eq!(device.bytes("f").unwrap().len(), PAGE + 50);
+}
