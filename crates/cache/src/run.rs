@@ -383,6 +383,7 @@ impl WriteBack {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(not(shuttle))]
     use unherd_sync::Ledger;
     use unherd_sys::primitives::thread;
 
@@ -412,6 +413,7 @@ mod tests {
         assert_eq!((free.buffers.len(), free.reserved), (128, 0));
     }
 
+    #[cfg(not(shuttle))]
     #[test]
     fn who_waits_gets_the_next_buffer_before_others() {
         let waits = WaitTable::<WaitKey>::builder().build();

@@ -122,11 +122,13 @@ impl SyncRounds {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(not(shuttle))]
     use unherd_sync::Ledger;
     use unherd_sys::primitives::{AtomicU64, Ordering, thread};
 
     use super::*;
 
+    #[cfg(not(shuttle))]
     #[test]
     fn a_round_that_unwinds_is_no_outcome() {
         let waits = WaitTable::<WaitKey>::builder().build();
