@@ -13,6 +13,9 @@ pub struct BusyTime {
     pub user_ns: u64,
     /// In the kernel, interrupts included.
     pub system_ns: u64,
+    /// In interrupts: a part of `system_ns`.
+    #[serde(default)]
+    pub interrupts_ns: u64,
     /// With nothing to do.
     pub idle_ns: u64,
     /// With nothing to do but I/O under way. It may run backwards.
@@ -36,6 +39,7 @@ impl BusyTime {
         Self {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),
             system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            interrupts_ns: self.interrupts_ns.saturating_sub(earlier.interrupts_ns),
             idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
             iowait_ns: self.iowait_ns.saturating_sub(earlier.iowait_ns),
             steal_ns: self.steal_ns.saturating_sub(earlier.steal_ns),
@@ -58,6 +62,7 @@ fn parse(text: &str, ns_per_tick: u64) -> Option<BusyTime> {
     Some(BusyTime {
         user_ns: user + nice,
         system_ns: system + irq + softirq,
+        interrupts_ns: irq + softirq,
         idle_ns: idle,
         iowait_ns: iowait,
         steal_ns: steal,
@@ -74,7 +79,14 @@ mod tests {
         let busy = parse(text, 10).unwrap();
         assert_eq!(
             busy,
-            BusyTime { user_ns: 30, system_ns: 1000, idle_ns: 80, iowait_ns: 160, steal_ns: 1280 }
+            BusyTime {
+                user_ns: 30,
+                system_ns: 1000,
+                interrupts_ns: 960,
+                idle_ns: 80,
+                iowait_ns: 160,
+                steal_ns: 1280
+            }
         );
         assert_eq!(busy.busy_ns(), 1030);
         assert_eq!(parse("cpu  1 2 4\n", 10), None);

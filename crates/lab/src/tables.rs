@@ -6,6 +6,7 @@
 mod comparison;
 mod number;
 mod profile;
+mod slices;
 mod summary;
 mod tiotest;
 mod trace;
@@ -43,6 +44,9 @@ pub fn tables(
     progress: Progress,
 ) -> String {
     let mut text = heading(plan, result, rounds, progress);
+    if let Some(report) = slices::report(plan, result) {
+        text.push_str(&report);
+    }
     for cell in 0..plan.cells.len() {
         let point = Point::of(plan, cell);
         let _ = writeln!(text, "\n{}, {point}", plan.workload);
@@ -56,7 +60,10 @@ pub fn tables(
             text.push_str(&comparison::comparisons(result, &point));
         }
         text.push_str(&wait_account::waits(plan, cell, rounds));
-        text.push_str(&profile::profiles(result, &point));
+        text.push_str(&match slices::is_shown(plan) {
+            true => slices::profiles(result, &point),
+            false => profile::profiles(result, &point),
+        });
         text.push_str(&trace::traces(result, &point));
     }
     if !result.marks.is_empty() {

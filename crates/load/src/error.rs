@@ -30,6 +30,15 @@ pub enum LoadError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The kernel or the file system has no uncached buffered I/O; nothing was written.
+    #[error(
+        "{dir}: no uncached buffered I/O (RWF_DONTCACHE) here: give a --dir on ext4, XFS or \
+         another file system that has it, with Linux 6.14 or later, or leave kernel-dontcache out"
+    )]
+    NoDontCache {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A file of the run could not be made.
     #[error(
         "{path}: {source}: give a --dir that can be written and takes direct I/O (for unherd), \
@@ -163,6 +172,7 @@ impl LoadError {
             Self::Usage(_)
             | Self::Space { .. }
             | Self::Directory { .. }
+            | Self::NoDontCache { .. }
             | Self::Open { .. }
             | Self::Setup { .. }
             | Self::Thread { .. }

@@ -11,7 +11,9 @@
 
 mod catalogue;
 mod command;
+mod crew;
 mod error;
+mod files;
 mod job;
 mod meter;
 mod random;
@@ -19,8 +21,11 @@ mod waits;
 
 pub mod hit;
 pub mod hit_cost;
+pub mod order;
 pub mod pagewait;
 pub mod policy;
+pub mod randread;
+pub mod slices;
 pub mod tiotest;
 pub mod traced;
 pub mod wake;
@@ -54,6 +59,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         &[
             &pagewait::PageWait,
             &tiotest::TioTest,
+            &slices::Slices,
+            &randread::RandRead,
+            &order::Order,
             &traced::Traced,
             &wake::Wake,
             &policy::Policy,

@@ -12,16 +12,13 @@
 //! implementations alike.
 
 mod cached;
-mod content;
-mod crew;
 mod kernel;
 mod phases;
 mod plan;
 
-use crate::{
-    Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Span, Workload,
-};
+use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
+use crate::files::Way;
 use cached::Filter;
 use plan::Plan;
 
@@ -31,6 +28,10 @@ pub struct TioTest;
 
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "pread, pwrite and fdatasync through the kernel's page cache" },
+    Impl {
+        name: "kernel-dontcache",
+        about: "the same calls with RWF_DONTCACHE: its page cache keeps nothing (Linux 6.14)",
+    },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
     Impl {
         name: "unherd-nofilter",
@@ -60,7 +61,8 @@ impl Workload for TioTest {
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         let plan = Plan::of(job)?;
         match job.with.as_str() {
-            "kernel" => phases::run(job, &plan, Span::default(), kernel::create),
+            "kernel" => kernel::run(job, &plan, Way::Buffered),
+            "kernel-dontcache" => kernel::run(job, &plan, Way::DontCache),
             "unherd" => cached::run(job, &plan, Filter::ByKey),
             "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing),
             _ => Err(job.unknown_impl(&self.describe())),

@@ -1,28 +1,28 @@
-//! `kernel`: plain system calls, the kernel's page cache below.
+//! `kernel` and `kernel-dontcache`: plain system calls, the kernel's page cache below.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use super::phases::TestFile;
+use super::phases::{self, TestFile};
+use super::plan::Plan;
+use crate::files::{KernelFile, Way};
+use crate::{Job, LoadError, Round, Span};
 
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create_new(true).open(path)
+pub(super) fn run(job: &Job, plan: &Plan, way: Way) -> Result<Round, LoadError> {
+    way.check(&plan.dir)?;
+    phases::run(job, plan, Span::default(), |path| KernelFile::create(path, way))
 }
 
-impl TestFile for File {
+impl TestFile for KernelFile {
     fn read_at(&self, block: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read_exact_at(block, offset)
+        KernelFile::read_at(self, block, offset)
     }
 
     fn write_at(&self, block: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(block, offset)
+        KernelFile::write_at(self, block, offset)
     }
 
-    /// fdatasync(2), by which the cache's own sync ends: neither side writes times.
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        KernelFile::sync(self)
     }
 
     const COUNTS_WAKEUPS: bool = false;

@@ -6,9 +6,9 @@ use std::path::Path;
 use unherd::Timestamp;
 use unherd_sys::primitives::{AtomicBool, Ordering};
 
-use super::content::Content;
-use super::crew::{self, Timed};
-use super::plan::{Plan, Rewritten, ScratchDir, Sequence};
+use super::plan::{Plan, Rewritten, Sequence};
+use crate::crew::{self, Timed};
+use crate::files::{Content, ScratchDir};
 use crate::random::mix_all;
 use crate::{Job, LoadError, Round, Span};
 
@@ -36,7 +36,7 @@ pub(super) fn run<F: TestFile>(
     setup: Span,
     create: impl Fn(&Path) -> io::Result<F>,
 ) -> Result<Round, LoadError> {
-    let scratch = ScratchDir::create(&plan.dir)?;
+    let scratch = ScratchDir::create(&plan.dir, "tiotest")?;
     let mut files = Vec::with_capacity(plan.threads);
     for file in 0..plan.threads {
         let path = scratch.file(file);
@@ -109,12 +109,7 @@ impl<F: TestFile> Scene<'_, F> {
             done.timed(|| self.files[file].read_at(&mut buffer, offset))
                 .map_err(|error| LoadError::file("reading", file, &error))?;
             let content = Content::new(self.plan.seed, file, block, versions.version(block));
-            let hash = content.verify(&buffer).map_err(|wrong| LoadError::Corrupt {
-                file,
-                offset: offset + wrong.offset_in_block as u64,
-                expected: wrong.expected,
-                found: wrong.found,
-            })?;
+            let hash = content.verify(&buffer).map_err(|wrong| wrong.in_file(file, offset))?;
             done.hash = done.hash.rotate_left(1) ^ hash;
             Ok(())
         })?;

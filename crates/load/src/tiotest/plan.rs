@@ -1,9 +1,8 @@
 //! How much is written and read, and whether there is room for it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use unherd_host::Directory;
-
+use crate::files::check_space;
 use crate::random::{Random, mix_all};
 use crate::{Job, LoadError};
 
@@ -85,7 +84,8 @@ impl Plan {
             random_blocks: (random_bytes / buffers_bytes).max(1),
             dir,
         };
-        plan.check_space()?;
+        let data_bytes = plan.file_bytes().saturating_mul(plan.threads as u64);
+        check_space(&plan.dir, data_bytes)?;
         Ok(plan)
     }
 
@@ -112,24 +112,6 @@ impl Plan {
         }
         Rewritten(bits)
     }
-
-    fn check_space(&self) -> Result<(), LoadError> {
-        let refused = |source| LoadError::Directory { dir: self.dir.clone(), source };
-        let described =
-            Directory::describe(&self.dir).map_err(|errno| refused(std::io::Error::from(errno)))?;
-        if !described.writable {
-            return Err(refused(std::io::ErrorKind::PermissionDenied.into()));
-        }
-        let free_bytes = described.free_bytes;
-        let data_bytes = self.file_bytes().saturating_mul(self.threads as u64);
-        // The file system's own blocks, generously.
-        let needed_bytes = data_bytes.saturating_add(data_bytes / 64).saturating_add(1 << 20);
-        if free_bytes < needed_bytes {
-            let dir = self.dir.clone();
-            return Err(LoadError::Space { dir, needed_bytes, free_bytes });
-        }
-        Ok(())
-    }
 }
 
 /// A set of block numbers.
@@ -140,38 +122,5 @@ impl Rewritten {
     /// The version of `block` after the write phases.
     pub(super) fn version(&self, block: u64) -> u64 {
         1 + (self.0[(block / 64) as usize] >> (block % 64) & 1)
-    }
-}
-
-/// A directory of the round's own, removed with all that is in it when the round ends.
-#[derive(Debug)]
-pub(super) struct ScratchDir(PathBuf);
-
-impl ScratchDir {
-    pub(super) fn create(below: &Path) -> Result<Self, LoadError> {
-        let process = std::process::id();
-        let mut number = 0;
-        loop {
-            let dir = below.join(format!("unherd-tiotest-{process}-{number}"));
-            match std::fs::create_dir(&dir) {
-                Ok(()) => return Ok(Self(dir)),
-                // Left by a killed process that had this number, or another round of this one.
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                Err(source) => {
-                    return Err(LoadError::Directory { dir: below.into(), source });
-                }
-            }
-        }
-    }
-
-    pub(super) fn file(&self, number: usize) -> PathBuf {
-        self.0.join(format!("file-{number}"))
-    }
-}
-
-impl Drop for ScratchDir {
-    fn drop(&mut self) {
-        // What cannot be removed now is removed with the directory around it.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

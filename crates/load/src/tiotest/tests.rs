@@ -1,13 +1,12 @@
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use unherd_sys::primitives::{AtomicUsize, Ordering};
 
-use super::content::Content;
+use super::TioTest;
 use super::phases::{self, TestFile};
 use super::plan::Plan;
-use super::{TioTest, kernel};
+use crate::files::{Content, KernelFile, Way};
 use crate::{Job, LoadError, Round, Span, Workload};
 
 const THREADS: usize = 4;
@@ -36,11 +35,16 @@ fn run_after<F: TestFile>(
     round
 }
 
+fn create(path: &Path) -> io::Result<KernelFile> {
+    KernelFile::create(path, Way::Buffered)
+}
+
 /// A file that goes wrong at one of its calls.
 struct Faulty {
-    file: File,
+    file: KernelFile,
     fault: Fault,
     reads: AtomicUsize,
+    writes: AtomicUsize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -54,7 +58,12 @@ enum Fault {
 
 impl Faulty {
     fn create(path: &Path, fault: Fault) -> io::Result<Self> {
-        Ok(Self { file: kernel::create(path)?, fault, reads: AtomicUsize::new(0) })
+        Ok(Self {
+            file: create(path)?,
+            fault,
+            reads: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+        })
     }
 }
 
@@ -73,8 +82,8 @@ impl TestFile for Faulty {
     fn write_at(&self, block: &[u8], offset: u64) -> io::Result<()> {
         match self.fault {
             Fault::Write if offset > 0 => Err(io::ErrorKind::StorageFull.into()),
-            // The first version stays in place of the second.
-            Fault::StaleBlock if self.file.metadata()?.len() == 40 << 10 => Ok(()),
+            // The first version of all 10 blocks stays in place of the second.
+            Fault::StaleBlock if self.writes.fetch_add(1, Ordering::Relaxed) >= 10 => Ok(()),
             _ => TestFile::write_at(&self.file, block, offset),
         }
     }
@@ -118,7 +127,7 @@ fn failing_file_ends_run_without_hang() {
 
 #[test]
 fn a_file_that_cannot_be_made_is_named() {
-    let error = run(|_| Err::<File, _>(io::ErrorKind::PermissionDenied.into())).unwrap_err();
+    let error = run(|_| Err::<KernelFile, _>(io::ErrorKind::PermissionDenied.into())).unwrap_err();
     assert!(error.to_string().contains("file-0"), "{error}");
     assert_eq!(error.exit_code(), 2);
 }
@@ -176,7 +185,7 @@ fn random_sequences_are_repeatable_and_their_own() {
 #[test]
 fn the_setup_is_told_by_itself() {
     let setup = Span { elapsed_s: 1e4, cpu_s: 4e4, ..Span::default() };
-    let round = run_after(setup, kernel::create).unwrap();
+    let round = run_after(setup, create).unwrap();
     assert_eq!(round.metric("setup_s"), Some(1e4));
     assert_eq!(round.metric("setup_cpu_s"), Some(4e4));
     for phase in phases::NAMES {

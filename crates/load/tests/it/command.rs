@@ -9,7 +9,7 @@ fn the_catalogue_is_complete_and_agrees_with_itself() {
     let catalogue = run("--describe").unwrap();
     assert_eq!(catalogue["schema"], "unherd.catalogue/1");
     let workloads = catalogue["workloads"].as_array().unwrap();
-    assert_eq!(workloads.len(), 2);
+    assert_eq!(workloads.len(), 5);
     for workload in workloads {
         let names = |list: &str| -> Vec<String> {
             let items = workload[list].as_array().unwrap_or_else(|| panic!("{list}"));
@@ -35,7 +35,11 @@ fn the_catalogue_is_complete_and_agrees_with_itself() {
         for default in workload["default_impls"].as_array().unwrap() {
             assert!(impls.iter().any(|name| default == name), "{default}");
         }
-        assert_eq!(workload["counts_as_exercised"], "wakeups");
+        // Where threads may read all they want without a wait, none proves nothing.
+        let may_not_wait =
+            ["slices", "randread", "order"].iter().any(|name| workload["name"] == *name);
+        let counted = (!may_not_wait).then_some("wakeups");
+        assert_eq!(workload["counts_as_exercised"].as_str(), counted);
         for metric in workload["metrics"].as_array().unwrap() {
             let better = metric["better"].as_str().unwrap();
             assert!(["lower", "higher", "neither"].contains(&better), "{better}");
@@ -57,7 +61,7 @@ fn what_the_command_line_refuses() {
     let refused = [
         ("", "usage"),
         ("--describe more", "alone"),
-        ("nosuch --with unherd", "pagewait, tiotest"),
+        ("nosuch --with unherd", "pagewait, slices, randread, order, tiotest"),
         ("pagewait", "--with is missing"),
         ("pagewait --with nosuch", "before, per-page, unherd, unherd-nofilter"),
         ("pagewait --with unherd --threads 0", "--threads 0"),
@@ -88,6 +92,14 @@ fn what_the_command_line_refuses() {
         ("tiotest --with kernel --memory 64M --dir /tmp --param total=1K", "less than a block"),
         ("tiotest --with kernel --memory 64M --dir /tmp --param block=1000", "block=1000"),
         ("tiotest --with kernel --memory 64M --dir /tmp --param scale=huge", "scale=huge"),
+        ("slices --with kernel --memory 64M --dir /tmp --param verify=some", "verify=some"),
+        ("randread --with kernel --memory 64M --dir /tmp --param reads=0", "reads=0"),
+        ("order --with kernel --memory 64M --dir /tmp --param pattern=zigzag", "pattern=zigzag"),
+        ("slices --with unherd --memory 4M --threads 2 --dir /tmp", "--memory 4194304"),
+        (
+            "slices --with kernel --memory 64M --dir /nonexistent/directory",
+            "/nonexistent/directory",
+        ),
     ];
     for (words, named) in refused {
         let error = run(words).expect_err(words);

@@ -3,8 +3,11 @@
 
 mod command;
 mod hit;
+mod order;
 mod pagewait;
 mod policy;
+mod randread;
+mod slices;
 mod tiotest;
 mod traced;
 mod wake;
@@ -12,7 +15,10 @@ mod wake;
 use std::ffi::OsString;
 
 use serde_json::Value;
-use unherd_load::{LoadError, pagewait::PageWait, tiotest::TioTest};
+use unherd_load::{
+    LoadError, order::Order, pagewait::PageWait, randread::RandRead, slices::Slices,
+    tiotest::TioTest,
+};
 
 /// What a runner with this crate's workloads prints for a command line of words.
 fn run(words: &str) -> Result<Value, LoadError> {
@@ -20,7 +26,8 @@ fn run(words: &str) -> Result<Value, LoadError> {
 }
 
 fn run_args(args: Vec<OsString>) -> Result<Value, LoadError> {
-    let line = unherd_load::run(&[&PageWait, &TioTest], args.into_iter())?;
+    let line =
+        unherd_load::run(&[&PageWait, &Slices, &RandRead, &Order, &TioTest], args.into_iter())?;
     assert!(!line.contains('\n'), "{line}");
     Ok(serde_json::from_str(&line).unwrap())
 }

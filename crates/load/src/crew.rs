@@ -27,15 +27,15 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// What a phase gave.
 #[derive(Debug)]
-pub(super) struct Timed<D> {
-    pub(super) span: Span,
-    pub(super) waits: Waits,
+pub(crate) struct Timed<D> {
+    pub(crate) span: Span,
+    pub(crate) waits: Waits,
     /// What each thread's work gave, in the order of the threads.
-    pub(super) done: Vec<D>,
+    pub(crate) done: Vec<D>,
 }
 
 /// Runs `work` in as many threads as the job says, each with what its `prepare` gave.
-pub(super) fn run<P, D: Send>(
+pub(crate) fn run<P, D: Send>(
     job: &Job,
     prepare: impl Fn(usize) -> P + Sync,
     work: impl Fn(usize, P) -> Result<D, LoadError> + Sync,

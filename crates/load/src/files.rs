@@ -1,0 +1,17 @@
+//! What workloads on files share: the place, the contents, the memory, and the kernel's own ways.
+
+mod aligned;
+mod content;
+mod kernel;
+mod memory;
+mod numbered;
+mod queued;
+mod scratch;
+
+pub(crate) use aligned::AlignedBytes;
+pub(crate) use content::Content;
+pub(crate) use kernel::{KernelFile, Way};
+pub(crate) use memory::{PAGE_BYTES, capacity_bytes};
+pub(crate) use numbered::{device_read_bytes, write_numbered_pages};
+pub(crate) use queued::QueuedReads;
+pub(crate) use scratch::{ScratchDir, check_space};
