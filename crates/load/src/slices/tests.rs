@@ -95,8 +95,9 @@ fn a_page_of_another_place_is_found() {
 #[test]
 fn a_block_that_lacks_pages_is_refused() {
     let error = run("stamp", Fault::Short);
-    // The pages that came are taken for those before them.
-    assert!(matches!(error, LoadError::Corrupt { offset: 0, .. }), "{error}");
+    // The pages that came are taken for those before them, by whichever thread is first.
+    let LoadError::Corrupt { offset, .. } = error else { panic!("{error}") };
+    assert_eq!(offset % BLOCK_BYTES as u64, 0);
 }
 
 #[test]
