@@ -7,6 +7,8 @@ use unherd_sys::{HugePages, Map};
 
 use crate::LoadError;
 
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// Bytes in a map of their own, so at a multiple of the kernel's page size, which every device
 /// takes.
 ///
@@ -20,22 +22,23 @@ pub(crate) struct AlignedBytes {
 impl AlignedBytes {
     /// That many bytes, all zero, at least one.
     pub(crate) fn new(len: usize) -> Result<Self, LoadError> {
-        Self::map(len, HugePages::AsConfigured)
+        Self::map(len, len, HugePages::AsConfigured)
     }
 
     /// The same on huge pages where there are such: a large direct transfer costs a third of what
     /// it does with single pages, and the caches have theirs on huge pages too. Takes the memory
     /// now.
     pub(crate) fn on_huge_pages(len: usize) -> Result<Self, LoadError> {
-        Self::map(len, HugePages::Advised)
+        // A map that is shorter than a huge page gets none.
+        Self::map(len, len.next_multiple_of(HUGE_PAGE_BYTES), HugePages::Advised)
     }
 
-    fn map(len: usize, huge_pages: HugePages) -> Result<Self, LoadError> {
+    fn map(len: usize, map_bytes: usize, huge_pages: HugePages) -> Result<Self, LoadError> {
         let no_memory = |errno: unherd_sys::Errno| LoadError::Setup {
             name: format!("a buffer of {len} bytes"),
             message: errno.to_string(),
         };
-        let map = Map::new(len, huge_pages).map_err(no_memory)?;
+        let map = Map::new(map_bytes, huge_pages).map_err(no_memory)?;
         map.populate().map_err(no_memory)?;
         Ok(Self { map, len })
     }
