@@ -1,4 +1,4 @@
-//! Waiting without herds: a keyed wait table, and an account of every wait.
+//! Waiting without herds: a keyed wait table, locks that stand on it, and an account of every wait.
 //!
 //! The crate promises:
 //!
@@ -42,16 +42,21 @@
 )]
 
 mod ledger;
+#[cfg_attr(loom, allow(dead_code, reason = "loom drives what is below `Mutex`"))]
+mod locks;
 mod parker;
 mod reason;
 mod wait_table;
 
 pub use ledger::{Counts, Ledger, Snapshot};
+pub use locks::{Condvar, RawMutex};
+#[cfg(not(loom))]
+pub use locks::{Mutex, MutexGuard};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
 #[cfg(feature = "async")]
 pub use wait_table::WaitFuture;
 pub use wait_table::{
-    AnyOutcome, Outcome, Requeued, Tag, TimedOut, Token, Verdict, WAIT_ANY_MAX, Wait, WaitAnyError,
-    WaitKey, WaitTable, WaitTableBuilder, Woken,
+    AnyOutcome, Chosen, Outcome, Requeued, Tag, TimedOut, Token, Verdict, WAIT_ANY_MAX, Wait,
+    WaitAnyError, WaitKey, WaitTable, WaitTableBuilder, Woken,
 };

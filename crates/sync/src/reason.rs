@@ -21,7 +21,21 @@ pub(crate) use unherd_sys::ledger_layout::REASONS;
 pub struct Reason(u8);
 
 #[cfg(not(any(loom, shuttle)))]
-static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+static NAMES: Mutex<Names> = Mutex::new(Names { names: [""; REASONS - 1], len: 0 });
+
+/// Without memory of its own: a lock's reason may be registered inside an allocator.
+#[cfg(not(any(loom, shuttle)))]
+struct Names {
+    names: [&'static str; REASONS - 1],
+    len: usize,
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl Names {
+    fn known(&self) -> &[&'static str] {
+        &self.names[..self.len]
+    }
+}
 
 impl Reason {
     /// For waits that nobody named, and for all names after the 63rd.
@@ -41,17 +55,16 @@ impl Reason {
         #[cfg(not(any(loom, shuttle)))]
         {
             let mut names = NAMES.lock();
-            let found = names.iter().position(|known| *known == name);
-            let index = found.unwrap_or_else(|| {
-                if names.len() < REASONS - 1 {
-                    names.push(name);
-                    crate::ledger::shard::publish_name(Self(names.len() as u8), name);
-                    names.len() - 1
-                } else {
-                    usize::MAX
-                }
-            });
-            u8::try_from(index.wrapping_add(1)).map_or(Self::OTHER, Self)
+            if let Some(index) = names.known().iter().position(|known| *known == name) {
+                return Self(index as u8 + 1);
+            }
+            let len = names.len;
+            let Some(free) = names.names.get_mut(len) else { return Self::OTHER };
+            *free = name;
+            names.len += 1;
+            let reason = Self(names.len as u8);
+            crate::ledger::shard::publish_name(reason, name);
+            reason
         }
     }
 
@@ -59,7 +72,7 @@ impl Reason {
     pub fn name(self) -> &'static str {
         #[cfg(not(any(loom, shuttle)))]
         if let Some(index) = self.index().checked_sub(1) {
-            return NAMES.lock().get(index).copied().unwrap_or("other");
+            return NAMES.lock().known().get(index).copied().unwrap_or("other");
         }
         "other"
     }
@@ -72,7 +85,7 @@ impl Reason {
     /// All reasons registered so far, [`Reason::OTHER`] first.
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let registered = NAMES.lock().len();
+        let registered = NAMES.lock().len;
         (0..=registered).map(|index| Self(index as u8))
     }
 }

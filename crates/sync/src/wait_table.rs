@@ -61,7 +61,7 @@ mod wake;
 mod wake_batch;
 
 #[cfg(all(test, loom))]
-mod loom;
+pub(crate) mod loom;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -89,7 +89,7 @@ use node::Node;
 
 pub use any::{AnyOutcome, WAIT_ANY_MAX, WaitAnyError};
 pub use key::WaitKey;
-pub use outcome::{Outcome, Requeued, Tag, TimedOut, Token, Verdict, Wait, Woken};
+pub use outcome::{Chosen, Outcome, Requeued, Tag, TimedOut, Token, Verdict, Wait, Woken};
 #[cfg(feature = "async")]
 pub use task::WaitFuture;
 

@@ -42,6 +42,7 @@
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
 //! | tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
+//! | locks | [`Mutex`], [`Condvar`]: a byte and a pointer, fair within a bound, without allocation |
 //! | what was waited for | [`Ledger`], always on: waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |

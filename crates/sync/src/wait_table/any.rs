@@ -210,7 +210,7 @@ impl<K: Copy + Eq + Hash> WaitingForAny<'_, K> {
         let node = &self.nodes[self.queued];
         let validate = || self.claim.is_open() && validate();
         // SAFETY: B4: by N2.
-        let queued = unsafe { self.table.queue(node, key, validate) };
+        let queued = unsafe { self.table.queue(node, key, |_| validate()) };
         self.queued += usize::from(queued);
         queued
     }

@@ -33,7 +33,7 @@ const ONE_PREEMPTION: Option<usize> = Some(1);
 /// Those with two threads that take two locks each.
 const FOUR_PREEMPTIONS: Option<usize> = Some(4);
 
-fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
+pub(crate) fn check(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
     let mut model = ::loom::model::Builder::new();
     model.preemption_bound = preemptions;
     model.max_branches = 20_000;

@@ -104,6 +104,15 @@ impl Woken {
     }
 }
 
+/// Whom [`WaitTable::wake_one`](crate::WaitTable::wake_one) has chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// The waiter's own mark.
+    pub tag: Tag,
+    /// Whether others wait for the key as well.
+    pub more: bool,
+}
+
 /// What became of the waiters of a key: [`WaitTable::requeue`](crate::WaitTable::requeue).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Requeued {

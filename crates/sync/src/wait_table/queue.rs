@@ -56,6 +56,10 @@ pub(super) struct Lists<'g, K> {
 }
 
 impl<'g, K> Lists<'g, K> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.shared.is_none() && self.exclusive.is_none()
+    }
+
     fn of(&mut self, shared: bool) -> &mut Option<NodeRef<'g, K>> {
         if shared { &mut self.shared } else { &mut self.exclusive }
     }

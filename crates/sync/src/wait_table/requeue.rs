@@ -67,7 +67,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// As [`WaitTable::requeue`], if `validate` says so; `None`, and nothing is done, if not.
     ///
     /// `validate` says whether there is still reason to wait for `to`. It runs under the locks of
-    /// both buckets, if anybody may wait for `from`: what holds of [`WaitTable::wait`]'s holds of
+    /// both buckets, if anybody waits for `from`: what holds of [`WaitTable::wait`]'s holds of
     /// it and of wakes of `to`. It is asked again for each 32 that are woken; if it says no then,
     /// those were woken, and nobody is moved.
     pub fn requeue_if(
@@ -99,13 +99,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             // ORDER[EMPTY]: SeqCst fence, (A) of the module's second race; pairs with (B) in
             // `has_nobody` (loom: `requeue_meets_wake_of_target`).
             fence_after_rmw();
+            let lists = home.lists(hashes[0], |key| self.is_key(from, key));
+            if lists.is_empty() {
+                break;
+            }
             if !validate() {
                 if is_first {
                     return None;
                 }
                 break;
             }
-            let lists = home.lists(hashes[0], |key| self.is_key(from, key));
             let more = batch.fill(&home, lists, |_| Verdict::Wake);
             if !more {
                 let target = other.as_ref().unwrap_or(&home);
@@ -119,7 +122,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             }
         }
         let woken = batch.finish();
-        Ledger::add(self.reason, if woken > 0 { Field::Wakes } else { Field::EmptyWakes }, 1);
+        self.count_wake(woken);
         Some(Requeued { woken, moved })
     }
 

@@ -193,7 +193,7 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
         // SAFETY: the node is its owner's.
         let key = unsafe { self.node.key() };
         // SAFETY: B4: it is pinned, and its drop takes it out.
-        if !unsafe { self.table.queue(&self.node, &key, validate) } {
+        if !unsafe { self.table.queue(&self.node, &key, |_| validate()) } {
             return Poll::Ready(Outcome::Invalid);
         }
         // Nothing unwinds between the push and this: a future that is done would not leave.

@@ -1,6 +1,8 @@
 //! The table against real threads, and against the plainest model of a queue.
 #![expect(unsafe_code, reason = "queues without their table")]
 
+mod hooks;
+
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;

@@ -31,10 +31,49 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let node = Node::new(*key, self.hash_of(key), how);
         // SAFETY: B4: after it nothing unwinds up to the return, and each return comes after the
         // node was unlinked by this thread or handed back by its waker.
+        if !unsafe { self.queue(&node, key, |_| validate()) } {
+            return Outcome::Invalid;
+        }
+        self.sleep(&node, how, |_| {})
+    }
+
+    /// As [`WaitTable::wait`], for locks, which keep a note of their waiters in a word of their
+    /// own.
+    ///
+    /// `validate` is also told whether the waiter is the first in the queue of its key.
+    /// `before_sleep` runs when the waiter can be found, with no bucket locked: it may use the
+    /// table, to unlock a mutex, say. If it panics, the wait ends, a wake that had chosen it is
+    /// passed on, and the panic goes on. `timed_out` runs under the bucket lock if no wake has
+    /// found the waiter by the deadline, when it is out of the queue: with the key, which a requeue
+    /// may have changed, and whether nobody else waits for it.
+    pub fn wait_with(
+        &self,
+        key: &K,
+        validate: impl FnOnce(bool) -> bool,
+        before_sleep: impl FnOnce(),
+        timed_out: impl FnOnce(&K, bool),
+        how: impl Into<Wait>,
+    ) -> Outcome {
+        let how = how.into();
+        let node = Node::new(*key, self.hash_of(key), how);
+        let validate = |guard: &BucketGuard<'_, K>| validate(self.is_empty_of(guard, key));
+        // SAFETY: B4: as in `wait`, or `leaving` sees to it.
         if !unsafe { self.queue(&node, key, validate) } {
             return Outcome::Invalid;
         }
-        self.sleep(&node, how)
+        let leaving = LeaveOnPanic { table: self, node: &node };
+        before_sleep();
+        std::mem::forget(leaving);
+        self.sleep(&node, how, |guard| {
+            // SAFETY: it is out of the queue.
+            let key = unsafe { node.key() };
+            timed_out(&key, self.is_empty_of(guard, &key));
+        })
+    }
+
+    /// Whether nobody waits for `key` in its bucket.
+    fn is_empty_of(&self, guard: &BucketGuard<'_, K>, key: &K) -> bool {
+        guard.lists(self.hash_of(key), |other| self.is_key(key, other)).is_empty()
     }
 
     /// Puts a fresh node for `key` into its queue, unless `validate` says no. Panics as that and
@@ -47,13 +86,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         &self,
         node: &Node<K>,
         key: &K,
-        validate: impl FnOnce() -> bool,
+        validate: impl FnOnce(&BucketGuard<'_, K>) -> bool,
     ) -> bool {
         let guard = self.lock(node.hash_hint());
         // ORDER[EMPTY]: SeqCst fence, (A) of the module's race; pairs with (B) in `has_nobody`
         // (loom: `wake_races_with_wait`).
         fence_after_rmw();
-        let valid = validate();
+        let valid = validate(&guard);
         if valid {
             // SAFETY: the contract.
             unsafe { guard.push(node, |other| self.is_key(key, other)) };
@@ -64,9 +103,14 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// The second half of a wait: the node is queued. In its caller's frame, always: a thread that
     /// wakes finds its stack cold, and pays for each line of it.
     #[inline(always)]
-    fn sleep(&self, node: &Node<K>, how: Wait) -> Outcome {
+    fn sleep(
+        &self,
+        node: &Node<K>,
+        how: Wait,
+        timed_out: impl FnOnce(&BucketGuard<'_, K>),
+    ) -> Outcome {
         let asleep_since = Ledger::asleep(self.reason_of(how));
-        let woken = node.park(how.deadline) || !self.unlink(node);
+        let woken = node.park(how.deadline) || !self.unlink_then(node, timed_out);
         self.count_end(how, asleep_since, woken);
         // SAFETY: it was woken.
         if woken { Outcome::Woken(unsafe { node.token() }) } else { Outcome::TimedOut }
@@ -102,12 +146,18 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
 
     /// Takes the node of an owner that wants to wait no more out of its queue, and says whether it
     /// was there. If not, it was woken.
-    #[cold]
     pub(super) fn unlink(&self, node: &Node<K>) -> bool {
+        self.unlink_then(node, |_| {})
+    }
+
+    /// As [`WaitTable::unlink`]; calls `then` under the lock, if it was there.
+    #[cold]
+    fn unlink_then(&self, node: &Node<K>, then: impl FnOnce(&BucketGuard<'_, K>)) -> bool {
         self.with_locked(node, |guard, node| {
             let queued = node.links().queued;
             if queued {
                 guard.unlink(node);
+                then(guard);
             }
             queued
         })
@@ -144,5 +194,22 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             }
         }
         Ok(())
+    }
+}
+
+/// The node of a thread that does not sleep yet. Takes it out if `before_sleep` panics.
+struct LeaveOnPanic<'a, K: Copy + Eq + Hash> {
+    table: &'a WaitTable<K>,
+    node: &'a Node<K>,
+}
+
+impl<K: Copy + Eq + Hash> Drop for LeaveOnPanic<'_, K> {
+    fn drop(&mut self) {
+        if !self.table.unlink(self.node) {
+            // SAFETY: it was woken.
+            let token = unsafe { self.node.token() };
+            // SAFETY: as above.
+            unsafe { self.table.pass_on(self.node, token) };
+        }
     }
 }

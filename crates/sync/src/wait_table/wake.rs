@@ -8,7 +8,7 @@ use unherd_sys::primitives::{Ordering, fence};
 
 use super::node::{Message, Node, NodeRef};
 use super::wake_batch::{WakeBatch, resume_unless_unwinding};
-use super::{Tag, Token, Verdict, WaitTable, Woken};
+use super::{Chosen, Tag, Token, Verdict, WaitTable, Woken};
 use crate::Ledger;
 use crate::ledger::Field;
 
@@ -48,6 +48,45 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             return Woken::NOBODY;
         }
         self.wake_up_to(key, hash, n, token)
+    }
+
+    /// Wakes the waiter of `key` that has waited longest, shared or exclusive, with the token that
+    /// `decide` gives, and says whether there was one.
+    ///
+    /// `decide` runs once, under the bucket lock, when the waiter is chosen, or when there is none:
+    /// nobody joins the queue meanwhile or leaves it. So a lock can keep a bit in its word that
+    /// says whether anybody waits, or hand itself over to the waiter, which learns it by the token.
+    /// Takes the bucket lock even if nobody waits. If `decide` panics, the waiter is woken with
+    /// `Token(0)`, and the panic goes on.
+    pub fn wake_one(&self, key: &K, decide: impl FnOnce(Option<Chosen>) -> Token) -> bool {
+        let hash = self.hash_of(key);
+        // Dropped in reverse order, also by a panic: first the lock, then the wake is sent.
+        let mut batch = WakeBatch::new(Message { token: None, passes_on: true }, 1);
+        let guard = self.lock(hash);
+        let mut waiters = guard.lists(hash, |other| self.is_key(key, other));
+        // In a table that does not filter, a list is the whole bucket's.
+        let is_key = |node: NodeRef<'_, K>| self.filtered || node.has_key(|other| other == key);
+        let node = waiters.find(|node| is_key(*node) && node.try_claim());
+        let chosen = node.map(|node| {
+            let more = waiters.any(|node| is_key(node) && !node.is_lost());
+            Chosen { tag: node.tag(), more }
+        });
+        let token = catch_unwind(AssertUnwindSafe(|| decide(chosen)));
+        if let Some(node) = node {
+            node.set_token(*token.as_ref().unwrap_or(&Token(0)));
+            batch.take(&guard, node);
+        }
+        drop(guard);
+        batch.panic = token.err();
+        let woken = batch.finish();
+        self.count_wake(woken);
+        woken > 0
+    }
+
+    /// Counts a wake that took the lock.
+    pub(super) fn count_wake(&self, woken: Woken) {
+        let field = if woken > 0 { Field::Wakes } else { Field::EmptyWakes };
+        Ledger::add(self.reason, field, 1);
     }
 
     /// Wakes up to `n` exclusive waiters, if anybody waits.
@@ -177,8 +216,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             }
         }
         let woken = batch.finish();
-        let field = if woken > 0 { Field::Wakes } else { Field::EmptyWakes };
-        Ledger::add(self.reason, field, 1);
+        self.count_wake(woken);
         woken
     }
 }

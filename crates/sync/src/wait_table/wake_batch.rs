@@ -59,7 +59,8 @@ pub(super) struct WakeBatch {
     /// The tickets of those that were not looked at yet, once the wake has begun.
     tickets: Option<Range<u64>>,
     woken: Woken,
-    panic: Option<Box<dyn Any + Send>>,
+    /// The first panic of foreign code, which goes on in the end.
+    pub(super) panic: Option<Box<dyn Any + Send>>,
 }
 
 impl WakeBatch {
@@ -112,7 +113,7 @@ impl WakeBatch {
     }
 
     /// Takes `node` out and hands it back, unless another wake has claimed it.
-    fn take<K>(&mut self, guard: &BucketGuard<'_, K>, node: NodeRef<'_, K>) {
+    pub(super) fn take<K>(&mut self, guard: &BucketGuard<'_, K>, node: NodeRef<'_, K>) {
         if !node.try_claim() {
             return;
         }

@@ -3,6 +3,7 @@
 
 mod allocation;
 mod any;
+mod lock_api;
 mod model;
 mod process;
 mod requeue;

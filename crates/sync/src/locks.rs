@@ -1,0 +1,38 @@
+//! Locks of a byte or a few, on one wait table for the whole process.
+//!
+//! A lock is a word, and its queue is found by its address: in a static [`WaitTable`], whose memory
+//! is mapped when a thread waits for the first time. So an idle lock costs its word and nothing
+//! else, every lock can stand in a `static`, and no path allocates: an allocator can be built on
+//! them.
+//!
+//! | lock | file | bytes |
+//! |---|---|---|
+//! | [`Mutex`] | `mutex.rs`, its protocol in `raw_mutex.rs` | 1 |
+//! | [`Condvar`] | `condvar.rs` | 8 |
+//!
+//! In debug builds a mutex knows its owner, and takes eight bytes more.
+
+mod condvar;
+#[cfg(not(loom))]
+mod mutex;
+mod owner;
+mod raw_mutex;
+mod table;
+
+#[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
+mod lock_api;
+
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, shuttle))]
+mod shuttle;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
+pub use condvar::Condvar;
+#[cfg(not(loom))]
+pub use mutex::{Mutex, MutexGuard};
+pub use raw_mutex::RawMutex;
+
+#[cfg(doc)]
+use crate::WaitTable;

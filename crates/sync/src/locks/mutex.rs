@@ -1,0 +1,197 @@
+//! A mutex and the value that it guards.
+#![expect(unsafe_code, reason = "the lock decides who may use the value")]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use unherd_sys::Deadline;
+
+use super::raw_mutex::RawMutex;
+
+/// That of a mutex whose type says nothing about it.
+#[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
+pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
+
+/// A value that one thread at a time may use.
+///
+/// One byte beside the value (in debug builds sixteen). There is no poisoning: a panic unlocks.
+/// Can stand in a `static`, and in a global allocator: no path allocates.
+///
+/// ```
+/// use unherd_sync::Mutex;
+///
+/// static TOTAL: Mutex<u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     for n in 1..=4 {
+///         scope.spawn(move || *TOTAL.lock() += n);
+///     }
+/// });
+/// assert_eq!(*TOTAL.lock(), 10);
+/// ```
+///
+/// # Fairness
+/// `BARGING_US` is for how many microseconds other threads may take the mutex before a thread that
+/// sleeps for it: 500, unless [`Mutex::with_barging`] says otherwise. After that time the unlock
+/// that chooses the thread hands the mutex over. 0 hands it over at each unlock, in the order in
+/// which threads came, which costs a switch of threads each time; `u32::MAX`, an hour, is as good
+/// as never.
+///
+/// # Misuse
+/// A guard that is forgotten ([`std::mem::forget`]) leaves the mutex locked for ever. A thread that
+/// locks what it holds sleeps for ever; in debug builds it panics instead. A mutex that is locked
+/// or waited for cannot be dropped:
+///
+/// ```compile_fail,E0505
+/// let mutex = unherd_sync::Mutex::new(0);
+/// let guard = mutex.lock();
+/// drop(mutex);
+/// drop(guard);
+/// ```
+pub struct Mutex<T: ?Sized, const BARGING_US: u32 = 500> {
+    raw: RawMutex,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time uses the value: the one that has locked `raw`.
+unsafe impl<T: ?Sized + Send, const BARGING_US: u32> Sync for Mutex<T, BARGING_US> {}
+// A mutex owns its value, and nothing else that cares for threads: `Send` as the value is.
+
+/// A locked [`Mutex`]: unlocks it on drop.
+#[must_use = "the mutex is unlocked as soon as the guard is dropped"]
+pub struct MutexGuard<'a, T: ?Sized, const BARGING_US: u32 = 500> {
+    mutex: &'a Mutex<T, BARGING_US>,
+    /// Not `Send`: debug builds know the thread that has locked.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+// SAFETY: a shared guard gives a shared reference to the value.
+unsafe impl<T: ?Sized + Sync, const BARGING_US: u32> Sync for MutexGuard<'_, T, BARGING_US> {}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex, fair as its type says.
+    pub const fn new(value: T) -> Self {
+        Self::with_barging(value)
+    }
+}
+
+impl<T, const BARGING_US: u32> Mutex<T, BARGING_US> {
+    /// As [`Mutex::new`], with the fairness that the type names: `Mutex::<_, 0>::with_barging(7)`.
+    pub const fn with_barging(value: T) -> Self {
+        Self { raw: RawMutex::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
+    const BARGING: Duration = Duration::from_micros(BARGING_US as u64);
+
+    /// Locks it. Sleeps, under the reason `mutex`, while another thread holds it.
+    ///
+    /// One compare-and-swap if it is free. Else it looks for some microseconds, unless others
+    /// sleep already, and then waits in the process's table of locks.
+    ///
+    /// # Panics
+    /// In debug builds, if this thread holds it.
+    #[inline]
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T, BARGING_US> {
+        self.raw.lock(Self::BARGING, Deadline::NEVER);
+        self.guard()
+    }
+
+    /// Locks it, unless another thread holds it. Never sleeps.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T, BARGING_US>> {
+        self.raw.try_lock().then(|| self.guard())
+    }
+
+    /// As [`Mutex::lock`]; `None` if it was held until the deadline.
+    ///
+    /// # Panics
+    /// As [`Mutex::lock`].
+    #[inline]
+    #[track_caller]
+    pub fn lock_until(&self, deadline: Deadline) -> Option<MutexGuard<'_, T, BARGING_US>> {
+        self.raw.lock(Self::BARGING, deadline).then(|| self.guard())
+    }
+
+    /// The value, which no other thread can reach.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// That of a mutex that this thread has locked just now.
+    fn guard(&self) -> MutexGuard<'_, T, BARGING_US> {
+        MutexGuard { mutex: self, _of_this_thread: PhantomData }
+    }
+}
+
+impl<T: ?Sized, const BARGING_US: u32> MutexGuard<'_, T, BARGING_US> {
+    pub(super) const BARGING: Duration = Mutex::<T, BARGING_US>::BARGING;
+
+    pub(super) fn raw(&self) -> &RawMutex {
+        &self.mutex.raw
+    }
+
+    /// Unlocks, and hands the mutex over to the thread that has slept for it longest, if there is
+    /// one: no other comes between.
+    pub fn unlock_fair(self) {
+        let guard = std::mem::ManuallyDrop::new(self);
+        // SAFETY: it is locked by this guard, which does not unlock it again.
+        unsafe { guard.mutex.raw.unlock(Duration::ZERO) };
+    }
+}
+
+impl<T: ?Sized, const BARGING_US: u32> Drop for MutexGuard<'_, T, BARGING_US> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: it is locked by this guard.
+        unsafe { self.mutex.raw.unlock(Self::BARGING) };
+    }
+}
+
+impl<T: ?Sized, const BARGING_US: u32> Deref for MutexGuard<'_, T, BARGING_US> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the mutex is locked by this guard; a unique reference borrows the guard uniquely.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized, const BARGING_US: u32> DerefMut for MutexGuard<'_, T, BARGING_US> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: Default, const BARGING_US: u32> Default for Mutex<T, BARGING_US> {
+    fn default() -> Self {
+        Self::with_barging(T::default())
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, const BARGING_US: u32> fmt::Debug for Mutex<T, BARGING_US> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_lock() {
+            Some(guard) => f.debug_struct("Mutex").field("value", &&*guard).finish(),
+            None => f.write_str("Mutex { <locked> }"),
+        }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug, const BARGING_US: u32> fmt::Debug for MutexGuard<'_, T, BARGING_US> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -1,0 +1,68 @@
+//! The one wait table of all locks, and the names of their waits.
+
+use std::ops::Deref;
+
+use crate::{Reason, WaitTable};
+
+/// The address of a lock, or of a part of it: each part has a byte of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(any(loom, shuttle)), derive(Hash))]
+pub(super) struct Address(usize);
+
+impl Address {
+    pub(super) fn of<T>(lock: *const T) -> Self {
+        Self(lock.addr())
+    }
+}
+
+/// Under the checkers a run is to be repeated, so nothing may follow from an address.
+#[cfg(any(loom, shuttle))]
+impl std::hash::Hash for Address {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// What all locks share.
+pub(super) struct Locks {
+    table: WaitTable<Address>,
+    pub(super) mutex: Reason,
+    pub(super) condvar: Reason,
+}
+
+impl Deref for Locks {
+    type Target = WaitTable<Address>;
+
+    fn deref(&self) -> &WaitTable<Address> {
+        &self.table
+    }
+}
+
+/// A fixed number: to ask how many processors there are would allocate. 1 MiB of addresses.
+const BUCKETS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 1 << 14 };
+
+impl Locks {
+    fn new() -> Self {
+        let builder = WaitTable::builder().buckets(BUCKETS).reason(Reason::register("lock"));
+        #[cfg(any(loom, shuttle))]
+        let builder = builder.seed(1);
+        Self {
+            table: builder.build(),
+            mutex: Reason::register("mutex"),
+            condvar: Reason::register("condvar"),
+        }
+    }
+}
+
+/// The table, which the first call makes. Allocates nothing.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) fn locks() -> &'static Locks {
+    static LOCKS: std::sync::LazyLock<Locks> = std::sync::LazyLock::new(Locks::new);
+    &LOCKS
+}
+
+#[cfg(any(loom, shuttle))]
+pub(super) fn locks() -> &'static Locks {
+    unherd_sys::primitives::lazy_static! {
+        static ref LOCKS: Locks = Locks::new();
+    }
+    &LOCKS
+}

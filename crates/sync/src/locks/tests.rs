@@ -1,0 +1,210 @@
+//! With real threads. What a thread does next is known from the table: a test goes on when as many
+//! sleep as it wants.
+#![expect(unsafe_code, reason = "raw mutexes are unlocked")]
+
+use std::time::Duration;
+
+use unherd_sys::primitives::{AtomicUsize, Ordering, thread};
+use unherd_sys::{Deadline, Timestamp};
+
+use super::raw_mutex::RawMutex;
+use super::table::{Address, locks};
+use super::*;
+use crate::{Requeued, TimedOut};
+
+/// Waits until somebody sleeps for the lock at `address`; a requeue of nobody counts.
+fn until_queued(address: Address) {
+    let sleeps = || locks().requeue_if(&address, &address, 0, 0, || false).is_none();
+    while !sleeps() {
+        thread::yield_now();
+    }
+}
+
+fn past() -> Deadline {
+    Deadline::at(Timestamp::from_ns(0))
+}
+
+#[test]
+fn a_mutex_excludes() {
+    let count = Mutex::new(0_u64);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..10_000).for_each(|_| *count.lock() += 1));
+        }
+    });
+    assert_eq!(count.into_inner(), 80_000);
+}
+
+#[test]
+fn a_mutex_that_always_hands_over_excludes() {
+    let count = Mutex::<u64, 0>::with_barging(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| *count.lock() += 1));
+        }
+    });
+    assert_eq!(count.into_inner(), 4000);
+}
+
+#[test]
+fn a_held_mutex_times_out() {
+    let mutex = Mutex::new(());
+    let guard = mutex.lock();
+    thread::scope(|scope| {
+        let other =
+            scope.spawn(|| mutex.lock_until(past()).is_none() && mutex.try_lock().is_none());
+        assert!(other.join().unwrap());
+    });
+    // Nobody waits any more, and the unlock finds that out.
+    drop(guard);
+    assert!(mutex.try_lock().is_some());
+}
+
+#[test]
+fn a_fair_unlock_hands_over() {
+    let mutex = Mutex::new(0);
+    let mut guard = mutex.lock();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut guard = mutex.lock();
+            *guard += 1;
+            *guard
+        });
+        until_queued(Address::of(guard.raw()));
+        *guard += 1;
+        guard.unlock_fair();
+        // It was never free.
+        let seen = mutex.lock();
+        assert_eq!(*seen, 2);
+        drop(seen);
+        assert_eq!(waiter.join().unwrap(), 2);
+    });
+}
+
+/// A thread that lost the mutex to another after a wakeup, and has waited for long enough, gets
+/// it from the next unlock.
+#[test]
+fn barging_ends_by_a_hand_over() {
+    let raw = RawMutex::new();
+    let barging = Duration::from_nanos(1);
+    assert!(raw.lock(barging, Deadline::NEVER));
+    let taken = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            assert!(raw.lock(barging, Deadline::NEVER));
+            taken.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: it is held.
+            unsafe { raw.unlock(barging) };
+        });
+        // Barges until it cannot.
+        let mut barged = 0;
+        while taken.load(Ordering::Relaxed) == 0 && barged < 1_000_000 {
+            // SAFETY: it is held.
+            unsafe { raw.unlock(barging) };
+            assert!(raw.lock(barging, Deadline::NEVER));
+            barged += 1;
+        }
+        assert_eq!(taken.load(Ordering::Relaxed), 1, "barged {barged} times");
+        waiter.join().unwrap();
+    });
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "this thread holds it already")]
+fn relocking_panics_in_debug_builds() {
+    let mutex = Mutex::new(());
+    let _guard = mutex.lock();
+    let _never = mutex.lock();
+}
+
+#[test]
+fn a_panic_unlocks() {
+    let mutex = Mutex::new(7);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _guard = mutex.lock();
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(mutex.try_lock().as_deref(), Some(&7));
+}
+
+#[test]
+fn a_notification_moves_waiters_to_a_held_mutex() {
+    let (mutex, changed) = (Mutex::new(0), Condvar::new());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut guard = mutex.lock();
+                changed.wait_while(&mut guard, |go| *go == 0);
+                *guard += 1;
+            });
+        }
+        let mut queued = 0;
+        while queued < 3 {
+            thread::yield_now();
+            let itself = Address::of(&changed);
+            locks().wake_where(
+                &itself,
+                |_| {
+                    queued += 1;
+                    crate::Verdict::Skip
+                },
+                crate::Token(0),
+            );
+            queued = if queued < 3 { 0 } else { queued };
+        }
+        let mut guard = mutex.lock();
+        *guard = 1;
+        assert_eq!(changed.notify_all(), 3);
+        // Nobody was woken: all three wait for the mutex.
+        let all = locks().requeue(&Address::of(guard.raw()), &Address::of(&changed), 0, 9);
+        assert_eq!(all, Requeued { woken: crate::Woken::default(), moved: 3 });
+        assert_eq!(changed.notify_all(), 3);
+    });
+    assert_eq!(mutex.into_inner(), 4);
+}
+
+#[test]
+fn a_notification_with_the_mutex_free_wakes() {
+    let (mutex, changed) = (Mutex::new(false), Condvar::new());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| changed.wait_while(&mut mutex.lock(), |go| !*go));
+        }
+        *mutex.lock() = true;
+        // Those that come later see it.
+        changed.notify_all();
+    });
+    assert!(!changed.notify_one());
+}
+
+#[test]
+fn a_wait_times_out_with_the_mutex_locked() {
+    let (mutex, changed) = (Mutex::new(7), Condvar::new());
+    let mut guard = mutex.lock();
+    assert_eq!(changed.wait_until(&mut guard, past()), Err(TimedOut));
+    assert_eq!(*guard, 7);
+    assert!(mutex.try_lock().is_none());
+}
+
+#[test]
+fn a_second_mutex_is_refused() {
+    let (one, other, changed) = (Mutex::new(false), Mutex::new(()), Condvar::new());
+    thread::scope(|scope| {
+        scope.spawn(|| changed.wait_while(&mut one.lock(), |go| !*go));
+        until_queued(Address::of(&changed));
+        let wait = || changed.wait(&mut other.lock());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)).is_err());
+        assert!(other.try_lock().is_some(), "the panic has unlocked it");
+        *one.lock() = true;
+        assert!(changed.notify_one());
+    });
+}
+
+#[test]
+fn locks_are_small() {
+    let debug = if cfg!(debug_assertions) { 15 } else { 0 };
+    assert_eq!(size_of::<Mutex<()>>(), 1 + debug);
+    assert_eq!(size_of::<Condvar>(), size_of::<usize>());
+}
