@@ -129,12 +129,14 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
     }));
     checks.push(package());
     checks.extend(elsewhere::steps(root)?);
-    // A workspace of its own, so the others' code is no dependency; but it must follow our trait.
-    if root.join(RIVALS).exists() {
-        let step = Step::cargo("lints of rivals", &["clippy", "--locked"])
-            .arguments(&["--manifest-path", RIVALS])
-            .arguments(&lints);
-        checks.push(step);
+    // Workspaces of their own, so the others' code is no dependency; but they must follow ours.
+    for (name, manifest) in [("lints of rivals", RIVALS), ("lints of redb's example", REDB)] {
+        if root.join(manifest).exists() {
+            let step = Step::cargo(name, &["clippy", "--locked"])
+                .arguments(&["--manifest-path", manifest])
+                .arguments(&lints);
+            checks.push(step);
+        }
     }
     println!("== tidy ==");
     tidy::run(root)?;
@@ -160,6 +162,9 @@ fn package() -> Step {
 
 /// The manifest of the other projects' implementations.
 pub(crate) const RIVALS: &str = "rivals/Cargo.toml";
+
+/// The manifest of the example with redb.
+const REDB: &str = "examples/redb/Cargo.toml";
 
 fn run_models(root: &Path) -> Result<Vec<Outcome>, Failure> {
     MODELS

@@ -53,10 +53,12 @@ impl fmt::Display for Finding {
 }
 
 /// Workspaces of this repository. Those besides the first may not be there.
-const MANIFESTS: [&str; 3] = ["Cargo.toml", "rivals/Cargo.toml", "fuzz/Cargo.toml"];
+const MANIFESTS: [&str; 4] =
+    ["Cargo.toml", "rivals/Cargo.toml", "examples/redb/Cargo.toml", "fuzz/Cargo.toml"];
 
 /// What is read, from the root of the repository.
-const FOLDERS: [&str; 7] = ["crates", "xtask", "rivals", "fuzz", "docs", ".ci", ".cargo"];
+const FOLDERS: [&str; 8] =
+    ["crates", "xtask", "rivals", "examples", "fuzz", "docs", ".ci", ".cargo"];
 
 /// What programs have made; `.git` is a file in a second checkout of one repository.
 const MADE: [&str; 3] = ["target", "proptest-regressions", ".git"];
