@@ -10,10 +10,9 @@
 
 use std::error::Error;
 use std::path::Path;
-use std::time::Instant;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use unherd::{Cache, Io};
+use unherd::{Cache, Io, Timestamp};
 use unherd_example_redb::Storage;
 
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
@@ -58,10 +57,12 @@ fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<Database> {
 fn run(database: &Database, records: u64) -> Outcome<String> {
     let mut figures = Vec::new();
     let mut phase = |name: &str, count: u64, work: &mut dyn FnMut() -> Outcome<()>| {
-        let begin = Instant::now();
+        let begin = Timestamp::now();
         work()?;
-        figures
-            .push(format!("\"{name}_per_s\": {:.1}", count as f64 / begin.elapsed().as_secs_f64()));
+        figures.push(format!(
+            "\"{name}_per_s\": {:.1}",
+            count as f64 / Timestamp::now().since(begin).as_secs_f64()
+        ));
         Outcome::Ok(())
     };
     phase("load", records, &mut || load(database, records))?;
