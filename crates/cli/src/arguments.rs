@@ -10,7 +10,9 @@ use clap::{Arg, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use unherd_lab::catalogue::{ParamKind, Registry, Workload};
 use unherd_lab::{Error, parse_share, parse_size};
 
+use crate::compare::CompareArgs;
 use crate::output::Failure;
+use crate::reports::ReportFiles;
 use crate::trace::TraceArgs;
 
 /// Finds, fixes and proves needless waiting on Linux.
@@ -36,12 +38,15 @@ pub(crate) enum Command {
         /// What to print; json has the schema unherd.bench/1.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
+        #[command(flatten)]
+        files: ReportFiles,
     },
     /// What there is to run: workloads, implementations, options, metrics.
     Workloads {
         /// One of them, in full.
         name: Option<String>,
     },
+    Compare(Box<CompareArgs>),
     Trace(Box<TraceArgs>),
     /// Run the published claims again.
     #[command(hide = true)]
@@ -109,6 +114,8 @@ pub(crate) struct BenchArgs {
     /// What to print; json has the schema unherd.bench/1.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) files: ReportFiles,
     /// How many seconds one process may take.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) timeout: Duration,
@@ -285,15 +292,15 @@ fn help_or_failure(error: &clap::Error) -> Result<Result<Arguments, String>, Fai
     Err(Failure::usage(what, tip.unwrap_or("see 'unherd --help'")))
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| "give bytes, or a number with K, M, G or T".to_owned())
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     parse_share(text).ok_or_else(|| "give a share such as 5% or 0.05".to_owned())
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse()
         .ok()
         .filter(|seconds| *seconds > 0.0)

@@ -15,6 +15,7 @@ use unherd_sys::primitives::thread;
 use crate::arguments::{self, Arguments, BenchArgs, Command, Format};
 use crate::output::{self, Failure, note};
 use crate::progress::Progress;
+use crate::reports::ReportFiles;
 use crate::runners;
 
 /// Runs a bench, or goes on with one, and prints what it found.
@@ -58,6 +59,7 @@ fn start(
     let printed =
         print(args.format, &outcome.result, &outcome.tables, Some((outcome.directory(), known)));
     outcome.keep()?;
+    args.files.write(&outcome.header, &outcome.result)?;
     printed?;
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
@@ -79,7 +81,11 @@ fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
 }
 
 /// `unherd report`: judges a record again.
-pub(crate) fn report(directory: &Path, format: Format) -> Result<ExitCode, Failure> {
+pub(crate) fn report(
+    directory: &Path,
+    format: Format,
+    files: &ReportFiles,
+) -> Result<ExitCode, Failure> {
     let kept = StoredRecord::load(directory)?;
     if kept.rounds.is_empty() {
         let what = format!("{} holds no finished round", directory.display());
@@ -89,7 +95,12 @@ pub(crate) fn report(directory: &Path, format: Format) -> Result<ExitCode, Failu
         ));
     }
     let (result, tables) = kept.report(directory);
-    print(format, &result, &tables, None)?;
+    files.write(&kept.header, &result)?;
+    match (format, kept.header.sides.is_empty()) {
+        // Its own tables end with the verdict.
+        (Format::Text, false) => output::print(&tables)?,
+        _ => print(format, &result, &tables, None)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -167,7 +178,7 @@ fn check_cpus(request: &Request) -> Result<(), Failure> {
     }
 }
 
-fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
     match serde_json::to_string_pretty(value) {
         Ok(text) => text + "\n",
         Err(error) => format!("{{\"error\": \"{error}\"}}\n"),

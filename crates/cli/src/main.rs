@@ -8,8 +8,10 @@
 mod arguments;
 mod bench;
 mod claims;
+mod compare;
 mod output;
 mod progress;
+mod reports;
 mod runners;
 mod trace;
 mod workloads;
@@ -46,7 +48,10 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
     match (command, registry) {
         (Command::Workloads { name }, Some(registry)) => workloads::run(name.as_deref(), &registry),
         (Command::Bench(args), Some(registry)) => bench::run(&args, params, &registry),
-        (Command::Report { directory, format }, _) => bench::report(&directory, format),
+        (Command::Report { directory, format, files }, _) => {
+            bench::report(&directory, format, &files)
+        }
+        (Command::Compare(args), _) => compare::run(&args),
         (Command::Trace(args), _) => trace::run(&args),
         (Command::Claims(args), _) => claims::run(&args),
         (Command::Workloads { .. } | Command::Bench(_), None) => {

@@ -52,4 +52,4 @@ pub use sampler::{
 };
 pub use symbols::Side;
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
-pub use usage::{ChildEnd, ChildProcess, ChildUsage, SpawnHow, Usage};
+pub use usage::{ChildEnd, ChildProcess, ChildUsage, IoBytes, SpawnHow, Usage};

@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, set_child_subreaper};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgrp, getpid, kill_process, set_child_subreaper, waitid,
+};
 use unherd_sys::primitives::{Mutex, MutexGuard};
 
 use crate::owners::Process;
@@ -26,10 +28,20 @@ pub fn adopt_orphans() -> Result<(), Errno> {
     set_child_subreaper(Some(getpid()))
 }
 
+/// Whether this process has any child at all, ended ones too. Asking is far cheaper than
+/// looking through `/proc`.
+fn has_children() -> bool {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::All, how), Err(Errno::CHILD))
+}
+
 /// Kills all adopted orphans, and those that they leave in turn, and waits for their end. An orphan
 /// is a child of this process that no [`ChildProcess`](crate::ChildProcess) stands for and that is
 /// not of this process's group: what [`std::process::Command`] starts is none.
 pub fn end_orphans() {
+    if !has_children() {
+        return;
+    }
     let (own, group) = (getpid().as_raw_pid() as u32, getpgrp().as_raw_pid() as u32);
     loop {
         let known = children();

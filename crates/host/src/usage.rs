@@ -5,6 +5,7 @@
 //! it when the spawning *thread* ends for whatever reason, SIGKILL included.
 #![expect(unsafe_code, reason = "wait4, getrusage and the step between fork and exec")]
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,7 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, pidfd_send_signal,
-    set_parent_process_death_signal,
+    set_parent_process_death_signal, setsid,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use unherd_sys::{Deadline, poll_until};
@@ -36,6 +37,10 @@ pub struct Usage {
     /// The largest resident size ever, in bytes. A child's is at least its parent's size when it
     /// was forked: the kernel carries the peak over exec(2).
     pub max_rss_bytes: u64,
+    /// Page faults for which nothing had to be read.
+    pub minor_faults: u64,
+    /// Page faults for which storage had to be read.
+    pub major_faults: u64,
 }
 
 impl Usage {
@@ -60,6 +65,8 @@ impl Usage {
                 .involuntary_switches
                 .saturating_sub(earlier.involuntary_switches),
             max_rss_bytes: self.max_rss_bytes,
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
         }
     }
 
@@ -78,6 +85,8 @@ impl Usage {
             voluntary_switches: raw.ru_nvcsw as u64,
             involuntary_switches: raw.ru_nivcsw as u64,
             max_rss_bytes: raw.ru_maxrss as u64 * 1024,
+            minor_faults: raw.ru_minflt as u64,
+            major_faults: raw.ru_majflt as u64,
         }
     }
 }
@@ -87,8 +96,30 @@ impl Usage {
 pub struct ChildUsage {
     /// What it and the descendants that it waited for have used.
     pub usage: Usage,
+    /// What they have read and written through system calls; `None` where the kernel does not tell.
+    pub io: Option<IoBytes>,
     /// How it ended.
     pub status: ExitStatus,
+}
+
+/// Bytes that went through read(2), write(2) and their kin, from caches, pipes and devices alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IoBytes {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
+impl IoBytes {
+    /// From `/proc/PID/io`, which is there until the process is waited for.
+    fn of(pid: Pid) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        let field = |name: &str| {
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        Some(Self { read: field("rchar:")?, written: field("wchar:")? })
+    }
 }
 
 /// How to start a child.
@@ -100,6 +131,9 @@ pub struct SpawnHow<'a> {
     /// A process group of its own: a terminal's interrupt does not reach it, and its descendants
     /// end with it, killed or not, except those that have left the group (setsid(2), setpgid(2)).
     pub own_group: bool,
+    /// A session of its own, and with it such a group: it has no terminal, so that one which asks
+    /// for it fails rather than stops.
+    pub own_session: bool,
     /// An open `cgroup.procs`: the child enters that cgroup before it begins.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// The child may run on the first n processors only, numbers 0 and up.
@@ -120,9 +154,10 @@ impl ChildProcess {
     /// Starts `command`. Errors are those of [`Command::spawn`], which reports a failing exec and
     /// a failing entry into the cgroup alike.
     pub fn spawn(mut command: Command, how: SpawnHow<'_>) -> io::Result<Self> {
-        if how.own_group {
+        if how.own_group && !how.own_session {
             command.process_group(0);
         }
+        let own_group = how.own_group || how.own_session;
         let cgroup = how.cgroup.map(|procs| procs.try_clone_to_owned()).transpose()?;
         let parent = getpid();
         let mut started = children();
@@ -134,6 +169,9 @@ impl ChildProcess {
                 let mut set = CpuSet::new();
                 (0..cpus.min(CpuSet::MAX_CPU)).for_each(|cpu| set.set(cpu));
                 sched_setaffinity(None, &set)?;
+            }
+            if how.own_session {
+                setsid()?;
             }
             if how.die_with_parent {
                 set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -152,7 +190,7 @@ impl ChildProcess {
         drop(started);
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { child, pid, pidfd, own_group: how.own_group, ended: None }),
+            Ok(pidfd) => Ok(Self { child, pid, pidfd, own_group, ended: None }),
             Err(errno) => {
                 child.kill()?;
                 child.wait()?;
@@ -207,7 +245,9 @@ impl ChildProcess {
             // The zombie pins its number, and so that of the group, which may be empty otherwise.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
-        let ended = wait4(self.pid)?;
+        // The zombie still has its accounts.
+        let io = IoBytes::of(self.pid);
+        let ended = ChildUsage { io, ..wait4(self.pid)? };
         children().remove(&self.child.id());
         self.ended = Some(ended);
         Ok(self.ended)
@@ -268,7 +308,7 @@ pub(crate) fn wait4(pid: Pid) -> Result<ChildUsage, Errno> {
     }
     // SAFETY: a `rusage` is plain numbers, zeroed at least and filled in by the kernel.
     let raw = unsafe { raw.assume_init() };
-    Ok(ChildUsage { usage: Usage::from_raw(&raw), status: ExitStatus::from_raw(status) })
+    Ok(ChildUsage { usage: Usage::from_raw(&raw), io: None, status: ExitStatus::from_raw(status) })
 }
 
 #[cfg(test)]
@@ -305,6 +345,23 @@ mod tests {
         assert!(ended.usage.max_rss_bytes > 1 << 16);
         assert_eq!(child.wait(Deadline::NEVER), Ok(Some(ended)));
         assert_eq!(child.kill(), Ok(()));
+    }
+
+    #[test]
+    fn bytes_of_descendants_are_counted() {
+        let mut child = spawn("head -c 3000000 /dev/zero | cat >/dev/null");
+        let ended = child.wait(Deadline::NEVER).unwrap().unwrap();
+        // Where the kernel keeps no such account there is nothing to count.
+        let Some(io) = ended.io else { return };
+        assert!(io.read >= 6_000_000 && io.written >= 6_000_000, "{io:?}");
+        assert!(ended.usage.minor_faults > 0);
+    }
+
+    #[test]
+    fn own_session_has_no_terminal() {
+        let how = SpawnHow { own_session: true, ..SpawnHow::default() };
+        let mut child = ChildProcess::spawn(shell("exec 2>&-; : </dev/tty"), how).unwrap();
+        assert!(!child.wait(Deadline::NEVER).unwrap().unwrap().status.success());
     }
 
     #[test]

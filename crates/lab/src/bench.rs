@@ -17,8 +17,9 @@ use crate::prepared_machine::{MachineOptions, PreparedMachine};
 use crate::profile::sample;
 use crate::record::{Header, Record, StoredRecord, metric_names};
 use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, TraceLine, Traced};
-use crate::round::{Printed, Round, agree, counting};
-use crate::surroundings::{SurroundingsProbe, is_to_be_repeated, marks};
+use crate::round::{Printed, Round, counting};
+use crate::series::{Measure, Series};
+use crate::surroundings::marks;
 use crate::tables::{Progress, tables};
 use crate::tracing::Tracing;
 
@@ -62,13 +63,15 @@ pub trait BenchObserver {
 /// What came of a bench.
 #[derive(Debug)]
 pub struct Outcome {
+    /// The plan and where it ran.
+    pub header: Header,
     /// The contract.
     pub result: BenchResult,
     /// The same as text.
     pub tables: String,
     /// What ended the bench before all was done, or why a sampled or traced round is missing.
     pub failed: Option<Error>,
-    record: Record,
+    pub(crate) record: Record,
 }
 
 impl Outcome {
@@ -114,16 +117,19 @@ pub fn bench(
         machine: prepared.machine.clone(),
         marks: prepared.marks.clone(),
         description: Some(known.workload.clone()),
+        sides: Vec::new(),
     };
     let (record, rounds) = match &conditions.resume {
         None => (Record::create(conditions.out.as_deref(), &header)?, Vec::new()),
         Some(directory) => resumed(directory, &mut header)?,
     };
-    let mut run = Run { plan, known, conditions, prepared, record, interrupt, rounds };
+    let series = Series::new(plan, record, rounds, conditions.keep_disturbed);
+    let runner = Runner { plan, known, conditions, prepared, interrupt };
+    let mut run = Run { runner, series };
     let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
-    let groups = plan.rounds * plan.cells.len() - run.finished_groups();
+    let groups = plan.rounds * plan.cells.len() - run.series.finished_groups();
     let processes = (groups + further * plan.cells.len()) * plan.contenders.len();
-    watch.begun(plan, processes, run.record.directory());
+    watch.begun(plan, processes, run.series.record.directory());
     let done = run.all_rounds(watch, &header);
     let (mut profiles, mut traces, mut failed) = (Vec::new(), Vec::new(), None);
     if done.is_ok() {
@@ -131,21 +137,33 @@ pub fn bench(
         traces = run.traces(watch, &mut failed);
     }
     watch.ended();
-    let mut result = BenchResult { profiles, traces, ..run.judged(&header) };
-    if let Err(error) = done {
-        let says_something = result.comparisons.iter().any(ComparisonLine::has_interval);
-        if !says_something || matches!(error, Error::Disagreement { .. }) {
-            return Err(error);
-        }
-        result.marks.push(format!("not all rounds were run: {error}"));
-        failed = Some(error);
+    let rounds = &run.series.rounds;
+    let judged = run.runner.judged(&header, rounds);
+    let mut result = BenchResult { profiles, traces, ..judged };
+    failed = concluded(done, &mut result)?.or(failed);
+    let tables = run.runner.tables(&result, rounds, Progress::Done);
+    Ok(Outcome { header, result, tables, failed, record: run.series.record })
+}
+
+/// What ended the rounds early; an error only where the rounds that finished say nothing.
+pub(crate) fn concluded(
+    done: Result<(), Error>,
+    result: &mut BenchResult,
+) -> Result<Option<Error>, Error> {
+    let Err(error) = done else { return Ok(None) };
+    let says_something = result.comparisons.iter().any(ComparisonLine::has_interval);
+    if !says_something || matches!(error, Error::Disagreement { .. }) {
+        return Err(error);
     }
-    let tables = run.tables(&result, Progress::Done);
-    Ok(Outcome { result, tables, record: run.record, failed })
+    result.marks.push(format!("not all rounds were run: {error}"));
+    Ok(Some(error))
 }
 
 /// The record in `directory`, to go on with on the same machine; `header` becomes the record's.
-fn resumed(directory: &Path, header: &mut Header) -> Result<(Record, Vec<Round>), Error> {
+pub(crate) fn resumed(
+    directory: &Path,
+    header: &mut Header,
+) -> Result<(Record, Vec<Round>), Error> {
     let record = Record::reopen(directory)?;
     let kept = StoredRecord::load(directory)?;
     let shown = directory.display();
@@ -171,92 +189,24 @@ fn resumed(directory: &Path, header: &mut Header) -> Result<(Record, Vec<Round>)
 }
 
 struct Run<'a> {
-    plan: &'a Plan,
-    known: &'a RegisteredWorkload,
-    conditions: &'a Conditions,
-    prepared: PreparedMachine,
-    record: Record,
-    interrupt: &'a Interrupt,
-    /// All attempts, as the record has them.
-    rounds: Vec<Round>,
+    runner: Runner<'a>,
+    series: Series<'a>,
 }
 
 impl Run<'_> {
     fn all_rounds(&mut self, watch: &mut dyn BenchObserver, header: &Header) -> Result<(), Error> {
+        let before = self.series.rounds.len();
+        let runner = &self.runner;
         let mut is_first = true;
-        for number in 1..=self.plan.rounds {
-            let steps = self.plan.round(number);
-            let before = self.rounds.len();
-            for group in steps.chunks(self.plan.contenders.len()) {
-                if !self.is_finished(number, group[0].cell) {
-                    self.group(number, group, watch)?;
-                }
-            }
-            if is_first && self.rounds.len() > before && self.plan.rounds > 1 {
+        self.series.run(runner, watch, &mut |series, _, watch| {
+            if is_first && series.rounds.len() > before && series.plan.rounds > 1 {
                 is_first = false;
-                let result = self.judged(header);
-                let progress = Progress::First { of: self.plan.rounds };
-                watch.first_round(&self.tables(&result, progress));
+                let result = runner.judged(header, &series.rounds);
+                let progress = Progress::First { of: series.plan.rounds };
+                watch.first_round(&runner.tables(&result, &series.rounds, progress));
             }
-        }
-        Ok(())
-    }
-
-    /// All contenders in one cell, one after the other; again where others used the machine.
-    fn group(
-        &mut self,
-        number: usize,
-        group: &[Step],
-        watch: &mut dyn BenchObserver,
-    ) -> Result<(), Error> {
-        loop {
-            let attempt = 1 + self.attempts(number, group[0].cell);
-            let first = self.rounds.len();
-            for &step in group {
-                watch.starting(number, &self.plan.contenders[step.contender].label);
-                let watched = SurroundingsProbe::begin();
-                let mut round = self.one_process((number, attempt), step)?;
-                round.surroundings = watched.end();
-                // Measured, whether it can be written or not.
-                self.rounds.push(round);
-                self.record.append(&self.rounds[self.rounds.len() - 1])?;
-                watch.finished();
-            }
-            let done = &self.rounds[first..];
-            agree(done).map_err(|what| Error::Disagreement {
-                round: number,
-                what,
-                records: self.record.directory().to_owned(),
-            })?;
-            let keep = self.conditions.keep_disturbed;
-            if keep || !is_to_be_repeated(self.plan, &self.rounds, done) {
-                return Ok(());
-            }
-            watch.repeating(group.len());
-        }
-    }
-
-    /// The attempts at this cell of this round, whole or not.
-    fn attempts(&self, number: usize, cell: usize) -> usize {
-        let of = self.rounds.iter().filter(|round| (round.round, round.cell) == (number, cell));
-        of.map(|round| round.attempt).max().unwrap_or(0)
-    }
-
-    /// Whether a whole attempt at it is there.
-    fn is_finished(&self, number: usize, cell: usize) -> bool {
-        let last = self.attempts(number, cell);
-        (1..=last).any(|attempt| {
-            let is_of = |round: &&Round| {
-                (round.round, round.cell, round.attempt) == (number, cell, attempt)
-            };
-            self.rounds.iter().filter(is_of).count() == self.plan.contenders.len()
+            false
         })
-    }
-
-    fn finished_groups(&self) -> usize {
-        let cells = 0..self.plan.cells.len();
-        let groups = (1..=self.plan.rounds).flat_map(|n| cells.clone().map(move |cell| (n, cell)));
-        groups.filter(|&(number, cell)| self.is_finished(number, cell)).count()
     }
 
     /// One round more than is judged, sampled.
@@ -265,12 +215,14 @@ impl Run<'_> {
         watch: &mut dyn BenchObserver,
         failed: &mut Option<Error>,
     ) -> Vec<ProfileLine> {
-        if !self.conditions.profile {
+        if !self.runner.conditions.profile {
             return Vec::new();
         }
-        let whole_machine = self.known.workload.kernel_work;
-        let sampled =
-            |number, step| sample(whole_machine, || self.one_process((number, 1), step).map(drop));
+        let whole_machine = self.runner.known.workload.kernel_work;
+        let Series { record, .. } = &self.series;
+        let sampled = |number, step| {
+            sample(whole_machine, || self.runner.measure((number, 1), step, record).map(drop))
+        };
         let refused = |why| Profiled::Refused { why };
         let rounds = self.further_round(1, watch, failed, sampled, refused);
         let line = |(label, point, sampled)| ProfileLine { label, point, sampled };
@@ -279,20 +231,21 @@ impl Run<'_> {
 
     /// One round more than is judged, traced.
     fn traces(&self, watch: &mut dyn BenchObserver, failed: &mut Option<Error>) -> Vec<TraceLine> {
-        let Some(unherd) = &self.conditions.trace else { return Vec::new() };
+        let Some(unherd) = &self.runner.conditions.trace else { return Vec::new() };
         let traced = |number, step: Step| {
-            let label = &self.plan.contenders[step.contender].label;
-            let files = self.record.trace_files(label, step.cell)?;
+            let Series { plan, record, .. } = &self.series;
+            let label = &plan.contenders[step.contender].label;
+            let files = record.trace_files(label, step.cell)?;
             let tracing = Tracing { unherd, files: &files };
-            let finished = self.process(step, Some(&tracing))?;
+            let finished = self.runner.process(step, Some(&tracing))?;
             if let Some(why) = tracing.refusal(&finished) {
                 return Ok(Traced::Refused { why });
             }
-            self.round_of((number, 1), step, &finished)?;
+            self.runner.round_of((number, 1), step, &finished, record)?;
             files.read()
         };
         let refused = |why| Traced::Refused { why };
-        let after = 1 + usize::from(self.conditions.profile);
+        let after = 1 + usize::from(self.runner.conditions.profile);
         let rounds = self.further_round(after, watch, failed, traced, refused);
         let line = |(label, point, traced)| TraceLine { label, point, traced };
         rounds.into_iter().map(line).collect()
@@ -308,15 +261,16 @@ impl Run<'_> {
         run: impl Fn(usize, Step) -> Result<T, Error>,
         refused: impl Fn(String) -> T,
     ) -> Vec<(String, Point, T)> {
-        let number = self.plan.rounds + after;
-        let mut steps = self.plan.round(number);
+        let plan = self.series.plan;
+        let number = plan.rounds + after;
+        let mut steps = plan.round(number);
         steps.sort_by_key(|step| (step.cell, step.contender));
         let mut lines = Vec::with_capacity(steps.len());
         for step in steps {
             if matches!(failed, Some(Error::Interrupted { .. })) {
                 break;
             }
-            let label = &self.plan.contenders[step.contender].label;
+            let label = &plan.contenders[step.contender].label;
             watch.starting(number, label);
             let line = run(number, step).unwrap_or_else(|error| {
                 let why = match &error {
@@ -329,27 +283,39 @@ impl Run<'_> {
                 }
                 refused(why)
             });
-            lines.push((label.clone(), Point::of(self.plan, step.cell), line));
+            lines.push((label.clone(), Point::of(plan, step.cell), line));
             watch.finished();
         }
         lines
     }
+}
 
-    fn judged(&self, header: &Header) -> BenchResult {
-        let rounds = counting(self.plan, &self.rounds);
-        let marks = [header.marks.clone(), marks(self.plan, &self.rounds)].concat();
-        BenchResult::new(self.plan, &rounds, header.machine.clone(), marks)
+/// Rounds by the runners' contract.
+struct Runner<'a> {
+    plan: &'a Plan,
+    known: &'a RegisteredWorkload,
+    conditions: &'a Conditions,
+    prepared: PreparedMachine,
+    interrupt: &'a Interrupt,
+}
+
+impl Measure for Runner<'_> {
+    fn measure(&self, number: (usize, usize), step: Step, record: &Record) -> Result<Round, Error> {
+        self.round_of(number, step, &self.process(step, None)?, record)
+    }
+}
+
+impl Runner<'_> {
+    fn judged(&self, header: &Header, rounds: &[Round]) -> BenchResult {
+        let counted = counting(self.plan, rounds);
+        let marks = [header.marks.clone(), marks(self.plan, rounds)].concat();
+        BenchResult::new(self.plan, &counted, header.machine.clone(), marks)
     }
 
-    fn tables(&self, result: &BenchResult, progress: Progress) -> String {
-        let rounds = counting(self.plan, &self.rounds);
+    fn tables(&self, result: &BenchResult, rounds: &[Round], progress: Progress) -> String {
+        let rounds = counting(self.plan, rounds);
         let metrics = metric_names(Some(&self.known.workload), &rounds);
         tables(self.plan, &metrics, result, &rounds, progress)
-    }
-
-    /// `number` is that of the round, with that of the attempt.
-    fn one_process(&self, number: (usize, usize), step: Step) -> Result<Round, Error> {
-        self.round_of(number, step, &self.process(step, None)?)
     }
 
     /// Runs one process to its end, traced or not.
@@ -362,11 +328,13 @@ impl Run<'_> {
         let directory = self.prepared.work.as_ref().map(|work| work.for_round()).transpose()?;
         let cgroup = self.prepared.cgroup()?;
         let launch = Launch {
-            program,
-            args: self.arguments(step, directory.as_ref()),
             cpus: cell.cpus,
             cgroup: cgroup.as_ref().map(Cgroup::procs),
-            timeout: self.conditions.timeout,
+            ..Launch::new(
+                program,
+                self.arguments(step, directory.as_ref()),
+                self.conditions.timeout,
+            )
         };
         let launch = match tracing {
             Some(tracing) => tracing.around(launch, cgroup.as_ref().map(Cgroup::dir)),
@@ -387,6 +355,7 @@ impl Run<'_> {
         number: (usize, usize),
         step: Step,
         finished: &Finished,
+        record: &Record,
     ) -> Result<Round, Error> {
         let (cell, contender) =
             (&self.plan.cells[step.cell], &self.plan.contenders[step.contender]);
@@ -400,7 +369,7 @@ impl Run<'_> {
                 let counted = counted(finished);
                 Ok(printed.into_round(number, step, cell, &contender.label, counted))
             }
-            Err(failure) => Err(self.error(failure, number.0, &contender.label, finished)),
+            Err(failure) => Err(self.error(failure, number.0, &contender.label, finished, record)),
         }
     }
 
@@ -452,18 +421,25 @@ impl Run<'_> {
         }
     }
 
-    fn error(&self, failure: Failure, number: usize, label: &str, finished: &Finished) -> Error {
-        let records = self.record.directory().to_owned();
+    fn error(
+        &self,
+        failure: Failure,
+        number: usize,
+        label: &str,
+        finished: &Finished,
+        record: &Record,
+    ) -> Error {
+        let resume = format!("unherd bench --resume {}", record.directory().display());
         match failure {
             Failure::Interrupted => {
                 let rounds = self.plan.rounds;
-                Error::Interrupted { finished: rounds.min(number - 1), rounds, records }
+                Error::Interrupted { finished: rounds.min(number - 1), rounds, resume }
             }
             Failure::Refused => Error::Refused { line: refusal(label, &finished.stderr) },
             Failure::Broken(what) => {
-                self.record.keep_stderr(&finished.stderr);
+                record.keep_stderr(&finished.stderr);
                 let stderr = finished.stderr.clone();
-                Error::Round { round: number, label: label.to_owned(), what, stderr, records }
+                Error::Round { round: number, label: label.to_owned(), what, stderr, resume }
             }
         }
     }
@@ -505,13 +481,7 @@ fn counted(finished: &Finished) -> [(&'static str, f64); 6] {
 pub fn describe(runner: &Path, interrupt: &Interrupt) -> Result<String, Error> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let broken = |what: String| Error::Catalogue { runner: runner.to_owned(), what };
-    let launch = Launch {
-        program: runner,
-        args: vec!["load".into(), "--describe".into()],
-        cpus: None,
-        cgroup: None,
-        timeout: PATIENCE,
-    };
+    let launch = Launch::new(runner, vec!["load".into(), "--describe".into()], PATIENCE);
     let finished = launch.run(interrupt).map_err(|error| broken(error.to_string()))?;
     match finished.ending {
         Ending::Exited(status) if status.success() => Ok(finished.stdout),

@@ -63,9 +63,8 @@ pub enum Error {
     },
     /// A round crashed, hung or printed nonsense.
     #[error(
-        "round {round} of {label}: {what}; its output is below; `unherd bench --resume {}` goes on \
-         with what has finished",
-        records.display()
+        "round {round} of {label}: {what}; its output is below; `{resume}` goes on with what has \
+         finished"
     )]
     Round {
         /// Which round.
@@ -76,8 +75,18 @@ pub enum Error {
         what: String,
         /// What it wrote to standard error.
         stderr: String,
-        /// Where the finished rounds are.
-        records: PathBuf,
+        /// The command that goes on.
+        resume: String,
+    },
+    /// A command beside the rounds failed: a build, a first run, git.
+    #[error("{what}: {how}; its output is below")]
+    Step {
+        /// What was run.
+        what: String,
+        /// How it ended.
+        how: String,
+        /// What it wrote.
+        output: String,
     },
     /// The implementations did different work.
     #[error(
@@ -115,17 +124,14 @@ pub enum Error {
         what: String,
     },
     /// Somebody asked for an end.
-    #[error(
-        "interrupted after {finished} of {rounds} rounds; go on by `unherd bench --resume {}`",
-        records.display()
-    )]
+    #[error("interrupted after {finished} of {rounds} rounds; go on by `{resume}`")]
     Interrupted {
         /// How many rounds were finished.
         finished: usize,
         /// How many were planned.
         rounds: usize,
-        /// Where they are.
-        records: PathBuf,
+        /// The command that goes on.
+        resume: String,
     },
 }
 
@@ -143,6 +149,7 @@ impl Error {
             | Self::Malformed { .. }
             | Self::Record { begun: false, .. } => 2,
             Self::Round { .. }
+            | Self::Step { .. }
             | Self::Disagreement { .. }
             | Self::Record { begun: true, .. }
             | Self::Interrupted { .. } => 1,
@@ -152,7 +159,11 @@ impl Error {
     /// What the measured process wrote to standard error before it failed, if this is about one.
     pub fn child_output(&self) -> Option<&str> {
         match self {
-            Self::Round { stderr, .. } if !stderr.is_empty() => Some(stderr),
+            Self::Round { stderr: output, .. } | Self::Step { output, .. }
+                if !output.is_empty() =>
+            {
+                Some(output)
+            }
             _ => None,
         }
     }
@@ -217,8 +228,8 @@ mod tests {
     fn only_what_was_measured_fails_with_1() {
         let few = Error::TooFewRounds { rounds: 2, cells: 1, needed: 6 };
         assert_eq!(few.exit_code(), 2);
-        let records = PathBuf::from("out/x");
-        let interrupted = Error::Interrupted { finished: 1, rounds: 6, records };
+        let resume = "unherd bench --resume out/x".to_owned();
+        let interrupted = Error::Interrupted { finished: 1, rounds: 6, resume };
         assert_eq!(interrupted.exit_code(), 1);
     }
 }

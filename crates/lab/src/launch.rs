@@ -7,13 +7,14 @@
 //! one process runs beside the next.
 
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use unherd_host::{ChildProcess, ChildUsage, SpawnHow, Usage, adopt_orphans, end_orphans};
+use unherd_host::{ChildProcess, ChildUsage, IoBytes, SpawnHow, Usage, adopt_orphans, end_orphans};
 use unherd_sys::primitives::{Arc, Mutex, thread};
 use unherd_sys::{Deadline, Timestamp};
 
@@ -37,15 +38,26 @@ pub(crate) struct Launch<'a> {
     /// The `cgroup.procs` to enter.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
     pub(crate) timeout: Duration,
+    /// Where it runs, if not here.
+    pub(crate) directory: Option<&'a Path>,
+    /// Added to its environment.
+    pub(crate) environment: Vec<(&'a str, &'a str)>,
+    /// Without a terminal, even if the lab has one.
+    pub(crate) own_session: bool,
+    /// Whether its standard output is discarded by the kernel rather than read.
+    pub(crate) discard_output: bool,
 }
 
 /// How it went.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Finished {
     pub(crate) ending: Ending,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+    /// Of all of its standard output, also what was not kept.
+    pub(crate) digest: u64,
     pub(crate) usage: Usage,
+    pub(crate) io: Option<IoBytes>,
     pub(crate) elapsed: Duration,
 }
 
@@ -60,7 +72,22 @@ pub(crate) enum Ending {
     Interrupted,
 }
 
-impl Launch<'_> {
+impl<'a> Launch<'a> {
+    /// A program with its arguments, and nothing special.
+    pub(crate) const fn new(program: &'a Path, args: Vec<OsString>, timeout: Duration) -> Self {
+        Self {
+            program,
+            args,
+            cpus: None,
+            cgroup: None,
+            timeout,
+            directory: None,
+            environment: Vec::new(),
+            own_session: false,
+            discard_output: false,
+        }
+    }
+
     /// Runs the child to its end. Blocks until then, the timeout or the interrupt; no child of this
     /// call is left when it returns.
     ///
@@ -69,10 +96,12 @@ impl Launch<'_> {
     /// Where the child cannot be started or waited for.
     pub(crate) fn run(self, interrupt: &Interrupt) -> io::Result<Finished> {
         let mut command = self.command();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stdout = if self.discard_output { Stdio::null() } else { Stdio::piped() };
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         let how = SpawnHow {
             die_with_parent: true,
             own_group: true,
+            own_session: self.own_session,
             cgroup: self.cgroup,
             cpus: self.cpus,
         };
@@ -80,7 +109,7 @@ impl Launch<'_> {
         let started = Timestamp::now();
         let deadline = Deadline::at(started.after(self.timeout));
         let mut child = ChildProcess::spawn(command, how)?;
-        let number = interrupt.watch_child(2);
+        let number = interrupt.watch_child(if self.discard_output { 1 } else { 2 });
         let keep = |output, limit| keep(output, limit, interrupt, number);
         let stdout = child.take_stdout().map(|out| keep(Box::new(out), STDOUT_KEPT_BYTES));
         let stderr = child.take_stderr().map(|out| keep(Box::new(out), STDERR_KEPT_BYTES));
@@ -88,20 +117,26 @@ impl Launch<'_> {
         let elapsed = Timestamp::now().since(started);
         end_orphans();
         interrupt.wait_for_outputs(Deadline::after(AFTER_END));
+        let digest = stdout.as_ref().map_or(0, |kept| kept.lock().digest.finish());
         let text =
             |kept: Option<SharedTail>| kept.map_or_else(String::new, |kept| kept.lock().text());
         Ok(Finished {
             ending: killed.unwrap_or(Ending::Exited(ended.status)),
             stdout: text(stdout),
             stderr: text(stderr),
+            digest,
             usage: ended.usage,
+            io: ended.io,
             elapsed,
         })
     }
 
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
-        command.args(&self.args);
+        command.args(&self.args).envs(self.environment.iter().copied());
+        if let Some(directory) = self.directory {
+            command.current_dir(directory);
+        }
         command
     }
 }
@@ -142,7 +177,7 @@ fn keep(
     interrupt: &Interrupt,
     number: u64,
 ) -> SharedTail {
-    let kept: SharedTail = Arc::new(Mutex::new(Tail { bytes: Vec::new(), limit }));
+    let kept: SharedTail = Arc::new(Mutex::new(Tail::new(limit)));
     let (into, interrupt) = (Arc::clone(&kept), interrupt.clone());
     thread::spawn(move || {
         let mut chunk = [0; 8192];
@@ -164,10 +199,17 @@ fn keep(
 struct Tail {
     bytes: Vec<u8>,
     limit: usize,
+    /// Of all bytes.
+    digest: DefaultHasher,
 }
 
 impl Tail {
+    fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), limit, digest: DefaultHasher::new() }
+    }
+
     fn push(&mut self, chunk: &[u8]) {
+        self.digest.write(chunk);
         self.bytes.extend_from_slice(chunk);
         // Dropped in halves, so that each byte is moved at most once.
         if self.bytes.len() > 2 * self.limit {
@@ -185,13 +227,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, timeout: Duration) -> Finished {
-        let launch = Launch {
-            program: Path::new("sh"),
-            args: vec!["-c".into(), script.into()],
-            cpus: None,
-            cgroup: None,
-            timeout,
-        };
+        let launch = Launch::new(Path::new("sh"), vec!["-c".into(), script.into()], timeout);
         launch.run(&Interrupt::new()).unwrap()
     }
 
@@ -242,13 +278,7 @@ mod tests {
     fn an_interrupt_ends_the_wait_and_the_child() {
         let interrupt = Interrupt::new();
         let raiser = interrupt.clone();
-        let launch = Launch {
-            program: Path::new("sleep"),
-            args: vec!["1000".into()],
-            cpus: None,
-            cgroup: None,
-            timeout: LONG,
-        };
+        let launch = Launch::new(Path::new("sleep"), vec!["1000".into()], LONG);
         let raising = thread::spawn(move || raiser.raise());
         assert_eq!(launch.run(&interrupt).unwrap().ending, Ending::Interrupted);
         raising.join().unwrap();
@@ -256,7 +286,7 @@ mod tests {
 
     #[test]
     fn only_the_end_of_a_flood_is_kept() {
-        let mut tail = Tail { bytes: Vec::new(), limit: 4 };
+        let mut tail = Tail::new(4);
         for chunk in ["abc", "def", "ghi"] {
             tail.push(chunk.as_bytes());
         }

@@ -107,6 +107,18 @@ pub struct Plan {
     /// Whether a round gives the same figures each time.
     #[serde(default)]
     pub deterministic: bool,
+    /// It goes on until all intervals are within this share of their middle; `rounds` is the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+}
+
+/// When a bench stops that goes on until its intervals are narrow.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Until {
+    /// How narrow: 0.01 is ±1 %.
+    pub width: f64,
+    /// How many rounds come first, which are not judged, and say how many it takes.
+    pub pilot: usize,
 }
 
 /// The bases of plans that were written before there could be several.
@@ -165,6 +177,7 @@ impl Plan {
             delta: request.delta,
             counts_as_exercised: known.workload.counts_as_exercised.clone(),
             deterministic,
+            until: None,
         })
     }
 

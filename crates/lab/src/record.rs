@@ -24,13 +24,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalogue::Workload;
+use crate::compare::Side;
 use crate::date;
 use crate::error::Error;
 use crate::plan::{PLAN_SCHEMA, Plan};
 use crate::result::{BenchResult, Traced};
 use crate::round::{Round, counting};
 use crate::surroundings;
-use crate::tables::{Progress, tables};
+use crate::tables::{Progress, compared, tables};
 use crate::tracing::TraceFiles;
 
 const PLAN: &str = "plan.json";
@@ -56,6 +57,9 @@ pub struct Header {
     /// The workload as its runner described it; records of earlier versions lack it.
     #[serde(default)]
     pub description: Option<Workload>,
+    /// The commands, where any commands were compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sides: Vec<Side>,
 }
 
 /// A record being written.
@@ -235,6 +239,10 @@ impl StoredRecord {
                 *text = fs::read_to_string(path).unwrap_or_default();
             }
         }
+        if !self.header.sides.is_empty() {
+            let tables = compared(&self.header, &result);
+            return (result, tables);
+        }
         let rounds = counting(&self.header.plan, &self.rounds);
         let metrics = metric_names(self.header.description.as_ref(), &rounds);
         let tables = tables(&self.header.plan, &metrics, &result, &rounds, Progress::Done);
@@ -317,6 +325,7 @@ mod tests {
             machine: Value::Null,
             marks: vec![],
             description: None,
+            sides: Vec::new(),
         }
     }
 

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unherd_host::Profile;
 
-use crate::plan::{Contender, Judged, Plan};
+use crate::plan::{Contender, Judged, Plan, Until};
 use crate::round::Round;
 use crate::statistics::{
-    ALPHA, Comparison, Judgement, Tail, Verdict, judge, judge_exact, log_ratio, rounds_to_find,
-    summary, tail,
+    ALPHA, Comparison, Judgement, Look, Tail, Verdict, judge_at, judge_exact, log_ratio, look_at,
+    looks, rounds_to_find, summary, tail,
 };
 use crate::surroundings::Surroundings;
 use crate::waits;
@@ -219,11 +219,23 @@ impl ComparisonLine {
     }
 }
 
+impl ComparisonLine {
+    /// Whether its interval is within a factor of 1 + `width` of its middle.
+    pub(crate) fn is_within(&self, width: f64) -> bool {
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => low == high || (high / low).sqrt() <= 1.0 + width,
+            _ => false,
+        }
+    }
+}
+
 impl BenchResult {
     /// Judges the finished rounds. Rounds in which a side is missing make no pair, nor do figures
     /// that have no ratio, which a mark names.
     pub fn new(plan: &Plan, rounds: &[Round], machine: Value, mut marks: Vec<String>) -> Self {
-        let comparisons = comparisons(plan, rounds, &mut marks);
+        let error = error(plan, rounds);
+        let judged = &judged_rounds(plan, rounds);
+        let comparisons = comparisons(plan, judged, error, &mut marks);
         Self {
             schema: RESULT_SCHEMA.to_owned(),
             machine,
@@ -233,7 +245,7 @@ impl BenchResult {
             delta: plan.delta,
             marks,
             rounds: rounds.iter().map(|round| round_line(plan, round)).collect(),
-            summary: summaries(plan, rounds),
+            summary: summaries(plan, judged),
             comparisons,
             profiles: Vec::new(),
             traces: Vec::new(),
@@ -243,12 +255,16 @@ impl BenchResult {
 
 impl std::fmt::Display for Point {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let threads = if self.threads == 1 { "thread" } else { "threads" };
-        write!(f, "{} {threads}", self.threads)?;
-        if let Some(cpus) = self.cpus {
-            write!(f, ", {cpus} CPUs")?;
+        let mut parts = Vec::new();
+        match self.threads {
+            // Compared commands have as many as they please.
+            0 => {}
+            1 => parts.push("1 thread".to_owned()),
+            threads => parts.push(format!("{threads} threads")),
         }
-        self.params.iter().try_for_each(|(name, value)| write!(f, ", {name} {value}"))
+        parts.extend(self.cpus.map(|cpus| format!("{cpus} CPUs")));
+        parts.extend(self.params.iter().map(|(name, value)| format!("{name} {value}")));
+        f.write_str(&parts.join(", "))
     }
 }
 
@@ -332,7 +348,12 @@ struct Paired {
     comparison: Comparison,
 }
 
-fn comparisons(plan: &Plan, rounds: &[Round], marks: &mut Vec<String>) -> Vec<ComparisonLine> {
+/// All comparisons of a plan, with what these rounds say to each.
+fn family<'a>(
+    plan: &'a Plan,
+    rounds: &[Round],
+    marks: &mut Vec<String>,
+) -> Vec<(Pairing<'a>, Paired)> {
     let (bases, others) = plan.sides();
     let mut family = Vec::new();
     for cell in 0..plan.cells.len() {
@@ -346,11 +367,44 @@ fn comparisons(plan: &Plan, rounds: &[Round], marks: &mut Vec<String>) -> Vec<Co
             }
         }
     }
+    family
+}
+
+/// The rounds that are judged: without the pilot.
+fn judged_rounds(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
+    let pilot = plan.until.map_or(0, |until| until.pilot);
+    rounds.iter().filter(|round| round.round > pilot).cloned().collect()
+}
+
+/// Where a bench may stop that goes on until its intervals are narrow, from its pilot.
+pub(crate) fn looks_of(plan: &Plan, rounds: &[Round], until: Until) -> Vec<Look> {
+    let pilot: Vec<Round> =
+        rounds.iter().filter(|round| round.round <= until.pilot).cloned().collect();
+    let family = family(plan, &pilot, &mut Vec::new());
+    let pilot: Vec<Vec<f64>> =
+        family.into_iter().map(|(_, paired)| paired.comparison.log_ratios).collect();
+    looks(&pilot, until.width, plan.rounds - until.pilot)
+}
+
+/// The error that all intervals share: [`ALPHA`], or that of the look at which it stopped.
+fn error(plan: &Plan, rounds: &[Round]) -> f64 {
+    let Some(until) = plan.until else { return ALPHA };
+    let last = rounds.iter().map(|round| round.round).max().unwrap_or(0);
+    look_at(&looks_of(plan, rounds, until), last.saturating_sub(until.pilot)).alpha
+}
+
+fn comparisons(
+    plan: &Plan,
+    rounds: &[Round],
+    error: f64,
+    marks: &mut Vec<String>,
+) -> Vec<ComparisonLine> {
+    let family = family(plan, rounds, marks);
     let figures: Vec<Comparison> = family.iter().map(|(_, it)| it.comparison.clone()).collect();
     let judgements = if plan.deterministic {
         figures.iter().map(|cell| judge_exact(cell, plan.delta)).collect()
     } else {
-        judge(&figures, plan.delta)
+        judge_at(&figures, plan.delta, error)
     };
     family
         .iter()

@@ -15,6 +15,8 @@
 //!   level, at which they hold together.
 //! - *What may still be?* Where nothing can be told, how many rounds would find a change of δ in 9
 //!   of 10 benches ([`rounds_to_find`]).
+//! - *When is it enough?* After a number of rounds that is fixed before the first; or when the
+//!   interval is narrow, by looks that share the error ([`looks`]).
 //! - *And the worst rounds?* The estimate is one of the middle: it does not move when one round in
 //!   ten takes three times as long. So the scatter and the worst rounds of the two sides are
 //!   compared beside it ([`Tail`]).
@@ -33,6 +35,7 @@
 mod holm;
 mod power;
 mod signed_rank;
+mod stopping;
 mod tail;
 mod verdict;
 
@@ -42,9 +45,11 @@ mod simulation;
 pub use holm::{HolmStep, holm};
 pub use power::rounds_to_find;
 pub use signed_rank::{Interval, Pairs};
+pub use stopping::{Look, look_at, looks, pilot_rounds};
 pub use tail::{OUTLIER, Tail, tail};
 pub use verdict::{
-    Better, Comparison, Judgement, NoRatio, Verdict, judge, judge_exact, log_ratio, log_ratios,
+    Better, Comparison, Judgement, NoRatio, Verdict, judge, judge_at, judge_exact, log_ratio,
+    log_ratios,
 };
 
 /// The chance of a wrong "different" that a whole family of cells is allowed.

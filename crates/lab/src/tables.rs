@@ -3,7 +3,9 @@
 //! The order is the reports': what each implementation did, then the comparison with its interval
 //! and verdict, then the waits.
 
+mod compared;
 mod comparison;
+mod markdown;
 mod number;
 mod profile;
 mod slices;
@@ -20,7 +22,10 @@ use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
 use crate::statistics::Better;
 
-pub(crate) use number::number;
+pub(crate) use compared::{compared, shown, title, verdicts, word};
+pub(crate) use comparison::finding;
+pub use markdown::markdown;
+pub(crate) use number::{number, percent};
 pub use summary::summary;
 
 /// How far the rounds behind a table have come.

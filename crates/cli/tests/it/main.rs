@@ -4,9 +4,11 @@
 mod bad_input;
 mod bench;
 mod claims;
+mod compare;
 mod endings;
 mod herd;
 mod place;
+mod report_page;
 mod trace;
 mod trace_kernels;
 mod trace_signals;

@@ -169,6 +169,72 @@ fn the_rounds_that_are_advised_find_the_change() {
     assert!((0.88..0.95).contains(&found), "{found}");
 }
 
+/// A comparison that goes on until its interval is within `width`: the rounds that it took, the
+/// interval and the verdict.
+fn until(machine: &mut Machine, effect: f64, width: f64) -> (usize, Judgement) {
+    let pilot = machine.pairs(pilot_rounds(1), effect);
+    let looks = looks(&[pilot], width, 500);
+    let mut log_ratios = Vec::new();
+    loop {
+        let look = look_at(&looks, log_ratios.len() + 1);
+        log_ratios.extend(machine.pairs(look.rounds - log_ratios.len(), effect));
+        let cell = Comparison { log_ratios: log_ratios.clone(), exercised: true };
+        let judged = judge_at(&[cell], 0.02, look.alpha)[0].unwrap();
+        let interval = judged.interval.unwrap();
+        if (interval.high / interval.low).sqrt() <= 1.0 + width || look.rounds == 500 {
+            return (look.rounds, judged);
+        }
+    }
+}
+
+#[test]
+fn stopping_when_narrow_keeps_the_coverage() {
+    for (effect, width, outliers) in
+        [(1.0, 0.01, 0.0), (1.05, 0.01, 0.0), (1.0, 0.005, 0.0), (1.0, 0.01, 0.03)]
+    {
+        let mut machine = Machine { outliers, ..Machine::new(71) };
+        let (mut rounds, mut narrow, mut different) = (Vec::new(), 0, 0);
+        let trials = 600;
+        let covered = (0..trials).filter(|_| {
+            let (taken, judged) = until(&mut machine, effect, width);
+            let interval = judged.interval.unwrap();
+            rounds.push(taken as f64);
+            narrow += usize::from((interval.high / interval.low).sqrt() <= 1.0 + width);
+            different += usize::from(matches!(judged.verdict, Verdict::Faster | Verdict::Slower));
+            (interval.low..=interval.high).contains(&(1.0 / effect))
+        });
+        let share = |count: usize| count as f64 / f64::from(trials);
+        let (covered, different) = (share(covered.count()), share(different));
+        let rounds = summary(&rounds).unwrap();
+        println!(
+            "until {width}, effect {effect}, {outliers} outliers: {covered:.3} covered, \
+             {different:.3} called different, {rounds:?}"
+        );
+        assert!(covered >= 0.95, "{covered}");
+        assert!(share(narrow) > 0.98, "{narrow} of {trials} are narrow");
+        if effect == 1.0 {
+            assert!(different <= ALPHA, "{different}");
+        } else {
+            assert!(different >= 0.90, "{different}");
+        }
+    }
+}
+
+#[test]
+fn looking_after_each_round_spoils_the_coverage() {
+    // What the rule above is for: stop at the first of 12 to 60 rounds that "shows" something.
+    let mut machine = Machine::new(81);
+    let wrong = (0..200)
+        .filter(|_| {
+            let all = machine.pairs(60, 1.0);
+            (12..=60).any(|n| Pairs::new(&all[..n]).unwrap().p_value() <= ALPHA)
+        })
+        .count() as f64
+        / 200.0;
+    println!("looking after each round: {wrong:.3} called different");
+    assert!(wrong > 0.15, "{wrong}");
+}
+
 #[test]
 fn equal_sides_rarely_seem_to_scatter_differently() {
     let mut machine = Machine::new(51);

@@ -120,16 +120,21 @@ pub fn log_ratios(base: &[f64], other: &[f64], better: Better) -> Result<Vec<f64
 ///
 /// Cells without pairs are left out of the family and get no judgement.
 pub fn judge(family: &[Comparison], delta: f64) -> Vec<Option<Judgement>> {
+    judge_at(family, delta, ALPHA)
+}
+
+/// The same where the family is allowed the error `error` instead of [`ALPHA`].
+pub fn judge_at(family: &[Comparison], delta: f64, error: f64) -> Vec<Option<Judgement>> {
     let pairs: Vec<Option<Pairs>> =
         family.iter().map(|cell| Pairs::new(&cell.log_ratios)).collect();
     let p_values: Vec<f64> = pairs.iter().flatten().map(Pairs::p_value).collect();
-    let mut steps = holm(&p_values, ALPHA).into_iter();
+    let mut steps = holm(&p_values, error).into_iter();
     pairs
         .iter()
         .zip(family)
         .map(|(pairs, cell)| {
             let (pairs, step) = (pairs.as_ref()?, steps.next()?);
-            Some(judge_one(pairs, step, p_values.len(), delta, cell.exercised))
+            Some(judge_one(pairs, step, error / p_values.len() as f64, delta, cell.exercised))
         })
         .collect()
 }
@@ -156,14 +161,7 @@ pub fn judge_exact(cell: &Comparison, delta: f64) -> Option<Judgement> {
     })
 }
 
-fn judge_one(
-    pairs: &Pairs,
-    step: HolmStep,
-    cells: usize,
-    delta: f64,
-    exercised: bool,
-) -> Judgement {
-    let alpha = ALPHA / cells as f64;
+fn judge_one(pairs: &Pairs, step: HolmStep, alpha: f64, delta: f64, exercised: bool) -> Judgement {
     let own = pairs.interval(step.alpha).filter(|_| step.rejected);
     let interval = pairs.interval(alpha).map(|all| match own {
         Some(own) if own.low > 0.0 => Interval { low: all.low.max(0.0), ..all },

@@ -51,18 +51,20 @@ fn certainty(result: &BenchResult, line: &ComparisonLine) -> String {
 }
 
 /// The ratio with its interval, in the words of the verdict.
-pub(super) fn finding(line: &ComparisonLine, delta: f64) -> String {
+pub(crate) fn finding(line: &ComparisonLine, delta: f64) -> String {
     let worse = |ratio: Option<f64>| ratio.map_or(0.0, f64::recip);
     let better = |ratio: Option<f64>| ratio.unwrap_or(f64::INFINITY);
+    let (is_better, is_worse) =
+        if is_time(&line.metric) { ("faster", "slower") } else { ("better", "worse") };
     match line.verdict {
         Verdict::Faster => format!(
-            "{:>6} × faster ({} to {})",
+            "{:>6} × {is_better} ({} to {})",
             times(better(line.ratio)),
             times(better(line.low)),
             times(better(line.high))
         ),
         Verdict::Slower => format!(
-            "{:>6} × slower ({} to {})",
+            "{:>6} × {is_worse} ({} to {})",
             times(worse(line.ratio)),
             times(worse(line.high)),
             times(worse(line.low))
@@ -85,6 +87,19 @@ pub(super) fn finding(line: &ComparisonLine, delta: f64) -> String {
     }
 }
 
+/// Whether a metric is a time, by the first unit in its name: `cpu_us_per_event` is one, and
+/// `mb_per_s` is a rate.
+pub(super) fn is_time(metric: &str) -> bool {
+    let words: Vec<&str> = metric.split(|c: char| !c.is_alphanumeric()).collect();
+    let is_rate = words.contains(&"per") && !words.iter().take_while(|w| **w != "per").any(is_unit)
+        || metric.ends_with("/s");
+    !is_rate && words.iter().any(is_unit)
+}
+
+fn is_unit(word: &&str) -> bool {
+    ["s", "ms", "us", "ns"].contains(word)
+}
+
 /// What remains possible.
 fn range(line: &ComparisonLine) -> String {
     let end = |ratio: Option<f64>| ratio.map_or_else(|| "infinite".to_owned(), percent);
@@ -92,7 +107,7 @@ fn range(line: &ComparisonLine) -> String {
 }
 
 /// Where the middle hides something: worst rounds or scatter that differ.
-fn tail_lines(line: &ComparisonLine, tail: &Tail, comparisons: usize) -> String {
+pub(super) fn tail_lines(line: &ComparisonLine, tail: &Tail, comparisons: usize) -> String {
     let ComparisonLine { label, base, pairs, .. } = line;
     let mut text = String::new();
     if tail.worst_differ() {
@@ -144,6 +159,16 @@ mod tests {
         (infinite.ratio, infinite.high) = (None, None);
         let expected = "infinitely many × faster (2.00 to infinitely many)";
         assert_eq!(finding(&infinite, 0.02), expected);
+    }
+
+    #[test]
+    fn only_times_are_faster() {
+        for metric in ["wall_s", "cpu_us_per_event", "read_s", "Decode-8 ns/op", "fib 20 ns"] {
+            assert!(is_time(metric), "{metric}");
+        }
+        for metric in ["mb_per_s", "work_per_s", "mb_per_cpusec", "Decode-8 MB/s", "peak_bytes"] {
+            assert!(!is_time(metric), "{metric}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn times(ratio: f64) -> String {
 }
 
 /// How much better (+) or worse (−) a ratio is, in percent.
-pub(super) fn percent(ratio: f64) -> String {
+pub(crate) fn percent(ratio: f64) -> String {
     let change = 100.0 * (ratio - 1.0);
     let decimals = usize::from(change.abs() < 99.95);
     let digits = format!("{:.decimals$}", change.abs());

@@ -54,7 +54,9 @@ fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) 
             .map(|line| {
                 let found = finding(line, delta);
                 let found = found.split(';').next().unwrap_or_default().trim();
-                format!("{} {}", place(line), found.replace(" faster", "").replace(" slower", ""))
+                let words = [" faster", " slower", " better", " worse"];
+                let found = words.iter().fold(found.to_owned(), |it, word| it.replace(word, ""));
+                format!("{} {found}", place(line))
             })
             .collect()
     };

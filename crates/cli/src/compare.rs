@@ -1,0 +1,166 @@
+//! `unherd compare`.
+
+mod arguments;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use unherd_lab::{
+    CompareRequest, Error, Interrupt, Side, Source, StoredRecord, WorkTrees, build, compare,
+};
+use unherd_sys::Timestamp;
+
+pub(crate) use arguments::CompareArgs;
+
+use crate::arguments::{Arguments, Command, Format, parse};
+use crate::bench::json;
+use crate::output::{self, Failure, note};
+use crate::progress::Progress;
+
+/// Compares commands, or goes on with that, and prints what it found.
+pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    match &args.resume {
+        Some(directory) => resume(directory),
+        None => start(args, None),
+    }
+}
+
+fn start(args: &CompareArgs, resume: Option<&StoredRecordOf<'_>>) -> Result<ExitCode, Failure> {
+    let request = request(args, resume)?;
+    let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
+    let (request, trees) = built(args, request, &interrupt)?;
+    let mut progress = Progress::new(false);
+    let outcome = compare(&request, &mut progress, &interrupt)?;
+    drop(trees);
+    // Print first: writing may fail. Write all the same when nobody reads the output.
+    let printed = match args.format {
+        Format::Text => output::print(&outcome.tables),
+        Format::Json => output::print(&json(&outcome.result)),
+    };
+    if args.format == Format::Text {
+        note(&format!("the record is in {}", outcome.directory().display()));
+    }
+    outcome.keep()?;
+    args.files.write(&outcome.header, &outcome.result)?;
+    printed?;
+    if let Some(error) = outcome.failed {
+        return Err(error.into());
+    }
+    let limit = args.fail_on.as_ref();
+    let failed = limit.and_then(|limit| limit.exceeded(&outcome.result.comparisons));
+    match failed {
+        Some(line) => Err(Failure::Unmet(line)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// A record to go on with.
+struct StoredRecordOf<'a> {
+    directory: &'a Path,
+    record: StoredRecord,
+}
+
+/// Goes on with the record in `directory` by the command line that began it.
+fn resume(directory: &Path) -> Result<ExitCode, Failure> {
+    let record = StoredRecord::load(directory)?;
+    let words: Vec<_> = record.header.command.iter().map(Into::into).collect();
+    let parsed = parse(&words, None)?;
+    let Ok(Arguments { command: Command::Compare(args), .. }) = parsed else {
+        let what = format!("{} was not made by `unherd compare`", directory.display());
+        return Err(Failure::usage(&what, "go on with a bench by `unherd bench --resume`"));
+    };
+    start(&args, Some(&StoredRecordOf { directory, record }))
+}
+
+fn request(
+    args: &CompareArgs,
+    resume: Option<&StoredRecordOf<'_>>,
+) -> Result<CompareRequest, Failure> {
+    let sources = args.metric.iter().map(|text| Source::pattern(text));
+    let json = args.json.iter().map(|path| Ok(Source::json(path)));
+    let seed = args.seed.unwrap_or_else(|| Timestamp::now().as_ns() & u64::from(u32::MAX));
+    Ok(CompareRequest {
+        sides: sides(args)?,
+        sources: sources.chain(json).collect::<Result<_, Error>>()?,
+        read: args.read,
+        more_is_better: args.more_is_better.clone(),
+        judge: args.judge.clone(),
+        rounds: args.rounds,
+        until: args.until,
+        seed: resume.map_or(seed, |it| it.record.header.plan.seed),
+        delta: args.delta,
+        prepare: args.prepare.clone(),
+        cleanup: args.cleanup.clone(),
+        check: args.check,
+        exit_code: args.exit_code,
+        cpus: args.cpus,
+        memory_bytes: args.cgroup,
+        timeout: args.timeout,
+        out: args.out.clone(),
+        resume: resume.map(|it| it.directory.to_owned()),
+        keep_disturbed: args.keep_disturbed,
+        command: resume.map_or_else(this_command, |it| it.record.header.command.clone()),
+    })
+}
+
+fn this_command() -> Vec<String> {
+    std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
+}
+
+fn sides(args: &CompareArgs) -> Result<Vec<Side>, Failure> {
+    let sides = Side::parse(&args.commands, &args.between, &args.names, args.shell)?;
+    let (is_git, is_aa) = (!args.git.is_empty(), args.aa);
+    if let ([only], true) = (&*sides, is_git || is_aa) {
+        let labels: Vec<String> = match (is_git, &*args.names) {
+            (true, _) => args.git.clone(),
+            (false, _) => ["A", "A again"].map(str::to_owned).to_vec(),
+        };
+        let side = |label: String| Side { label, ..only.clone() };
+        return Ok(labels.into_iter().map(side).collect());
+    }
+    if is_git || is_aa {
+        let what = if is_git { "--git builds" } else { "--aa runs" };
+        return Err(Failure::usage(
+            &format!("{what} one command twice, and {} are given", sides.len()),
+            "give one",
+        ));
+    }
+    if sides.len() < 2 {
+        return Err(Failure::usage(
+            "one command is not enough to compare",
+            "write them as: unherd compare -- A… -- B…, or give --aa",
+        ));
+    }
+    Ok(sides)
+}
+
+/// Builds what is to be built; the work trees are there until they are dropped.
+fn built(
+    args: &CompareArgs,
+    mut request: CompareRequest,
+    interrupt: &Interrupt,
+) -> Result<(CompareRequest, Option<WorkTrees>), Failure> {
+    let mut trees = None;
+    if let [base, other] = &*args.git {
+        if base == other {
+            return Err(Failure::usage(&format!("both revisions are {base}"), "name two"));
+        }
+        let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let made = WorkTrees::check_out(Path::new("."), &args.git, &parent, interrupt)?;
+        for (side, path) in request.sides.iter_mut().zip(made.paths()) {
+            side.directory = Some(path.clone());
+        }
+        trees = Some(made);
+    }
+    let each = [
+        args.build_a.as_ref().or(args.build.as_ref()),
+        args.build_b.as_ref().or(args.build.as_ref()),
+    ];
+    for (side, line) in request.sides.iter().zip(each) {
+        if let Some(line) = line {
+            note(&format!("building {}", side.label));
+            build(&side.label, line, side.directory.as_deref(), interrupt)?;
+        }
+    }
+    Ok((request, trees))
+}

@@ -1,0 +1,199 @@
+//! The options of `unherd compare`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use unherd_lab::statistics::Verdict;
+use unherd_lab::{self as lab, ComparisonLine, Read, parse_share};
+
+use crate::arguments::{Format, seconds, share, size};
+use crate::reports::ReportFiles;
+
+/// Compare any commands in alternating rounds, and judge the difference.
+///
+/// The commands stand behind `--`, with `--` between them; the first is the base. Each is run once
+/// before the rounds, which is not judged.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unherd compare -- ./old input -- ./new input
+  unherd compare --until 1% --fail-on slower=2% -- ./old -- ./new
+  unherd compare --metric 'p99_us=p99: ([0-9.]+)' --judge p99_us -- ./old -- ./new
+  unherd compare --git v1.0 HEAD --build 'cargo build -r' -- target/release/tool input
+  unherd compare --between ::: -- cargo bench -- decode ::: cargo bench -- encode")]
+pub(crate) struct CompareArgs {
+    /// The commands, with `--` between them.
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "resume")]
+    pub(crate) commands: Vec<String>,
+    /// Go on with a comparison that was cut short, with the command line of its record.
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    pub(crate) resume: Option<PathBuf>,
+    /// The word between the commands, where they have a `--` of their own.
+    #[arg(long, value_name = "WORD", default_value = "--")]
+    pub(crate) between: String,
+    /// What tables call the commands [default: A,B,C…].
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "git")]
+    pub(crate) names: Vec<String>,
+    /// Each command is one word, for sh(1).
+    #[arg(long)]
+    pub(crate) shell: bool,
+    /// The one command against itself.
+    #[arg(long, conflicts_with = "git")]
+    pub(crate) aa: bool,
+    /// Rounds [default: as many as fit into 3 s, but at least those that are advised, 14 for two
+    /// metrics].
+    #[arg(long, value_name = "R")]
+    pub(crate) rounds: Option<usize>,
+    /// Go on until all intervals are within this share of their middle, such as 1%; 500 rounds at
+    /// most.
+    #[arg(long, value_name = "SHARE", value_parser = plus_minus)]
+    pub(crate) until: Option<f64>,
+    /// A metric in the commands' output: the pattern's first group, or all that it matches. It must
+    /// match once. Less is better, unless the name ends in _per_s.
+    #[arg(long, value_name = "NAME=REGEX")]
+    pub(crate) metric: Vec<String>,
+    /// A metric in the JSON that the commands print: fields and indexes with dots between them.
+    #[arg(long, value_name = "[NAME=]PATH")]
+    pub(crate) json: Vec<String>,
+    /// Whose figures the commands print: criterion, go, google-benchmark, hyperfine; detect, or
+    /// none.
+    #[arg(long, value_name = "FORMAT", default_value = "detect", value_parser = read)]
+    pub(crate) read: Read,
+    /// Of these metrics more is better.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) more_is_better: Vec<String>,
+    /// Judge these metrics [default: those that are printed, or else wall_s,cpu_s].
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) judge: Vec<String>,
+    /// A line of sh(1) before each process, not measured; UNHERD_SIDE names the side.
+    #[arg(long, value_name = "LINE")]
+    pub(crate) prepare: Option<String>,
+    /// A line of sh(1) after each process, not measured.
+    #[arg(long, value_name = "LINE")]
+    pub(crate) cleanup: Option<String>,
+    /// A line of sh(1) for each side, before all else.
+    #[arg(long, value_name = "LINE")]
+    pub(crate) build: Option<String>,
+    /// A line of sh(1) that builds the first command.
+    #[arg(long, value_name = "LINE")]
+    pub(crate) build_a: Option<String>,
+    /// A line of sh(1) that builds the second.
+    #[arg(long, value_name = "LINE")]
+    pub(crate) build_b: Option<String>,
+    /// Compare two commits: each is checked out and built in a work tree of its own, in which the
+    /// one command runs.
+    #[arg(long, value_names = ["REV_A", "REV_B"], num_args = 2)]
+    pub(crate) git: Vec<String>,
+    /// Where the work trees are made [default: the directory for temporary files].
+    #[arg(long, value_name = "DIR", requires = "git")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The standard outputs of a round must agree.
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// The code that the commands must end with.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) exit_code: i32,
+    /// The first N CPUs only.
+    #[arg(long, value_name = "N", value_parser = cpus)]
+    pub(crate) cpus: Option<usize>,
+    /// A memory cgroup for each process: memory=512M.
+    #[arg(long, value_name = "memory=SIZE", value_parser = memory)]
+    pub(crate) cgroup: Option<u64>,
+    /// How many seconds one process may take.
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+    /// Changes within this share are the same.
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    pub(crate) delta: f64,
+    /// Exit with 1 where a command is surely worse than the first: slower, or slower=5% for worse
+    /// by at least that.
+    #[arg(long, value_name = "slower[=SHARE]", value_parser = fail_on)]
+    pub(crate) fail_on: Option<FailOn>,
+    /// Do not run again what other programs disturbed by more than 5 % of the processors.
+    #[arg(long)]
+    pub(crate) keep_disturbed: bool,
+    /// Where all randomness starts; printed.
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+    /// Where the record goes [default: out/compare-DATE].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What to print; json has the schema unherd.bench/1.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) files: ReportFiles,
+}
+
+/// When a comparison has failed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct FailOn {
+    /// Surely worse by at least this share.
+    share: f64,
+}
+
+impl FailOn {
+    /// Why it has, if so.
+    pub(crate) fn exceeded(self, lines: &[ComparisonLine]) -> Option<String> {
+        let bound = 1.0 / (1.0 + self.share);
+        let is_over = |line: &&ComparisonLine| {
+            line.verdict == Verdict::Slower && line.high.is_some_and(|high| high <= bound)
+        };
+        let over: Vec<&ComparisonLine> = lines.iter().filter(is_over).collect();
+        let first = over.first()?;
+        let more = match over.len() {
+            1 => String::new(),
+            all => format!(", and {} more", all - 1),
+        };
+        let least = match self.share {
+            0.0 => String::new(),
+            share => format!(" by at least {:.4} %", 100.0 * share).replace(".0000", ""),
+        };
+        Some(format!(
+            "{} of {} is surely worse than that of {}{least}{more} (--fail-on slower)",
+            first.metric, first.label, first.base
+        ))
+    }
+}
+
+fn fail_on(text: &str) -> Result<FailOn, String> {
+    let share = match text.strip_prefix("slower") {
+        Some("") => Some(0.0),
+        Some(rest) => rest.strip_prefix('=').and_then(parse_share),
+        None => None,
+    };
+    share.map(|share| FailOn { share }).ok_or_else(|| "give slower, or slower=5%".to_owned())
+}
+
+fn plus_minus(text: &str) -> Result<f64, String> {
+    share(text.trim_start_matches('±'))
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    let given = text.strip_prefix("memory=").ok_or_else(|| "give memory=512M".to_owned())?;
+    size(given).and_then(|bytes| {
+        if bytes == 0 { Err("0 leaves nothing to run in".to_owned()) } else { Ok(bytes) }
+    })
+}
+
+fn cpus(text: &str) -> Result<usize, String> {
+    let available = unherd_sys::primitives::thread::available_parallelism().map_or(1, usize::from);
+    match text.parse() {
+        Ok(cpus) if (1..=available).contains(&cpus) => Ok(cpus),
+        _ => Err(format!("give 1 to {available}")),
+    }
+}
+
+fn read(text: &str) -> Result<Read, String> {
+    let format = lab::Format::ALL.into_iter().find(|format| format.name() == text);
+    match (text, format) {
+        (_, Some(format)) => Ok(Read::As(format)),
+        ("detect", None) => Ok(Read::Detect),
+        ("none", None) => Ok(Read::Nothing),
+        _ => {
+            let names = lab::Format::ALL.map(lab::Format::name).join(", ");
+            Err(format!("there are: {names}, detect, none"))
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! `unherd compare`: any commands, well behaved or not.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::place::{Place, Ran, send};
+
+/// Runs `unherd compare` with these words.
+fn compare(place: &Place, words: &[&str]) -> Ran {
+    let output = place.command("compare").args(words).output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs scripts for the shell, six rounds.
+fn shells(place: &Place, options: &[&str], scripts: &[&str]) -> Ran {
+    let mut words = vec!["--shell", "--keep-disturbed"];
+    if !options.contains(&"--out") {
+        words.extend(["--out", "record"]);
+    }
+    if !options.iter().any(|option| ["--rounds", "--until"].contains(option)) {
+        words.extend(["--rounds", "8"]);
+    }
+    words.extend(options);
+    for script in scripts {
+        words.extend(["--", script]);
+    }
+    compare(place, &words)
+}
+
+fn json(ran: &Ran) -> serde_json::Value {
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+}
+
+#[test]
+fn the_verdict_is_the_first_and_the_last_line() {
+    let place = Place::new();
+    let ran = shells(
+        &place,
+        &["--metric", "cost_us=cost: (.*)", "--names", "old,new"],
+        &["echo cost: 100", "echo cost: 105"],
+    );
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let verdict = "new is slower than old: cost_us 1.05 × (1.05 to 1.05).";
+    let lines: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!((lines[0], lines[lines.len() - 1]), (verdict, verdict), "{}", ran.stdout);
+    for part in ["old: sh -c echo cost: 100", "8 rounds", "SLOWER", "wall time", "bytes read"] {
+        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+    }
+    assert!(ran.stderr.contains("the record is in record"), "{ran:?}");
+    let again = place.run("report record");
+    assert_eq!(again.stdout, ran.stdout);
+}
+
+#[test]
+fn metrics_that_are_no_times_are_better_or_worse() {
+    let place = Place::new();
+    let ran = shells(
+        &place,
+        &["--metric", "ops_per_s=ops: (.*)"],
+        &["echo ops: 100", "echo ops: 50", "echo ops: 200"],
+    );
+    let lines: Vec<&str> = ran.stdout.lines().take(2).collect();
+    assert_eq!(lines[0], "B is worse than A: ops_per_s 2.00 × (2.00 to 2.00).", "{ran:?}");
+    assert_eq!(lines[1], "C is better than A: ops_per_s 2.00 × (2.00 to 2.00).", "{ran:?}");
+}
+
+#[test]
+fn json_has_each_round_and_metric() {
+    let place = Place::new();
+    let ran = shells(
+        &place,
+        &["--json", "run.p99", "--format", "json"],
+        &[r#"echo '{"run": {"p99": 4}}'"#, r#"echo '{"run": {"p99": 2}}'"#],
+    );
+    let result = json(&ran);
+    assert_eq!(result["schema"], "unherd.bench/1");
+    assert_eq!(result["comparisons"][0]["metric"], "p99");
+    assert_eq!(result["comparisons"][0]["verdict"], "faster");
+    let rounds = result["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 16);
+    for metric in ["wall_s", "cpu_s", "context_switches", "minor_faults", "p99"] {
+        assert!(rounds.iter().all(|round| round["metrics"][metric].is_number()), "{metric}");
+    }
+}
+
+#[test]
+fn benchmarks_of_others_are_read_and_judged() {
+    let place = Place::new();
+    let go =
+        |ns: &str| format!("printf 'BenchmarkX-2 100 {ns} ns/op\\nBenchmarkY-2 100 7 ns/op\\n'");
+    let ran = shells(&place, &["--rounds", "14"], &[&go("10"), &go("20")]);
+    let expected =
+        "B is slower than A: X-2 ns/op 2.00 × (2.00 to 2.00); B and A are the same within 2 %: Y-2";
+    assert!(ran.stdout.starts_with(expected), "{ran:?}");
+    let ran = shells(&place, &["--read", "criterion", "--out", "other"], &[&go("10"), &go("20")]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("its output is not that of criterion"), "{ran:?}");
+}
+
+#[test]
+fn fail_on_slower_exits_with_one() {
+    let place = Place::new();
+    let metric = ["--metric", "cost_us=cost: (.*)"];
+    let run = |limit: &str, out: &str, cost: &str| {
+        let options = [&metric[..], &["--fail-on", limit, "--out", out]].concat();
+        let cost = format!("echo cost: {cost}");
+        compare(
+            &place,
+            &[&["--shell", "--rounds", "8"], &options[..], &["--", "echo cost: 100", "--", &cost]]
+                .concat(),
+        )
+    };
+    let failed = run("slower", "a", "104");
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    let last = failed.stderr.lines().last().unwrap();
+    let expected = "unherd: cost_us of B is surely worse than that of A (--fail-on slower)";
+    assert_eq!(last, expected);
+    assert_eq!(run("slower=3%", "b", "104").code, Some(1));
+    assert_eq!(run("slower=5%", "c", "104").code, Some(0));
+    assert_eq!(run("slower", "d", "101").code, Some(0), "within delta");
+    assert_eq!(run("slower", "e", "90").code, Some(0), "faster");
+}
+
+#[test]
+fn until_stops_when_narrow_enough() {
+    let place = Place::new();
+    let options = ["--metric", "cost_us=cost: (.*)", "--until", "±1%", "--format", "json"];
+    let result = json(&shells(&place, &options, &["echo cost: 100", "echo cost: 104"]));
+    let line = &result["comparisons"][0];
+    // Twelve of the pilot, and twelve that are judged: there is no scatter.
+    assert_eq!((&line["pairs"], &line["verdict"]), (&12.into(), &"slower".into()), "{line}");
+    assert_eq!(result["rounds"].as_array().unwrap().len(), 48);
+    let text = place.run("report record");
+    let expected = "12 rounds after a pilot of 12 (±1 %)";
+    assert!(text.stdout.contains(expected), "{}", text.stdout);
+}
+
+#[test]
+fn around_each_process_something_may_be_done() {
+    let place = Place::new();
+    let options = [
+        "--prepare",
+        "echo $UNHERD_SIDE >>prepared; echo ready >state",
+        "--cleanup",
+        "rm state",
+        "--check",
+    ];
+    let ran = shells(&place, &options, &["cat state", "cat ./state"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let prepared = fs::read_to_string(place.path().join("prepared")).unwrap();
+    // Eight rounds and the first run.
+    assert_eq!(prepared.matches("A\n").count(), 9, "{prepared}");
+    assert_eq!(prepared.matches("B\n").count(), 9, "{prepared}");
+    let broken = shells(&place, &["--prepare", "exit 7", "--out", "b"], &["true", "true"]);
+    assert_eq!(broken.code, Some(1), "{broken:?}");
+    assert!(broken.stderr.contains("--prepare of A (exit 7): exit status: 7"), "{broken:?}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_in_a_line() {
+    let place = Place::new();
+    for (words, what) in [
+        (&["--", "true"][..], "one command is not enough"),
+        (&["--"], "COMMAND"),
+        (&[], "COMMAND"),
+        (&["--", "true", "--"], "a command is empty; write them as: -- A… -- B…"),
+        (&["--", "true", "--", "no-such-program"], "B: no-such-program: there is no such program"),
+        (&["--", "true", "--", "./absent"], "B: ./absent: there is no such program"),
+        (&["--rounds", "3", "--", "true", "--", "false"], "exit code 1, not 0"),
+        (&["--rounds", "3", "--", "true", "--", "true"], "give --rounds 7 or more"),
+        (&["--rounds", "9", "--until", "1%", "--", "true", "--", "true"], "both say when to stop"),
+        (&["--until", "0%", "--", "true", "--", "true"], "--until is out of range"),
+        (&["--metric", "x=(", "--", "true", "--", "true"], "unclosed group"),
+        (&["--metric", "x=1", "--", "true", "--", "true"], "printed no x: nothing matches '1'"),
+        (&["--judge", "wal_s", "--", "true", "--", "true"], "did you mean 'wall_s'?"),
+        (&["--more-is-better", "y", "--", "true", "--", "true"], "no metric is called 'y'"),
+        (&["--fail-on", "faster", "--", "true", "--", "true"], "give slower, or slower=5%"),
+        (&["--cgroup", "cpu=3", "--", "true", "--", "true"], "give memory=512M"),
+        (&["--cpus", "0", "--", "true", "--", "true"], "give 1 to"),
+        (&["--read", "junit", "--", "true", "--", "true"], "there are: criterion"),
+        (&["--shell", "--", "a", "b", "--", "c"], "quote each command"),
+        (&["--names", "x", "--", "true", "--", "true"], "1 names for 2 commands"),
+        (&["--aa", "--", "true", "--", "true"], "--aa runs one command twice"),
+    ] {
+        let ran = compare(&place, words);
+        assert!(matches!(ran.code, Some(1 | 2)), "{words:?}: {ran:?}");
+        assert_eq!(ran.stdout, "", "{words:?}");
+        let first = ran.stderr.lines().next().unwrap();
+        assert!(first.starts_with("unherd: ") && first.contains(what), "{words:?}: {ran:?}");
+        assert!(!place.path().join("out").exists(), "{words:?} has left a record");
+    }
+}
+
+#[test]
+fn a_command_that_fails_in_one_round_costs_that_round() {
+    let place = Place::new();
+    // The first run, then nine rounds; the tenth fails.
+    let late = "echo x >>calls; [ $(wc -l <calls) -ne 11 ] || { echo out of luck >&2; exit 3; }; \
+                echo cost: 50";
+    let options = ["--metric", "cost_us=cost: (.*)", "--rounds", "14"];
+    let ran = shells(&place, &options, &["echo cost: 100", late]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("B is faster than A"), "{ran:?}");
+    assert!(ran.stdout.contains("9 of 14 rounds"), "{ran:?}");
+    assert!(ran.stderr.contains("round 10 of B: it ended with exit code 3"), "{ran:?}");
+    assert!(ran.stderr.contains("  | out of luck"), "{ran:?}");
+    let resumed = place.run("compare --resume record");
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert!(resumed.stdout.contains("14 rounds, each"), "{resumed:?}");
+}
+
+#[test]
+fn output_that_changes_is_refused_with_its_round() {
+    let place = Place::new();
+    let once = |out: &str, good: &str, bad: &str| {
+        fs::write(place.path().join("calls"), "").unwrap();
+        let script =
+            format!("echo x >>calls; [ $(wc -l <calls) -lt 3 ] && echo {good} || echo {bad}");
+        let options = ["--metric", "x=x: (\\S+)", "--check", "--out", out];
+        let same = format!("echo {good}");
+        let mut words = vec!["--shell", "--rounds", "8"];
+        words.extend(options);
+        words.extend(["--", &same, "--", &script]);
+        let ran = compare(&place, &words);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        ran.stderr.lines().next().unwrap().to_owned()
+    };
+    assert!(once("a", "x: 1", "y: 1").contains("round 2 of B: it printed no x"));
+    assert!(once("b", "x: 1", "x: 1 x: 2").contains("round 2 of B: it printed x twice"));
+    assert!(once("c", "x: 1", "x: -1").contains("round 2 of B: its x is -1"));
+    assert!(once("d", "x: 1", "x: inf").contains("round 2 of B: its x is inf"));
+    assert!(once("e", "x: 1", "x: one").contains("round 2 of B: its x is 'one'"));
+    assert!(once("f", "x: 1", "x: 2").contains("round 2: the implementations disagree"));
+}
+
+#[test]
+fn endless_and_verbose_commands_are_survived() {
+    let place = Place::new();
+    let endless = shells(&place, &["--timeout", "0.3"], &["true", "sleep 1000"]);
+    assert_eq!(endless.code, Some(1), "{endless:?}");
+    let expected = "the first run of B: it had not ended after 0.3 s (--timeout) and was killed";
+    assert!(endless.stderr.contains(expected), "{endless:?}");
+    let flood = shells(
+        &place,
+        &["--check"],
+        &[
+            "head -c 50000000 /dev/zero",
+            "yes x | head -c 50000000 | tr -d -c '' ; head -c 50000000 /dev/zero",
+        ],
+    );
+    assert_eq!(flood.code, Some(0), "{flood:?}");
+    let tty = shells(&place, &["--out", "tty"], &["true", ": </dev/tty"]);
+    assert!(tty.stderr.contains("it has neither terminal nor input here"), "{tty:?}");
+}
+
+#[test]
+fn same_commands_and_programs_are_named() {
+    let place = Place::new();
+    let ran = compare(&place, &["--rounds", "8", "--out", "a", "--aa", "--", "true"]);
+    assert!(ran.stdout.contains("A and A again are the same command: any difference"), "{ran:?}");
+    let copy = place.path().join("copy");
+    fs::copy("/bin/true", &copy).unwrap();
+    let words = ["--rounds", "8", "--out", "b", "--", "/bin/true", "--", "./copy"];
+    let ran = compare(&place, &words);
+    assert!(ran.stdout.contains("the programs of A and B are the same, byte by byte"), "{ran:?}");
+}
+
+#[test]
+fn an_interrupt_keeps_and_judges_what_there_is() {
+    let place = Place::new();
+    let pipe = place.path().join("alive");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Its twelfth run tells, and waits.
+    let stuck = "echo x >>calls; [ $(wc -l <calls) -ne 12 ] || { echo here >alive; sleep 1000; }; \
+                 echo cost: 50";
+    let mut child = place
+        .command("compare --shell --rounds 14 --keep-disturbed --out record")
+        .args(["--metric", "cost_us=cost: (.*)", "--", "echo cost: 100", "--", stuck])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    BufReader::new(fs::File::open(&pipe).unwrap()).read_line(&mut String::new()).unwrap();
+    assert!(send("-INT", &child.id().to_string()));
+    let mut kept = String::new();
+    std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut kept).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("interrupted after 10 of 14 rounds; go on by"), "{stderr}");
+    assert!(kept.starts_with("B is faster than A: cost_us 2.00 ×"), "{kept}");
+    assert!(place.path().join("record/result.json").exists());
+}
+
+#[test]
+fn a_record_has_nowhere_to_go() {
+    let place = Place::new();
+    fs::write(place.path().join("file"), "").unwrap();
+    let ran = compare(&place, &["--out", "file/x", "--rounds", "8", "--", "true", "--", "true"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("cannot make the record's directory"), "{ran:?}");
+}
+
+#[test]
+fn two_commits_are_built_and_compared() {
+    let place = Place::new();
+    let git = |line: &str| {
+        let mut command = Command::new("git");
+        command.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(line.split(' '));
+        assert!(command.current_dir(place.path()).output().unwrap().status.success(), "{line}");
+    };
+    git("init -q -b main .");
+    for (cost, tag) in [(100, "one"), (50, "two")] {
+        fs::write(place.path().join("cost"), format!("cost: {cost}\n")).unwrap();
+        git("add cost");
+        git(&format!("commit -q -m {tag}"));
+        git(&format!("tag {tag}"));
+    }
+    let words = |revisions: [&str; 2], out: &str| {
+        let line = [
+            "--git",
+            revisions[0],
+            revisions[1],
+            "--build",
+            "cp cost built",
+            "--dir",
+            ".",
+            "--rounds",
+            "8",
+            "--metric",
+            "cost_us=cost: (.*)",
+            "--out",
+            out,
+            "--",
+            "cat",
+            "built",
+        ];
+        compare(&place, &line)
+    };
+    let ran = words(["one", "two"], "a");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.starts_with("two is faster than one: cost_us 2.00 ×"), "{ran:?}");
+    assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
+    let absent = words(["one", "three"], "b");
+    assert_eq!(absent.code, Some(1), "{absent:?}");
+    assert!(
+        absent.stderr.contains("git rev-parse") && absent.stderr.contains("three"),
+        "{absent:?}"
+    );
+    let same = words(["one", "one"], "c");
+    assert_eq!(same.code, Some(2), "{same:?}");
+}
+
+#[test]
+fn root_memory_is_bounded_by_a_cgroup() {
+    let place = Place::new();
+    let ran =
+        shells(&place, &["--cgroup", "memory=64M"], &["true", "head -c 200M /dev/zero | tail"]);
+    if ran.stderr.contains("no permission") || ran.stderr.contains("no memory cgroup") {
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+}

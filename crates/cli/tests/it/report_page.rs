@@ -1,0 +1,121 @@
+//! The HTML report in a browser: headless Chromium, where there is one.
+
+use std::fs;
+use std::process::Command;
+
+use crate::place::Place;
+
+/// Opens the page at some widths in frames of one document, and tells what each holds.
+const FRAMES: &str = "\
+<!doctype html><meta charset=\"utf-8\"><body><pre id=\"seen\"></pre><script>
+const page = PAGE, seen = [];
+const widths = [360, 768, 1280];
+for (const width of widths) {
+  const frame = document.createElement('iframe');
+  frame.width = width; frame.height = 800; frame.style.border = 0;
+  frame.onload = () => {
+    const inner = frame.contentDocument, root = inner.documentElement;
+    seen.push({
+      width, overflow: root.scrollWidth - root.clientWidth,
+      headings: inner.querySelectorAll('h1').length,
+      drawings: inner.querySelectorAll('svg[aria-label]').length,
+      rows: inner.querySelectorAll('table tr').length,
+      text: inner.body.innerText,
+    });
+    if (seen.length === widths.length)
+      document.getElementById('seen').textContent = encodeURIComponent(JSON.stringify(seen));
+  };
+  frame.srcdoc = page;
+  document.body.append(frame);
+}
+</script>";
+
+/// `chromium` or what else it is called, if it is there.
+fn chromium() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
+}
+
+fn compared(place: &Place) -> serde_json::Value {
+    let output = place
+        .command("compare --shell --rounds 14 --keep-disturbed --out record --format json")
+        .args(["--html", "page.html", "--markdown", "page.md", "--csv", "page.csv"])
+        .args(["--names", "a-name-that-is-rather-long-for-a-phone,b"])
+        .args(["--metric", "cost_us=cost: (.*)", "--metric", "rate_per_s=rate: (.*)"])
+        .args(["--", "echo cost: 100 ; echo rate: 7", "--", "echo cost: 50; echo rate: 7"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn reports_go_into_files() {
+    let place = Place::new();
+    let result = compared(&place);
+    let read = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
+    let csv = read("page.csv");
+    let values: usize = result["rounds"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|round| round["metrics"].as_object().unwrap().len())
+        .sum();
+    assert_eq!(csv.lines().count(), values + 1, "each figure is there");
+    let markdown = read("page.md");
+    assert!(markdown.contains("| cost\\_us | b | a-name"), "{markdown}");
+    assert!(markdown.contains("FASTER 2.00 × faster (2.00 to 2.00)"), "{markdown}");
+    let page = read("page.html");
+    let again = place.run("report record --html again.html");
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert_eq!(read("again.html"), page);
+    let full = place.run("report record --html absent/page.html");
+    assert_eq!(full.code, Some(1), "{full:?}");
+    assert!(full.stderr.contains("absent/page.html"), "{full:?}");
+}
+
+#[test]
+fn the_page_fits_phones_and_screens() {
+    let Some(chromium) = chromium() else {
+        println!("skipped: no Chromium (Debian: chromium)");
+        return;
+    };
+    let place = Place::new();
+    compared(&place);
+    let page = fs::read_to_string(place.path().join("page.html")).unwrap();
+    let quoted = serde_json::to_string(&page).unwrap().replace("</", "<\\/");
+    fs::write(place.path().join("frames.html"), FRAMES.replace("PAGE", &quoted)).unwrap();
+    let output = Command::new(chromium)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"])
+        .args(["--virtual-time-budget=5000", "--window-size=1400,900"])
+        .arg(format!("--user-data-dir={}", place.path().join("profile").display()))
+        .arg(format!("file://{}", place.path().join("frames.html").display()))
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let seen = shown.split_once("id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let seen = decoded(seen.unwrap_or_else(|| panic!("{output:?}")).0);
+    let seen: Vec<serde_json::Value> = serde_json::from_str(&seen).unwrap();
+    assert_eq!(seen.len(), 3);
+    for frame in &seen {
+        assert_eq!(frame["overflow"], 0, "{frame}");
+        // Two metrics with three drawings each.
+        assert_eq!((&frame["headings"], &frame["drawings"]), (&1.into(), &6.into()), "{frame}");
+        let text = frame["text"].as_str().unwrap();
+        assert!(text.contains("2.00 × faster (2.00 to 2.00)"), "{text}");
+        let (verdict, ran) = (text.find("is better than"), text.find("What was run"));
+        assert!(verdict.unwrap() < ran.unwrap(), "the verdict comes first: {text}");
+    }
+}
+
+/// What `encodeURIComponent` has written.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digits: Vec<u8> = if byte == b'%' { rest.by_ref().take(2).collect() } else { vec![] };
+        let digits = std::str::from_utf8(&digits).unwrap();
+        bytes.push(u8::from_str_radix(digits, 16).unwrap_or(byte));
+    }
+    String::from_utf8(bytes).unwrap()
+}

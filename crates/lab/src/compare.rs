@@ -1,0 +1,447 @@
+//! Any commands, compared: alternating rounds, as a bench has them, of programs that know nothing
+//! of the lab.
+//!
+//! Each command is run once before the rounds begin. That run is not judged: it shows whether the
+//! command works, what it prints ([`Format`]), and how long it takes, from which follows how many
+//! rounds there are unless told. So what is judged is decided before the first round that is.
+
+mod builds;
+mod metrics;
+mod readers;
+mod sides;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+use unherd_host::{Cgroup, Machine, Usage};
+
+pub use builds::WorkTrees;
+pub use metrics::Source;
+pub use readers::Format;
+pub use sides::Side;
+
+use crate::bench::{BenchObserver, Outcome, concluded, resumed};
+use crate::catalogue::Workload;
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::launch::{Ending, Finished, Launch};
+use crate::plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Step, Until};
+use crate::record::{Header, Record};
+use crate::result::{BenchResult, looks_of};
+use crate::round::{Round, counting};
+use crate::series::{Measure, Series};
+use crate::statistics::{Better, pairs_advised, pairs_needed, pilot_rounds};
+use crate::surroundings::marks;
+use crate::tables::compared;
+use metrics::Metrics;
+
+/// The workload's name in records of compared commands.
+pub(crate) const COMPARE: &str = "compare";
+
+/// Rounds take this long together unless told, if there are enough of them.
+const UNLESS_TOLD: Duration = Duration::from_secs(3);
+
+/// No more rounds than this unless told.
+const ROUNDS_UNLESS_TOLD: usize = 200;
+
+/// In which format the output of the commands holds figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// In that which the first run shows, if any.
+    Detect,
+    /// In none.
+    Nothing,
+    /// In this one.
+    As(Format),
+}
+
+/// What is to be compared, and how.
+#[derive(Debug, Clone)]
+pub struct CompareRequest {
+    /// The commands; the first is the base.
+    pub sides: Vec<Side>,
+    /// Figures in what they print.
+    pub sources: Vec<Source>,
+    /// The format of what they print.
+    pub read: Read,
+    /// Metrics of which more is better.
+    pub more_is_better: Vec<String>,
+    /// The metrics that are judged, instead of what is printed or wall and CPU time.
+    pub judge: Vec<String>,
+    /// How many rounds.
+    pub rounds: Option<usize>,
+    /// As many as it takes until the intervals are within this share.
+    pub until: Option<f64>,
+    /// Where all randomness starts.
+    pub seed: u64,
+    /// Changes within this share are the same.
+    pub delta: f64,
+    /// A line of sh(1) before each process, not measured.
+    pub prepare: Option<String>,
+    /// A line of sh(1) after each process.
+    pub cleanup: Option<String>,
+    /// Whether the outputs must agree.
+    pub check: bool,
+    /// The code that each command must end with.
+    pub exit_code: i32,
+    /// The first N CPUs.
+    pub cpus: Option<usize>,
+    /// The memory of each process, in a cgroup.
+    pub memory_bytes: Option<u64>,
+    /// How long one process may take.
+    pub timeout: Duration,
+    /// Where the record goes.
+    pub out: Option<PathBuf>,
+    /// Instead of a new record, the one to go on with.
+    pub resume: Option<PathBuf>,
+    /// Run nothing again because other programs used the machine.
+    pub keep_disturbed: bool,
+    /// The command line, for the record.
+    pub command: Vec<String>,
+}
+
+/// Builds one side by a line of sh(1), before anything is compared.
+///
+/// # Errors
+///
+/// [`Error::Step`] with what it wrote.
+pub fn build(
+    label: &str,
+    line: &str,
+    directory: Option<&Path>,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    builds::shell("the build", line, directory, label, interrupt)
+}
+
+/// Runs the commands in alternating rounds, keeps the rounds as they finish, and judges them.
+///
+/// Blocks until all is done, something fails or `interrupt` is raised. What ends it early does not
+/// cost what was measured: it is judged if it says anything, and the error is in the
+/// [`Outcome`].
+///
+/// # Errors
+///
+/// [`Error`], whose exit code tells a command line that cannot be from a command that failed.
+pub fn compare(
+    request: &CompareRequest,
+    watch: &mut dyn BenchObserver,
+    interrupt: &Interrupt,
+) -> Result<Outcome, Error> {
+    let programs: Vec<PathBuf> =
+        request.sides.iter().map(Side::program).collect::<Result<_, _>>()?;
+    // A cgroup without processes costs nothing; the next start tries again.
+    let _ = Cgroup::sweep();
+    let mut commands = Commands { request, programs, metrics: None, interrupt };
+    let first = commands.first_runs()?;
+    let metrics = commands.metrics(&first)?;
+    let description = described(&metrics)?;
+    commands.metrics = Some(metrics);
+    let mut plan = planned(request, &description, first.iter().map(|run| run.elapsed).sum())?;
+    if let Some(directory) = &request.resume {
+        // By default it follows from the time of the first run, which is another one now.
+        plan.rounds = crate::record::StoredRecord::load(directory)?.header.plan.rounds;
+    }
+    let mut header = Header {
+        plan: plan.clone(),
+        command: request.command.clone(),
+        machine: json!(Machine::describe()),
+        marks: sides::sameness(&request.sides, &commands.programs),
+        description: Some(description),
+        sides: request.sides.clone(),
+    };
+    header.marks.extend(plan.warning());
+    let (record, rounds) = match &request.resume {
+        None => (Record::create(request.out.as_deref(), &header)?, Vec::new()),
+        Some(directory) => resumed(directory, &mut header)?,
+    };
+    let mut series = Series::new(&plan, record, rounds, request.keep_disturbed);
+    let groups = plan.rounds * plan.cells.len() - series.finished_groups();
+    watch.begun(&plan, groups * plan.contenders.len(), series.record.directory());
+    let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
+    watch.ended();
+    let counted = counting(&plan, &series.rounds);
+    let marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
+    let mut result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
+    let failed = concluded(done, &mut result)?;
+    let tables = compared(&header, &result);
+    Ok(Outcome { header, result, tables, failed, record: series.record })
+}
+
+/// Whether this is a look after which all intervals are as narrow as was asked for.
+fn is_narrow(series: &Series<'_>, number: usize) -> bool {
+    let plan = series.plan;
+    let Some(until) = plan.until else { return false };
+    let rounds = counting(plan, &series.rounds);
+    let is_look = number > until.pilot
+        && looks_of(plan, &rounds, until).iter().any(|look| look.rounds == number - until.pilot);
+    let result =
+        is_look.then(|| BenchResult::new(plan, &rounds, serde_json::Value::Null, Vec::new()));
+    result.is_some_and(|result| result.comparisons.iter().all(|line| line.is_within(until.width)))
+}
+
+fn described(metrics: &Metrics) -> Result<Workload, Error> {
+    Ok(Workload {
+        name: COMPARE.to_owned(),
+        about: "Any commands.".to_owned(),
+        primary: metrics.primary(),
+        impls: Vec::new(),
+        default_impls: Vec::new(),
+        params: Vec::new(),
+        metrics: metrics.all()?,
+        uses_dir: false,
+        uses_memory: false,
+        kernel_work: false,
+        deterministic: false,
+        default_threads: 0,
+        counts_as_exercised: None,
+    })
+}
+
+fn judged(request: &CompareRequest, workload: &Workload) -> Result<Vec<Judged>, Error> {
+    let names = if request.judge.is_empty() { &workload.primary } else { &request.judge };
+    let mut judged: Vec<Judged> = Vec::new();
+    for name in names {
+        let known = workload.metrics.iter().find(|metric| metric.name == *name);
+        let known = known.ok_or_else(|| {
+            Error::unknown("metric", name, workload.metrics.iter().map(|metric| &*metric.name))
+        })?;
+        if judged.iter().any(|other| other.metric == *name) {
+            return Err(Error::usage(format!("{name} is judged twice"), "name it once"));
+        }
+        judged.push(Judged { metric: name.clone(), better: known.better });
+    }
+    debug_assert!(judged.iter().all(|judged| judged.better != Better::Neither));
+    Ok(judged)
+}
+
+/// `first_runs` is what one run of each command takes together.
+fn planned(
+    request: &CompareRequest,
+    workload: &Workload,
+    first_runs: Duration,
+) -> Result<Plan, Error> {
+    let judged = judged(request, workload)?;
+    let comparisons = judged.len() * (request.sides.len() - 1);
+    let advised = pairs_advised(comparisons);
+    let (rounds, until) = match (request.rounds, request.until) {
+        (Some(_), Some(_)) => {
+            return Err(Error::usage("--rounds and --until both say when to stop", "give one"));
+        }
+        (Some(rounds), None) => (rounds, None),
+        (None, None) => {
+            let that_fit = UNLESS_TOLD.as_secs_f64() / first_runs.as_secs_f64().max(1e-6);
+            (advised.max((that_fit as usize).min(ROUNDS_UNLESS_TOLD)), None)
+        }
+        (None, Some(width)) => {
+            if !(width > 0.0 && width < 1.0) {
+                return Err(Error::usage("--until is out of range", "give a share such as 1%"));
+            }
+            let pilot = pilot_rounds(comparisons);
+            (pilot + ROUNDS_MAX, Some(Until { width, pilot }))
+        }
+    };
+    let needed = pairs_needed(comparisons);
+    if rounds < needed {
+        return Err(Error::TooFewRounds { rounds, cells: comparisons, needed });
+    }
+    if until.is_none() && rounds > ROUNDS_MAX {
+        return Err(Error::usage(
+            format!("--rounds {rounds} is out of range"),
+            format!("give {needed} to {ROUNDS_MAX}"),
+        ));
+    }
+    if !(request.delta > 0.0 && request.delta < 1.0) {
+        return Err(Error::usage("--delta is out of range", "give a share such as 2%"));
+    }
+    let contender = |side: &Side| Contender {
+        label: side.label.clone(),
+        implementation: side.words.join(" "),
+        plant: None,
+    };
+    Ok(Plan {
+        schema: PLAN_SCHEMA.to_owned(),
+        workload: COMPARE.to_owned(),
+        contenders: request.sides.iter().map(contender).collect(),
+        bases: 1,
+        cells: vec![Cell { threads: 0, cpus: request.cpus, params: Default::default() }],
+        judged,
+        rounds,
+        seed: request.seed,
+        delta: request.delta,
+        counts_as_exercised: None,
+        deterministic: false,
+        until,
+    })
+}
+
+/// The commands, ready to be run.
+struct Commands<'a> {
+    request: &'a CompareRequest,
+    programs: Vec<PathBuf>,
+    /// Known after the first runs.
+    metrics: Option<Metrics>,
+    interrupt: &'a Interrupt,
+}
+
+impl Commands<'_> {
+    /// One run of each, before the rounds.
+    fn first_runs(&self) -> Result<Vec<Finished>, Error> {
+        let sides = self.request.sides.iter().enumerate();
+        sides
+            .map(|(index, side)| {
+                let finished = self.process(index)?;
+                self.succeeded(&finished).map(|()| finished.clone()).map_err(|how| Error::Step {
+                    what: format!("the first run of {}", side.label),
+                    how,
+                    output: finished.stderr,
+                })
+            })
+            .collect()
+    }
+
+    /// What is measured, from what the first runs have printed.
+    fn metrics(&self, first: &[Finished]) -> Result<Metrics, Error> {
+        let CompareRequest { sides, sources, more_is_better, .. } = self.request;
+        let format = match self.request.read {
+            Read::Nothing => None,
+            Read::As(format) => Some(format),
+            Read::Detect if sources.is_empty() => Format::of(&first[0].stdout),
+            Read::Detect => None,
+        };
+        let mut metrics = Metrics::new(sources.clone(), format, more_is_better.clone());
+        if let Some(format) = format {
+            metrics.printed = format.read(&first[0].stdout);
+            if metrics.printed.is_empty() {
+                return Err(Error::Step {
+                    what: format!("the first run of {}", sides[0].label),
+                    how: format!("its output is not that of {}", format.name()),
+                    output: first[0].stdout.clone(),
+                });
+            }
+        }
+        for (side, finished) in sides.iter().zip(first) {
+            metrics.read(finished, own_bytes()).map_err(|how| Error::Step {
+                what: format!("the first run of {}", side.label),
+                how,
+                output: format!("{}{}", finished.stdout, finished.stderr),
+            })?;
+        }
+        let digests: Vec<u64> = first.iter().map(|finished| finished.digest).collect();
+        match digests.iter().position(|digest| *digest != digests[0]) {
+            Some(other) if self.request.check => Err(Error::usage(
+                format!("{} and {} print different outputs", sides[0].label, sides[other].label),
+                "see what they print, or leave out --check",
+            )),
+            _ => Ok(metrics),
+        }
+    }
+
+    /// One process of one side, with what is to be done before and after it.
+    fn process(&self, index: usize) -> Result<Finished, Error> {
+        let CompareRequest { prepare, cleanup, cpus, memory_bytes, timeout, .. } = self.request;
+        let side = &self.request.sides[index];
+        let directory = side.directory.as_deref();
+        let around = |what: &str, line: &Option<String>| match line {
+            Some(line) => builds::shell(what, line, directory, &side.label, self.interrupt),
+            None => Ok(()),
+        };
+        around("--prepare", prepare)?;
+        let cgroup = memory_bytes
+            .map(Cgroup::create)
+            .transpose()
+            .map_err(|error| Error::usage(error.to_string(), "or leave out --cgroup"))?;
+        let args = side.words[1..].iter().map(Into::into).collect();
+        let launch = Launch {
+            cpus: *cpus,
+            cgroup: cgroup.as_ref().map(Cgroup::procs),
+            directory,
+            own_session: true,
+            ..Launch::new(&self.programs[index], args, *timeout)
+        };
+        let finished = launch.run(self.interrupt).map_err(|source| {
+            let what = format!("cannot run {}", self.programs[index].display());
+            Error::machine(what, "see whether it is a program for this machine", source)
+        })?;
+        around("--cleanup", cleanup)?;
+        Ok(finished)
+    }
+
+    fn succeeded(&self, finished: &Finished) -> Result<(), String> {
+        use std::os::unix::process::ExitStatusExt;
+        let wanted = self.request.exit_code;
+        let status = match finished.ending {
+            Ending::Interrupted => return Err("interrupted".to_owned()),
+            Ending::TimedOut => {
+                let seconds = self.request.timeout.as_secs_f64();
+                return Err(format!(
+                    "it had not ended after {seconds} s (--timeout) and was killed"
+                ));
+            }
+            Ending::Exited(status) => status,
+        };
+        match (status.code(), status.signal()) {
+            (Some(code), _) if code == wanted => Ok(()),
+            (Some(code), _) => {
+                let asks = finished.stderr.contains("tty") || finished.stderr.contains("terminal");
+                let terminal = if asks { "; it has neither terminal nor input here" } else { "" };
+                Err(format!("it ended with exit code {code}, not {wanted} (--exit-code){terminal}"))
+            }
+            (None, signal) => Err(format!("it was killed by signal {}", signal.unwrap_or(0))),
+        }
+    }
+}
+
+/// The most memory that this process has had: what a process that it starts begins with.
+fn own_bytes() -> u64 {
+    Usage::of_this_process().max_rss_bytes
+}
+
+impl Measure for Commands<'_> {
+    fn measure(
+        &self,
+        (number, attempt): (usize, usize),
+        step: Step,
+        record: &Record,
+    ) -> Result<Round, Error> {
+        let side = &self.request.sides[step.contender];
+        let resume = || format!("unherd compare --resume {}", record.directory().display());
+        let finished = self.process(step.contender)?;
+        if finished.ending == Ending::Interrupted {
+            // The plan's number is the most where it goes on until the intervals are narrow.
+            let rounds = self.request.rounds.unwrap_or(number);
+            return Err(Error::Interrupted { finished: number - 1, rounds, resume: resume() });
+        }
+        let metrics = self.succeeded(&finished).and_then(|()| {
+            let metrics = self.metrics.as_ref().ok_or("it was not run before the rounds")?;
+            metrics.read(&finished, own_bytes())
+        });
+        let metrics = metrics.map_err(|what| {
+            record.keep_stderr(&finished.stderr);
+            Error::Round {
+                round: number,
+                label: side.label.clone(),
+                what,
+                stderr: finished.stderr.clone(),
+                resume: resume(),
+            }
+        })?;
+        let check =
+            if self.request.check { format!("{:016x}", finished.digest) } else { String::new() };
+        Ok(Round {
+            round: number,
+            cell: step.cell,
+            label: side.label.clone(),
+            threads: 0,
+            cpus: self.request.cpus,
+            params: Default::default(),
+            seed: step.seed,
+            check,
+            metrics: metrics.into_iter().collect(),
+            waits: serde_json::Value::Null,
+            attempt,
+            surroundings: Default::default(),
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! Building what is compared: by a command for each side, or from two commits, each in a work tree
+//! of its own.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::launch::{Ending, Finished, Launch};
+use crate::leftovers::WorkDirectory;
+
+/// How long one build may take.
+const BUILD_MAX: Duration = Duration::from_secs(3600);
+
+/// Runs a line of sh(1) to its end.
+///
+/// # Errors
+///
+/// [`Error::Step`] where it fails, [`Error::Usage`] where it was interrupted.
+pub(crate) fn shell(
+    what: &str,
+    line: &str,
+    directory: Option<&Path>,
+    label: &str,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let launch = Launch {
+        directory,
+        environment: vec![("UNHERD_SIDE", label)],
+        ..Launch::new(Path::new("sh"), vec!["-c".into(), line.into()], BUILD_MAX)
+    };
+    ran(format!("{what} of {label} ({line})"), launch, interrupt).map(drop)
+}
+
+fn ran(what: String, launch: Launch<'_>, interrupt: &Interrupt) -> Result<Finished, Error> {
+    let finished = launch
+        .run(interrupt)
+        .map_err(|source| Error::machine(format!("cannot run {what}"), "install it", source))?;
+    let how = match finished.ending {
+        Ending::Exited(status) if status.success() => return Ok(finished),
+        Ending::Exited(status) => status.to_string(),
+        Ending::TimedOut => format!("it had not ended after {} s", BUILD_MAX.as_secs()),
+        Ending::Interrupted => "interrupted".to_owned(),
+    };
+    let output = format!("{}{}", finished.stdout, finished.stderr);
+    Err(Error::Step { what, how, output })
+}
+
+/// Work trees of some commits; removed on drop.
+#[derive(Debug)]
+pub struct WorkTrees {
+    repository: PathBuf,
+    trees: Vec<PathBuf>,
+    _work: WorkDirectory,
+}
+
+impl WorkTrees {
+    /// Checks each of `revisions` of the repository around `repository` out, below `parent`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Step`] with what git(1) says.
+    pub fn check_out(
+        repository: &Path,
+        revisions: &[String],
+        parent: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Error> {
+        let work = WorkDirectory::create(parent)?;
+        // Those that killed comparisons have left are gone by now, and git still knows of them.
+        git(repository, &["worktree", "prune"], interrupt)?;
+        let mut trees = Self { repository: repository.to_owned(), trees: Vec::new(), _work: work };
+        for (index, revision) in revisions.iter().enumerate() {
+            let commit = format!("{revision}^{{commit}}");
+            git(repository, &["rev-parse", "--verify", "--end-of-options", &commit], interrupt)?;
+            let path = trees._work.path().join(format!("tree-{index}"));
+            let shown = path.to_string_lossy().into_owned();
+            let add = ["worktree", "add", "--detach", "--force", &shown, &commit];
+            git(repository, &add, interrupt)?;
+            trees.trees.push(path);
+        }
+        Ok(trees)
+    }
+
+    /// Where they are, in the order of the revisions.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.trees
+    }
+}
+
+impl Drop for WorkTrees {
+    fn drop(&mut self) {
+        for tree in &self.trees {
+            // What is left is removed with the directory, and forgotten by the next prune.
+            let tree = tree.to_string_lossy();
+            let remove = ["worktree", "remove", "--force", &tree];
+            let _ = git(&self.repository, &remove, &Interrupt::new());
+        }
+    }
+}
+
+fn git(repository: &Path, words: &[&str], interrupt: &Interrupt) -> Result<Finished, Error> {
+    let args = words.iter().map(Into::into).collect();
+    let launch =
+        Launch { directory: Some(repository), ..Launch::new(Path::new("git"), args, BUILD_MAX) };
+    ran(format!("git {}", words.join(" ")), launch, interrupt)
+}

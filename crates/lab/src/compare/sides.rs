@@ -1,0 +1,193 @@
+//! The commands that are compared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// One command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// What tables call it.
+    pub label: String,
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// Where it runs, if not where the lab does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+}
+
+impl Side {
+    /// The commands in `words`, which are divided by `between`; named A, B, C … unless told. With
+    /// `shell`, each is one word for sh(1).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] for fewer than `least` commands, an empty one, or names that do not fit.
+    pub fn parse(
+        words: &[String],
+        between: &str,
+        names: &[String],
+        shell: bool,
+    ) -> Result<Vec<Self>, Error> {
+        let commands: Vec<&[String]> = words.split(|word| word == between).collect();
+        if commands.iter().any(|command| command.is_empty()) {
+            return Err(Error::usage(
+                "a command is empty",
+                format!("write them as: -- A… {between} B…"),
+            ));
+        }
+        if !names.is_empty() && names.len() != commands.len() {
+            return Err(Error::usage(
+                format!("there are {} names for {} commands", names.len(), commands.len()),
+                "give --names one for each, with commas between them",
+            ));
+        }
+        let mut sides = Vec::new();
+        for (index, command) in commands.iter().enumerate() {
+            let letter = || char::from(b'A' + (index % 26) as u8).to_string();
+            let label = names.get(index).cloned().unwrap_or_else(letter);
+            if sides.iter().any(|side: &Self| side.label == label) {
+                return Err(Error::usage(
+                    format!("two commands are called {label}"),
+                    "name each by --names",
+                ));
+            }
+            let words = match (shell, command) {
+                (false, command) => command.to_vec(),
+                (true, [script]) => ["sh", "-c", script].map(str::to_owned).to_vec(),
+                (true, _) => {
+                    return Err(Error::usage(
+                        format!("with --shell {label} has {} words", command.len()),
+                        "quote each command, so that it is one",
+                    ));
+                }
+            };
+            sides.push(Self { label, words, directory: None });
+        }
+        Ok(sides)
+    }
+
+    /// The program's file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] where there is none that can be run.
+    pub(crate) fn program(&self) -> Result<PathBuf, Error> {
+        let name = &self.words[0];
+        let missing = |what: &str| {
+            Error::usage(
+                format!("{}: {name}: {what}", self.label),
+                "see how the command is written",
+            )
+        };
+        if name.contains('/') {
+            let path = self.directory.as_deref().unwrap_or(Path::new(".")).join(name);
+            let absolute =
+                fs::canonicalize(&path).map_err(|_| missing("there is no such program"))?;
+            return if is_program(&absolute) {
+                Ok(absolute)
+            } else {
+                Err(missing("it cannot be run"))
+            };
+        }
+        let places = std::env::var_os("PATH").unwrap_or_default();
+        let mut candidates = std::env::split_paths(&places).map(|place| place.join(name));
+        candidates.find(|path| is_program(path)).ok_or_else(|| {
+            missing("there is no such program in PATH (give --shell for the shell's own)")
+        })
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
+}
+
+/// What is to be said where commands are the same, or their programs are.
+pub(crate) fn sameness(sides: &[Side], programs: &[PathBuf]) -> Vec<String> {
+    let mut marks = Vec::new();
+    for (index, side) in sides.iter().enumerate() {
+        for (other, program) in sides[..index].iter().zip(programs) {
+            let labels = format!("{} and {}", other.label, side.label);
+            let arguments_agree = side.words[1..] == other.words[1..];
+            if side.words == other.words && side.directory == other.directory {
+                marks.push(format!("{labels} are the same command: any difference is chance"));
+            } else if arguments_agree && have_same_bytes(program, &programs[index]) {
+                marks.push(format!("the programs of {labels} are the same, byte by byte"));
+            }
+        }
+    }
+    marks
+}
+
+fn have_same_bytes(a: &Path, b: &Path) -> bool {
+    const COMPARED_MAX_BYTES: u64 = 256 << 20;
+    let size = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    if size(a) != size(b) || size(a) > COMPARED_MAX_BYTES {
+        return false;
+    }
+    a == b || fs::read(a).is_ok_and(|bytes| fs::read(b).is_ok_and(|others| bytes == others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str, names: &[&str], shell: bool) -> Result<Vec<Side>, String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Side::parse(&words, "--", &names, shell).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn commands_are_divided_and_named() {
+        let sides = parse("a -x -- b -- c", &[], false).unwrap();
+        let shown: Vec<_> = sides.iter().map(|side| (&*side.label, side.words.join(" "))).collect();
+        assert_eq!(shown, [("A", "a -x".into()), ("B", "b".into()), ("C", "c".into())]);
+        let named = parse("a -- b", &["old", "new"], true).unwrap();
+        assert_eq!((&*named[1].label, named[1].words.join(" ")), ("new", "sh -c b".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_list_of_commands_is_refused() {
+        let refused = |line, names: &[&str], shell| parse(line, names, shell).unwrap_err();
+        assert!(refused("a --", &[], false).contains("a command is empty"), "an end without B");
+        assert!(refused("a -- b", &["x"], false).contains("1 names for 2 commands"));
+        assert!(refused("a -- b", &["x", "x"], false).contains("two commands are called x"));
+        assert!(refused("a b -- c", &[], true).contains("A has 2 words"));
+    }
+
+    #[test]
+    fn programs_are_found_or_refused() {
+        let program = |name: &str| {
+            let side = &parse(name, &[], false).unwrap()[0];
+            side.program().map_err(|error| (error.to_string(), error.exit_code()))
+        };
+        assert!(program("sh").unwrap().is_absolute());
+        let (said, code) = program("no-such-program").unwrap_err();
+        assert!(said.contains("A: no-such-program: there is no such program in PATH"), "{said}");
+        assert_eq!(code, 2);
+        assert!(program("./no-such").unwrap_err().0.contains("no such program"));
+        assert!(program("/dev/null").unwrap_err().0.contains("cannot be run"));
+    }
+
+    #[test]
+    fn same_programs_are_named() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = place.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let (one, copy, other) = (file("one", "x"), file("copy", "x"), file("other", "y"));
+        let said = |line: &str, programs: &[PathBuf]| {
+            sameness(&parse(line, &[], false).unwrap(), programs).join(";")
+        };
+        assert!(said("one -- one", &[one.clone(), one.clone()]).contains("are the same command"));
+        assert!(said("one -- copy", &[one.clone(), copy.clone()]).contains("byte by byte"));
+        assert_eq!(said("one -- copy 1", &[one.clone(), copy]), "");
+        assert_eq!(said("one -- other", &[one, other]), "");
+    }
+}

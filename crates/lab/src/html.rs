@@ -1,0 +1,287 @@
+//! A result as one HTML file: no network, no script, drawings as inline SVG. Pure.
+//!
+//! The order is the reader's, and a screen reader's: the verdict, each comparison with its
+//! drawings, the tables, then what was run and what to know before believing it. Each drawing has a text, and
+//! all figures stand in tables besides.
+
+mod drawings;
+mod scale;
+
+use std::fmt::Write as _;
+
+use drawings::{Pair, course, distributions, strip};
+
+use crate::fingerprint::fingerprint;
+use crate::printable::printable;
+use crate::record::Header;
+use crate::result::{BenchResult, ComparisonLine, RoundLine};
+use crate::statistics::{Better, Verdict, log_ratio};
+use crate::tables::{finding, shown, summary, title, verdicts, word};
+
+/// The page has drawings of at most this many comparisons, those that differ first.
+const DRAWN_MAX: usize = 24;
+
+/// The whole page.
+pub fn html(header: &Header, result: &BenchResult) -> String {
+    let verdict = match header.sides.is_empty() {
+        true => summary(result, |_| None),
+        false => verdicts(result),
+    };
+    let heading = verdict.trim_end().lines().map(|line| escaped(line.trim()));
+    let heading = heading.collect::<Vec<_>>().join("<br>\n");
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
+         name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · \
+         unherd</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{heading}</h1>\n",
+        escaped(&header.plan.workload),
+        include_str!("html/style.css")
+    );
+    page.push_str(&marks(result));
+    page.push_str(&comparisons(header, result));
+    page.push_str(&verdict_table(result));
+    page.push_str(&medians(result));
+    page.push_str(&circumstances(header, result));
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+/// `text` safe to stand in HTML, also in an attribute.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        match c {
+            '&' => shown.push_str("&amp;"),
+            '<' => shown.push_str("&lt;"),
+            '>' => shown.push_str("&gt;"),
+            '"' => shown.push_str("&quot;"),
+            '\'' => shown.push_str("&#39;"),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn marks(result: &BenchResult) -> String {
+    if result.marks.is_empty() {
+        return String::new();
+    }
+    let items = result.marks.iter().map(|mark| format!("<li>{}</li>\n", escaped(mark)));
+    let items: String = items.collect();
+    format!("<section>\n<h2>Before believing these figures</h2>\n<ul>\n{items}</ul>\n</section>\n")
+}
+
+fn comparisons(header: &Header, result: &BenchResult) -> String {
+    let mut lines: Vec<&ComparisonLine> = result.comparisons.iter().collect();
+    let is_different =
+        |line: &&ComparisonLine| matches!(line.verdict, Verdict::Faster | Verdict::Slower);
+    if lines.len() > DRAWN_MAX {
+        lines.sort_by_key(|line| !is_different(line));
+    }
+    let mut text = String::new();
+    for line in lines.iter().take(DRAWN_MAX) {
+        text.push_str(&comparison(header, result, line));
+    }
+    text
+}
+
+fn comparison(header: &Header, result: &BenchResult, line: &ComparisonLine) -> String {
+    let pairs = pairs(header, result, line);
+    let point = line.point.to_string();
+    let at = if point.is_empty() { String::new() } else { format!(", {point}") };
+    let heading = format!("{}: {} against {}{at}", title(&line.metric), line.label, line.base);
+    let mut text = format!("<section>\n<h2>{}</h2>\n", escaped(&heading));
+    let class = class_of(line.verdict);
+    let _ = writeln!(
+        text,
+        "<p><strong class=\"{class}\">{}</strong> {}</p>",
+        word(line),
+        escaped(finding(line, result.delta).trim())
+    );
+    if pairs.is_empty() {
+        text.push_str("</section>\n");
+        return text;
+    }
+    let figures = [
+        (
+            strip(line, &pairs),
+            "Each dot is a round: how much better than the base. The band is the \
+            interval, the dashed line no difference.",
+        ),
+        (distributions(line, &pairs), "All rounds of both sides."),
+        (
+            course(line, &pairs),
+            "In the order of the rounds; the base is drawn through, the other \
+            side dashed. What drifts moves both.",
+        ),
+    ];
+    for (svg, caption) in figures {
+        let _ = writeln!(text, "<figure>\n{svg}<figcaption>{caption}</figcaption>\n</figure>");
+    }
+    text.push_str("</section>\n");
+    text
+}
+
+const fn class_of(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        _ => "open",
+    }
+}
+
+/// The judged pairs of one comparison, in the order of the rounds.
+fn pairs(header: &Header, result: &BenchResult, line: &ComparisonLine) -> Vec<Pair> {
+    let judged = header.plan.judged.iter().find(|judged| judged.metric == line.metric);
+    let better = judged.map_or(Better::Lower, |judged| judged.better);
+    let pilot = header.plan.until.map_or(0, |until| until.pilot);
+    let value = |round: &RoundLine| round.metrics.get(&line.metric).copied();
+    let of_label = |label: &str| {
+        let label = label.to_owned();
+        result.rounds.iter().filter(move |round| {
+            round.label == label && round.point == line.point && round.round > pilot
+        })
+    };
+    let mut pairs: Vec<Pair> = of_label(&line.label)
+        .filter_map(|round| {
+            let partner = of_label(&line.base).find(|other| other.round == round.round)?;
+            let (base, other) = (value(partner)?, value(round)?);
+            let ratio = log_ratio(base, other, better).ok()?.exp();
+            Some(Pair { round: round.round, base, other, ratio })
+        })
+        .collect();
+    pairs.sort_by_key(|pair| pair.round);
+    pairs
+}
+
+fn verdict_table(result: &BenchResult) -> String {
+    let mut text = "<section>\n<h2>All comparisons</h2>\n<div class=\"scroll\">\n<table>\n<tr><th \
+                    scope=\"col\">metric</th><th class=\"left\" scope=\"col\">side</th><th \
+                    class=\"left\" scope=\"col\">base</th><th scope=\"col\">pairs</th><th \
+                    class=\"left\" scope=\"col\">verdict</th></tr>\n"
+        .to_owned();
+    for line in &result.comparisons {
+        let point = line.point.to_string();
+        let at = if point.is_empty() { point } else { format!(" ({point})") };
+        let _ = writeln!(
+            text,
+            "<tr><td>{}{}</td><td class=\"left\">{}</td><td class=\"left\">{}</td><td>{}</td><td \
+             class=\"left\"><span class=\"{}\">{}</span> {}</td></tr>",
+            escaped(&title(&line.metric)),
+            escaped(&at),
+            escaped(&line.label),
+            escaped(&line.base),
+            line.pairs,
+            class_of(line.verdict),
+            word(line),
+            escaped(finding(line, result.delta).trim())
+        );
+    }
+    text.push_str("</table>\n</div>\n</section>\n");
+    text
+}
+
+fn medians(result: &BenchResult) -> String {
+    let mut text = "<section>\n<h2>All metrics</h2>\n<div class=\"scroll\">\n<table>\n<tr><th \
+                    scope=\"col\">metric</th><th class=\"left\" scope=\"col\">side</th><th \
+                    scope=\"col\">median</th><th scope=\"col\">smallest</th><th \
+                    scope=\"col\">largest</th></tr>\n"
+        .to_owned();
+    let mut lines: Vec<_> = result.summary.iter().collect();
+    lines.sort_by_key(|line| (line.point.to_string(), &line.metric));
+    for line in lines {
+        let point = line.point.to_string();
+        let at = if point.is_empty() { point } else { format!(" ({point})") };
+        let [median, min, max] =
+            [line.median, line.min, line.max].map(|value| escaped(&shown(&line.metric, value)));
+        let _ = writeln!(
+            text,
+            "<tr><td>{}{}</td><td class=\"left\">{}</td><td>{median}</td><td>{min}</td><td>{max}\
+             </td></tr>",
+            escaped(&title(&line.metric)),
+            escaped(&at),
+            escaped(&line.label)
+        );
+    }
+    text.push_str("</table>\n</div>\n</section>\n");
+    text
+}
+
+fn circumstances(header: &Header, result: &BenchResult) -> String {
+    let mut text = "<section>\n<h2>What was run</h2>\n<ul>\n".to_owned();
+    for side in &header.sides {
+        let _ = writeln!(
+            text,
+            "<li>{}: <code>{}</code></li>",
+            escaped(&side.label),
+            escaped(&side.words.join(" "))
+        );
+    }
+    let _ = writeln!(
+        text,
+        "<li>{} processes, in random order from seed {}</li>\n<li>{}</li>\n<li>by <code>{}</code>\
+         </li>\n</ul>\n</section>",
+        result.rounds.len(),
+        result.seed,
+        escaped(&fingerprint(&result.machine)),
+        escaped(&header.command.join(" "))
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::tests::registry;
+    use crate::plan::{Plan, Request};
+    use crate::round::tests::round;
+
+    fn page(label: &str) -> (String, BenchResult) {
+        let request = Request { seed: 3, delta: 0.02, ..Request::default() };
+        let mut plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        plan.contenders[1].label = label.to_owned();
+        let rounds: Vec<_> = (1..=12)
+            .flat_map(|n| [round(n, "before", 100.0), round(n, label, 80.0 + n as f64)])
+            .collect();
+        let marks = vec!["no <cgroup>".to_owned()];
+        let result = BenchResult::new(&plan, &rounds, serde_json::Value::Null, marks);
+        let header = Header {
+            plan,
+            command: vec!["unherd".to_owned(), "--x=\"1\"".to_owned()],
+            machine: serde_json::Value::Null,
+            marks: Vec::new(),
+            description: None,
+            sides: Vec::new(),
+        };
+        (html(&header, &result), result)
+    }
+
+    #[test]
+    fn the_page_has_the_results_figures() {
+        let (page, result) = page("unherd");
+        let line = &result.comparisons[0];
+        let said = finding(line, result.delta);
+        assert_eq!(page.matches(said.trim()).count(), 2, "drawing and table: {page}");
+        for line in &result.summary {
+            assert!(page.contains(&format!("<td>{}</td>", shown(&line.metric, line.median))));
+        }
+        assert_eq!(page.matches("<svg").count(), 3);
+        // A dot for each pair, and one for each side's value.
+        assert_eq!(page.matches("<circle").count(), 12 + 24);
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let (page, _) = page("unherd");
+        for forbidden in ["http", "<script", "<link", "@import", "url("] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        assert!(page.len() < 1 << 20);
+    }
+
+    #[test]
+    fn names_of_others_are_escaped() {
+        let (page, _) = page("<b onload='x'>&");
+        assert!(!page.contains("<b ") && page.contains("&lt;b onload=&#39;x&#39;&gt;&amp;"));
+        assert!(page.contains("no &lt;cgroup&gt;") && page.contains("--x=&quot;1&quot;"));
+    }
+}

@@ -1,0 +1,300 @@
+//! Compared commands as text: the verdict first and last, and in between a line a metric.
+
+use std::fmt::Write as _;
+
+use super::comparison::{finding, is_time, tail_lines};
+use super::number::{number, percent};
+use crate::printable::printable;
+use crate::record::Header;
+use crate::result::{BenchResult, ComparisonLine, SummaryLine};
+use crate::size::format_size;
+use crate::statistics::{ALPHA, Verdict};
+
+/// The whole report.
+pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
+    let verdict = verdicts(result);
+    let mut text = format!("{verdict}\n");
+    for side in &header.sides {
+        let _ = write!(text, "{}: {}", side.label, side.words.join(" "));
+        let _ = match &side.directory {
+            Some(directory) => writeln!(text, "  (in {})", directory.display()),
+            None => writeln!(text),
+        };
+    }
+    let _ = writeln!(text, "{}", course(header, result));
+    let (_, others) = header.plan.sides();
+    for other in others {
+        text.push_str(&judged(header, result, &other.label));
+    }
+    text.push_str(&not_judged(header, result));
+    if !result.marks.is_empty() {
+        text.push_str("\nBefore believing these figures:\n");
+        for mark in &result.marks {
+            let _ = writeln!(text, "  * {mark}");
+        }
+    }
+    let _ = write!(text, "\n{verdict}");
+    printable(&text)
+}
+
+/// What came of it, a sentence for each side that was compared with the base.
+pub(crate) fn verdicts(result: &BenchResult) -> String {
+    let mut labels: Vec<&str> = Vec::new();
+    for line in &result.comparisons {
+        if !labels.contains(&&*line.label) {
+            labels.push(&line.label);
+        }
+    }
+    let mut text = String::new();
+    for label in labels {
+        let lines: Vec<&ComparisonLine> =
+            result.comparisons.iter().filter(|line| line.label == label).collect();
+        text.push_str(&verdict(&lines, result.delta));
+    }
+    if text.is_empty() {
+        text.push_str("Nothing was compared.\n");
+    }
+    text
+}
+
+fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
+    const NAMED_MAX: usize = 4;
+    let (label, base) = (&lines[0].label, &lines[0].base);
+    let of = |verdict: Verdict| -> Vec<&ComparisonLine> {
+        lines.iter().copied().filter(|line| line.verdict == verdict).collect()
+    };
+    let named = |found: &[&ComparisonLine]| {
+        let name = |line: &&ComparisonLine| match line.verdict {
+            Verdict::Faster | Verdict::Slower => {
+                let times = finding(line, delta);
+                let times = times.trim().replace(" faster", "").replace(" slower", "");
+                let times = times.replace(" better", "").replace(" worse", "");
+                format!("{} {times}", title(&line.metric))
+            }
+            _ => title(&line.metric),
+        };
+        let mut names: Vec<String> = found.iter().take(NAMED_MAX).map(name).collect();
+        if found.len() > NAMED_MAX {
+            names.push(format!("and {} more", found.len() - NAMED_MAX));
+        }
+        names.join(", ")
+    };
+    let (better, worse) = (of(Verdict::Faster), of(Verdict::Slower));
+    let times = lines.iter().all(|line| is_time(&line.metric));
+    let (is_better, is_worse) = if times { ("faster", "slower") } else { ("better", "worse") };
+    let mut parts = Vec::new();
+    if !better.is_empty() {
+        parts.push(format!("{label} is {is_better} than {base}: {}", named(&better)));
+    }
+    if !worse.is_empty() {
+        parts.push(format!("{label} is {is_worse} than {base}: {}", named(&worse)));
+    }
+    let same = of(Verdict::Same);
+    if !same.is_empty() {
+        let within = number(100.0 * delta);
+        parts.push(format!("{label} and {base} are the same within {within} %: {}", named(&same)));
+    }
+    let open = of(Verdict::CannotTell);
+    if !open.is_empty() {
+        parts.push(format!("{label} and {base} cannot be told apart: {}", named(&open)));
+    }
+    format!("{}.\n", parts.join("; "))
+}
+
+/// How many rounds, in which order, how surely.
+fn course(header: &Header, result: &BenchResult) -> String {
+    let plan = &header.plan;
+    let pairs = result.comparisons.iter().map(|line| line.pairs).max().unwrap_or(0);
+    let sure = number(100.0 * (1.0 - ALPHA));
+    let together = match result.comparisons.len() {
+        0 | 1 => String::new(),
+        2 => " that both intervals hold".to_owned(),
+        all => format!(" that all {all} intervals hold"),
+    };
+    let rounds = match plan.until {
+        None if pairs < plan.rounds => format!("{pairs} of {} rounds", plan.rounds),
+        None => format!("{pairs} rounds"),
+        Some(until) => {
+            let reached = result.comparisons.iter().all(|line| line.is_within(until.width));
+            let not = if reached { "" } else { " was not reached" };
+            let width = number(100.0 * until.width);
+            format!("{pairs} rounds after a pilot of {} (±{width} %{not})", until.pilot)
+        }
+    };
+    format!(
+        "{rounds}, each a fresh process, in random order from seed {}; {sure} % sure{together}",
+        plan.seed
+    )
+}
+
+/// A line for each judged metric of one side.
+fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
+    let lines: Vec<&ComparisonLine> =
+        result.comparisons.iter().filter(|line| line.label == label).collect();
+    let Some(first) = lines.first() else { return String::new() };
+    let mut rows = vec![[
+        String::new(),
+        first.base.clone(),
+        label.to_owned(),
+        format!("{label} against {}", first.base),
+    ]];
+    for line in &lines {
+        rows.push([
+            title(&line.metric),
+            median(result, &line.base, &line.metric),
+            median(result, label, &line.metric),
+            format!("{:<11}  {}", word(line), finding(line, result.delta).trim()),
+        ]);
+    }
+    let mut text = format!("\n{}", columns(&rows));
+    for line in &lines {
+        if let Some(tail) = &line.tail {
+            let tails = tail_lines(line, tail, result.comparisons.len());
+            text.push_str(&tails.replace("but ", &format!("{}: ", title(&line.metric))));
+        }
+    }
+    debug_assert!(!header.sides.is_empty());
+    text
+}
+
+/// The verdict of a line, in the words of its metric.
+pub(crate) fn word(line: &ComparisonLine) -> String {
+    let word = match (line.verdict, is_time(&line.metric)) {
+        (Verdict::Faster, false) => "better",
+        (Verdict::Slower, false) => "worse",
+        (verdict, _) => verdict.word(),
+    };
+    word.to_uppercase()
+}
+
+/// The other metrics, with their medians.
+fn not_judged(header: &Header, result: &BenchResult) -> String {
+    let metrics = header.description.iter().flat_map(|workload| &workload.metrics);
+    let others = metrics
+        .map(|metric| &metric.name)
+        .filter(|name| header.plan.judged.iter().all(|judged| judged.metric != **name));
+    let labels: Vec<&str> = header.plan.contenders.iter().map(|side| &*side.label).collect();
+    let mut heading = vec!["not judged, medians".to_owned()];
+    heading.extend(labels.iter().map(|label| (*label).to_owned()));
+    let mut rows = vec![heading];
+    for metric in others {
+        let values: Vec<Option<f64>> =
+            labels.iter().map(|label| of(result, label, metric).map(|line| line.median)).collect();
+        if values.iter().all(Option::is_none) {
+            continue;
+        }
+        let mut row = vec![title(metric)];
+        row.extend(labels.iter().map(|label| median(result, label, metric)));
+        if let [Some(base), Some(other)] = *values
+            && base > 0.0
+        {
+            row.push(percent(other / base));
+        }
+        rows.push(row);
+    }
+    if rows.len() == 1 { String::new() } else { format!("\n{}", columns(&rows)) }
+}
+
+/// Rows with their first column and their last to the left, the others to the right.
+fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.as_ref().iter().enumerate() {
+            let width = width(column);
+            let _ = match column {
+                0 => write!(line, "  {cell:<width$}"),
+                3 => write!(line, "  {cell}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+fn of<'a>(result: &'a BenchResult, label: &str, metric: &str) -> Option<&'a SummaryLine> {
+    result.summary.iter().find(|line| line.label == label && line.metric == metric)
+}
+
+fn median(result: &BenchResult, label: &str, metric: &str) -> String {
+    of(result, label, metric).map_or_else(|| "-".to_owned(), |line| shown(metric, line.median))
+}
+
+/// A metric's name for people.
+pub(crate) fn title(metric: &str) -> String {
+    let title = match metric {
+        "wall_s" => "wall time",
+        "cpu_s" => "CPU time",
+        "user_s" => "user time",
+        "sys_s" => "system time",
+        "peak_bytes" => "peak memory",
+        "minor_faults" => "minor page faults",
+        "major_faults" => "major page faults",
+        "context_switches" => "context switches",
+        "read_bytes" => "bytes read",
+        "written_bytes" => "bytes written",
+        other => return other.to_owned(),
+    };
+    title.to_owned()
+}
+
+/// A value with its unit, where the metric is the kernel's.
+pub(crate) fn shown(metric: &str, value: f64) -> String {
+    match metric {
+        "wall_s" | "cpu_s" | "user_s" | "sys_s" => duration(value),
+        "peak_bytes" | "read_bytes" | "written_bytes" => format_size(value as u64),
+        _ => number(value),
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        0.0 => return "0".to_owned(),
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "µs"),
+    };
+    format!("{} {unit}", number((value * 1e3).round() / 1e3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::tests::{line, result};
+
+    fn of_metric(metric: &str, line: ComparisonLine) -> ComparisonLine {
+        let (base, label) = ("A".to_owned(), "B".to_owned());
+        ComparisonLine { metric: metric.to_owned(), base, label, ..line }
+    }
+
+    #[test]
+    fn verdicts_are_sentences_in_the_metrics_words() {
+        let slower = of_metric("wall_s", line(0.94, 0.96, Verdict::Slower));
+        let same = of_metric("cpu_s", line(0.99, 1.01, Verdict::Same));
+        assert_eq!(
+            verdicts(&result(vec![slower.clone(), same])),
+            "B is slower than A: wall time 1.05 × (1.04 to 1.06); B and A are the same within 2 %: \
+             CPU time.\n"
+        );
+        let worse = of_metric("ops_per_s", line(0.94, 0.96, Verdict::Slower));
+        assert_eq!(word(&worse), "WORSE");
+        let said = verdicts(&result(vec![worse]));
+        assert_eq!(said, "B is worse than A: ops_per_s 1.05 × (1.04 to 1.06).\n");
+        let many = (0..6).map(|i| of_metric(&format!("b{i} ns"), slower.clone())).collect();
+        assert!(verdicts(&result(many)).ends_with("b3 ns 1.05 × (1.04 to 1.06), and 2 more.\n"));
+        assert_eq!(verdicts(&result(Vec::new())), "Nothing was compared.\n");
+    }
+
+    #[test]
+    fn values_have_units_for_people() {
+        let shown = [0.0, 0.000_012_34, 0.0123, 1.5].map(|value| shown("wall_s", value));
+        assert_eq!(shown, ["0", "12.34 µs", "12.30 ms", "1.500 s"]);
+        assert_eq!(super::shown("peak_bytes", 2_097_152.0), "2 MiB");
+        assert_eq!(super::shown("ops", 3.0), "3");
+    }
+}
