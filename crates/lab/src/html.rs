@@ -1,8 +1,8 @@
 //! A result as one HTML file: no network, no script, drawings as inline SVG. Pure.
 //!
 //! The order is the reader's, and a screen reader's: the verdict, each comparison with its
-//! drawings, the tables, then what was run and what to know before believing it. Each drawing has a text, and
-//! all figures stand in tables besides.
+//! drawings, the tables, then what was run. Each drawing has a text, and all figures stand in
+//! tables besides.
 
 mod drawings;
 mod scale;
