@@ -161,7 +161,13 @@ pub fn counting(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
         let quietest = whole.min_by(|a, b| noise(a.1).total_cmp(&noise(b.1)));
         quietest.or_else(|| of_cell.last_key_value()).is_some_and(|(n, _)| *n == round.attempt)
     };
-    rounds.iter().filter(chosen).cloned().collect()
+    let mut counting: Vec<Round> = rounds.iter().filter(chosen).cloned().collect();
+    // What was run again stands where it would have stood.
+    counting.sort_by_key(|round| {
+        let is_there = |other: &Round| (other.round, other.cell) == (round.round, round.cell);
+        (round.round, rounds.iter().position(is_there))
+    });
+    counting
 }
 
 /// Whether all contenders of each cell did the same work in one round; else who did not.
@@ -275,6 +281,9 @@ pub(crate) mod tests {
         rounds.push(of("before", 3, 0.0));
         assert_eq!(attempts(&rounds), [2, 2], "an attempt that was cut short is none");
         assert_eq!(attempts(&rounds[4..]), [3], "unless there is no other");
+        let late = [vec![round(2, "before", 1.0), round(2, "unherd", 1.0)], rounds].concat();
+        let numbers: Vec<_> = counting(&plan(), &late).iter().map(|round| round.round).collect();
+        assert_eq!(numbers, [1, 1, 2, 2], "in the order of the rounds");
     }
 
     #[test]
