@@ -103,8 +103,10 @@ impl WakeBatch {
                 return true;
             }
             let verdict = choose(node);
-            if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
-                self.take(guard, node);
+            let is_chosen = matches!(verdict, Verdict::Wake | Verdict::WakeAndStop);
+            // One that another key's wake has claimed meanwhile counts as skipped.
+            if is_chosen && !self.take(guard, node) {
+                continue;
             }
             if matches!(verdict, Verdict::Stop | Verdict::WakeAndStop) {
                 return false;
@@ -112,10 +114,10 @@ impl WakeBatch {
         }
     }
 
-    /// Takes `node` out and hands it back, unless another wake has claimed it.
-    pub(super) fn take<K>(&mut self, guard: &BucketGuard<'_, K>, node: NodeRef<'_, K>) {
+    /// Takes `node` out and hands it back; false if another wake has claimed it.
+    pub(super) fn take<K>(&mut self, guard: &BucketGuard<'_, K>, node: NodeRef<'_, K>) -> bool {
         if !node.try_claim() {
-            return;
+            return false;
         }
         let shared = node.links().shared;
         guard.unlink(node);
@@ -124,6 +126,7 @@ impl WakeBatch {
         // SAFETY: it is in no queue; `fill` goes on with the node that was behind it.
         self.wakeups[self.len].write(unsafe { node.hand_back(self.message) });
         self.len += 1;
+        true
     }
 
     /// Sends the wakeups. Called with no bucket locked.

@@ -137,3 +137,36 @@ fn validate_is_asked_up_to_the_first_no() {
     assert_eq!(asked, 2);
     assert!((5..9).all(|key| table.wake_all(&key) == 0));
 }
+
+/// The filter chooses the first, which another key wakes meanwhile: the next gets the wake.
+#[test]
+fn a_wake_that_comes_late_goes_to_the_next() {
+    let table = Arc::new(Table::builder().buckets(1 << 10).seed(1).build());
+    let any = start(&table, &[1, 2]);
+    let behind = {
+        let table = table.clone();
+        thread::spawn(move || table.wait(&1, || true, Reason::OTHER))
+    };
+    let mut waiting = 0;
+    while waiting < 2 {
+        thread::yield_now();
+        waiting = 0;
+        let count = |_| {
+            waiting += 1;
+            Verdict::Skip
+        };
+        table.wake_where(&1, count, Token(0));
+    }
+    let mut is_first = true;
+    let filter = |_| {
+        if std::mem::take(&mut is_first) {
+            let table = table.clone();
+            let other = thread::spawn(move || table.wake(&2, 1).total());
+            assert_eq!(other.join().unwrap(), 1);
+        }
+        Verdict::WakeAndStop
+    };
+    assert_eq!(table.wake_where(&1, filter, Token(5)), 1);
+    assert_eq!(any.join().unwrap(), by(1, 0));
+    assert_eq!(behind.join().unwrap(), Outcome::Woken(Token(5)));
+}
