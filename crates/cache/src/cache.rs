@@ -11,21 +11,21 @@ use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
-use crate::core::{Core, Reasons};
-use crate::engine::{Completing, Engine};
 use crate::error::{BuildError, Error, MemoryFor};
-use crate::file::{File, OpenOptions};
-use crate::files::{Files, Source};
+use crate::file::core::{Core, Reasons};
+use crate::file::files::{Files, Source};
+use crate::file::handle::{File, OpenOptions};
+use crate::file::reclaim::Reclaim;
 use crate::foreign_wakers::is_in_waker;
-use crate::frame::Frames;
-use crate::frame_memory::FrameMemory;
-use crate::index::Index;
-use crate::policy::PolicyKind;
-use crate::pools::{self, Pools};
-use crate::reclaim::Reclaim;
-use crate::run::RunBuffers;
+use crate::frames::frame::Frames;
+use crate::frames::memory::FrameMemory;
+use crate::frames::policy::PolicyKind;
+use crate::frames::pools::{self, Pools};
+use crate::io::engine::{Completing, Engine};
+use crate::io::run::RunBuffers;
+use crate::io::worker_queue::WorkerQueue;
+use crate::pages::index::Index;
 use crate::stats::{Counters, Stats};
-use crate::worker_queue::WorkerQueue;
 
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;

@@ -67,117 +67,53 @@
 #![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
-#[cfg(all(feature = "async", not(loom)))]
-mod async_read;
 #[cfg(not(loom))]
 mod cache;
-#[cfg(not(loom))]
-mod change;
-#[cfg(not(loom))]
-mod core;
-#[cfg(not(loom))]
-mod device_len;
-#[cfg(not(loom))]
-mod durability;
-#[cfg(not(loom))]
-mod engine;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod file;
-#[cfg(not(loom))]
-mod files;
-#[cfg(not(loom))]
-mod fill;
-#[cfg(not(loom))]
-mod flush;
 #[cfg(any(not(loom), test))]
 mod foreign_wakers;
 #[cfg(any(not(loom), test))]
-mod frame;
+mod frames;
 #[cfg(not(loom))]
-mod frame_memory;
-#[cfg(not(loom))]
-mod frame_usage;
-#[cfg(any(not(loom), test))]
-mod frame_waiters;
-#[cfg(any(not(loom), test))]
-mod frame_word;
-#[cfg(not(loom))]
-mod free_frames;
-#[cfg(not(loom))]
-mod hit;
-#[cfg(any(not(loom), test))]
-mod index;
-#[cfg(not(loom))]
-mod invalidate;
+mod io;
 #[cfg(not(loom))]
 mod io_error;
 #[cfg(any(not(loom), test))]
 mod latch;
-#[cfg(not(loom))]
-mod owned_page_guard;
 #[cfg(any(not(loom), test))]
 mod page;
-#[cfg(not(loom))]
-mod page_guard;
-#[cfg(not(loom))]
-mod page_mut;
-#[cfg(not(loom))]
-mod page_set;
-#[cfg(not(loom))]
-mod peek;
-#[cfg(not(loom))]
-pub mod policy;
-#[cfg(not(loom))]
-mod pools;
-#[cfg(not(loom))]
-mod readahead;
-#[cfg(not(loom))]
-mod reclaim;
 #[cfg(any(not(loom), test))]
-mod resident;
-#[cfg(not(loom))]
-mod run;
+mod pages;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
 mod stripe;
-#[cfg(not(loom))]
-mod sync_rounds;
-#[cfg(not(loom))]
-mod transfer;
-#[cfg(not(loom))]
-mod unwritten;
-#[cfg(not(loom))]
-mod worker_queue;
-#[cfg(not(loom))]
-mod write_behind;
-#[cfg(not(loom))]
-mod writeback;
 
 #[cfg(not(loom))]
 pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
 #[cfg(not(loom))]
 pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
-pub use file::{Direct, File, OpenOptions};
+pub use file::handle::{Direct, File, OpenOptions};
 #[cfg(not(loom))]
-pub use owned_page_guard::OwnedPageGuard;
+pub use file::owned_page_guard::OwnedPageGuard;
+#[cfg(not(loom))]
+pub use file::page_guard::PageGuard;
+#[cfg(not(loom))]
+pub use file::page_mut::PageMut;
+#[cfg(not(loom))]
+pub use file::readahead::Advice;
+#[cfg(not(loom))]
+pub use frames::policy::{self, PolicyKind};
 #[cfg(not(loom))]
 pub use page::PageNo;
 #[cfg(not(loom))]
-pub use page_guard::PageGuard;
-#[cfg(not(loom))]
-pub use page_mut::PageMut;
-#[cfg(not(loom))]
-pub use peek::{Peek, Torn};
-#[cfg(not(loom))]
-pub use policy::PolicyKind;
-#[cfg(not(loom))]
-pub use readahead::Advice;
+pub use pages::peek::{Peek, Torn};
 #[cfg(not(loom))]
 pub use stats::Stats;
 #[cfg(not(loom))]

@@ -4,7 +4,7 @@ use super::Finding;
 use super::paths::paths;
 use super::source::Source;
 
-const PURE: [&str; 2] = ["crates/cache/src/policy/", "crates/cache/src/policy.rs"];
+const PURE: [&str; 2] = ["crates/cache/src/frames/policy/", "crates/cache/src/frames/policy.rs"];
 
 /// What a policy may not name, and everything below it.
 const IMPURE: [&str; 7] =
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn effects_are_found_in_policy_only() {
         let text = "use std::{io, time::Instant};\nuse unherd_sys::Clock;\nuse std::iter;\n";
-        assert_eq!(check(&Source::new("crates/cache/src/policy/clock.rs", text)).len(), 3);
+        assert_eq!(check(&Source::new("crates/cache/src/frames/policy/clock.rs", text)).len(), 3);
         assert_eq!(check(&Source::new("crates/cache/src/lib.rs", text)).len(), 0);
     }
 }

@@ -1,0 +1,358 @@
+//! The write path: pages changed in memory.
+//!
+//! | the page is | then |
+//! |---|---|
+//! | at rest and unpinned | it is changed in place |
+//! | at rest and pinned | a copy takes its place; the pins keep the old page |
+//! | in write-back | the same; the device gets the old page as a whole, and then the new one |
+//! | in write-back, and there is no frame for a copy | the writer waits for the end of that |
+//! | being read or changed | the writer waits, then looks again |
+//! | missing; all of it is written, or it lies beyond the end | it is made without a read |
+//! | missing otherwise | it is read first |
+//!
+//! A writer never waits for pins, so a thread that writes to a page it has pinned itself does not
+//! stand in its own way.
+
+use unherd_sys::primitives::{Arc, spin_loop};
+
+use crate::Error;
+use crate::file::core::{Busy, Core, Want, Work};
+use crate::file::files::FileState;
+use crate::file::writeback::HeldPages;
+use crate::frames::frame::{Claim, Pin, State, Word};
+use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
+use crate::pages::index::{Entry, FillReservation, ShardGuard};
+use crate::stats::Count;
+
+/// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
+/// and a copy costs a frame, and to copy a page.
+const LOOKS_AT_PINS: usize = 8;
+
+/// What stands between a writer and its page.
+enum WriteAccess {
+    Ready(Claim),
+    /// The copy is in place of the page; its content is still to be copied.
+    Copy(Claim, Pin),
+    /// Pinned: a frame is needed for a copy.
+    NeedsSpare,
+    /// In write-back: a frame for a copy would do, or to wait.
+    InWriteBack(Busy),
+    Busy(Busy),
+    /// Not there. The caller has announced that it brings the page in.
+    Miss(FillReservation),
+}
+
+/// A frame in hand, in case that a copy is needed. Given back on drop.
+#[derive(Debug)]
+struct Spare<'a> {
+    core: &'a Core,
+    claim: Option<Claim>,
+}
+
+impl Drop for Spare<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.core.free_frame(claim);
+        }
+    }
+}
+
+impl Core {
+    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end.
+    ///
+    /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
+    /// caller is inside `file.writers`.
+    pub(crate) fn write_page(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let key = self.key(file, page);
+        // What all of is written need not be read.
+        let covers_page = bytes.len() == self.memory.page_bytes();
+        let mut claim = self.claim_page(file, key, covers_page)?;
+        self.memory.write(&mut claim, at, bytes);
+        file.grow(self.offset(page) + (at + bytes.len()) as u64);
+        self.end_change(file, key, claim);
+        Ok(())
+    }
+
+    /// The page was changed: publishes it, and wakes the waiters for it, or for a frame.
+    pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+        // A page that was unclean is in the set, and does not leave it while it is changing.
+        if !claim.was_unclean() {
+            file.unclean.lock().insert(key.page);
+        }
+        debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
+        let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
+        self.publish_change(key, claim, state);
+    }
+
+    fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
+        self.frames.publish(claim, state);
+        let is_frame_wanted = self.reclaim.is_waited_for_after_rmw();
+        self.wake_page(key);
+        if is_frame_wanted {
+            self.notify_idle(1);
+        }
+    }
+
+    /// The page was not changed: it is what it was before. One that was made for the change goes.
+    pub(crate) fn give_up_change(&self, file: &FileState, key: PageKey, claim: Claim) {
+        match claim.before() {
+            State::Empty => {
+                self.shard(key).remove();
+                let claim = self.frames.clear(claim);
+                self.wake_page(key);
+                self.free_frame(claim);
+            }
+            State::Unstable => {
+                // A flush that failed meanwhile has not found the page.
+                let durability = file.durability.lock();
+                let is_lost = durability.is_broken(self.frames.period(claim.id()));
+                if is_lost {
+                    self.add_unwritten(file, 1);
+                }
+                self.frames.publish(claim, if is_lost { State::Dirty } else { State::Unstable });
+                drop(durability);
+                self.wake_page(key);
+                self.notify_idle(1);
+            }
+            // The copy of a page in write-back is written once more.
+            State::WriteBack => self.publish_change(key, claim, State::Dirty),
+            before => self.publish_change(key, claim, before),
+        }
+    }
+
+    /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
+    ///
+    /// The caller keeps out writers and write-backs, and the file is cut on the device. So a page
+    /// that is not here needs nothing, nor does one that is announced: its read begins later. To
+    /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
+    /// write-back. The wait for a page that is being read ends with the read.
+    pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, copy: Claim) {
+        let key = self.key(file, page);
+        let mut copy = copy;
+        let old = loop {
+            let mut shard = self.shard(key);
+            let Some(frame) = shard.frame() else {
+                drop(shard);
+                return self.free_frame(copy);
+            };
+            let busy = match self.replace(&mut shard, key, frame, &mut copy) {
+                Ok(old) => break old,
+                Err(word) => self.busy_frame(frame, word),
+            };
+            drop(shard);
+            // A read that fails leaves no page.
+            self.wait_for_page_unchecked(file, key, busy, Want::Read);
+        };
+        self.memory.copy(&mut copy, &old, tail);
+        self.memory.zero_from(&mut copy, tail);
+        self.reclaim.note_copied(&old, &copy);
+        self.unpin(old);
+        if !copy.was_unwritten() {
+            self.add_unwritten(file, 1);
+        }
+        self.end_change(file, key, copy);
+    }
+
+    /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
+    pub(crate) fn claim_page(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        covers_page: bool,
+    ) -> Result<Claim, Error> {
+        loop {
+            let has_room = self.has_room(file) || self.is_unwritten(file, key.page);
+            let room = if has_room { Ok(()) } else { self.make_room(file) };
+            let claimed = room.and_then(|()| self.try_claim_page(file, key, covers_page));
+            let room = match claimed {
+                Ok(claim) if claim.was_unwritten() || self.reserve_unwritten(file) => {
+                    return Ok(claim);
+                }
+                Ok(claim) => {
+                    self.give_up_change(file, key, claim);
+                    self.make_room(file)
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = room {
+                // This thread may have been woken to change the page, and does not.
+                self.wake_next_changer(key);
+                return Err(error);
+            }
+        }
+    }
+
+    fn try_claim_page(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        covers_page: bool,
+    ) -> Result<Claim, Error> {
+        let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
+        loop {
+            match self.try_acquire_write(key, &mut spare.claim) {
+                WriteAccess::Ready(claim) => return Ok(claim),
+                WriteAccess::Copy(mut claim, old) => {
+                    self.counters.add(Count::Copies, 1);
+                    self.memory.copy(&mut claim, &old, self.memory.page_bytes());
+                    self.reclaim.note_copied(&old, &claim);
+                    self.unpin(old);
+                    return Ok(claim);
+                }
+                WriteAccess::NeedsSpare => spare.claim = Some(self.take_frame(key, began)?),
+                WriteAccess::InWriteBack(busy) => {
+                    // To wait for a frame would be no better: it may take as many write-backs.
+                    spare.claim = self.try_take_frame(key);
+                    if spare.claim.is_none() {
+                        began = self.wait_for_page(file, key, busy, Want::Change, began)?;
+                    }
+                }
+                WriteAccess::Busy(busy) => {
+                    // The thread that works on the page may be waiting for a frame.
+                    if let Some(claim) = spare.claim.take() {
+                        self.free_frame(claim);
+                    }
+                    began = self.wait_for_page(file, key, busy, Want::Change, began)?;
+                }
+                WriteAccess::Miss(announced) => {
+                    let mut claim = match spare.claim.take() {
+                        Some(claim) => claim,
+                        None => self.frame_for_announced(announced, began)?,
+                    };
+                    // As the page is announced, nobody can have it reach into the file meanwhile.
+                    if covers_page || self.offset(key.page) >= file.len() {
+                        self.install(announced, &claim, State::Changing);
+                        if !covers_page {
+                            self.memory.zero_from(&mut claim, 0);
+                        }
+                        return Ok(claim);
+                    }
+                    let pin = self.fill(file, announced, vec![claim])?;
+                    self.unpin(pin);
+                }
+            }
+        }
+    }
+
+    fn try_acquire_write(&self, key: PageKey, spare: &mut Option<Claim>) -> WriteAccess {
+        let mut shard = self.shard(key);
+        let frame = match shard.get() {
+            Some(Entry::Frame(frame)) => frame,
+            Some(Entry::Announced(generation)) => {
+                return WriteAccess::Busy(Busy { work: Work::Reading, generation });
+            }
+            None => return WriteAccess::Miss(shard.announce()),
+        };
+        let generation = shard.begin_busy();
+        // Who has a frame in hand for the copy does not hope any longer.
+        let looks = if spare.is_some() { 1 } else { LOOKS_AT_PINS };
+        let word = match self.try_change(frame, generation, looks) {
+            Ok(claim) => return WriteAccess::Ready(claim),
+            Err(word) => word,
+        };
+        let in_write_back = word.state() == State::WriteBack;
+        if !word.state().is_at_rest() && !in_write_back {
+            return WriteAccess::Busy(self.busy_frame(frame, word));
+        }
+        let Some(mut copy) = spare.take() else {
+            return if in_write_back {
+                WriteAccess::InWriteBack(self.busy_frame(frame, word))
+            } else {
+                WriteAccess::NeedsSpare
+            };
+        };
+        // A write-back may end without the shard lock; then it is at rest, and stays so.
+        match self.replace(&mut shard, key, frame, &mut copy) {
+            Ok(old) => WriteAccess::Copy(copy, old),
+            Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
+        }
+    }
+
+    /// As [`Frames::try_change`], with this many looks at a page that is only pinned.
+    fn try_change(
+        &self,
+        frame: FrameId,
+        generation: BusyGeneration,
+        looks: usize,
+    ) -> Result<Claim, Word> {
+        let mut tried = self.frames.try_change(frame, generation);
+        for _ in 1..looks {
+            if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
+                break;
+            }
+            spin_loop();
+            tried = self.frames.try_change(frame, generation);
+        }
+        tried
+    }
+
+    /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
+    /// content is still to be copied from the pin. Gives the word if the page is neither at rest
+    /// nor in write-back.
+    fn replace(
+        &self,
+        shard: &mut ShardGuard<'_>,
+        key: PageKey,
+        frame: FrameId,
+        copy: &mut Claim,
+    ) -> Result<Pin, Word> {
+        let generation = shard.begin_busy();
+        let old = self.frames.replace(frame, copy, key, generation)?;
+        shard.set_frame(copy.id());
+        Ok(old)
+    }
+
+    /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
+    /// who have them. The caller keeps writers out; pages that are held although the file has no
+    /// handle are skipped.
+    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, held: HeldPages) {
+        for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
+            self.drop_page(file, self.key(file, page), held);
+        }
+        file.unclean.lock().truncate(from);
+    }
+
+    /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
+    /// guard its frame is lost. The file has no handle.
+    fn drop_forgotten(&self, file: &FileState, key: PageKey) -> bool {
+        let mut shard = self.shard(key);
+        match shard.get() {
+            Some(Entry::Announced(_)) => {}
+            Some(Entry::Frame(frame)) if self.frames.word(frame).state() == State::Changing => {
+                self.remove_unwritten(file, 1);
+            }
+            Some(Entry::Frame(_)) | None => return false,
+        }
+        shard.remove();
+        true
+    }
+
+    fn drop_page(&self, file: &FileState, key: PageKey, held: HeldPages) {
+        loop {
+            // It is not behind: see `frame.rs`.
+            let busy = match self.shard(key).detach(&self.frames) {
+                Ok((before, claim)) => {
+                    if matches!(before.state(), State::Dirty | State::Failed) {
+                        self.remove_unwritten(file, 1);
+                    }
+                    if before.is_unread() {
+                        self.counters.add(Count::ReadAheadWasted, 1);
+                    }
+                    return claim.into_iter().for_each(|claim| self.free_frame(claim));
+                }
+                Err(busy) => busy,
+            };
+            if held == HeldPages::Skipped && self.drop_forgotten(file, key) {
+                return;
+            }
+            // A read that fails leaves no page either.
+            self.wait_for_page_unchecked(file, key, busy, Want::Read);
+        }
+    }
+}

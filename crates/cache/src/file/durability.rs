@@ -1,0 +1,310 @@
+//! What a file may promise about its writes.
+//!
+//! Time is divided into *flush periods*: a flush ends one and begins the next. A page that was
+//! written back carries the period in which that came to its end.
+//!
+//! | page is unstable, its period is | meaning |
+//! |---|---|
+//! | at most that of the last successful flush | durable |
+//! | at most that of the last failed flush, and not the above | must be written again |
+//! | later | written, not yet durable |
+//!
+//! The kernel reports a failed flush once and then takes all pages for clean, so after a failure
+//! every write since the last success counts as lost. Where such a page has left the cache, it
+//! cannot be written again: the file has lost durability for good.
+//!
+//! Errors are counted, and each handle remembers how many it has seen: so each reports each error
+//! once. A handle that is opened later begins where the others are; but if none of them has
+//! reported the latest error, the new one will. So does Linux's `errseq_t`.
+
+use unherd_sys::{Errno, Timestamp};
+
+use crate::Error;
+use crate::error::Operation;
+use crate::file::device_len::DeviceLen;
+use crate::file::unwritten::RETRY_AFTER;
+
+#[derive(Debug)]
+pub(crate) struct Durability {
+    period: u64,
+    flushed: u64,
+    /// The latest period in which the file was changed on the device.
+    changed: u64,
+    broken: u64,
+    /// The latest period of an unstable page that left the cache since the last success.
+    evicted: Option<u64>,
+    lost: bool,
+    errors: u64,
+    /// How many errors some handle has reported.
+    told: u64,
+    last_error: Option<Error>,
+    pub(crate) device_len: DeviceLen,
+    /// How many errors there were when the latest sync began.
+    sync_began: u64,
+    /// Writes fail; the latest error.
+    failing: Option<Failing>,
+    /// Writes that failed for a reason that all others would fail for.
+    refusals: u64,
+}
+
+#[derive(Debug)]
+struct Failing {
+    error: Error,
+    retry_at: Timestamp,
+    /// How often it was asked for: what decides in a simulation, where no time passes.
+    asked: u32,
+}
+
+/// What an opening leaves to the next one of the same file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Remains {
+    /// Writes were closed with that no flush had covered.
+    pub(crate) is_unflushed: bool,
+    /// Writes were lost, which no handle has reported, or padding could not be cut off.
+    pub(crate) lost: Option<Error>,
+}
+
+/// What to do with an unstable page whose frame is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    /// It may go.
+    Allowed,
+    /// Its write is lost; it is dirty.
+    Redirty,
+}
+
+impl Durability {
+    /// Of a file that was just opened, with what an earlier opening by this cache has left: writes
+    /// that no flush had covered have left the cache.
+    pub(crate) fn new(len_bytes: u64, remains: Remains) -> Self {
+        Self {
+            period: 1,
+            flushed: 0,
+            // What others wrote before it was opened may not be durable.
+            changed: 1,
+            broken: 0,
+            evicted: remains.is_unflushed.then_some(0),
+            lost: false,
+            errors: u64::from(remains.lost.is_some()),
+            told: 0,
+            last_error: remains.lost,
+            device_len: DeviceLen::new(len_bytes),
+            sync_began: 0,
+            failing: None,
+            refusals: 0,
+        }
+    }
+
+    /// Of how many errors a new handle knows: of all, unless nobody has reported the latest.
+    pub(crate) fn known_to_new_handle(&self) -> u64 {
+        self.told
+    }
+
+    /// A handle reports what it has not seen.
+    pub(crate) fn tell(&mut self) -> u64 {
+        self.told = self.errors;
+        self.errors
+    }
+
+    /// The error that no handle has reported, if it is about writes that are lost for good.
+    pub(crate) fn lost_unheard(&self) -> Option<Error> {
+        self.unseen(self.told).filter(|error| matches!(error, Error::LostWrites { .. }))
+    }
+
+    /// The file was changed on the device.
+    pub(crate) fn note_change(&mut self) {
+        self.changed = self.period;
+    }
+
+    /// Whether the file was changed since the latest successful flush began, or there was none.
+    pub(crate) fn needs_flush(&self) -> bool {
+        self.changed > self.flushed
+    }
+
+    /// The flush period now.
+    pub(crate) fn period(&self) -> u64 {
+        self.period
+    }
+
+    /// Whether a write that began in `period` must count as lost.
+    pub(crate) fn is_broken(&self, period: u64) -> bool {
+        period > self.flushed && period <= self.broken
+    }
+
+    /// Ends the period, and gives it: writes that came to their end in it are covered by a flush
+    /// that begins now.
+    pub(crate) fn begin_flush(&mut self) -> u64 {
+        self.period += 1;
+        self.period - 1
+    }
+
+    pub(crate) fn flush_succeeded(&mut self, period: u64) {
+        self.flushed = self.flushed.max(period);
+        if self.evicted.is_some_and(|evicted| evicted <= period) {
+            self.evicted = None;
+        }
+    }
+
+    /// Writes that came to their end while the flush was under way count as lost too.
+    pub(crate) fn flush_failed(&mut self, error: Error) {
+        self.broken = self.period;
+        self.period += 1;
+        self.note_change();
+        self.lost |= self.evicted.is_some();
+        self.record(error);
+    }
+
+    /// An unstable page of `period` is to leave the cache.
+    pub(crate) fn evict(&mut self, period: u64) -> Eviction {
+        if self.is_broken(period) {
+            return Eviction::Redirty;
+        }
+        if period > self.flushed {
+            self.evicted = self.evicted.max(Some(period));
+        }
+        Eviction::Allowed
+    }
+
+    pub(crate) fn record(&mut self, error: Error) {
+        // That writes are lost is not forgotten for an error after which they are not, and of the
+        // writes that fail in one sync the first in the file is told.
+        let is_first = self.errors == self.sync_began
+            || match (&self.last_error, &error) {
+                (
+                    Some(Error::Io { operation: Operation::Write, offset: first, .. }),
+                    Error::Io { operation: Operation::Write, offset, .. },
+                ) => offset < first,
+                _ => true,
+            };
+        if self.lost_unheard().is_none() && is_first {
+            self.last_error = Some(error);
+        }
+        self.errors += 1;
+    }
+
+    /// A sync begins. Gives how many errors there were before.
+    pub(crate) fn begin_sync(&mut self) -> u64 {
+        self.sync_began = self.errors;
+        self.errors
+    }
+
+    /// A write-back has succeeded.
+    pub(crate) fn write_succeeded(&mut self) {
+        self.failing = None;
+    }
+
+    /// A write-back has failed. Whether the file's writes did not fail before.
+    pub(crate) fn write_failed(&mut self, error: Error) -> bool {
+        let all_would_fail = matches!(
+            error,
+            Error::Io {
+                errno: Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::NODEV | Errno::NXIO,
+                ..
+            }
+        );
+        self.refusals += u64::from(all_would_fail);
+        let retry_at = Timestamp::now().after(RETRY_AFTER);
+        let failing = Failing { error: error.clone(), retry_at, asked: 0 };
+        self.record(error);
+        self.failing.replace(failing).is_none()
+    }
+
+    /// How many writes have failed for a reason that all others would fail for: as there is no
+    /// space left.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
+    /// The error of the file's writes, if they fail, and it is too early to try again.
+    pub(crate) fn refusal(&mut self) -> Option<Error> {
+        let failing = self.failing.as_mut()?;
+        failing.asked += 1;
+        let is_due = if cfg!(shuttle) {
+            failing.asked.is_multiple_of(8)
+        } else {
+            failing.retry_at <= Timestamp::now()
+        };
+        (!is_due).then(|| failing.error.clone())
+    }
+
+    /// How many errors there were.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// The latest error, unless a handle that has seen `seen` errors knows it.
+    pub(crate) fn unseen(&self, seen: u64) -> Option<Error> {
+        if seen < self.errors { self.last_error.clone() } else { None }
+    }
+
+    /// The device's reason for the latest error, if that was one of its own.
+    pub(crate) fn last_errno(&self) -> Option<Errno> {
+        match self.last_error {
+            Some(Error::Io { errno, .. } | Error::LostWrites { errno: Some(errno), .. }) => {
+                Some(errno)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether writes have left the cache that no flush has covered.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.evicted.is_some()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_covers_what_ended_before_it_began() {
+        let mut file = Durability::new(0, Remains::default());
+        let written = file.period();
+        assert_eq!(file.evict(written), Eviction::Allowed);
+        let flush = file.begin_flush();
+        let during = file.period();
+        assert!(during > flush);
+        file.flush_succeeded(flush);
+        // The page that left the cache is durable: a later failure does not concern it.
+        file.flush_failed(Error::TooManyFiles);
+        assert!(!file.is_lost());
+        assert!(!file.is_broken(written));
+        assert!(file.is_broken(during));
+        assert_eq!(file.evict(during), Eviction::Redirty);
+    }
+
+    #[test]
+    fn an_evicted_page_of_a_failed_flush_is_lost_for_good() {
+        let mut file = Durability::new(0, Remains::default());
+        file.evict(file.period());
+        file.begin_flush();
+        file.flush_failed(Error::TooManyFiles);
+        assert!(file.is_lost());
+        let flush = file.begin_flush();
+        file.flush_succeeded(flush);
+        assert!(file.is_lost());
+    }
+
+    #[test]
+    fn a_new_handle_knows_what_another_has_reported() {
+        let mut file = Durability::new(0, Remains::default());
+        file.record(Error::TooManyFiles);
+        assert_eq!(file.known_to_new_handle(), 0);
+        assert_eq!(file.tell(), 1);
+        assert_eq!(file.known_to_new_handle(), 1);
+    }
+
+    #[test]
+    fn each_handle_sees_each_error_once() {
+        let mut file = Durability::new(0, Remains::default());
+        assert_eq!(file.unseen(0), None);
+        file.record(Error::TooManyFiles);
+        assert_eq!(file.unseen(0), Some(Error::TooManyFiles));
+        assert_eq!(file.unseen(file.errors()), None);
+    }
+}

@@ -1,0 +1,428 @@
+//! The read path: pages brought in. Those that are there are found by `hit.rs`.
+//!
+//! One thread brings a missing page in; it announces this in the index before it even has a frame.
+//! All others that want the page wait for it alone. If the read fails, each of them gets the error,
+//! and none reads again by itself: one bad sector costs one read. The next call will try again.
+//!
+//! A page at or beyond the end of the file needs no read: it is zeros. So are bytes that the device
+//! has not been given yet, where this cache has made the file longer. But bytes that the device has
+//! had are read, or the read fails: others may have cut the file (`device_len.rs`).
+#![expect(unsafe_code, reason = "the frame's memory is given to the device")]
+
+use unherd_sys::primitives::Arc;
+use unherd_sys::{Direction, Errno, Timestamp, Transfer};
+
+use crate::Error;
+use crate::file::core::{Core, TRUNCATED, WakeMessage, Want, Work};
+use crate::file::files::FileState;
+use crate::frames::frame::{Claim, Pin, State};
+use crate::io::engine::Engine;
+use crate::io::run::{Advance, EndedRun, Fill, Run, TransferError};
+use crate::page::{PageKey, PageNo};
+use crate::pages::index::FillReservation;
+use crate::pages::resident::{Lookup, TooManyPins};
+use crate::stats::Count;
+
+/// What became of a page that is brought in.
+enum BegunFill {
+    Ended(Result<Pin, Errno>),
+    ToRead(Run),
+}
+
+fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
+    match ended {
+        Some(filled) => filled,
+        None => unreachable!("a fill that has ended was delivered"),
+    }
+}
+
+impl Core {
+    /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants `pages` pages
+    /// from it on; it is read if it is not there, with the pages that follow. Blocks under
+    /// `page-read`, `page-change` and `frame`, or on the device.
+    #[cold]
+    pub(crate) fn pin(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<Pin, Error> {
+        self.check_not_forked()?;
+        self.check_page(page)?;
+        let key = self.key(file, page);
+        let (mut waited, mut began) = (false, None);
+        loop {
+            match self.look_up(file, key, waited)? {
+                Lookup::Here(pin) => return Ok(pin),
+                Lookup::Busy(busy) => {
+                    began = self.wait_for_page(file, key, busy, Want::Read, began)?;
+                }
+                Lookup::Miss(announced) => {
+                    let claims = self.frames_for_announced(file, announced, pages, began)?;
+                    return self.fill(file, announced, claims);
+                }
+            }
+            waited = true;
+        }
+    }
+
+    /// Decides what is there and what is missing. A hit gets here only if its page was being moved
+    /// in the index, or changed, when it looked without the lock. Who has `waited` was counted.
+    pub(crate) fn look_up(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        waited: bool,
+    ) -> Result<Lookup, Error> {
+        let found = self.shard(key).look_up(&self.frames).map_err(|TooManyPins| {
+            Error::TooManyPins { file: file.path.clone(), page: key.page.0 }
+        })?;
+        match &found {
+            _ if waited => {}
+            Lookup::Here(_) => self.counters.add(Count::Hits, 1),
+            Lookup::Busy(busy) if busy.work == Work::Reading => {
+                self.counters.add(Count::DeduplicatedMisses, 1);
+            }
+            Lookup::Busy(_) | Lookup::Miss(_) => {}
+        }
+        Ok(found)
+    }
+
+    /// A frame for a page that the caller has announced. If there is none, the announcement is
+    /// taken back, and the waiters for the page are told. As for [`Core::take_frame`], `began`.
+    pub(crate) fn frame_for_announced(
+        &self,
+        announced: FillReservation,
+        began: Option<Timestamp>,
+    ) -> Result<Claim, Error> {
+        self.counters.add(Count::Misses, 1);
+        self.take_frame(announced.key, began)
+            .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
+    }
+
+    /// Frames for a page that the caller has announced, and for those that follow it and are to be
+    /// read with it, as far as they are missing and frames are there; `wanted` pages are wanted
+    /// now.
+    pub(crate) fn frames_for_announced(
+        &self,
+        file: &FileState,
+        announced: FillReservation,
+        wanted: u64,
+        began: Option<Timestamp>,
+    ) -> Result<Vec<Claim>, Error> {
+        let pages = self.pages_to_read(file, announced.key.page, wanted);
+        let claims = self.try_take_run(announced.key, pages);
+        if !claims.is_empty() {
+            self.counters.add(Count::Misses, 1);
+            return Ok(claims);
+        }
+        self.frame_for_announced(announced, began).map(|claim| vec![claim])
+    }
+
+    /// How many pages to read from a missing one on.
+    pub(crate) fn pages_to_read(&self, file: &FileState, page: PageNo, wanted: u64) -> usize {
+        let page_bytes = self.memory.page_bytes() as u64;
+        let rest_of_file = file.len().div_ceil(page_bytes).saturating_sub(page.0);
+        let most = rest_of_file.min(self.runs.pages_max() as u64);
+        let missing =
+            |ahead: &u64| self.index.lookup(self.key(file, PageNo(page.0 + ahead))).is_none();
+        let possible = |planned: u64| 1 + (1..planned.min(most)).take_while(missing).count() as u64;
+        let mut streams = file.streams.lock();
+        streams.miss(page.0, wanted.max(1), self.ahead_max(), possible) as usize
+    }
+
+    /// The most pages that one stream may read ahead now: all streams together hold a quarter of
+    /// the cache.
+    fn ahead_max(&self) -> u64 {
+        let quarter = self.frames.len() as u64 / 4;
+        let unread = self.counters.unread_ahead().saturating_sub(self.frames.ahead_pinned());
+        quarter.saturating_sub(unread)
+    }
+
+    /// Takes an announcement back, with a message for those that wait for the page.
+    pub(crate) fn take_back(&self, announced: FillReservation, message: WakeMessage) {
+        self.shard(announced.key).remove();
+        self.wake_failed(announced.key, message);
+    }
+
+    /// Puts a claimed frame in the place of its page's announcement.
+    pub(crate) fn install(&self, announced: FillReservation, claim: &Claim, state: State) {
+        self.shard(announced.key).install(&self.frames, announced, claim, state);
+    }
+
+    /// Brings an announced page into the first of the frames, which has come from
+    /// [`Core::frames_for_announced`], with its neighbours, and wakes the waiters for them.
+    pub(crate) fn fill(
+        &self,
+        file: &Arc<FileState>,
+        announced: FillReservation,
+        claims: Vec<Claim>,
+    ) -> Result<Pin, Error> {
+        let filled = match self.begin_fill(file, announced, claims) {
+            BegunFill::Ended(filled) => filled,
+            BegunFill::ToRead(run) => self.read_in_thread(run),
+        };
+        filled.map_err(|errno| self.read_error(file, announced.key, errno))
+    }
+
+    /// As [`Core::fill`], in a task of a cache with queued I/O.
+    #[cfg(feature = "async")]
+    pub(crate) async fn fill_async(
+        &self,
+        engine: &Engine,
+        file: &Arc<FileState>,
+        announced: FillReservation,
+        claims: Vec<Claim>,
+    ) -> Result<Pin, Error> {
+        let filled = match self.begin_fill(file, announced, claims) {
+            BegunFill::Ended(filled) => filled,
+            BegunFill::ToRead(run) => match engine.begin(self, run) {
+                Ok(ticket) => ticket.wait_async().await,
+                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
+            },
+        };
+        filled.map_err(|errno| self.read_error(file, announced.key, errno))
+    }
+
+    /// Puts the frames in the index; where that needs no read, it is all.
+    fn begin_fill(
+        &self,
+        file: &Arc<FileState>,
+        announced: FillReservation,
+        mut claims: Vec<Claim>,
+    ) -> BegunFill {
+        let first = announced.key.page;
+        self.install(announced, &claims[0], State::Reading);
+        if self.offset(first) >= file.len() {
+            claims.drain(1..).for_each(|claim| self.free_frame(claim));
+            let mut ended = None;
+            self.publish_fill(file, first, claims, 0, |filled| ended = Some(filled));
+            return BegunFill::Ended(delivered(ended));
+        }
+        self.install_ahead(file, first, &mut claims);
+        self.counters.add(Count::Reads, claims.len() as u64);
+        if claims.len() > 1 {
+            self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
+        }
+        let page_bytes = self.memory.page_bytes();
+        BegunFill::ToRead(Run::fill(file.clone(), first, Fill::new(claims), page_bytes))
+    }
+
+    /// Reads by this thread, or queues the read if too many threads do so.
+    fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
+        let own = self.engine.as_ref().map(Engine::try_own_read);
+        if let (Some(engine), Some(None)) = (&self.engine, &own) {
+            return match engine.begin(self, run) {
+                Ok(ticket) => ticket.wait(),
+                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
+            };
+        }
+        self.finish_fill(run, |run| self.move_blocking(run))
+    }
+
+    /// Ends the run, and those that take its place, by what `transfer` gives.
+    fn finish_fill(
+        &self,
+        run: Run,
+        mut transfer: impl FnMut(&mut Run) -> Result<usize, TransferError>,
+    ) -> Result<Pin, Errno> {
+        let (mut next, mut ended) = (Some(run), None);
+        while let Some(mut run) = next {
+            let moved = transfer(&mut run);
+            let (file, first, ended_run) = run.into_parts();
+            let EndedRun::Fill(fill) = ended_run else { unreachable!("a fill ends as one") };
+            next = self.end_fill(&file, first, fill, moved, |filled| ended = Some(filled));
+        }
+        delivered(ended)
+    }
+
+    /// Puts the frames but the first in the index, for the pages that follow `first`, up to one
+    /// that is there. Gives those back that are left.
+    fn install_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>) {
+        let page_at = |at: usize| PageNo(first.0 + at as u64);
+        let mut installed = 1;
+        let mut locked = None;
+        while installed < claims.len() {
+            let mut shard = self.next_shard(locked.take(), self.key(file, page_at(installed)));
+            if !shard.install_missing(&self.frames, &claims[installed]) {
+                break;
+            }
+            locked = Some(shard);
+            installed += 1;
+        }
+        drop(locked);
+        claims.drain(installed..).for_each(|claim| self.free_frame(claim));
+        // Somebody may have cut the file before the last of them were in the index, and then has
+        // not seen them there.
+        while self.offset(page_at(claims.len() - 1)) >= file.len()
+            && claims.len() > 1
+            && let Some(claim) = claims.pop()
+        {
+            self.give_up_fill(self.key(file, page_at(claims.len())), claim);
+        }
+    }
+
+    /// The page is not brought in after all. The waiters for it look again.
+    fn give_up_fill(&self, key: PageKey, claim: Claim) {
+        self.shard(key).remove();
+        self.free_frame(self.frames.clear(claim));
+        self.wake_failed(key, WakeMessage::Look);
+    }
+
+    /// The device may go on for ever with the read: its frames are lost, and all who want the pages
+    /// get an error.
+    pub(crate) fn lose_fill(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        fill: &Fill,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) {
+        let lose = |(at, claim): (usize, &Claim)| {
+            let key = self.key(file, PageNo(first.0 + at as u64));
+            let mut shard = self.shard(key);
+            shard.remove();
+            (key, self.frames.generation(claim.id()))
+        };
+        let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
+        self.counters.add(Count::ReadAheadWasted, fill.claims.len() as u64 - 1);
+        deliver(Err(Errno::IO));
+        for (key, generation) in lost {
+            self.wake_failed(key, WakeMessage::ReadFailed(generation, Errno::IO));
+        }
+    }
+
+    /// Moves the run by this thread; gives the bytes moved.
+    pub(crate) fn move_blocking(&self, run: &mut Run) -> Result<usize, TransferError> {
+        loop {
+            let Transfer { direction, file, offset, bufs, .. } = run.transfer(&self.memory, 0);
+            let moved = match direction {
+                // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
+                Direction::Read => unsafe { self.device.read(file, offset, bufs) },
+                // SAFETY: as above.
+                Direction::Write => unsafe { self.device.write(file, offset, bufs) },
+            };
+            match run.advance(moved) {
+                Advance::More => {}
+                Advance::Ended(moved) => return moved,
+            }
+        }
+    }
+
+    /// A read has ended: publishes its pages, or gives the frames back. The first page is delivered
+    /// with a pin before anybody is woken.
+    ///
+    /// If several pages could not be read, gives the first, to be read by itself: what is wrong
+    /// with one need not be wrong with the others. Those come in when they are asked for. If the
+    /// device moved less than it has by now, gives all of them, to be read again: if it then has
+    /// less than it had before, the file was cut, and zeros would be no bytes of it.
+    pub(crate) fn end_fill(
+        &self,
+        file: &Arc<FileState>,
+        first: PageNo,
+        fill: Fill,
+        read: Result<usize, TransferError>,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) -> Option<Run> {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
+        };
+        let Fill { mut claims, on_device } = fill;
+        let page_bytes = self.memory.page_bytes();
+        let end = self.offset(first) + bytes as u64;
+        if bytes < claims.len() * page_bytes {
+            let now = file.durability.lock().device_len.data();
+            match on_device {
+                // What is missing may have come to the device since the read began.
+                None if end < now => {
+                    let fill = Fill { claims, on_device: Some(now) };
+                    return Some(Run::fill(file.clone(), first, fill, page_bytes));
+                }
+                // Others have cut the file, unless this cache has.
+                Some(before) if end < before.min(now) => {
+                    let whole = bytes / page_bytes;
+                    if whole == 0 {
+                        let fill = Fill::new(claims);
+                        return self.end_failed_fill(file, first, fill, TRUNCATED, deliver);
+                    }
+                    self.give_up_ahead(file, first, &mut claims, whole);
+                }
+                _ => {}
+            }
+        }
+        self.publish_fill(file, first, claims, bytes, deliver);
+        None
+    }
+
+    /// The pages of the claims are there: `bytes` bytes were read of them, the rest is zeros.
+    fn publish_fill(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        claims: Vec<Claim>,
+        bytes: usize,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) {
+        let (pages, page_bytes) = (claims.len(), self.memory.page_bytes());
+        let mut pin = None;
+        for (at, mut claim) in claims.into_iter().enumerate() {
+            // What the file has beyond its length, up to the end of a block, is zeros too.
+            let from = bytes.saturating_sub(at * page_bytes);
+            if from < page_bytes {
+                self.memory.zero_from(&mut claim, from);
+            }
+            if at == 0 {
+                pin = Some(self.frames.publish_pinned(claim, State::Clean));
+            } else {
+                self.frames.publish_ahead(claim);
+            }
+        }
+        if let Some(pin) = pin {
+            deliver(Ok(pin));
+        }
+        for page in first.0..first.0 + pages as u64 {
+            self.wake_page(self.key(file, PageNo(page)));
+        }
+        self.notify_idle(pages - 1);
+    }
+
+    /// The pages after the first `kept` are not brought in. They come in when they are asked for.
+    fn give_up_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>, kept: usize) {
+        self.counters.add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
+        for (at, claim) in claims.drain(kept..).enumerate() {
+            let page = PageNo(first.0 + (kept + at) as u64);
+            self.give_up_fill(self.key(file, page), claim);
+        }
+    }
+
+    fn end_failed_fill(
+        &self,
+        file: &Arc<FileState>,
+        first: PageNo,
+        fill: Fill,
+        errno: Errno,
+        deliver: impl FnOnce(Result<Pin, Errno>),
+    ) -> Option<Run> {
+        self.counters.add(Count::IoErrors, 1);
+        let Fill { mut claims, .. } = fill;
+        let was_alone = claims.len() == 1;
+        self.give_up_ahead(file, first, &mut claims, 1);
+        if !was_alone {
+            let fill = Fill::new(claims);
+            return Some(Run::fill(file.clone(), first, fill, self.memory.page_bytes()));
+        }
+        if let Some(claim) = claims.pop() {
+            let key = self.key(file, first);
+            let generation = {
+                let mut shard = self.shard(key);
+                shard.remove();
+                self.frames.generation(claim.id())
+            };
+            self.free_frame(self.frames.clear(claim));
+            deliver(Err(errno));
+            self.wake_failed(key, WakeMessage::ReadFailed(generation, errno));
+        }
+        None
+    }
+}

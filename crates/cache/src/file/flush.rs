@@ -1,0 +1,265 @@
+//! Sync, length, and the end of a file's time in the cache.
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::error::Operation;
+use crate::file::core::Core;
+use crate::file::device_len::DeviceLen;
+use crate::file::files::FileState;
+use crate::file::page_set::PageSet;
+use crate::file::sync_rounds::Failure;
+use crate::file::writeback::HeldPages;
+use crate::frames::frame::State;
+use crate::latch::AloneGuard;
+use crate::page::PageNo;
+
+/// How often the last handle tries to write back what fails, before it gives up.
+const LAST_ATTEMPTS: usize = 3;
+
+impl Core {
+    /// Writes the file's dirty pages back and flushes. Errors are recorded with the file; if there
+    /// were any meanwhile, gives the latest, and how many the file has had then.
+    ///
+    /// Pages that are written while it runs may or may not be part of it.
+    ///
+    /// Those who call it while it runs share the next run. It does nothing if everything is on
+    /// stable storage.
+    pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+        self.check_not_forked().map_err(|error| (error, 0))?;
+        if self.is_synced(file) {
+            return Ok(());
+        }
+        file.syncs.run(&self.waits, self.reasons.file, || self.sync_alone(file))
+    }
+
+    /// Whether no page is other than clean, the device has no padding of ours, and a flush has
+    /// covered all that was changed on it.
+    fn is_synced(&self, file: &FileState) -> bool {
+        // A page leaves the set after the flush period of its write was noted.
+        let is_clean = file.unclean.lock().is_empty();
+        let durability = file.durability.lock();
+        is_clean && !durability.needs_flush() && !durability.device_len.is_padded()
+    }
+
+    fn sync_alone(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+        let before = file.durability.lock().begin_sync();
+        self.write_back_all(file, HeldPages::Awaited);
+        if let Err(error) = self.trim(file) {
+            file.durability.lock().record(error);
+        }
+        self.flush(file);
+        let mut durability = file.durability.lock();
+        match durability.unseen(before) {
+            Some(error) => Err((error, durability.tell())),
+            None => Ok(()),
+        }
+    }
+
+    /// Cuts off what write-backs of whole pages have added to the file on the device.
+    ///
+    /// What others append between the look at its length and the cut is cut off as well: there is
+    /// no call that does both.
+    fn trim(&self, file: &FileState) -> Result<(), Error> {
+        if !file.durability.lock().device_len.is_padded() {
+            return Ok(());
+        }
+        let trimmed = {
+            // A write-back that is under way could make it longer again.
+            let _alone = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            self.trim_alone(file)
+        };
+        // Somebody may have wanted a frame and found the file's write-backs held up.
+        self.notify_idle(1);
+        trimmed
+    }
+
+    fn trim_alone(&self, file: &FileState) -> Result<(), Error> {
+        let on_device = self
+            .device
+            .len(file.device_file)
+            .map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        let device_len = file.durability.lock().device_len;
+        if let Some(len) = device_len.cut(on_device) {
+            self.device
+                .set_len(file.device_file, len)
+                .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
+        }
+        let mut durability = file.durability.lock();
+        durability.note_change();
+        durability.device_len = DeviceLen::new(device_len.data());
+        Ok(())
+    }
+
+    fn flush(&self, file: &FileState) {
+        let period = file.durability.lock().begin_flush();
+        match self.device.sync(file.device_file) {
+            Ok(()) => {
+                file.durability.lock().flush_succeeded(period);
+                self.settle_pages(file, |page_period| {
+                    (page_period <= period).then_some(State::Clean)
+                });
+            }
+            Err(errno) => {
+                let broken = {
+                    let mut durability = file.durability.lock();
+                    let broken = durability.period();
+                    durability.flush_failed(file.io_error(Operation::Sync, 0, errno));
+                    broken
+                };
+                self.settle_pages(file, |page_period| {
+                    (page_period <= broken).then_some(State::Dirty)
+                });
+            }
+        }
+    }
+
+    /// Gives unstable pages the state that `outcome` finds for their flush period.
+    fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
+        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+        for &page in &pages {
+            let shard = self.shard(self.key(file, page));
+            let Some(frame) = shard.frame() else { continue };
+            if self.frames.word(frame).state() == State::Unstable
+                && let Some(state) = outcome(self.frames.period(frame))
+            {
+                self.frames.settle(frame, state);
+                if state == State::Dirty {
+                    self.add_unwritten(file, 1);
+                }
+            }
+        }
+        let mut unclean = file.unclean.lock();
+        for page in pages {
+            self.forget_if_clean(file, page, &mut unclean);
+        }
+    }
+
+    /// Takes the page from the set of unclean ones, if it is clean or gone.
+    fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut PageSet) {
+        let shard = self.shard(self.key(file, page));
+        // A page that is being changed enters the set before the change ends, so it is kept.
+        if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {
+            unclean.remove(page);
+        }
+    }
+
+    /// Makes the file `len` bytes long.
+    ///
+    /// The order matters. With writers and write-backs kept out, the file is cut on the device,
+    /// then for readers, and the rest of its last page becomes zeros: had a write-back got in
+    /// before that, the device would have the bytes back that were cut off. Only then are the
+    /// pages beyond dropped. A page whose read began before the cut is in the index by then, so
+    /// it is found; one whose read begins later finds the file cut.
+    pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
+        let page_bytes = self.memory.page_bytes() as u64;
+        let tail = (len % page_bytes) as usize;
+        let _writers = file.writers.alone(&self.waits, self.reasons.file);
+        let is_cut = len < file.len();
+        // There is no way back once the device has cut the file: have the frame first. But not
+        // before the writers are out, who may want it more.
+        let last = PageNo(len / page_bytes);
+        let key = self.key(file, last);
+        let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
+        let resized = {
+            let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            let before = file.durability.lock().device_len;
+            file.durability.lock().device_len.will_cut(len);
+            let resized = self.device.set_len(file.device_file, len);
+            if resized.is_ok() {
+                file.set_len(len);
+                let mut durability = file.durability.lock();
+                durability.note_change();
+                durability.device_len = DeviceLen::new(len);
+            } else {
+                file.durability.lock().device_len = before;
+            }
+            match copy {
+                Some(copy) if resized.is_ok() => {
+                    self.cut_page(file, last, tail, copy);
+                }
+                Some(copy) => self.free_frame(copy),
+                None => {}
+            }
+            resized
+        };
+        // Somebody may have wanted a frame and found the file's write-backs held up.
+        self.notify_idle(1);
+        resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
+        if is_cut {
+            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), HeldPages::Awaited);
+        }
+        Ok(())
+    }
+
+    /// The last handle has gone: writes back what is dirty, and says what could not be.
+    pub(crate) fn write_back_for_good(&self, file: &Arc<FileState>) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for _ in 0..LAST_ATTEMPTS {
+            let before = file.durability.lock().errors();
+            self.write_back_all(file, HeldPages::Skipped);
+            outcome = self.trim(file);
+            if outcome.is_ok() {
+                let durability = file.durability.lock();
+                match durability.unseen(before) {
+                    None => return Ok(()),
+                    Some(error) => outcome = Err(error),
+                }
+            }
+        }
+        outcome
+    }
+
+    /// What a handle that has seen `seen` errors reports, and how many it has seen then.
+    pub(crate) fn report(&self, file: &FileState, seen: u64) -> (Result<(), Error>, u64) {
+        let mut durability = file.durability.lock();
+        let unseen = durability.unseen(seen);
+        let errors = durability.tell();
+        let outcome = match unseen {
+            Some(error) => Err(error),
+            None if durability.is_lost() => Err(Error::LostDurability { file: file.path.clone() }),
+            None => Ok(()),
+        };
+        (outcome, errors)
+    }
+
+    /// Refuses what lies beyond the largest offset that a file of any kind has.
+    #[inline]
+    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
+        let len = len as u64;
+        // The last page must end at a legal offset too, because pages are written whole.
+        let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
+        match offset.checked_add(len) {
+            Some(end) if end <= last => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len, page: None }),
+        }
+    }
+
+    /// As [`Core::check_range`], of bytes that are to be written; and refuses what would make the
+    /// file larger than its file system allows, as pages are written whole.
+    #[inline]
+    pub(crate) fn check_write(
+        &self,
+        file: &FileState,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        let last = file.len_max & !(self.memory.page_bytes() as u64 - 1);
+        if len > 0 && offset + len as u64 > last {
+            return Err(file.too_large(offset, len as u64));
+        }
+        Ok(())
+    }
+
+    /// As [`Core::check_range`] of a page.
+    pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
+        let page_bytes = self.memory.page_bytes();
+        let offset = page.0.saturating_mul(page_bytes as u64);
+        self.check_range(offset, page_bytes).map_err(|_| Error::OutOfRange {
+            offset,
+            len: page_bytes as u64,
+            page: Some(page.0),
+        })
+    }
+}

@@ -1,0 +1,664 @@
+//! Handles of files.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
+
+use crate::cache::{Cache, Owner};
+use crate::error::Error;
+use crate::file::core::Core;
+use crate::file::files::{Access, FileState, Source};
+use crate::file::page_guard::PageGuard;
+use crate::file::page_mut::PageMut;
+use crate::file::readahead::Advice;
+use crate::foreign_wakers::is_in_waker;
+use crate::page::PageNo;
+use crate::pages::peek::{Peek, Torn};
+
+/// What to do where the file system refuses direct I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direct {
+    /// Fail with [`Error::DirectRefused`].
+    #[default]
+    Require,
+    /// Read and write through the kernel's page cache; [`File::is_direct`] tells.
+    OrBuffered,
+}
+
+/// How to open a file. The default is read-only, locked, by direct I/O or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct OpenOptions {
+    write: bool,
+    create: bool,
+    create_new: bool,
+    truncate: bool,
+    lock: bool,
+    lock_wait: Duration,
+    direct: Direct,
+}
+
+/// See [`OpenOptions::lock_wait`].
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            write: false,
+            create: false,
+            create_new: false,
+            truncate: false,
+            lock: true,
+            lock_wait: LOCK_WAIT,
+            direct: Direct::Require,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// The default options.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For writing as well as reading.
+    pub fn write(self, write: bool) -> Self {
+        Self { write, ..self }
+    }
+
+    /// Create the file where there is none.
+    pub fn create(self, create: bool) -> Self {
+        Self { create, ..self }
+    }
+
+    /// Create the file, and fail with [`Error::Open`] (`EEXIST`) where there is one. Goes before
+    /// [`OpenOptions::create`].
+    pub fn create_new(self, create_new: bool) -> Self {
+        Self { create_new, ..self }
+    }
+
+    /// Truncate the file to no bytes; it must be open for writing. Other handles in this cache see
+    /// it.
+    pub fn truncate(self, truncate: bool) -> Self {
+        Self { truncate, ..self }
+    }
+
+    /// Hold an advisory lock, by flock(2), until the last handle of the file is dropped: exclusive
+    /// for writing and shared for reading (on by default). Without it nothing tells whether
+    /// somebody else changes the file, whose pages this cache would go on to serve as they were.
+    pub fn lock(self, lock: bool) -> Self {
+        Self { lock, ..self }
+    }
+
+    /// How long to wait for a lock that another cache or process holds, before the opening fails
+    /// with [`Error::Locked`]. The default is half a second; [`Duration::ZERO`] asks once.
+    ///
+    /// A process that was killed may hold its locks for some time after its end. Where it had
+    /// transfers in an io_uring ([`Io::Ring`](crate::Io::Ring)), the kernel ends these first, and
+    /// only then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
+    /// A program that is started again at once should not fail for that.
+    ///
+    /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms
+    /// and so on up to each 16 ms, and sleeps under `file-lock` between.
+    pub fn lock_wait(self, lock_wait: Duration) -> Self {
+        Self { lock_wait, ..self }
+    }
+
+    /// What to do where the file system refuses direct I/O.
+    pub fn direct(self, direct: Direct) -> Self {
+        Self { direct, ..self }
+    }
+}
+
+/// A handle of an open file.
+///
+/// Handles of one file (the same device and inode) in one cache share its pages, its dirty state
+/// and its length. All methods may be called by many threads at a time. A write to one page is
+/// atomic with regard to reads of that page; reads and writes of several pages are not.
+///
+/// It is not `Clone`: share a handle by `&` or [`Arc`](std::sync::Arc), or open the file again for
+/// another one.
+///
+/// # Closing
+///
+/// The normal end is `sync_all()?`, then drop. Only [`File::sync_all`] makes writes durable.
+///
+/// When the last handle is dropped, dirty pages (which the cache has and the device does not) are
+/// written back, but not flushed, and the file is closed; its lock is released. What cannot be
+/// written is lost then: the next handle for writing is told ([`Error::LostWrites`]);
+/// [`File::close`] tells the caller before the drop. If it is dropped in a waker, as the waker
+/// drops its task, a thread that is started for it does this; where none can be, the file stays
+/// open.
+///
+/// # Blocking
+///
+/// "Blocks under `frame`" names the [`Reason`](unherd_sync::Reason) by which the
+/// [`Ledger`](unherd_sync::Ledger) counts the wait:
+///
+/// | reason | what the thread waits for |
+/// |---|---|
+/// | `page-read` | a page that is being read from the device |
+/// | `page-change` | a page that another thread is writing, or holds as a [`PageMut`] |
+/// | `write-back` | the end of a write of dirty pages to the device, or a buffer for one |
+/// | `frame` | a frame (memory for one page): all are pinned, dirty, or in use by transfers |
+/// | `file` | the file itself, while others change its length, sync, open or close it |
+/// | `file-lock` | the lock of a file that another cache or process holds |
+pub struct File {
+    owner: Arc<Owner>,
+    pub(crate) file: Arc<FileState>,
+    write: bool,
+    /// Errors of the file that this handle has reported. Relaxed: a count for itself.
+    seen: AtomicU64,
+    /// Relaxed: nothing follows from it but a refusal.
+    is_closed: AtomicBool,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("path", &self.file.path)
+            .field("len", &self.len())
+            .field("write", &self.write)
+            .finish_non_exhaustive()
+    }
+}
+
+impl File {
+    pub(crate) fn open(
+        cache: &Cache,
+        source: Source<'_>,
+        options: OpenOptions,
+    ) -> Result<Self, Error> {
+        if (options.truncate || options.create || options.create_new) && !options.write {
+            return Err(Error::CreateNeedsWrite { file: source.name() });
+        }
+        let access = Access {
+            write: options.write,
+            create: options.create,
+            create_new: options.create_new,
+            lock: options.lock,
+            lock_wait: options.lock_wait,
+            buffered_fallback: options.direct == Direct::OrBuffered,
+        };
+        let owner = cache.owner.clone();
+        let file = owner.core.open_file(source, access)?;
+        let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
+        let handle =
+            Self { owner, file, write: options.write, seen, is_closed: AtomicBool::new(false) };
+        if options.truncate {
+            handle.set_len(0)?;
+        }
+        Ok(handle)
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Core {
+        &self.owner.core
+    }
+
+    /// Whether the kernel's page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.file.direct
+    }
+
+    /// How many bytes are written together, at least: a page. A crash during a write-back may leave
+    /// any mixture of old and new bytes in such a unit, also where nothing has changed meanwhile,
+    /// as far as the device does not write more at once than a sector. Keep in one unit only what
+    /// may be torn together. Does not block.
+    pub fn write_unit(&self) -> usize {
+        self.core().memory.page_bytes()
+    }
+
+    /// The path that the file was first opened by.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// The length in bytes, as the last write or [`File::set_len`] left it. Does not block.
+    #[expect(clippy::len_without_is_empty, reason = "as std::fs::Metadata")]
+    pub fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
+    /// than asked for only at the end of the file. At or beyond the end it gives 0.
+    ///
+    /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
+    /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
+    /// writes to no shared memory, except to the page's mark of use (by which the cache chooses
+    /// what to keep) where that is not set.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
+    /// [`Error::WouldDeadlock`].
+    /// The contents of `buf` are then unspecified.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let wanted = self.bytes_to_read(offset, buf.len())?;
+        let mut done = 0;
+        while done < wanted {
+            let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
+                let pages = self.core().pages_of(at, wanted - done);
+                let page = PageGuard::new(self.core(), &self.file, page, pages)?;
+                to.copy_from_slice(&page[at..at + to.len()]);
+            }
+            done += to.len();
+        }
+        Ok(done)
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// Blocks as [`File::read_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; [`Error::UnexpectedEof`] if the file ends before. The contents of
+    /// `buf` are then unspecified.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let read = self.read_at(buf, offset)?;
+        if read == buf.len() {
+            return Ok(());
+        }
+        Err(Error::UnexpectedEof { file: self.file.path.clone(), offset, wanted: buf.len(), read })
+    }
+
+    /// How many of `len` bytes at `offset` the file has.
+    #[inline]
+    fn bytes_to_read(&self, offset: u64, len: usize) -> Result<usize, Error> {
+        self.core().check_range(offset, len)?;
+        let left = self.file.len().saturating_sub(offset);
+        Ok(usize::try_from(left).map_or(len, |left| left.min(len)))
+    }
+
+    /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
+    /// been read of those at `offset`.
+    #[inline]
+    fn next_part<'b>(
+        &self,
+        buf: &'b mut [u8],
+        done: usize,
+        offset: u64,
+    ) -> (PageNo, usize, &'b mut [u8]) {
+        let (page, at) = self.core().memory.locate(offset + done as u64);
+        let bytes = (buf.len() - done).min(self.core().memory.page_bytes() - at);
+        (page, at, &mut buf[done..done + bytes])
+    }
+
+    /// Writes `bytes` at `offset`, as pwrite(2), and makes the file longer if they reach beyond its
+    /// end; a gap between reads as zeros. Gives the number of bytes written: fewer than asked for
+    /// only if a later page met an error, which the next call meets first.
+    ///
+    /// The bytes are in memory then; [`File::sync_all`] makes them durable. Blocks under
+    /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::FileTooLarge`] if
+    /// the file system does not allow a file to reach to the end of the last page that is written;
+    /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if as many
+    /// pages as may be newer than the device could not be written back (a sync tries again at once,
+    /// a write each 100 ms);
+    /// [`Error::WouldDeadlock`].
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+        self.check_write()?;
+        let core = self.core();
+        core.check_write(&self.file, offset, bytes.len())?;
+        let _inside = core.enter_writers(&self.file);
+        let mut done = 0;
+        while done < bytes.len() {
+            let (page, at) = core.memory.locate(offset + done as u64);
+            let part = (bytes.len() - done).min(core.memory.page_bytes() - at);
+            match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
+                Ok(()) => done += part,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let page_bytes = core.memory.page_bytes() as u64;
+        let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
+        if !filled.is_empty() {
+            core.write_behind(&self.file, filled);
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `bytes` at `offset`; blocks as [`File::write_at`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`]. What was written before the page that met the error stays written.
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.write_at(&bytes[done..], offset + done as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file `len_bytes` long, at once on the device as well (but not durably). What is
+    /// added reads as zeros. Page guards keep what they had.
+    ///
+    /// Waits for writers under `file`, and for pages in write-back.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`], [`Error::NoFrames`],
+    /// [`Error::Io`], [`Error::WouldDeadlock`]: the length is as it was.
+    pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
+        self.check_write()?;
+        self.core().check_range(len_bytes, 0)?;
+        if len_bytes > self.file.len_max {
+            return Err(self.file.too_large(0, len_bytes));
+        }
+        self.core().check_none_held(&self.file)?;
+        self.core().resize(&self.file, len_bytes)
+    }
+
+    /// Returns once everything that was written to the file before, by any handle, is on stable
+    /// storage, with the file's length.
+    ///
+    /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads that call it
+    /// while a sync of the file runs share the next one, and its outcome. If all that was written
+    /// through this cache is on stable storage, it returns at once; but the first one after the
+    /// file was opened flushes. After an error that all other writes would meet as well (no space,
+    /// quota, a device that is gone) the other pages are not tried.
+    ///
+    /// # Errors
+    /// Of the writes of a sync that failed, the one that is first in the file. Else the latest
+    /// error since this handle last reported one, be it of this sync or of a write-back
+    /// in between: each handle reports each error once, but every call that fails says so. What
+    /// could not be written stays dirty and is tried again by the next call, which succeeds if the
+    /// device then takes it.
+    /// [`Error::LostDurability`] is reported until the file is closed. [`Error::LostWrites`]: see
+    /// there. [`Error::WouldDeadlock`]: nothing was done.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        self.check_not_closed()?;
+        self.core().check_none_held(&self.file)?;
+        // Its own failure first: another thread may have reported the same for this handle.
+        if self.file.writable
+            && let Err((error, errors)) = self.core().sync_file(&self.file)
+        {
+            self.seen.fetch_max(errors, Ordering::Relaxed);
+            return Err(error);
+        }
+        self.report()
+    }
+
+    fn report(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
+        let seen = self.seen.load(Ordering::Relaxed);
+        let (outcome, errors) = self.core().report(&self.file, seen);
+        self.seen.fetch_max(errors, Ordering::Relaxed);
+        outcome
+    }
+
+    /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
+    /// file meanwhile. Bytes beyond the end of the file are zero. A page wholly beyond it is no
+    /// error, and does not make the file longer: compare [`File::len`].
+    ///
+    /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock; it and
+    /// the drop of the guard write to one cache line, which all that pin the page share: threads
+    /// that read one page at the same time are better served by [`File::peek`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; [`Error::TooManyPins`].
+    #[inline]
+    pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
+        PageGuard::new(self.core(), &self.file, page, 1)
+    }
+
+    /// As [`File::page`], for tasks: the future is ready with the pinned page. A page that is there
+    /// is had by the first poll, which takes no lock then and allocates nothing; it needs no
+    /// runtime. The guard is `Send`, and so is the future.
+    ///
+    /// Tasks and threads stand in the same queues, for the page (`page-read`, `page-change`) and,
+    /// while none is available for it, for a frame (`frame`), and are told in the order in
+    /// which they came. A frame is not kept for a task that is notified: if somebody else comes
+    /// before its next poll and takes it, the task waits again, behind the others. No poll blocks.
+    /// It may begin to write dirty pages back, for a frame.
+    ///
+    /// The future is woken by the thread that ends what it waits for, most often the cache's I/O
+    /// thread; so its waker must not make calls of the cache that block. If a waker panics, the
+    /// panic is thrown away (the panic hook has seen it).
+    ///
+    /// The future may be dropped at any time, and what it was about to get goes to others: those
+    /// that wait for the same page bring it in, and a free frame goes to the next that wants one. A
+    /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
+    /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
+    /// keep a pin, or have threads and tasks wait for the page that it was to bring in. So a
+    /// thread that polls such futures should make no blocking calls between.
+    ///
+    /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
+    /// time.
+    ///
+    /// ```no_run
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
+    /// # use unherd_cache::{Cache, File, Io, OpenOptions, PageNo};
+    /// async fn sum(file: &File, page: PageNo) -> Result<u64, unherd_cache::Error> {
+    ///     let page = file.page_async(page).await?;
+    ///     Ok(page.iter().map(|&byte| u64::from(byte)).sum())
+    /// }
+    ///
+    /// # fn run<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = pin!(future);
+    /// #     loop {
+    /// #         let mut context = Context::from_waker(Waker::noop());
+    /// #         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+    /// #             return output;
+    /// #         }
+    /// #         std::thread::yield_now();
+    /// #     }
+    /// # }
+    /// let cache = Cache::builder().io(Io::Ring).build()?;
+    /// let file = cache.open("data", OpenOptions::new())?;
+    /// println!("{}", run(sum(&file, PageNo(3)))?); // by any executor
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::page`]; [`Error::AsyncNeedsIoThread`] if the page is not there, nor being read by
+    /// a thread, and the cache was built with [`Io::Blocking`](crate::Io::Blocking);
+    /// [`Error::WouldDeadlock`] if the thread that polls has a [`PageMut`] of the page, be it
+    /// another task's.
+    #[cfg(feature = "async")]
+    pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
+        PageGuard::new_async(self.core(), &self.file, page, 1).await
+    }
+
+    /// As [`File::read_at`], for tasks. Pages that are there are copied as they come, in one poll
+    /// as long as there are such.
+    ///
+    /// Waits, wakes, may be dropped, and has to be polled as [`File::page_async`] says. `buf` is
+    /// never given to the device, so nothing is written to it after the drop; its contents are then
+    /// unspecified.
+    ///
+    /// # Errors
+    /// As [`File::read_at`], and [`Error::AsyncNeedsIoThread`] as [`File::page_async`].
+    #[cfg(feature = "async")]
+    pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let wanted = self.bytes_to_read(offset, buf.len())?;
+        let mut done = 0;
+        while done < wanted {
+            let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
+                let pages = self.core().pages_of(at, wanted - done);
+                let page = PageGuard::new_async(self.core(), &self.file, page, pages).await?;
+                to.copy_from_slice(&page[at..at + to.len()]);
+            }
+            done += to.len();
+        }
+        Ok(done)
+    }
+
+    /// The page, for this thread alone: until the guard is dropped, others who want the page wait
+    /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
+    /// Guards of the page that exist keep what they had. The changes are seen by others together,
+    /// when the guard is dropped. If it is dropped while the thread unwinds, or by
+    /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing
+    /// dirty, and does not make the file longer.
+    ///
+    /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
+    /// holds several pages at a time takes them in the same order everywhere, as locks; what would
+    /// have the thread wait for itself is refused.
+    ///
+    /// A guard that is forgotten ([`std::mem::forget`]) keeps the page until the last handle of the
+    /// file goes, and its frame for ever. What it has changed is lost then, and so is what was
+    /// written to the page before, as far as that had not been written back: the next handle for
+    /// writing is told ([`Error::LostWrites`]).
+    ///
+    /// ```no_run
+    /// # let cache = unherd_cache::Cache::builder().build()?;
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true))?;
+    /// let mut page = file.page_mut(unherd_cache::PageNo(0))?;
+    /// let count = page[0];
+    /// page.write(0, &[count + 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A handle is not dropped under a guard:
+    ///
+    /// ```compile_fail,E0505
+    /// # let cache = unherd_cache::Cache::builder().build().unwrap();
+    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true)).unwrap();
+    /// let page = file.page_mut(unherd_cache::PageNo(0)).unwrap();
+    /// drop(file);
+    /// drop(page);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`], [`Error::NoFrames`],
+    /// [`Error::Io`]; [`Error::WouldDeadlock`] if the thread holds the page already.
+    pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
+        self.check_write()?;
+        self.core().check_page(page)?;
+        let core = self.core();
+        core.check_write(&self.file, core.offset(page), core.memory.page_bytes())?;
+        core.hold_page(&self.file, page)
+    }
+
+    /// Looks at the page without a pin, and gives what `look` makes of it. That writes to no shared
+    /// memory, except to the page's mark of use where that is not set, and keeps nobody from
+    /// changing the page.
+    ///
+    /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
+    /// it should do nothing but read. What it reads may not belong together before the end;
+    /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
+    /// too (the panic hook has seen it; with `panic = "abort"` the process ends). A loop in `look`
+    /// that torn bytes make endless ends if it loads from this page. What `look` gave is dropped
+    /// like any value: if that panics, so does this. A page that is not there, or changes all the
+    /// time, is pinned for it. It may call the cache.
+    ///
+    /// Blocks and fails as [`File::page`].
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), unherd_cache::Error> {
+    /// # use unherd_cache::{Cache, OpenOptions, PageNo};
+    /// # let cache = Cache::builder().build().expect("memory for a cache");
+    /// # let file = cache.open("data", OpenOptions::new())?;
+    /// let count = file.peek(PageNo(3), |page| page.get_u16(8))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::page`]; [`Error::TornElsewhere`], if `look` is inside the look at another page,
+    /// and returns what that said.
+    ///
+    /// # Panics
+    /// If `look` does, over bytes that belong together.
+    #[inline(always)]
+    pub fn peek<R>(
+        &self,
+        page: PageNo,
+        look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+    ) -> Result<R, Error> {
+        self.core().peek(&self.file, page, look)
+    }
+
+    /// Says how the file is going to be used, by whatever handle of this cache, until other advice
+    /// is given. Does not block.
+    ///
+    /// ```no_run
+    /// # use unherd_cache::{Advice, Cache, OpenOptions};
+    /// # let cache = Cache::builder().build()?;
+    /// let index = cache.open("index", OpenOptions::new())?;
+    /// index.advise(Advice::Random); // a tree: its pages lie anywhere
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn advise(&self, advice: Advice) {
+        // In a child of fork(2) the locks may be held for ever, and there are no misses.
+        if !self.core().fork.is_forked() {
+            self.file.streams.lock().advice = advice;
+            self.file.filled.lock().advice = advice;
+        }
+    }
+
+    /// Ends writing by this handle, and says what its drop could not. It does not release the file:
+    /// the descriptor and the lock go when the last handle is dropped. Nor does it make writes
+    /// durable: the normal end is `sync_all()?`, then drop.
+    ///
+    /// It writes back what is dirty in the file (but does not flush), and reports. After that the
+    /// handle refuses writes and syncs ([`Error::Closed`]), and a second call does nothing. It
+    /// takes `&self`, for handles that are shared or stand behind a trait. Reads that others are
+    /// in, and guards, go on.
+    ///
+    /// A page that somebody is changing just now, by a call or with a [`PageMut`] that lives, is
+    /// neither awaited nor written: it might never come to rest. A change that ends later is
+    /// written back by a sync of another handle, or by the drop of the last.
+    ///
+    /// Blocks under `write-back` and `file`, or on the device.
+    ///
+    /// # Errors
+    /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
+    /// written back in three attempts. The drop tries that once more; if it fails as well, that is
+    /// lost, and the next handle for writing is told ([`Error::LostWrites`]). To lose nothing, sync
+    /// first. [`Error::WouldDeadlock`]: nothing was done.
+    pub fn close(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
+        self.core().check_none_held(&self.file)?;
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let writable = self.file.writable;
+        let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
+        let reported = self.report();
+        written.and(reported)
+    }
+
+    fn check_write(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
+        self.check_not_closed()?;
+        if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
+    }
+
+    fn check_not_closed(&self) -> Result<(), Error> {
+        let is_closed = self.is_closed.load(Ordering::Relaxed);
+        if is_closed { Err(Error::Closed { file: self.file.path.clone() }) } else { Ok(()) }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if is_in_waker() {
+            if self.core().detach_file(&self.file) == Ok(true) {
+                close_elsewhere(self.owner.clone(), self.file.clone());
+            }
+            return;
+        }
+        // Documented: `close` reports, a drop cannot.
+        let _ = self.core().close_file(&self.file);
+    }
+}
+
+/// Has a thread of its own close a file whose last handle went in a waker.
+fn close_elsewhere(owner: Arc<Owner>, file: Arc<FileState>) {
+    let kept = (owner.clone(), file.clone());
+    let closing = move || {
+        let _ = owner.core.close_abandoned(&file);
+    };
+    if thread::Builder::new().name("unherd-close".into()).spawn(closing).is_err() {
+        // Nobody can end the cache properly any more, so it goes on: what is dirty may still be
+        // written back for its frame, or by another handle of the file.
+        std::mem::forget(kept);
+    }
+}

@@ -1,0 +1,124 @@
+//! Pages that are forgotten because others have changed the file.
+//!
+//! A page that is clean goes from the index, and the next read brings it in again; those who have
+//! it pinned keep the old one. What was not synced stays, since the device does not have it.
+
+use std::ops::Range;
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::error::Operation;
+use crate::file::core::{Core, Want};
+use crate::file::device_len::DeviceLen;
+use crate::file::files::FileState;
+use crate::file::handle::File;
+use crate::file::writeback::HeldPages;
+use crate::frames::frame::State;
+use crate::latch::AloneGuard;
+use crate::page::{PageKey, PageNo};
+use crate::stats::Count;
+
+impl File {
+    /// Forgets what the cache has of the bytes in `range`, whole pages at a time, so that the next
+    /// read finds what others have written to the file. Guards keep the page that they have. If the
+    /// range reaches to the end of the file, the file gets the length that it has on the device.
+    ///
+    /// For files that others change while they are open here ([`OpenOptions::lock`] is off), such
+    /// as a database that several processes share by locks of their own: to be called when those
+    /// say that somebody else has written. A read that is under way meanwhile may bring in old
+    /// bytes before this returns, and none after.
+    ///
+    /// Blocks under `page-read`, `page-change`, `write-back` and, at the end of the file, `file`.
+    /// Looks at the whole index.
+    ///
+    /// ```no_run
+    /// # let cache = unherd_cache::Cache::builder().build()?;
+    /// # let options = unherd_cache::OpenOptions::new().lock(false);
+    /// let file = cache.open("shared", options)?;
+    /// // When the other process has said that it wrote:
+    /// file.invalidate(0..u64::MAX)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotSynced`] if pages hold writes that are not synced: they stay, all others are
+    /// forgotten, and the length is as it was. [`Error::WouldDeadlock`]; [`Error::Io`], if the
+    /// device does not tell its length.
+    ///
+    /// [`OpenOptions::lock`]: crate::OpenOptions::lock
+    pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
+        let core = self.core();
+        core.check_not_forked()?;
+        core.check_none_held(&self.file)?;
+        let page_bytes = core.memory.page_bytes() as u64;
+        let pages = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
+        let reaches_end = !range.is_empty() && range.end >= self.file.len();
+        core.forget_pages(&self.file, pages)?;
+        if reaches_end { core.take_length_of_device(&self.file) } else { Ok(()) }
+    }
+}
+
+impl Core {
+    fn forget_pages(&self, file: &FileState, pages: Range<PageNo>) -> Result<(), Error> {
+        let mut kept: Option<PageNo> = None;
+        for page in self.index.pages_from(file.id, pages.start, |frame| self.frames.key(frame)) {
+            if page < pages.end && !self.forget_page(file, self.key(file, page)) {
+                kept = Some(kept.map_or(page, |first| first.min(page)));
+            }
+        }
+        match kept {
+            Some(page) => Err(Error::NotSynced { file: file.path.clone(), page: page.0 }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the page is not in the cache any more.
+    fn forget_page(&self, file: &FileState, key: PageKey) -> bool {
+        loop {
+            let busy = {
+                let shard = self.shard(key);
+                // A page leaves the clean state under the lock alone.
+                let state = shard.frame().map(|frame| self.frames.word(frame).state());
+                if state.is_some_and(|state| state.is_at_rest() && state != State::Clean) {
+                    return false;
+                }
+                match shard.detach(&self.frames) {
+                    Ok((before, claim)) => {
+                        if before.is_unread() {
+                            self.counters.add(Count::ReadAheadWasted, 1);
+                        }
+                        claim.into_iter().for_each(|claim| self.free_frame(claim));
+                        return true;
+                    }
+                    Err(busy) => busy,
+                }
+            };
+            // A read that fails leaves no page either.
+            self.wait_for_page_unchecked(file, key, busy, Want::Read);
+        }
+    }
+
+    /// Others may have changed the file's length. There is no padding of our own if all is synced.
+    fn take_length_of_device(&self, file: &Arc<FileState>) -> Result<(), Error> {
+        let _writers = file.writers.alone(&self.waits, self.reasons.file);
+        let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+        let is_clean = |page: &PageNo| {
+            self.word_of(file, *page).is_none_or(|word| word.state() == State::Clean)
+        };
+        if let Some(page) = file.unclean.lock().iter().find(|page| !is_clean(page)) {
+            return Err(Error::NotSynced { file: file.path.clone(), page: page.0 });
+        }
+        let len = self.device.len(file.device_file);
+        let len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        if len == file.len() {
+            return Ok(());
+        }
+        // Pages have zeros beyond the end of the file: of the shorter of the two.
+        let (last, _) = self.memory.locate(len.min(file.len()));
+        file.durability.lock().device_len = DeviceLen::new(len);
+        file.set_len(len);
+        self.drop_pages(file, last, HeldPages::Awaited);
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! A page that one thread changes, for as long as it holds it.
+//!
+//! While a [`PageMut`] lives, its page is *changing*: readers and writers of it wait, and so do
+//! syncs of the file; a thread that changes the file's length waits because the guard is inside
+//! `file.writers`. A thread that does one of these while it holds the guard would wait for itself.
+//! So it remembers what it holds, and looks at that where it would sleep:
+//!
+//! | the thread holds a `PageMut` and calls | it would wait | instead |
+//! |---|---|---|
+//! | a read or write of that page | for the page, `page-change` | [`Error::WouldDeadlock`] |
+//! | `sync_all` of the file | for the page, `page-change` | the same, before anything is done |
+//! | `set_len` of the file | in `file.writers` | the same |
+//! | `close` or `invalidate` of the file | for the page, `page-change` | the same |
+//! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |
+//!
+//! The handle cannot be dropped meanwhile: the guard borrows it. Two threads that each hold a
+//! page and want the other's wait for each other, as with any two locks.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
+
+use unherd_sys::primitives::{Arc, thread, thread_local};
+
+use crate::Error;
+use crate::file::core::Core;
+use crate::file::files::FileState;
+use crate::frames::frame::Claim;
+use crate::latch::InsideGuard;
+use crate::page::{FileId, PageKey, PageNo};
+
+thread_local! {
+    /// The pages that this thread holds; few.
+    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// The number of the cache. Not its address: another may come to lie there, and a guard that
+    /// was forgotten is remembered.
+    cache: u64,
+    key: PageKey,
+}
+
+impl Held {
+    fn new(core: &Core, key: PageKey) -> Self {
+        Self { cache: core.number, key }
+    }
+
+    /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
+    /// none.
+    fn find(is_it: impl Fn(&Self) -> bool) -> Option<PageNo> {
+        let find = |held: &RefCell<Vec<Self>>| {
+            held.borrow().iter().find(|held| is_it(held)).map(|held| held.key.page)
+        };
+        HELD.try_with(find).ok().flatten()
+    }
+
+    fn begin(self) {
+        let _ = HELD.try_with(|held| held.borrow_mut().push(self));
+    }
+
+    fn end(self) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|held| *held == self) {
+                held.swap_remove(at);
+            }
+        });
+    }
+}
+
+impl Core {
+    /// Refuses to wait for a page that this thread holds.
+    pub(crate) fn check_not_held(&self, file: &FileState, key: PageKey) -> Result<(), Error> {
+        let this = Held::new(self, key);
+        not_held(file, Held::find(|held| *held == this))
+    }
+
+    /// Refuses what would wait for any page of the file that this thread holds.
+    pub(crate) fn check_none_held(&self, file: &FileState) -> Result<(), Error> {
+        not_held(file, self.held_in(file.id))
+    }
+
+    fn held_in(&self, file: FileId) -> Option<PageNo> {
+        Held::find(|held| held.cache == self.number && held.key.file == file)
+    }
+
+    /// Lets the caller write to the file. Waits under `file` while its length is being changed.
+    pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
+        let writers = file.writers.mine();
+        if let Some(inside) = InsideGuard::try_new(writers, &self.waits) {
+            inside
+        } else if self.held_in(file.id).is_some() {
+            InsideGuard::again(writers, &self.waits)
+        } else {
+            InsideGuard::new(writers, &self.waits, self.reasons.file)
+        }
+    }
+
+    /// The page, for the caller alone until it drops it.
+    pub(crate) fn hold_page<'a>(
+        &'a self,
+        file: &'a Arc<FileState>,
+        page: PageNo,
+    ) -> Result<PageMut<'a>, Error> {
+        let inside = self.enter_writers(file);
+        let key = self.key(file, page);
+        let claim = self.claim_page(file, key, false)?;
+        Held::new(self, key).begin();
+        Ok(PageMut {
+            core: self,
+            file,
+            key,
+            claim: Some(claim),
+            inside: Some(inside),
+            undo: Vec::new(),
+            undo_bytes: 0,
+            end: 0,
+            was_panicking: thread::panicking(),
+            thread: PhantomData,
+        })
+    }
+}
+
+fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
+    match held {
+        Some(page) => Err(Error::WouldDeadlock { file: file.path.clone(), page: page.0 }),
+        None => Ok(()),
+    }
+}
+
+/// A page that this thread alone may read and write, until it drops it; see
+/// [`File::page_mut`](crate::File::page_mut).
+///
+/// Read it as a slice; change it by [`write`](Self::write), [`fill`](Self::fill),
+/// [`copy_within`](Self::copy_within) and the calls for numbers. It gives no `&mut [u8]`: other
+/// threads may be looking at the page ([`File::peek`](crate::File::peek)), so each store to it must
+/// be an atomic one. What was there before is kept until the drop, for
+/// [`abandon`](Self::abandon), so a write costs a second copy.
+///
+/// It stays with its thread:
+///
+/// ```compile_fail,E0277
+/// fn needs_send<T: Send>() {}
+/// needs_send::<unherd_cache::PageMut<'static>>();
+/// ```
+pub struct PageMut<'a> {
+    core: &'a Core,
+    file: &'a Arc<FileState>,
+    key: PageKey,
+    /// There until the guard is dropped.
+    claim: Option<Claim>,
+    /// Left after the page was published.
+    inside: Option<InsideGuard<'a>>,
+    /// What was there before each write, and where.
+    undo: Vec<(usize, Box<[u8]>)>,
+    undo_bytes: usize,
+    /// Where in the page the last byte that was written ends.
+    end: usize,
+    /// The thread was unwinding when it took the page: that it still is says nothing.
+    was_panicking: bool,
+    /// Not `Send`: what a thread holds is remembered by thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for PageMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageMut").field("page", &self.key.page).finish_non_exhaustive()
+    }
+}
+
+impl Deref for PageMut<'_> {
+    type Target = [u8];
+
+    /// What the page holds now. Bytes beyond the end of the file are zero.
+    fn deref(&self) -> &[u8] {
+        self.claim.as_ref().map_or(&[], |claim| self.core.memory.claimed_bytes(claim))
+    }
+}
+
+impl PageMut<'_> {
+    /// Writes `bytes` at `at` in the page. When the guard is dropped, the file reaches at least to
+    /// their end.
+    ///
+    /// # Panics
+    /// If they do not fit into the page, as a slice would.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        let end = at.checked_add(bytes.len()).filter(|&end| end <= self.core.memory.page_bytes());
+        let Some(end) = end else {
+            panic!("{} bytes at {at} in a page of {}", bytes.len(), self.core.memory.page_bytes());
+        };
+        if bytes.is_empty() {
+            return;
+        }
+        self.remember(at..end);
+        if let Some(claim) = &mut self.claim {
+            self.core.memory.write(claim, at, bytes);
+            self.end = self.end.max(end);
+        }
+    }
+
+    /// Writes `value` to each byte of `range`; as [`PageMut::write`].
+    ///
+    /// # Panics
+    /// If the range does not lie in the page.
+    pub fn fill(&mut self, range: Range<usize>, value: u8) {
+        let len = self[range.clone()].len();
+        self.write(range.start, &vec![value; len]);
+    }
+
+    /// Writes what stands in `from` at `to`, which may overlap; as [`PageMut::write`].
+    ///
+    /// # Panics
+    /// If one of them does not lie in the page.
+    pub fn copy_within(&mut self, from: Range<usize>, to: usize) {
+        let bytes = self[from].to_vec();
+        self.write(to, &bytes);
+    }
+
+    /// Writes a number at `at`, little-endian, as [`Peek::get_u16`](crate::Peek::get_u16) reads it.
+    ///
+    /// # Panics
+    /// If it does not fit into the page.
+    pub fn write_u16(&mut self, at: usize, number: u16) {
+        self.write(at, &number.to_le_bytes());
+    }
+
+    /// As [`PageMut::write_u16`].
+    ///
+    /// # Panics
+    /// If it does not fit into the page.
+    pub fn write_u32(&mut self, at: usize, number: u32) {
+        self.write(at, &number.to_le_bytes());
+    }
+
+    /// As [`PageMut::write_u16`].
+    ///
+    /// # Panics
+    /// If it does not fit into the page.
+    pub fn write_u64(&mut self, at: usize, number: u64) {
+        self.write(at, &number.to_le_bytes());
+    }
+
+    /// Keeps what is to be overwritten. It is never more than two pages.
+    fn remember(&mut self, range: Range<usize>) {
+        let page_bytes = self.len();
+        let has_all = self.undo.first().is_some_and(|(_, bytes)| bytes.len() == page_bytes);
+        if has_all {
+            return;
+        }
+        if self.undo_bytes + range.len() > page_bytes {
+            let mut before = self.to_vec();
+            for (at, bytes) in self.undo.drain(..).rev() {
+                before[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            self.undo.push((0, before.into()));
+            return;
+        }
+        self.undo_bytes += range.len();
+        self.undo.push((range.start, self[range].into()));
+    }
+
+    /// Gives up what was written: the page is what it was before.
+    pub fn abandon(mut self) {
+        self.undo();
+    }
+
+    fn undo(&mut self) {
+        let Some(claim) = &mut self.claim else { return };
+        for (at, bytes) in self.undo.drain(..).rev() {
+            self.core.memory.write(claim, at, &bytes);
+        }
+    }
+}
+
+impl Drop for PageMut<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() && !self.was_panicking && !self.core.fork.is_forked() {
+            self.undo();
+        }
+        let Some(claim) = self.claim.take() else { return };
+        if self.core.fork.is_forked() {
+            // The parent holds the page, too, and publishes it there. Those whom the latch would
+            // wake are there as well, and the lock under which they wait may be held for ever.
+            return std::mem::forget(self.inside.take());
+        }
+        Held::new(self.core, self.key).end();
+        if self.undo.is_empty() {
+            // Nothing was written, or it was given up.
+            if !claim.was_unwritten() {
+                self.core.remove_unwritten(self.file, 1);
+            }
+            return self.core.give_up_change(self.file, self.key, claim);
+        }
+        self.file.grow(self.core.offset(self.key.page) + self.end as u64);
+        self.core.end_change(self.file, self.key, claim);
+    }
+}

@@ -1,0 +1,480 @@
+//! Write-back: from dirty pages to the device.
+//!
+//! A dirty page whose frame is wanted, or that is to be durable, is written together with its dirty
+//! neighbours in the file (see `run.rs`). Whole pages are written; the last one may make the file
+//! longer on the device than it is, with zeros, until these are cut off (`device_len.rs`).
+//!
+//! A failed write leaves all pages of its run *failed*: dirty, to be tried again, and recorded for
+//! every handle of the file.
+use std::ops::Range;
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::error::Operation;
+use crate::file::core::{Core, Want};
+use crate::file::files::FileState;
+use crate::frames::frame::{Lent, State, Word};
+use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
+use crate::page::{FrameId, PageKey, PageNo};
+use crate::io::engine::Engine;
+use crate::pages::index::ShardGuard;
+use crate::stats::Count;
+
+/// A page whose write-back has begun.
+struct Loan {
+    lent: Lent,
+    /// Whether the last attempt failed.
+    has_failed: bool,
+    /// The length of the file then.
+    file_len: u64,
+}
+
+/// What is done about pages that a call, guard or future has, and may never give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeldPages {
+    Awaited,
+    Skipped,
+}
+
+/// Pages that are too few to be written behind.
+const WRITE_BEHIND_MIN: usize = 4;
+
+/// With this many write-backs under way the device is busy without another: who has filled a run
+/// writes it. Queued writes that make a file longer would go to worker threads of the kernel.
+const BUSY: u32 = 4;
+
+/// Who moves a run, in a cache with queued I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Queue,
+    Caller,
+}
+
+/// What became of a run, and of its buffer.
+enum Begun {
+    /// It was written, or that failed.
+    Ended(RunBuffer),
+    /// The I/O thread will put the buffer back.
+    UnderWay,
+    /// The page is not there, not dirty, or the file's write-backs are held up.
+    Refused(RunBuffer),
+}
+use Begun::{Ended, Refused, UnderWay};
+
+/// Buffers that a thread has taken, to be given back.
+struct TakenBuffers<'a> {
+    core: &'a Core,
+    /// How many it takes at a time.
+    most: usize,
+    taken: Vec<RunBuffer>,
+}
+
+impl<'a> TakenBuffers<'a> {
+    fn new(core: &'a Core, most: usize) -> Self {
+        Self { core, most, taken: Vec::with_capacity(most) }
+    }
+
+    /// Waits for it under `write-back`.
+    fn next(&mut self) -> RunBuffer {
+        loop {
+            if let Some(buffer) = self.taken.pop() {
+                return buffer;
+            }
+            let Core { runs, waits, reasons, .. } = self.core;
+            runs.take(self.most, &mut self.taken, waits, reasons.write_back);
+        }
+    }
+
+    /// It was not used, or can be used again.
+    fn keep(&mut self, buffer: RunBuffer) {
+        self.taken.push(buffer);
+    }
+
+    fn give_back(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        self.core.runs.put(self.taken.drain(..), &self.core.waits);
+        // Somebody may have wanted to write a page back and found no buffer.
+        self.core.notify_idle(1);
+    }
+}
+
+impl Drop for TakenBuffers<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+impl Core {
+    /// Writes the page in `frame` back, or begins to. False if that cannot be done now: then it
+    /// will be told when a frame becomes idle.
+    pub(crate) fn write_back_frame(&self, frame: FrameId) -> bool {
+        let key = self.frames.key(frame);
+        let Some(file) = self.files.get(key.file) else {
+            return false;
+        };
+        // Everybody in want of a frame comes by here: they do not all repeat what fails.
+        if file.unwritten.is_failing() && file.durability.lock().refusal().is_some() {
+            return false;
+        }
+        self.write_back_page(&file, key.page)
+    }
+
+    /// Writes the page back, or begins to. False if that cannot be done now.
+    pub(crate) fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
+        let Some(buffer) = self.runs.try_take() else {
+            return false;
+        };
+        let begun = if file.write_backs.try_enter() {
+            self.write_run_from(file, page, buffer, By::Queue)
+        } else {
+            Refused(buffer)
+        };
+        match begun {
+            UnderWay => true,
+            Ended(buffer) => {
+                self.runs.put([buffer], &self.waits);
+                // Another may have wanted to write a page back and found no buffer.
+                self.notify_idle(1);
+                true
+            }
+            Refused(buffer) => {
+                self.runs.put([buffer], &self.waits);
+                false
+            }
+        }
+    }
+
+    /// With queued I/O: begins to write the page in `frame` back, so that the policy
+    /// finds it clean when it comes round again.
+    pub(crate) fn write_ahead(&self, frame: FrameId) {
+        if self.engine.is_some() && !self.write_back_frame(frame) {
+            // Another may have found no buffer just while this thread had the last one.
+            self.notify_idle(1);
+        }
+    }
+
+    /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O,
+    /// begins to, unless the device is [`BUSY`]. A writer that is faster than the device waits here
+    /// once for each run, under `write-back` or on the device. Nothing is done if the file's writes
+    /// fail or are held up.
+    pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
+        let Some(run) = file.filled.lock().filled(pages, self.write_behind_pages()) else {
+            return;
+        };
+        if file.unwritten.is_failing() {
+            return;
+        }
+        // An I/O thread that has died may have left an older version of the pages under way.
+        let is_over = self.engine.as_ref().is_some_and(Engine::is_over);
+        let is_busy = self.reclaim.waiters.writing() >= BUSY;
+        let by = if is_busy && !is_over { By::Caller } else { By::Queue };
+        let mut buffers = TakenBuffers::new(self, 1);
+        let mut page = run.start;
+        while page < run.end {
+            let buffer = buffers.next();
+            if !file.write_backs.try_enter() {
+                return buffers.keep(buffer);
+            }
+            match self.write_run_from(file, PageNo(page), buffer, by) {
+                UnderWay => {}
+                Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
+            }
+            page += self.runs.pages_max() as u64;
+        }
+    }
+
+    /// How many pages a stream fills before they are written back: as many as make a large
+    /// transfer, if all open files together then have half of the frames at most.
+    fn write_behind_pages(&self) -> u64 {
+        let half = self.frames.len() / 2;
+        let share = half / self.files.open_files().max(1);
+        let pages = share.min(self.runs.pages_max());
+        // Small transfers cost more than they spare.
+        if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
+    }
+
+    /// Writes the run around `page` back, or, with queued I/O, begins to. The caller has entered
+    /// `file.write_backs`; the end of the run leaves it.
+    fn write_run_from(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        buffer: RunBuffer,
+        by: By,
+    ) -> Begun {
+        let period = file.durability.lock().period();
+        let Some(loan) = self.lend(file, page, false, &mut None) else {
+            file.write_backs.leave(&self.waits);
+            return Refused(buffer);
+        };
+        self.reclaim.waiters.begin_write();
+        let mut pages = WriteBack::new(loan.lent, period, buffer);
+        pages.file_len = loan.file_len;
+        // What has failed is tried by itself: of its neighbours some may be good.
+        let first = if loan.has_failed { page } else { self.extend(file, page, &mut pages) };
+        let mut run = Run::write_back(file.clone(), first, pages, self.memory.page_bytes());
+        let moved = match &self.engine {
+            Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
+                Ok(()) => return UnderWay,
+                Err(given_back) => {
+                    run = *given_back;
+                    Err(TransferError::IO)
+                }
+            },
+            _ => self.move_blocking(&mut run),
+        };
+        let (_, _, ended) = run.into_parts();
+        let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
+        let written = pages.len();
+        let buffer = self.end_write_back(file, first, pages, moved);
+        self.leave_write_back(file, first, written);
+        self.end_write(written);
+        Ended(buffer)
+    }
+
+    /// Takes the dirty neighbours of `page` in; gives the first page then.
+    fn extend(&self, file: &FileState, page: PageNo, pages: &mut WriteBack) -> PageNo {
+        let pages_max = self.runs.pages_max();
+        let mut locked = None;
+        let mut next = page.next();
+        while pages.len() < pages_max {
+            let Some(loan) = self.lend(file, next, true, &mut locked) else { break };
+            pages.push_back(loan.lent);
+            pages.file_len = loan.file_len;
+            next = next.next();
+        }
+        let mut first = page;
+        let left = pages_max - pages.len();
+        let before = std::iter::from_fn(|| {
+            let before = first.previous()?;
+            let loan = self.lend(file, before, true, &mut locked)?;
+            first = before;
+            Some(loan.lent)
+        });
+        pages.prepend(before.take(left));
+        first
+    }
+
+    /// Begins the write-back of a page, if it is dirty and part of the file, and, if so asked, has
+    /// not failed.
+    fn lend<'a>(
+        &'a self,
+        file: &FileState,
+        page: PageNo,
+        not_failed: bool,
+        locked: &mut Option<ShardGuard<'a>>,
+    ) -> Option<Loan> {
+        let shard = self.next_shard(locked.take(), self.key(file, page));
+        let shard = locked.insert(shard);
+        let frame = shard.frame()?;
+        let has_failed = self.frames.word(frame).state() == State::Failed;
+        // What lies beyond the end is about to be dropped; it must not make the file longer.
+        if self.offset(page) >= file.len() || has_failed && not_failed {
+            return None;
+        }
+        #[cfg(test)]
+        tests::before_lend(self, page);
+        let lent = self.frames.lend(frame, shard.begin_busy()).ok()?;
+        // Not before: who changes the page in place makes the file longer before the change ends,
+        // and has no lock then. Nor does the page grow meanwhile: a writer that puts a copy in its
+        // place needs this lock first.
+        Some(Loan { lent, has_failed, file_len: file.len() })
+    }
+
+    /// The transfer of a run has ended. Gives its pages back. The caller leaves the file's
+    /// write-backs, puts the buffer back, or uses it again, and ends the write for the waiters.
+    pub(crate) fn end_write_back(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        mut write_back: WriteBack,
+        moved: Result<usize, TransferError>,
+    ) -> RunBuffer {
+        let pages = write_back.len();
+        let wanted = pages * self.memory.page_bytes();
+        let written = moved == Ok(wanted);
+        self.count_write_back(pages, written);
+        let mut began_to_fail = false;
+        let end = self.offset(PageNo(first.0 + pages as u64));
+        // At once, before others append.
+        let left = if written { None } else { self.device.len(file.device_file).ok() };
+        {
+            let mut durability = file.durability.lock();
+            // A flush that has failed since it began may have been about this write.
+            let lost = durability.is_broken(write_back.period);
+            let period = (written && !lost).then_some(durability.period());
+            durability.note_change();
+            let mut written_pages = 0;
+            write_back.take_apart(first, |lent| {
+                let word = self.frames.give_back(lent, period);
+                written_pages += usize::from(word.state() == State::Unstable);
+                word
+            });
+            self.remove_unwritten(file, written_pages);
+            if written {
+                durability.device_len.written(end, write_back.file_len);
+                durability.write_succeeded();
+            } else {
+                durability.device_len.failed(self.offset(first)..end, left);
+                let error = self.write_error(file, first, wanted, moved);
+                self.reclaim.note_write_error(&error);
+                began_to_fail = durability.write_failed(error);
+            }
+            file.unwritten.set_failing(!written);
+        }
+        if began_to_fail {
+            self.fail_dirty_pages(file);
+        }
+        for &(page, frame) in write_back.superseded() {
+            self.end_superseded(self.key(file, page), frame);
+        }
+        self.reclaim.note_written(write_back.evictable());
+        write_back.into_buffer()
+    }
+
+    /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file.
+    pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
+        file.write_backs.leave(&self.waits);
+        for page in first.0..first.0 + pages as u64 {
+            self.wake_page(self.key(file, PageNo(page)));
+        }
+    }
+
+    /// The write-back of a page has ended that another frame has by now: that one may be written.
+    pub(crate) fn end_superseded(&self, key: PageKey, frame: FrameId) {
+        let shard = self.shard(key);
+        if let Some(newer) = shard.frame() {
+            self.frames.end_awaiting_older_writeback(newer);
+        }
+        drop(shard);
+        if let Some(claim) = self.frames.free_detached(frame) {
+            self.free_frame(claim);
+        }
+    }
+
+    fn count_write_back(&self, pages: usize, written: bool) {
+        self.counters.add(Count::WriteTransfers, 1);
+        if written {
+            self.counters.add(Count::WriteBacks, pages as u64);
+        } else {
+            self.counters.add(Count::IoErrors, 1);
+        }
+    }
+
+    fn write_error(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        wanted: usize,
+        moved: Result<usize, TransferError>,
+    ) -> Error {
+        let offset = self.offset(first);
+        match moved {
+            Err(TransferError { errno, moved }) => {
+                file.io_error(Operation::Write, offset + moved as u64, errno)
+            }
+            Ok(moved) => Error::ShortTransfer { file: file.path.clone(), offset, wanted, moved },
+        }
+    }
+
+    /// Writes back every page of the file that is dirty now, and waits until that has ended. What
+    /// fails stays dirty. After a failure that all other writes would share, as there is no space
+    /// left, the others are not tried.
+    pub(crate) fn write_back_all(&self, file: &Arc<FileState>, held: HeldPages) {
+        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+        let refusals = file.durability.lock().refusals();
+        let is_refused = || file.durability.lock().refusals() != refusals;
+        let mut begun = vec![false; pages.len()];
+        // One that writes by itself needs one buffer, and keeps it: passing it on after each run
+        // would make every run wait for a thread to wake up.
+        let most = if self.engine.is_some() { self.runs.batch() } else { 1 };
+        let mut buffers = TakenBuffers::new(self, most);
+        // With queued I/O all are begun before the first is waited for.
+        if self.engine.is_some() {
+            for (&page, begun) in pages.iter().zip(&mut begun) {
+                if self.is_unwritten(file, page) && !is_refused() {
+                    *begun = self.write_page_back(file, page, &mut buffers);
+                }
+            }
+        }
+        for (page, begun) in pages.into_iter().zip(begun) {
+            let refused = is_refused();
+            self.finish_page(file, page, begun || refused, held, &mut buffers);
+        }
+    }
+
+    /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
+    /// or writes it back, or it is no longer dirty.
+    fn write_page_back(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        buffers: &mut TakenBuffers<'_>,
+    ) -> bool {
+        let buffer = buffers.next();
+        file.write_backs.enter(&self.waits, self.reasons.file);
+        match self.write_run_from(file, page, buffer, By::Queue) {
+            UnderWay => true,
+            Ended(buffer) => {
+                buffers.keep(buffer);
+                true
+            }
+            Refused(buffer) => {
+                buffers.keep(buffer);
+                false
+            }
+        }
+    }
+
+    /// Sees to it that what the page holds now has been written, or that this was `tried`.
+    fn finish_page(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        mut tried: bool,
+        held: HeldPages,
+        buffers: &mut TakenBuffers<'_>,
+    ) {
+        let key = self.key(file, page);
+        while let Some(word) = self.word_of(file, page) {
+            let busy = match word.state() {
+                // The older version may be the one that was to be written, or was tried.
+                State::Dirty | State::Failed if word.is_awaiting_older_writeback() => {
+                    self.busy_awaiting_older_writeback(key)
+                }
+                // What lies beyond the end is refused, and about to be dropped.
+                State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
+                    tried = self.write_page_back(file, page, buffers);
+                    continue;
+                }
+                State::WriteBack => self.busy(key),
+                State::Changing if held == HeldPages::Awaited => self.busy(key),
+                _ => return,
+            };
+            if let Some(busy) = busy {
+                // Who has the page may be waiting for a frame, and another for a buffer to make
+                // one free.
+                buffers.give_back();
+                // If it is being read again meanwhile, it was clean, and the read may fail.
+                self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            }
+        }
+    }
+
+    /// Whether the page is newer here than on the device.
+    pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
+        let word = self.word_of(file, page);
+        word.is_some_and(|word| matches!(word.state(), State::Dirty | State::Failed))
+    }
+
+    pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
+        let shard = self.shard(self.key(file, page));
+        shard.frame().map(|frame| self.frames.word(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! The frames' memory, and the only accesses to it, except for the devices'.
+//!
+//! A page that is peeked at may be written meanwhile. So all writes, and all reads but those under
+//! a pin or a loan, are racy accesses (`unherd_sys::racy`): one ordinary write would be undefined
+//! behaviour that no test shows.
+#![expect(unsafe_code, reason = "the frames' memory is shared under the invariants of frame.rs")]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use unherd_sys::{Errno, HugePages, IoBuf, Map, NodeId, racy};
+
+use crate::frames::frame::{Claim, Lent, Pin};
+use crate::page::{FrameId, PageNo};
+
+/// A page of memory for each frame.
+#[derive(Debug)]
+pub(crate) struct FrameMemory {
+    map: Map,
+    frames: usize,
+    page_bytes: usize,
+    /// The binary logarithm of that.
+    page_shift: u32,
+    is_racy_copy_fast: bool,
+}
+
+/// A page that may be written meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RacyPage<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    memory: PhantomData<&'a FrameMemory>,
+}
+
+impl FrameMemory {
+    /// `page_bytes` is a power of two. Each of the nodes, if there are several, gives the memory of
+    /// this many frames in a row, the last that of all others.
+    pub(crate) fn new(
+        frames: usize,
+        page_bytes: usize,
+        huge_pages: HugePages,
+        (nodes, frames_each): (&[NodeId], usize),
+    ) -> Result<Self, Errno> {
+        let bytes = frames.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
+        let map = Map::new(bytes, huge_pages)?;
+        if nodes.len() > 1 {
+            for (nth, node) in nodes.iter().enumerate() {
+                let (start, len) = (nth * frames_each * page_bytes, frames_each * page_bytes);
+                let end = if nth + 1 == nodes.len() { bytes } else { start + len };
+                // A node that refuses has no memory for us: that comes from elsewhere then.
+                let _ = map.bind(start..end, *node);
+            }
+        }
+        map.populate()?;
+        Ok(Self {
+            map,
+            frames,
+            page_bytes,
+            page_shift: page_bytes.trailing_zeros(),
+            is_racy_copy_fast: racy::is_fast(),
+        })
+    }
+
+    pub(crate) fn huge_pages_advised(&self) -> bool {
+        self.map.huge_pages_advised()
+    }
+
+    #[inline]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// The page that holds the byte at `offset` of a file, and where in the page.
+    #[inline]
+    pub(crate) fn locate(&self, offset: u64) -> (PageNo, usize) {
+        let at = offset & (self.page_bytes as u64 - 1);
+        (PageNo(offset >> self.page_shift), at as usize)
+    }
+
+    #[inline]
+    fn start(&self, id: FrameId) -> NonNull<u8> {
+        assert!(id.index() < self.frames, "a frame of another cache");
+        // SAFETY: the map holds a page for each frame, and `id` is one of them.
+        unsafe { self.map.start().add(id.index() << self.page_shift) }
+    }
+
+    /// A part of a page, which must lie in it.
+    #[inline]
+    fn part(&self, id: FrameId, part: Range<usize>) -> (*mut u8, usize) {
+        assert!(part.start <= part.end && part.end <= self.page_bytes(), "beyond the page");
+        // SAFETY: in the page, as just checked.
+        let start = unsafe { self.start(id).add(part.start) };
+        (start.as_ptr(), part.len())
+    }
+
+    // Reads.
+
+    #[inline]
+    pub(crate) fn bytes<'a>(&'a self, pin: &'a Pin) -> &'a [u8] {
+        // SAFETY: invariant 4: nobody writes the memory while `pin` exists.
+        unsafe { std::slice::from_raw_parts(self.start(pin.id()).as_ptr(), self.page_bytes()) }
+    }
+
+    /// What the holder of the claim has written. Nobody else writes.
+    pub(crate) fn claimed_bytes<'a>(&'a self, claim: &'a Claim) -> &'a [u8] {
+        // SAFETY: invariant 1: only its holder writes the memory, and `claim` is borrowed here.
+        unsafe { std::slice::from_raw_parts(self.start(claim.id()).as_ptr(), self.page_bytes()) }
+    }
+
+    /// What the frame holds, be it a page or not.
+    #[inline]
+    pub(crate) fn racy(&self, id: FrameId) -> RacyPage<'_> {
+        RacyPage { start: self.start(id), len: self.page_bytes(), memory: PhantomData }
+    }
+
+    /// Whether [`RacyPage::copy_to`] is about as fast as a copy of a pinned page.
+    #[inline]
+    pub(crate) fn is_racy_copy_fast(&self) -> bool {
+        self.is_racy_copy_fast
+    }
+
+    // Writes.
+
+    /// Writes `bytes` at `at` in the page.
+    pub(crate) fn write(&self, claim: &mut Claim, at: usize, bytes: &[u8]) {
+        claim.begin_write();
+        let (to, len) = self.part(claim.id(), at..at + bytes.len());
+        // SAFETY: both are `len` bytes long; invariant 1: nobody else writes, and who peeks does so
+        // by racy reads.
+        unsafe { racy::copy(bytes.as_ptr(), to, len) };
+    }
+
+    /// Writes zeros from `from` to the end of the page.
+    pub(crate) fn zero_from(&self, claim: &mut Claim, from: usize) {
+        claim.begin_write();
+        let (to, len) = self.part(claim.id(), from..self.page_bytes());
+        // SAFETY: as in `write`.
+        unsafe { racy::zero(to, len) };
+    }
+
+    /// Copies the first `len` bytes of a pinned page.
+    pub(crate) fn copy(&self, claim: &mut Claim, page: &Pin, len: usize) {
+        self.write(claim, 0, &self.bytes(page)[..len]);
+    }
+
+    // For devices.
+
+    /// The memory for a device to write: the bytes `range` of the frames, one after the other. The
+    /// claims must be kept until the transfer is complete.
+    pub(crate) fn pieces_to_fill(
+        &self,
+        claims: &mut [Claim],
+        range: Range<usize>,
+        pieces: &mut Vec<IoBuf>,
+    ) {
+        claims.iter_mut().for_each(Claim::begin_write);
+        self.pieces(claims.iter().map(Claim::id), range, pieces);
+    }
+
+    /// The memory for a device to read, as [`FrameMemory::pieces_to_fill`]. The loans must be kept
+    /// until the transfer is complete.
+    pub(crate) fn pieces_to_write(
+        &self,
+        lents: &[Lent],
+        range: Range<usize>,
+        pieces: &mut Vec<IoBuf>,
+    ) {
+        self.pieces(lents.iter().map(Lent::id), range, pieces);
+    }
+
+    /// Frames that are neighbours in memory make one piece.
+    fn pieces(
+        &self,
+        frames: impl Iterator<Item = FrameId>,
+        range: Range<usize>,
+        pieces: &mut Vec<IoBuf>,
+    ) {
+        let page_bytes = self.page_bytes();
+        let (skipped, mut skip) = (range.start / page_bytes, range.start % page_bytes);
+        let mut left = range.len();
+        for frame in frames.skip(skipped) {
+            if left == 0 {
+                break;
+            }
+            let len = left.min(page_bytes - skip);
+            let (start, len) = self.part(frame, skip..skip + len);
+            left -= len;
+            skip = 0;
+            match pieces.last_mut() {
+                Some(last) if last.start.as_ptr().wrapping_add(last.len) == start => {
+                    last.len += len;
+                }
+                _ => {
+                    // SAFETY: a part of the map is not null.
+                    let start = unsafe { NonNull::new_unchecked(start) };
+                    pieces.push(IoBuf { start, len });
+                }
+            }
+        }
+        debug_assert_eq!(left, 0, "a range beyond the frames");
+    }
+}
+
+macro_rules! racy_loads {
+    ($($name:ident, $load:path, $type:ty;)*) => {$(
+        /// A little-endian number; `None` beyond the page.
+        #[inline]
+        pub(crate) fn $name(self, at: usize) -> Option<$type> {
+            let from = self.part(at, size_of::<$type>())?;
+            // SAFETY: in the page, which is written by racy stores alone.
+            Some(<$type>::from_le(unsafe { $load(from) }))
+        }
+    )*};
+}
+
+impl RacyPage<'_> {
+    #[inline]
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn part(self, at: usize, bytes: usize) -> Option<*const u8> {
+        let fits = bytes <= self.len && at <= self.len - bytes;
+        // SAFETY: in the page, as just checked.
+        fits.then(|| unsafe { self.start.as_ptr().add(at) }.cast_const())
+    }
+
+    racy_loads! {
+        get_u8, racy::load_u8, u8;
+        get_u16, racy::load_u16, u16;
+        get_u32, racy::load_u32, u32;
+        get_u64, racy::load_u64, u64;
+    }
+
+    /// Fills `to` with the bytes from `at` on; false if there are fewer.
+    #[inline]
+    pub(crate) fn copy_to(self, at: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.part(at, to.len()) else { return false };
+        // SAFETY: in the page, which is written by racy stores alone; `to` is the caller's own.
+        unsafe { racy::copy(from, to.as_mut_ptr(), to.len()) };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::frame::{Frames, State};
+    use crate::page::{BusyGeneration, FileId, PageKey};
+
+    #[test]
+    fn what_is_written_is_read_and_its_neighbours_stay() {
+        let (frames, mut claims) = Frames::new(2).unwrap();
+        let memory = FrameMemory::new(2, 512, HugePages::AsConfigured, (&[], 2)).unwrap();
+        let key = PageKey { file: FileId(0), page: PageNo(0) };
+        let pins: Vec<Pin> = [1u8, 2]
+            .map(|fill| {
+                let mut claim = claims.pop().unwrap();
+                memory.write(&mut claim, 0, &[fill; 512]);
+                memory.zero_from(&mut claim, 500);
+                memory.write(&mut claim, 100, &[7; 3]);
+                frames.install(&claim, key, State::Reading, BusyGeneration(0));
+                frames.publish_pinned(claim, State::Clean)
+            })
+            .into();
+        for (pin, fill) in pins.iter().zip([1, 2]) {
+            let page = memory.bytes(pin);
+            assert!(page[..100].iter().chain(&page[103..500]).all(|&byte| byte == fill));
+            assert_eq!((&page[100..103], &page[500..]), (&[7; 3][..], &[0; 12][..]));
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The frames, by the NUMA node that their memory is of: a *pool* for each node, with its free
+//! frames and a policy of its own.
+//!
+//! Frames of one pool are neighbours, and so is their memory, which is bound to the node. Who needs
+//! a frame asks the pools in this order, each once:
+//!
+//! 1. one with free frames, that of the node it runs on before others;
+//! 2. if none has any: that of its node, and each eighth time another, so that pages which nobody
+//!    wants any more leave the nodes too where nothing is missing;
+//! 3. the others.
+//!
+//! A frame goes back to its own pool, or to a thread that waits for a frame, wherever that runs:
+//! those wait in one queue. Each pool has a lock; nobody has two of them at a time. Under it, for a
+//! moment, one of those of the pages that were given up is taken.
+//!
+//! On a machine of one node there is one pool, and nobody asks where it runs.
+
+use unherd_sys::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
+use unherd_sys::{NodeId, Topology, current_cpu};
+
+use crate::MIN_FRAMES;
+use crate::frames::frame::Claim;
+use crate::frames::free::{EXTENT, FreeFrames};
+use crate::frames::policy::{Ghost, Policy, PolicyKind};
+use crate::page::FrameId;
+
+/// Every so often a thread that finds no free frame asks the pool of another node first.
+const AWAY_EVERY: u32 = 8;
+
+/// The frames of one node.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// The first of its frames. The policy counts from there.
+    first: u32,
+    len: u32,
+    free: FreeFrames,
+    /// Frames just written back, available before the policy finds them. Hints: each is checked.
+    pub(crate) written: Vec<FrameId>,
+    pub(crate) policy: Box<dyn Policy>,
+}
+
+impl Pool {
+    /// How many frames it has.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// How many of them are free.
+    pub(crate) fn free_len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The other frames of the extent of memory in which a frame lies.
+    pub(crate) fn neighbours(&self, frame: FrameId) -> impl Iterator<Item = FrameId> + use<> {
+        let begin = self.first + self.number(frame) / EXTENT as u32 * EXTENT as u32;
+        let end = (begin + EXTENT as u32).min(self.first + self.len);
+        (begin..end).map(FrameId).filter(move |other| *other != frame)
+    }
+
+    /// A frame's number in the pool.
+    pub(crate) fn number(&self, frame: FrameId) -> u32 {
+        frame.0 - self.first
+    }
+
+    /// The frame of that number.
+    pub(crate) fn frame(&self, number: u32) -> FrameId {
+        FrameId(self.first + number)
+    }
+}
+
+/// Pages that were given up, on cache lines of their own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct GivenUp(Mutex<Ghost>);
+
+/// On cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Place {
+    pool: Mutex<Pool>,
+    /// How many frames are free, as it was when the lock was held last. Relaxed, as all here: a
+    /// hint where to begin.
+    free: AtomicU32,
+    /// How often a thread of this node began to look where no pool had a free frame.
+    begun: AtomicU32,
+}
+
+/// All frames of a cache.
+#[derive(Debug)]
+pub(crate) struct Pools {
+    places: Box<[Place]>,
+    /// Frames of each pool; the last may have more.
+    frames_each: u32,
+    /// The pool of each processor; none where there is one pool.
+    of_cpu: Box<[u16]>,
+    /// The pages that were given up last, by all pools, as one may come back to another: as many
+    /// parts as there are pools, which pages are spread over; none if the policy remembers none.
+    given_up: Box<[GivenUp]>,
+}
+
+/// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
+/// gets; the last gets what is left as well. If they are too few for all, one pool has them.
+pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
+    let nodes = topology.nodes();
+    let each = frames / nodes.len();
+    if nodes.len() > 1 && each >= MIN_FRAMES { (nodes, each) } else { (&nodes[..1], frames) }
+}
+
+impl Pools {
+    /// The claims are those of all frames.
+    pub(crate) fn new(claims: Vec<Claim>, kind: PolicyKind, topology: &Topology) -> Self {
+        let frames = claims.len();
+        let (nodes, each) = share(topology, frames);
+        let mut claims = claims;
+        // So that they are dealt in ascending order, whichever way they came.
+        claims.sort_unstable_by_key(|claim| claim.id().0);
+        let mut rest = claims.into_iter();
+        let place = |number: usize| {
+            let is_last = number + 1 == nodes.len();
+            let len = if is_last { frames - number * each } else { each };
+            let first = (number * each) as u32;
+            let mut free = FreeFrames::new(first, len);
+            rest.by_ref().take(len).for_each(|claim| free.push(claim));
+            let len = len as u32;
+            let pool = Pool {
+                first,
+                len,
+                written: Vec::with_capacity(len as usize),
+                policy: kind.for_frames(len),
+                free,
+            };
+            let (free, begun) = (AtomicU32::new(len), AtomicU32::new(0));
+            Place { pool: Mutex::new(pool), free, begun }
+        };
+        let places: Box<[Place]> = (0..nodes.len()).map(place).collect();
+        let mut of_cpu = Vec::new();
+        if places.len() > 1 {
+            for (pool, node) in nodes.iter().enumerate() {
+                for &cpu in topology.cpus_of(*node) {
+                    let cpu = cpu as usize;
+                    of_cpu.resize(of_cpu.len().max(cpu + 1), 0);
+                    of_cpu[cpu] = pool as u16;
+                }
+            }
+        }
+        let remembered_each = kind.remembers(frames).div_ceil(places.len()) as u32;
+        let parts = if remembered_each > 0 { places.len() } else { 0 };
+        Self {
+            given_up: (0..parts)
+                .map(|_| GivenUp(Mutex::new(Ghost::new(remembered_each))))
+                .collect(),
+            places,
+            frames_each: each as u32,
+            of_cpu: of_cpu.into_boxed_slice(),
+        }
+    }
+
+    /// How many pools there are.
+    pub(crate) fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Bytes of what the policies keep, and of the pages given up.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let of_pool = |place: &Place| {
+            let pool = place.pool.lock();
+            pool.policy.memory_bytes() + pool.free.memory_bytes()
+        };
+        let policies = self.places.iter().map(of_pool);
+        let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());
+        policies.chain(given_up).sum()
+    }
+
+    /// Where it is remembered that the page was given up.
+    fn given_up(&self, page: u64) -> Option<MutexGuard<'_, Ghost>> {
+        let mixed = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let part = (mixed as usize).checked_rem(self.given_up.len())?;
+        Some(self.given_up[part].0.lock())
+    }
+
+    /// The page was brought into a frame of the pool, which the caller has locked.
+    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, page: u64) {
+        let came_back = self.given_up(page).is_some_and(|mut given_up| given_up.take(page));
+        pool.policy.admit(pool.number(claim.id()), page, came_back);
+    }
+
+    /// The page in a frame of the pool, which the caller has locked, was given up.
+    pub(crate) fn evicted(&self, pool: &mut Pool, frame: FrameId) {
+        if let Some(page) = pool.policy.evicted(pool.number(frame))
+            && let Some(mut given_up) = self.given_up(page)
+        {
+            given_up.insert(page);
+        }
+    }
+
+    /// The pool of a frame.
+    pub(crate) fn of(&self, frame: FrameId) -> usize {
+        match self.places.len() - 1 {
+            0 => 0,
+            last => last.min((frame.0 / self.frames_each) as usize),
+        }
+    }
+
+    pub(crate) fn lock(&self, pool: usize) -> MutexGuard<'_, Pool> {
+        self.places[pool].pool.lock()
+    }
+
+    /// The pool that the calling thread is to ask first for a frame.
+    pub(crate) fn first(&self) -> usize {
+        if self.count() == 1 { 0 } else { self.first_for(current_cpu()) }
+    }
+
+    /// All pools, of which there are several, in the order in which the calling thread is to ask
+    /// them for a frame.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
+        let count = self.places.len();
+        let first = self.first();
+        (0..count).map(move |nth| (first + nth) % count)
+    }
+
+    /// Where a thread on that processor begins to look. One that the topology did not name is
+    /// taken to be near the first node.
+    fn first_for(&self, cpu: usize) -> usize {
+        let count = self.places.len();
+        let here = usize::from(self.of_cpu.get(cpu).copied().unwrap_or(0));
+        let mut ring = (0..count).map(|nth| (here + nth) % count);
+        if let Some(pool) = ring.find(|&pool| self.places[pool].free.load(Ordering::Relaxed) > 0) {
+            return pool;
+        }
+        let begun = self.places[here].begun.fetch_add(1, Ordering::Relaxed);
+        if begun % AWAY_EVERY < AWAY_EVERY - 1 {
+            return here;
+        }
+        let away = 1 + (begun / AWAY_EVERY) as usize % (count - 1);
+        (here + away) % count
+    }
+
+    /// A free frame of the pool, which the caller has locked.
+    pub(crate) fn pop_free(&self, at: usize, pool: &mut Pool) -> Option<Claim> {
+        let claim = pool.free.pop()?;
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+        Some(claim)
+    }
+
+    /// Appends up to `wanted` free frames of the pool, which the caller has locked.
+    pub(crate) fn pop_free_run(
+        &self,
+        at: usize,
+        pool: &mut Pool,
+        wanted: usize,
+        out: &mut Vec<Claim>,
+    ) {
+        pool.free.pop_run(wanted, out);
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Puts an empty frame of the pool, which the caller has locked, to the free ones.
+    pub(crate) fn push_free_locked(&self, at: usize, pool: &mut Pool, claim: Claim) {
+        pool.policy.remove(pool.number(claim.id()));
+        pool.free.push(claim);
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Puts an empty frame to the free ones of its pool.
+    pub(crate) fn push_free(&self, claim: Claim) {
+        let at = self.of(claim.id());
+        self.push_free_locked(at, &mut self.lock(at), claim);
+    }
+}
+
+#[cfg(test)]
+mod tests;

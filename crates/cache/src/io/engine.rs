@@ -1,0 +1,439 @@
+//! Queued I/O: transfers are submitted, and one thread of the cache reaps.
+//!
+//! A thread that misses a page reads it itself, as it would sleep either way, and is woken once
+//! instead of having another woken first. Only where [`OWN_READS_MAX`] threads do so, the next
+//! submits its read, and waits for its page: the I/O thread wakes such threads in groups.
+//!
+//! An operation is kept in a slot from its submission until its transfer is complete, be the thread
+//! that wanted it there or not: the slot owns the claim or the run, and with it the memory. The
+//! tag of a transfer is the number of its slot.
+//!
+//! The thread or task that brings a page in waits for the page like everybody else, and finds its
+//! pin in the slot, for which it has a [`Ticket`]. A task may be dropped while it waits:
+//!
+//! ```text
+//!  the ticket is dropped                    the I/O thread completes the read
+//!  ---------------------                    ---------------------------------
+//!                                           publish the page, pinned
+//!  lock the slots                           lock the slots
+//!  filled: take the pin, free the slot      abandoned: take the pin, free the slot
+//!  else: abandoned                          else: filled
+//!  unlock; unpin what was taken             unlock; unpin what was taken
+//!                                           wake the waiters for the page
+//! ```
+//!
+//! Excluded: that both leave the pin, or both take it; the one that locks first leaves, the other
+//! takes. The claim is the slot's until the transfer is complete, so no memory is freed that the
+//! device writes; and the page comes in for the others.
+#![expect(unsafe_code, reason = "frames and runs are given to the device")]
+
+use unherd_sync::{Outcome, Wait, WaitKey};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
+use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
+
+use crate::error::BuildError;
+use crate::file::core::{Core, Want};
+use crate::frames::frame::Pin;
+use crate::io::run::{Advance, EndedRun, Run, TransferError};
+
+mod completing;
+pub(crate) use completing::Completing;
+
+/// Threads that read by themselves. Chosen by measurement: with 8 and 64 threads that takes about
+/// two thirds of the CPU of queued reads, with 512 as much.
+const OWN_READS_MAX: u32 = 128;
+
+#[derive(Debug)]
+enum Operation {
+    Run(Run),
+    Filled(Result<Pin, Errno>),
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    operation: Option<Operation>,
+    /// Whether the operation is [`Operation::Filled`]: what its owner looks at when it is woken,
+    /// without the lock. Relaxed: set under the lock, and the owner takes that before it believes
+    /// what it saw.
+    is_filled: Arc<AtomicBool>,
+    /// Nobody will come for what the slot is filled with.
+    is_abandoned: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    /// The I/O thread has died: nobody takes completions any more.
+    is_over: bool,
+}
+
+impl Slots {
+    /// Frees the slot if it is filled. Gives what was in it.
+    fn take_filled(&mut self, at: usize) -> Option<Result<Pin, Errno>> {
+        match self.slots[at].operation.take() {
+            Some(Operation::Filled(filled)) => {
+                self.free.push(at);
+                Some(filled)
+            }
+            other => {
+                self.slots[at].operation = other;
+                None
+            }
+        }
+    }
+
+    /// Fills the slot, whose operation has ended. Gives back what nobody will come for.
+    fn fill(&mut self, at: usize, filled: Result<Pin, Errno>) -> Option<Result<Pin, Errno>> {
+        let slot = &mut self.slots[at];
+        if slot.is_abandoned {
+            self.free.push(at);
+            return Some(filled);
+        }
+        slot.operation = Some(Operation::Filled(filled));
+        slot.is_filled.store(true, Ordering::Relaxed);
+        None
+    }
+}
+
+/// The queue of a device, claimed for one cache.
+pub(crate) struct Engine {
+    device: Arc<dyn Device>,
+    slots: Mutex<Slots>,
+    /// Threads that read by themselves now. Relaxed: a count.
+    own_reads: AtomicU32,
+    /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
+    stopping: AtomicBool,
+    /// When the I/O thread is to look at the deadlines of tasks: they have no clock.
+    alarm: Mutex<Deadline>,
+}
+
+/// The right to what a read will put into its slot: a pin, or an error.
+#[must_use]
+pub(crate) struct Ticket<'a> {
+    core: &'a Core,
+    engine: &'a Engine,
+    at: usize,
+    page: WaitKey,
+    is_filled: Arc<AtomicBool>,
+    is_taken: bool,
+}
+
+impl Ticket<'_> {
+    fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Relaxed)
+    }
+
+    fn how_to_wait(&self) -> Wait {
+        Wait::new(self.core.reasons.page_read).tag(Want::Read.tag())
+    }
+
+    fn take(&mut self) -> Option<Result<Pin, Errno>> {
+        let filled = self.engine.take_filled(self.at);
+        self.is_taken = filled.is_some();
+        filled
+    }
+
+    /// Waits for the end of the read, under `page-read`.
+    pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
+        // Without a deadline it cannot time out.
+        let how = self.how_to_wait();
+        loop {
+            let _ = self.core.pages.wait_until(&self.page, || self.is_filled(), how);
+            if let Some(filled) = self.take() {
+                return filled;
+            }
+        }
+    }
+
+    /// As [`Ticket::wait`], in a task.
+    #[cfg(feature = "async")]
+    pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
+        // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
+        let how = self.how_to_wait().shared();
+        loop {
+            let still = || !self.is_filled();
+            let outcome = self.core.pages.wait_async(&self.page, still, how).await;
+            if let Some(filled) = self.take() {
+                return filled;
+            }
+            if matches!(outcome, Outcome::Woken(_)) {
+                self.core.pages.note_needless(self.core.reasons.page_read);
+            }
+        }
+    }
+}
+
+/// That a thread is counted among those that read by themselves, until dropped.
+pub(crate) struct OwnRead<'a>(&'a Engine);
+
+impl Drop for OwnRead<'_> {
+    fn drop(&mut self) {
+        self.0.own_reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        // In a child of fork(2) the read is the parent's.
+        if !self.is_taken
+            && !self.core.fork.is_forked()
+            && let Some(Ok(pin)) = self.engine.abandon(self.at)
+        {
+            self.core.unpin(pin);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // If the I/O thread died, there may be something under way in it.
+        if self.is_over() {
+            return;
+        }
+        self.device.release_queue();
+    }
+}
+
+impl Engine {
+    /// Claims the queue of the device, until dropped.
+    pub(crate) fn new(device: Arc<dyn Device>) -> Result<Self, BuildError> {
+        if !device.can_queue() {
+            return Err(BuildError::NoQueue);
+        }
+        if !device.claim_queue() {
+            return Err(BuildError::QueueTaken);
+        }
+        Ok(Self {
+            device,
+            slots: Mutex::default(),
+            own_reads: AtomicU32::new(0),
+            stopping: AtomicBool::new(false),
+            alarm: Mutex::new(Deadline::NEVER),
+        })
+    }
+
+    /// Whether the I/O thread has died.
+    pub(crate) fn is_over(&self) -> bool {
+        self.slots.lock().is_over
+    }
+
+    /// The I/O thread dies of a panic: all operations under way fail, and so will all to come, and
+    /// the one that it was `completing`. What the device was given is its own for ever: those
+    /// frames are lost, or stay pinned.
+    pub(crate) fn give_up(&self, core: &Core, mut completing: Completing) {
+        let is_unfilled;
+        let given_up: Vec<(usize, Operation)> = {
+            let mut slots = self.slots.lock();
+            slots.is_over = true;
+            is_unfilled = completing
+                .slot()
+                .is_some_and(|at| slots.slots[at].operation.is_none() && !slots.free.contains(&at));
+            let under_way = |slot: &mut Slot| {
+                let under_way = |it: &mut Operation| !matches!(it, Operation::Filled(_));
+                slot.operation.take_if(under_way)
+            };
+            let slots = slots.slots.iter_mut().enumerate();
+            slots.filter_map(|(at, slot)| Some((at, under_way(slot)?))).collect()
+        };
+        for (at, operation) in given_up {
+            let Operation::Run(run) = operation else { continue };
+            let (file, first, ended) = run.abandon();
+            match ended {
+                EndedRun::Fill(fill) => {
+                    let deliver = |filled| self.keep_filled(core, at, filled);
+                    core.lose_fill(&file, first, &fill, deliver);
+                }
+                EndedRun::WriteBack(pages) => {
+                    pages.pin_for_ever(&core.frames);
+                    let moved = Err(TransferError::IO);
+                    let count = pages.len();
+                    let buffer = core.end_write_back(&file, first, pages, moved);
+                    core.leave_write_back(&file, first, count);
+                    completing.note_ended(buffer, count);
+                }
+            }
+        }
+        completing.give_up(core, self, is_unfilled);
+        core.notify_idle(usize::MAX);
+    }
+
+    /// Puts a run into a slot. Gives what will say that it is filled; or the run, if the I/O thread
+    /// has died.
+    fn keep(&self, run: Run) -> Result<(usize, Arc<AtomicBool>), Box<Run>> {
+        let mut slots = self.slots.lock();
+        if slots.is_over {
+            return Err(Box::new(run));
+        }
+        let at = slots.free.pop().unwrap_or(slots.slots.len());
+        if at == slots.slots.len() {
+            slots.slots.push(Slot::default());
+        }
+        let slot = &mut slots.slots[at];
+        slot.operation = Some(Operation::Run(run));
+        slot.is_abandoned = false;
+        slot.is_filled.store(false, Ordering::Relaxed);
+        Ok((at, slot.is_filled.clone()))
+    }
+
+    /// Submits the next part of the operation in a slot.
+    fn submit(&self, core: &Core, at: usize) {
+        let transfer = {
+            let mut slots = self.slots.lock();
+            match slots.slots[at].operation.as_mut() {
+                Some(Operation::Run(run)) => run.transfer(&core.memory, at as u64),
+                Some(Operation::Filled(_)) | None => return,
+            }
+        };
+        // SAFETY: the slot owns the run, with its frames and its list of pieces, until the transfer
+        // is complete.
+        unsafe { self.device.submit(transfer) };
+    }
+
+    /// The right of a thread to read by itself, if not too many do.
+    pub(crate) fn try_own_read(&self) -> Option<OwnRead<'_>> {
+        let own = OwnRead(self);
+        (self.own_reads.fetch_add(1, Ordering::Relaxed) < OWN_READS_MAX).then_some(own)
+    }
+
+    /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
+    /// if the I/O thread has died.
+    pub(crate) fn begin<'a>(&'a self, core: &'a Core, run: Run) -> Result<Ticket<'a>, Box<Run>> {
+        let page = core.key(&run.file, run.first).into();
+        let (at, is_filled) = self.keep(run)?;
+        self.submit(core, at);
+        Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })
+    }
+
+    /// Begins to move a run that nobody waits for. Gives it back if the I/O thread has died.
+    pub(crate) fn begin_unwanted(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
+        let (at, _) = self.keep(run)?;
+        self.submit(core, at);
+        Ok(())
+    }
+
+    fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
+        self.slots.lock().take_filled(at)
+    }
+
+    /// Nobody will come for what the slot is filled with. Gives it, if it is there already.
+    fn abandon(&self, at: usize) -> Option<Result<Pin, Errno>> {
+        let mut slots = self.slots.lock();
+        let filled = slots.take_filled(at);
+        if filled.is_none() {
+            slots.slots[at].is_abandoned = true;
+        }
+        filled
+    }
+
+    /// The body of the I/O thread: reaps until [`Engine::stop`].
+    pub(crate) fn run(&self, core: &Core, completing: &mut Completing) {
+        let mut completions = Vec::new();
+        while !self.stopping.load(Ordering::Relaxed) {
+            let alarm = *self.alarm.lock();
+            self.device.reap(&mut completions, alarm);
+            for completion in completions.drain(..) {
+                self.complete(core, completion, completing);
+            }
+            completing.end_group(core);
+            self.expire_tasks(core);
+        }
+    }
+
+    /// Has the I/O thread look at the deadlines of tasks at `at`. The caller's task is in its queue
+    /// by then.
+    pub(crate) fn set_alarm(&self, at: Timestamp) {
+        {
+            let mut alarm = self.alarm.lock();
+            if alarm.timestamp().is_some_and(|set| set <= at) {
+                return;
+            }
+            *alarm = Deadline::at(at);
+        }
+        self.device.interrupt();
+    }
+
+    /// If it is time, wakes the tasks whose deadline has come.
+    fn expire_tasks(&self, core: &Core) {
+        let now = {
+            let mut alarm = self.alarm.lock();
+            if *alarm == Deadline::NEVER {
+                return;
+            }
+            let now = Timestamp::now();
+            if !alarm.has_passed(now) {
+                return;
+            }
+            // First: a task that comes too late for the look that follows sets it again.
+            *alarm = Deadline::NEVER;
+            now
+        };
+        if let Some(next) = core.reclaim.waiters.expire(&core.waits, now) {
+            self.set_alarm(next);
+        }
+    }
+
+    /// Ends the I/O thread. No operation may be under way.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.device.interrupt();
+    }
+
+    fn complete(&self, core: &Core, completion: Completion, completing: &mut Completing) {
+        let at = completion.tag as usize;
+        let taken = self.slots.lock().slots.get_mut(at).and_then(|slot| slot.operation.take());
+        let Some(operation) = taken else {
+            return;
+        };
+        let mut run = match operation {
+            Operation::Run(run) => run,
+            // Nothing is under way for it.
+            Operation::Filled(filled) => return self.keep_filled(core, at, filled),
+        };
+        let moved = match run.advance(completion.result) {
+            Advance::More => return self.go_on(core, at, run),
+            Advance::Ended(moved) => moved,
+        };
+        let (file, first, ended) = run.into_parts();
+        completing.begin(core, at, &file, first, &ended);
+        match ended {
+            EndedRun::Fill(fill) => {
+                // The pin lies in the slot before anybody is woken.
+                let deliver = |filled| {
+                    self.keep_filled(core, at, filled);
+                    #[cfg(test)]
+                    tests::reach(core, tests::Step::Filled);
+                };
+                let again = core.end_fill(&file, first, fill, moved, deliver);
+                completing.end(core);
+                if let Some(again) = again {
+                    self.go_on(core, at, again);
+                }
+            }
+            EndedRun::WriteBack(write_back) => {
+                self.slots.lock().free.push(at);
+                let pages = write_back.len();
+                let buffer = core.end_write_back(&file, first, write_back, moved);
+                completing.end(core);
+                core.leave_write_back(&file, first, pages);
+                completing.note_ended(buffer, pages);
+            }
+        }
+    }
+
+    fn keep_filled(&self, core: &Core, at: usize, filled: Result<Pin, Errno>) {
+        let unwanted = self.slots.lock().fill(at, filled);
+        if let Some(Ok(pin)) = unwanted {
+            core.unpin(pin);
+        }
+    }
+
+    /// Submits the rest of a transfer that came out short, or was interrupted.
+    fn go_on(&self, core: &Core, at: usize, run: Run) {
+        self.slots.lock().slots[at].operation = Some(Operation::Run(run));
+        self.submit(core, at);
+    }
+}
+
+#[cfg(test)]
+mod tests;

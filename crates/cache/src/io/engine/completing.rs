@@ -1,0 +1,133 @@
+//! What the I/O thread is completing, for [`Engine::give_up`] if the thread dies meanwhile.
+//!
+//! Nothing that a correct device does makes it die there: a number of bytes beyond what was asked
+//! for is cut, a tag that names no operation is ignored, panics of wakers end in
+//! `foreign_wakers.rs`, and failed allocations abort. What is left is a broken invariant. Then the
+//! panic unwinds the run, with its claims and loans. So the thread notes the run's frames before:
+//! those that are still busy as they were then, nobody else will end. The note is made after the
+//! run was taken from its slot, and taken back when its pages are what they shall be and only
+//! counts and wakes are missing, which the wait table answers for.
+
+use unherd_sys::Errno;
+use unherd_sys::primitives::Arc;
+
+use super::Engine;
+use crate::file::core::{Core, WakeMessage};
+use crate::file::files::FileState;
+use crate::io::run::{EndedRun, RunBuffer, TransferError, WriteBack};
+use crate::page::{BusyGeneration, FrameId, PageNo};
+
+/// The run that is being completed, if there is one. Kept from one to the next for its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Completing {
+    run: Option<Noted>,
+    /// Its frames, and when they became busy.
+    frames: Vec<(FrameId, BusyGeneration)>,
+    /// The buffers of the write-backs that have ended in a group of completions, and the pages of
+    /// each.
+    buffers: Vec<RunBuffer>,
+    pages: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    at: usize,
+    file: Arc<FileState>,
+    first: PageNo,
+    is_fill: bool,
+}
+
+impl Completing {
+    pub(super) fn begin(
+        &mut self,
+        core: &Core,
+        at: usize,
+        file: &Arc<FileState>,
+        first: PageNo,
+        run: &EndedRun,
+    ) {
+        let mut note = |frame| self.frames.push((frame, core.frames.generation(frame)));
+        let is_fill = match run {
+            EndedRun::Fill(fill) => {
+                fill.claims.iter().for_each(|claim| note(claim.id()));
+                true
+            }
+            EndedRun::WriteBack(pages) => {
+                pages.frames().for_each(note);
+                false
+            }
+        };
+        self.run = Some(Noted { at, file: file.clone(), first, is_fill });
+        #[cfg(test)]
+        super::tests::reach(core, super::tests::Step::Begun);
+    }
+
+    pub(super) fn end(&mut self, _core: &Core) {
+        #[cfg(test)]
+        super::tests::reach(_core, super::tests::Step::Ended);
+        self.run = None;
+        self.frames.clear();
+    }
+
+    /// The pages of a write-back were given back.
+    pub(super) fn note_ended(&mut self, buffer: RunBuffer, pages: usize) {
+        self.buffers.push(buffer);
+        self.pages.push(pages);
+    }
+
+    /// Gives the buffers of all write-backs back that have ended, and wakes the waiters for frames:
+    /// those may want a buffer.
+    pub(super) fn end_group(&mut self, core: &Core) {
+        if !self.buffers.is_empty() {
+            core.runs.put(self.buffers.drain(..), &core.waits);
+            self.pages.drain(..).for_each(|pages| core.end_write(pages));
+        }
+    }
+
+    /// The slot of the run, if there is one.
+    pub(super) fn slot(&self) -> Option<usize> {
+        self.run.as_ref().map(|run| run.at)
+    }
+
+    /// Ends what the dead thread has left of its run. Its transfer is complete: the device has none
+    /// of the memory.
+    pub(super) fn give_up(mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
+        self.give_up_run(core, engine, is_unfilled);
+        self.end_group(core);
+    }
+
+    fn give_up_run(&mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
+        let Some(Noted { at, file, first, is_fill }) = self.run.take() else { return };
+        let pages = (first.0..).map(PageNo).zip(&self.frames);
+        if !is_fill {
+            let left = self
+                .frames
+                .iter()
+                .filter_map(|&(frame, since)| core.frames.lent_since(frame, since));
+            let left = WriteBack::of_rest(RunBuffer::default(), left);
+            // Pages are given back in their order.
+            let given_back = self.frames.len() - left.len();
+            let rest = PageNo(first.0 + given_back as u64);
+            let buffer = core.end_write_back(&file, rest, left, Err(TransferError::IO));
+            for (page, &(frame, _)) in pages {
+                core.end_superseded(core.key(&file, page), frame);
+            }
+            core.leave_write_back(&file, first, self.frames.len());
+            return self.note_ended(buffer, self.frames.len());
+        }
+        if is_unfilled {
+            engine.keep_filled(core, at, Err(Errno::IO));
+        }
+        for (page, &(frame, since)) in pages {
+            let key = core.key(&file, page);
+            let mut shard = core.shard(key);
+            let mut message = WakeMessage::Look;
+            if shard.frame() == Some(frame) && core.frames.is_reading_since(frame, since) {
+                shard.remove();
+                message = WakeMessage::ReadFailed(since, Errno::IO);
+            }
+            drop(shard);
+            core.wake_failed(key, message);
+        }
+    }
+}

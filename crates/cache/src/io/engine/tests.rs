@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use unherd_sys::primitives::{Arc, Mutex, thread};
+#[cfg(feature = "async")]
+use unherd_testkit::block_on;
+use unherd_testkit::{Seed, SimDevice};
+
+#[cfg(feature = "async")]
+use crate::PageNo;
+use crate::file::core::Core;
+use crate::{Cache, File, Io, OpenOptions};
+
+const PAGE: usize = 512;
+
+/// Where the I/O thread is in a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing is done yet.
+    Begun,
+    /// The pages are published, and nobody is woken.
+    Filled,
+    /// All is done, except that nobody is woken for a write-back.
+    Ended,
+}
+
+/// The caches whose I/O threads shall panic, and where.
+static PANICS: Mutex<Vec<(u64, Step)>> = Mutex::new(Vec::new());
+
+pub(super) fn reach(core: &Core, step: Step) {
+    let panics = PANICS.lock().contains(&(core.number, step));
+    assert!(!panics, "the I/O thread panics at {step:?}, as the test wants it");
+}
+
+fn scene() -> (Arc<SimDevice>, Cache, File) {
+    let device = Arc::new(SimDevice::new(Seed::new(1)));
+    device.put("f", &[7; 64 * PAGE]);
+    let builder = Cache::builder().capacity(128 * PAGE).page_size(PAGE).io(Io::Ring);
+    let builder = builder.frame_wait(Duration::from_secs(20)).device(device.clone());
+    let cache = builder.build().unwrap();
+    let file = cache.open("f", OpenOptions::new().write(true)).unwrap();
+    (device, cache, file)
+}
+
+fn let_panic(cache: &Cache, step: Step) {
+    PANICS.lock().push((cache.owner.core.number, step));
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn a_panic_in_a_fill_fails_its_readers() {
+    for step in [Step::Begun, Step::Filled, Step::Ended] {
+        let (device, cache, file) = scene();
+        let_panic(&cache, step);
+        device.block_reads();
+        thread::scope(|scope| {
+            let run = scope.spawn(|| block_on(file.read_at_async(&mut [0; 8 * PAGE], 0)));
+            device.wait_for_held_reads(1);
+            let pages = [0, 2, 3].map(|page| {
+                let file = &file;
+                scope.spawn(move || file.page(PageNo(page)).map(|guard| guard[0]))
+            });
+            while cache.stats().deduplicated_misses < 3 {
+                thread::yield_now();
+            }
+            device.release_reads();
+            let read = run.join().unwrap();
+            assert!(step != Step::Begun || read.is_err(), "{read:?}");
+            for page in pages {
+                let told = page.join().unwrap();
+                assert!(told.is_err() == (step == Step::Begun) || told == Ok(7), "{told:?}");
+            }
+        });
+        // The thread may be dying yet.
+        while !cache.owner.core.engine.as_ref().unwrap().is_over() {
+            thread::yield_now();
+        }
+        let later = block_on(file.page_async(PageNo(50))).map(|_| ());
+        assert!(later.is_err(), "{step:?}: {later:?}");
+    }
+}
+
+#[test]
+fn a_panic_in_a_write_back_fails_the_sync() {
+    for step in [Step::Begun, Step::Ended] {
+        let (_device, cache, file) = scene();
+        file.write_at(&[1; 20 * PAGE], 0).unwrap();
+        let_panic(&cache, step);
+        thread::scope(|scope| {
+            // Some of the pages are replaced by newer ones.
+            let writer = scope.spawn(|| file.write_at(&[2; 20 * PAGE], 0));
+            let synced = file.sync_all();
+            assert!(synced.is_err(), "{step:?}");
+            let _ = writer.join().unwrap();
+        });
+        // Those who exclude write-backs get in.
+        let _ = (file.set_len(0), file.close());
+    }
+}

@@ -1,0 +1,256 @@
+//! A look at a page without a pin: nothing is written that others read.
+//!
+//! The page may be written while somebody looks. Who peeks reads it by racy loads, and then asks
+//! whether it was: if so, all that was read is thrown away, and it is looked at again. After a few
+//! such turns the page is pinned, and looked at in peace. How that is ordered stands in `frame.rs`.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use unherd_sys::primitives::Arc;
+
+use crate::Error;
+use crate::file::core::Core;
+use crate::file::files::FileState;
+use crate::file::page_guard::PageGuard;
+use crate::frames::frame::Look;
+use crate::frames::memory::RacyPage;
+use crate::page::{PageKey, PageNo};
+use crate::stats::{Count, Tick};
+
+/// Looks without a pin, before the page is pinned.
+const TRIES: usize = 8;
+
+/// Loads after which a look asks whether it still is worth while.
+const FUEL: u32 = 64;
+
+/// The page was changed while it was looked at: what was read is torn, part old and part new.
+///
+/// A closure that gets this returns it, and is called again.
+#[derive(Debug)]
+pub struct Torn(());
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the page was changed while it was looked at")
+    }
+}
+
+impl std::error::Error for Torn {}
+
+/// A page as it is being looked at; see [`File::peek`](crate::File::peek).
+///
+/// Two loads may see the page before and after a change, until [`Peek::check`] or the end of the
+/// look says that they did not. Numbers are little-endian on every machine, and
+/// may begin at any byte of the page.
+pub struct Peek<'a> {
+    page: RacyPage<'a>,
+    /// `None` of a page that is pinned.
+    unpinned: Option<Look<'a>>,
+    fuel: Cell<u32>,
+}
+
+impl fmt::Debug for Peek<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peek").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+macro_rules! getters {
+    ($($name:ident, $type:ty, $what:literal;)*) => {$(
+        #[doc = concat!("The ", $what, " at `at`.")]
+        ///
+        /// # Errors
+        /// [`Torn`] may be told here already: so that a loop over what was torn ends, each 64th
+        /// load asks.
+        ///
+        /// # Panics
+        /// If it does not lie in the page, and that is not because something was torn.
+        #[inline]
+        pub fn $name(&self, at: usize) -> Result<$type, Torn> {
+            self.burn()?;
+            match self.page.$name(at) {
+                Some(number) => Ok(number),
+                None => Err(self.beyond(at, size_of::<$type>())),
+            }
+        }
+    )*};
+}
+
+impl Peek<'_> {
+    /// The size of the page in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no page is empty")]
+    pub fn len(&self) -> usize {
+        self.page.len()
+    }
+
+    /// Whether all that was read so far belongs together.
+    ///
+    /// # Errors
+    /// [`Torn`] if the page was changed since the look began.
+    #[inline]
+    pub fn check(&self) -> Result<(), Torn> {
+        match self.unpinned {
+            Some(look) if !look.is_unchanged() => Err(Torn(())),
+            _ => Ok(()),
+        }
+    }
+
+    getters! {
+        get_u8, u8, "byte";
+        get_u16, u16, "little-endian number of 2 bytes";
+        get_u32, u32, "little-endian number of 4 bytes";
+        get_u64, u64, "little-endian number of 8 bytes";
+    }
+
+    /// Copies the bytes from `at` on to `to`, all of which it fills.
+    ///
+    /// # Errors
+    /// [`Torn`] if the page was changed: the contents of `to` are then unspecified.
+    ///
+    /// # Panics
+    /// As the other loads.
+    pub fn copy_to(&self, at: usize, to: &mut [u8]) -> Result<(), Torn> {
+        if !self.page.copy_to(at, to) {
+            return Err(self.beyond(at, to.len()));
+        }
+        self.check()
+    }
+
+    #[inline]
+    fn burn(&self) -> Result<(), Torn> {
+        let fuel = self.fuel.get();
+        if fuel > 0 {
+            self.fuel.set(fuel - 1);
+            return Ok(());
+        }
+        self.fuel.set(FUEL);
+        self.check()
+    }
+
+    /// Something lies beyond the page: because the place was torn, or the caller is wrong.
+    #[cold]
+    fn beyond(&self, at: usize, bytes: usize) -> Torn {
+        let page_bytes = self.len();
+        match self.check() {
+            Err(torn) => torn,
+            Ok(()) => panic!("{bytes} bytes at {at} are beyond the page of {page_bytes} bytes"),
+        }
+    }
+}
+
+/// How a look without a pin ended.
+enum Seen<R> {
+    /// The page is not there, or is being changed.
+    Nothing,
+    /// It was changed meanwhile.
+    Torn,
+    /// It was not; what the caller made of it. An error is another page's.
+    Whole(Result<R, Torn>),
+}
+
+/// The page itself is as it was: a version never comes back, so neither does what was torn. To look
+/// again would not mend the other page, perhaps for ever.
+#[cold]
+fn torn_elsewhere(file: &FileState, page: PageNo) -> Error {
+    Error::TornElsewhere { file: file.path.clone(), page: page.0 }
+}
+
+impl Core {
+    /// As [`File::peek`](crate::File::peek).
+    #[inline(always)]
+    pub(crate) fn peek<R>(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+    ) -> Result<R, Error> {
+        match self.try_peek(self.key(file, page), &mut look) {
+            Seen::Whole(Ok(value)) => Ok(value),
+            other => self.peek_slow(file, page, look, other),
+        }
+    }
+
+    /// Looks once.
+    #[inline(always)]
+    fn try_peek<R>(
+        &self,
+        key: PageKey,
+        look: &mut impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+    ) -> Seen<R> {
+        let Some((page, begun)) = self.begin_look(key) else { return Seen::Nothing };
+        let peek = Peek { page, unpinned: Some(begun), fuel: Cell::new(FUEL) };
+        // What panics over torn bytes is not the caller's fault: it is called again.
+        let seen = catch_unwind(AssertUnwindSafe(|| look(&peek)));
+        if !begun.is_unchanged() {
+            self.counters.tick(Tick::PeekRetries, &self.fork);
+            return Seen::Torn;
+        }
+        match seen {
+            Ok(seen) => {
+                if seen.is_ok() {
+                    self.note_use(begun);
+                    self.counters.tick(Tick::Peeks, &self.fork);
+                }
+                Seen::Whole(seen)
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    #[inline(always)]
+    fn note_use(&self, look: Look<'_>) {
+        if look.note_use() {
+            self.counters.add(Count::ReadAheadUsed, 1);
+        }
+    }
+
+    #[inline(always)]
+    fn begin_look(&self, key: PageKey) -> Option<(RacyPage<'_>, Look<'_>)> {
+        let frame = self.index.lookup(key)?;
+        Some((self.memory.racy(frame), self.frames.begin_peek(frame, key)?))
+    }
+
+    /// Looks on, after a first look that ended so.
+    #[cold]
+    #[inline(never)]
+    fn peek_slow<R>(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
+        first: Seen<R>,
+    ) -> Result<R, Error> {
+        let mut seen = first;
+        let mut tries = 1;
+        loop {
+            match seen {
+                Seen::Whole(seen) => return seen.map_err(|Torn(())| torn_elsewhere(file, page)),
+                Seen::Torn if tries < TRIES => tries += 1,
+                Seen::Torn | Seen::Nothing => break,
+            }
+            seen = self.try_peek(self.key(file, page), &mut look);
+        }
+        let pinned = PageGuard::new(self, file, page, 1)?;
+        let peek = Peek { page: pinned.racy(), unpinned: None, fuel: Cell::new(FUEL) };
+        look(&peek).map_err(|Torn(())| torn_elsewhere(file, page))
+    }
+
+    /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just
+    /// now. That this fails means nothing, and leaves anything in `to`.
+    #[inline]
+    pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8]) -> bool {
+        if !self.memory.is_racy_copy_fast() {
+            return false;
+        }
+        let Some((page, begun)) = self.begin_look(key) else { return false };
+        if page.copy_to(at, to) && begun.is_unchanged() {
+            self.note_use(begun);
+            self.counters.tick(Tick::CopiesOut, &self.fork);
+            return true;
+        }
+        self.counters.tick(Tick::PeekRetries, &self.fork);
+        false
+    }
+}
