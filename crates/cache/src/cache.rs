@@ -12,19 +12,22 @@ use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, threa
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::error::{BuildError, Error, MemoryFor};
-use crate::file::core::{Core, Reasons};
+use crate::file::core::Core;
 use crate::file::files::{Files, Source};
 use crate::file::handle::{File, OpenOptions};
-use crate::file::reclaim::Reclaim;
 use crate::foreign_wakers::is_in_waker;
 use crate::frames::frame::Frames;
 use crate::frames::memory::FrameMemory;
 use crate::frames::policy::PolicyKind;
 use crate::frames::pools::{self, Pools};
+use crate::frames::supply::Supply;
+use crate::io::Transfers;
 use crate::io::engine::{Completing, Engine};
 use crate::io::run::RunBuffers;
 use crate::io::worker_queue::WorkerQueue;
 use crate::pages::index::Index;
+use crate::pages::table::Pages;
+use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
 /// Sizes that a page may have, if they are powers of two.
@@ -80,11 +83,11 @@ pub(crate) struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let (Some(engine), Some(io_thread)) = (&self.core.engine, self.io_thread.lock().take())
+        let (Some(engine), Some(io_thread)) = (&self.core.io.engine, self.io_thread.lock().take())
         else {
             return;
         };
-        if self.core.fork.is_forked() {
+        if self.core.fork().is_forked() {
             // The thread is the parent's, and its handle means nothing here.
             return std::mem::forget(io_thread);
         }
@@ -149,29 +152,29 @@ impl Cache {
 
     /// The size of a page in bytes.
     pub fn page_bytes(&self) -> usize {
-        self.owner.core.memory.page_bytes()
+        self.owner.core.memory().page_bytes()
     }
 
     /// The number of pages that there is room for.
     pub fn frames(&self) -> usize {
-        self.owner.core.frames.len()
+        self.owner.core.frames().len()
     }
 
     /// Whether the kernel took the advice to back the pages' memory by huge pages of its own. It
     /// may still lack free ones.
     pub fn huge_pages_advised(&self) -> bool {
-        self.owner.core.memory.huge_pages_advised()
+        self.owner.core.memory().huge_pages_advised()
     }
 
     /// The number of pools into which the frames are divided: one for each NUMA node, or one.
     pub fn frame_pools(&self) -> usize {
-        self.owner.core.reclaim.pools.count()
+        self.owner.core.supply().pools.count()
     }
 
     /// What was counted since the cache was built. Looks at what is kept about each frame, where
     /// hits are counted: about 1 ms for 1 GiB of pages.
     pub fn stats(&self) -> Stats {
-        self.owner.core.stats()
+        self.owner.core.pages.stats()
     }
 
     /// Bytes that the cache takes beyond its capacity: what it keeps about frames, the index, the
@@ -179,11 +182,11 @@ impl Cache {
     /// files, and with that of pages not yet synced, is not part of it.
     pub fn overhead_bytes(&self) -> usize {
         let core = &self.owner.core;
-        core.frames.overhead_bytes()
-            + core.index.memory_bytes()
-            + core.pages.memory_bytes()
-            + core.waits.memory_bytes()
-            + core.reclaim.memory_bytes()
+        core.frames().overhead_bytes()
+            + core.pages.index.memory_bytes()
+            + core.pages.waits.memory_bytes()
+            + core.waits().memory_bytes()
+            + core.supply().pools.memory_bytes()
     }
 }
 
@@ -354,25 +357,30 @@ impl CacheBuilder {
         let pages = wait_table(self.queues).reason(reasons.page_read);
         #[cfg(feature = "ablation")]
         let pages = pages.filtered(self.filtered);
-        let core = Arc::new(Core {
-            number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
-            device,
-            index: Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?,
-            reclaim: Reclaim::new(Pools::new(free, self.policy, &topology), count),
-            runs: RunBuffers::new(count, page_bytes),
-            frames,
-            memory,
-            files: Files::default(),
-            unwritten: AtomicUsize::new(0),
-            pages: pages.build(),
-            waits: wait_table(OTHER_QUEUES).reason(reasons.frame).build(),
+        let files = Arc::new(Files::default());
+        let runs = RunBuffers::new(count, page_bytes);
+        let pools = Pools::new(free, self.policy, &topology);
+        let waits = wait_table(OTHER_QUEUES).reason(reasons.frame).build();
+        let index = Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?;
+        let fork = ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?;
+        let pages = Pages {
+            supply: Supply::new(frames, memory, pools, waits),
+            index,
+            waits: pages.build(),
+            promises: files.clone(),
             reasons,
             counters: Counters::new(),
-            engine,
+            fork,
+        };
+        let core = Arc::new(Core {
+            number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
+            pages,
+            io: Transfers { device, runs, engine },
+            files,
+            write_error: Mutex::default(),
             frame_wait: self.frame_wait,
-            fork: ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?,
         });
-        let io_thread = if core.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
+        let io_thread = if core.io.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
         Ok(Cache { owner: Arc::new(Owner { core, io_thread: Mutex::new(io_thread) }) })
     }
 }
@@ -404,7 +412,7 @@ fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildErro
     thread::Builder::new()
         .name("unherd-cache-io".into())
         .spawn(move || {
-            let Some(engine) = &core.engine else { return };
+            let Some(engine) = &core.io.engine else { return };
             let mut completing = Completing::default();
             let run = catch_unwind(AssertUnwindSafe(|| engine.run(&core, &mut completing)));
             if let Err(payload) = run {

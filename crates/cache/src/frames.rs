@@ -13,6 +13,8 @@ pub mod policy;
 #[cfg(not(loom))]
 pub(crate) mod pools;
 #[cfg(not(loom))]
+pub(crate) mod supply;
+#[cfg(not(loom))]
 pub(crate) mod usage;
 pub(crate) mod waiters;
 pub(crate) mod word;

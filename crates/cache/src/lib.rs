@@ -87,6 +87,8 @@ mod latch;
 mod page;
 #[cfg(any(not(loom), test))]
 mod pages;
+#[cfg(not(loom))]
+mod reasons;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(not(loom))]
@@ -103,8 +105,6 @@ pub use file::handle::{Direct, File, OpenOptions};
 #[cfg(not(loom))]
 pub use file::owned_page_guard::OwnedPageGuard;
 #[cfg(not(loom))]
-pub use file::page_guard::PageGuard;
-#[cfg(not(loom))]
 pub use file::page_mut::PageMut;
 #[cfg(not(loom))]
 pub use file::readahead::Advice;
@@ -112,6 +112,8 @@ pub use file::readahead::Advice;
 pub use frames::policy::{self, PolicyKind};
 #[cfg(not(loom))]
 pub use page::PageNo;
+#[cfg(not(loom))]
+pub use pages::guard::PageGuard;
 #[cfg(not(loom))]
 pub use pages::peek::{Peek, Torn};
 #[cfg(not(loom))]

@@ -53,14 +53,16 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::core::{Busy, Core, WakeMessage, Want};
+use crate::file::core::Core;
 use crate::file::files::FileState;
 use crate::file::reclaim::Attempt;
 use crate::frames::frame::{Claim, Pin};
 use crate::io::engine::Engine;
 use crate::page::{PageKey, PageNo};
+use crate::pages::guard::PageGuard;
 use crate::pages::index::FillReservation;
-use crate::pages::resident::Lookup;
+use crate::pages::resident::{Busy, Lookup};
+use crate::pages::wait::{WakeMessage, Want};
 use crate::stats::Count;
 
 /// A page that a task has announced, and has no frame for yet.
@@ -88,13 +90,27 @@ impl<'a> FillReservationGuard<'a> {
 impl Drop for FillReservationGuard<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) nobody is there to bring it in, and the locks may be held for ever.
-        if !self.core.fork.is_forked() {
+        if !self.core.fork().is_forked() {
             self.core.take_back(self.announced, self.message);
         }
     }
 }
 
 impl Core {
+    /// As [`Core::guard`], in a task.
+    pub(crate) async fn guard_async(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<PageGuard<'_>, Error> {
+        let pin = match self.pages.try_hit(self.key(file, page)) {
+            Some(pin) => pin,
+            None => self.pin_async(file, page, pages).await?,
+        };
+        Ok(PageGuard::new(&self.pages, pin))
+    }
+
     /// As [`Core::pin`], in a task.
     pub(crate) async fn pin_async(
         &self,
@@ -131,10 +147,10 @@ impl Core {
     ) -> Result<Option<Timestamp>, Error> {
         self.check_not_held(file, key)?;
         let began = began.unwrap_or_else(Timestamp::now);
-        let how = self.how_to_wait(busy, Want::Read).shared();
-        let still = || self.is_still(key, busy);
-        let outcome = self.pages.wait_async(&key.into(), still, how).await;
-        self.handle_wake(file, key, busy, outcome, began)
+        let how = self.pages.how_to_wait(busy, Want::Read).shared();
+        let still = || self.pages.is_still(key, busy);
+        let outcome = self.pages.waits.wait_async(&key.into(), still, how).await;
+        self.after_wait(file, key, self.pages.told(key, busy, outcome), began)
     }
 
     async fn bring_in_async(
@@ -145,10 +161,10 @@ impl Core {
         began: Option<Timestamp>,
     ) -> Result<Pin, Error> {
         let key = guard.announced.key;
-        let Some(engine) = &self.engine else {
+        let Some(engine) = &self.io.engine else {
             return Err(Error::AsyncNeedsIoThread { file: file.path.clone(), page: key.page.0 });
         };
-        self.counters.add(Count::Misses, 1);
+        self.counters().add(Count::Misses, 1);
         let mut claims = self.try_take_run(key, self.pages_to_read(file, key.page, pages));
         if claims.is_empty() {
             let claim = self.take_frame_async(engine, key, began).await.inspect_err(|_| {
@@ -170,7 +186,7 @@ impl Core {
         let end = began.after(self.frame_wait);
         let taken = self.take_before_async(engine, key, end).await;
         taken.ok_or_else(|| {
-            self.notify_idle(1);
+            self.pages.notify_idle(1);
             self.no_frames(Timestamp::now().since(began))
         })
     }
@@ -181,7 +197,7 @@ impl Core {
         key: PageKey,
         end: Timestamp,
     ) -> Option<Claim> {
-        let waiters = &self.reclaim.waiters;
+        let waiters = &self.supply().waiters;
         let _entered = waiters.enter();
         let mut attempts = self.begin_attempts(key, end);
         loop {
@@ -195,7 +211,7 @@ impl Core {
             }
             let deadline = Tag(until.as_ns());
             let mut wait =
-                pin!(waiters.wait_async(&self.waits, seen, self.reasons.frame, deadline));
+                pin!(waiters.wait_async(self.waits(), seen, self.reasons().frame, deadline));
             let mut is_alarm_set = false;
             let outcome = poll_fn(|context| {
                 let poll = wait.as_mut().poll(context);

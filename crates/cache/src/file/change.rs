@@ -16,12 +16,14 @@
 use unherd_sys::primitives::{Arc, spin_loop};
 
 use crate::Error;
-use crate::file::core::{Busy, Core, Want, Work};
+use crate::file::core::Core;
 use crate::file::files::FileState;
 use crate::file::writeback::HeldPages;
 use crate::frames::frame::{Claim, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
 use crate::pages::index::{Entry, FillReservation, ShardGuard};
+use crate::pages::resident::{Busy, Work};
+use crate::pages::wait::Want;
 use crate::stats::Count;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
@@ -52,7 +54,7 @@ struct Spare<'a> {
 impl Drop for Spare<'_> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take() {
-            self.core.free_frame(claim);
+            self.core.pages.free_frame(claim);
         }
     }
 }
@@ -71,9 +73,9 @@ impl Core {
     ) -> Result<(), Error> {
         let key = self.key(file, page);
         // What all of is written need not be read.
-        let covers_page = bytes.len() == self.memory.page_bytes();
+        let covers_page = bytes.len() == self.memory().page_bytes();
         let mut claim = self.claim_page(file, key, covers_page)?;
-        self.memory.write(&mut claim, at, bytes);
+        self.memory().write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
         Ok(())
@@ -91,11 +93,11 @@ impl Core {
     }
 
     fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
-        self.frames.publish(claim, state);
-        let is_frame_wanted = self.reclaim.is_waited_for_after_rmw();
-        self.wake_page(key);
+        self.frames().publish(claim, state);
+        let is_frame_wanted = self.supply().is_waited_for_after_rmw();
+        self.pages.wake_page(key);
         if is_frame_wanted {
-            self.notify_idle(1);
+            self.pages.notify_idle(1);
         }
     }
 
@@ -103,22 +105,22 @@ impl Core {
     pub(crate) fn give_up_change(&self, file: &FileState, key: PageKey, claim: Claim) {
         match claim.before() {
             State::Empty => {
-                self.shard(key).remove();
-                let claim = self.frames.clear(claim);
-                self.wake_page(key);
-                self.free_frame(claim);
+                self.pages.shard(key).remove();
+                let claim = self.frames().clear(claim);
+                self.pages.wake_page(key);
+                self.pages.free_frame(claim);
             }
             State::Unstable => {
                 // A flush that failed meanwhile has not found the page.
                 let durability = file.durability.lock();
-                let is_lost = durability.is_broken(self.frames.period(claim.id()));
+                let is_lost = durability.is_broken(self.frames().period(claim.id()));
                 if is_lost {
                     self.add_unwritten(file, 1);
                 }
-                self.frames.publish(claim, if is_lost { State::Dirty } else { State::Unstable });
+                self.frames().publish(claim, if is_lost { State::Dirty } else { State::Unstable });
                 drop(durability);
-                self.wake_page(key);
-                self.notify_idle(1);
+                self.pages.wake_page(key);
+                self.pages.notify_idle(1);
             }
             // The copy of a page in write-back is written once more.
             State::WriteBack => self.publish_change(key, claim, State::Dirty),
@@ -136,23 +138,23 @@ impl Core {
         let key = self.key(file, page);
         let mut copy = copy;
         let old = loop {
-            let mut shard = self.shard(key);
+            let mut shard = self.pages.shard(key);
             let Some(frame) = shard.frame() else {
                 drop(shard);
-                return self.free_frame(copy);
+                return self.pages.free_frame(copy);
             };
             let busy = match self.replace(&mut shard, key, frame, &mut copy) {
                 Ok(old) => break old,
-                Err(word) => self.busy_frame(frame, word),
+                Err(word) => self.pages.busy_frame(frame, word),
             };
             drop(shard);
             // A read that fails leaves no page.
-            self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            let _ = self.pages.wait(key, busy, Want::Read);
         };
-        self.memory.copy(&mut copy, &old, tail);
-        self.memory.zero_from(&mut copy, tail);
-        self.reclaim.note_copied(&old, &copy);
-        self.unpin(old);
+        self.memory().copy(&mut copy, &old, tail);
+        self.memory().zero_from(&mut copy, tail);
+        self.supply().note_copied(&old, &copy);
+        self.pages.unpin(old);
         if !copy.was_unwritten() {
             self.add_unwritten(file, 1);
         }
@@ -182,7 +184,7 @@ impl Core {
             };
             if let Err(error) = room {
                 // This thread may have been woken to change the page, and does not.
-                self.wake_next_changer(key);
+                self.pages.wake_next_changer(key);
                 return Err(error);
             }
         }
@@ -199,10 +201,10 @@ impl Core {
             match self.try_acquire_write(key, &mut spare.claim) {
                 WriteAccess::Ready(claim) => return Ok(claim),
                 WriteAccess::Copy(mut claim, old) => {
-                    self.counters.add(Count::Copies, 1);
-                    self.memory.copy(&mut claim, &old, self.memory.page_bytes());
-                    self.reclaim.note_copied(&old, &claim);
-                    self.unpin(old);
+                    self.counters().add(Count::Copies, 1);
+                    self.memory().copy(&mut claim, &old, self.memory().page_bytes());
+                    self.supply().note_copied(&old, &claim);
+                    self.pages.unpin(old);
                     return Ok(claim);
                 }
                 WriteAccess::NeedsSpare => spare.claim = Some(self.take_frame(key, began)?),
@@ -216,7 +218,7 @@ impl Core {
                 WriteAccess::Busy(busy) => {
                     // The thread that works on the page may be waiting for a frame.
                     if let Some(claim) = spare.claim.take() {
-                        self.free_frame(claim);
+                        self.pages.free_frame(claim);
                     }
                     began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                 }
@@ -229,19 +231,19 @@ impl Core {
                     if covers_page || self.offset(key.page) >= file.len() {
                         self.install(announced, &claim, State::Changing);
                         if !covers_page {
-                            self.memory.zero_from(&mut claim, 0);
+                            self.memory().zero_from(&mut claim, 0);
                         }
                         return Ok(claim);
                     }
                     let pin = self.fill(file, announced, vec![claim])?;
-                    self.unpin(pin);
+                    self.pages.unpin(pin);
                 }
             }
         }
     }
 
     fn try_acquire_write(&self, key: PageKey, spare: &mut Option<Claim>) -> WriteAccess {
-        let mut shard = self.shard(key);
+        let mut shard = self.pages.shard(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
             Some(Entry::Announced(generation)) => {
@@ -258,11 +260,11 @@ impl Core {
         };
         let in_write_back = word.state() == State::WriteBack;
         if !word.state().is_at_rest() && !in_write_back {
-            return WriteAccess::Busy(self.busy_frame(frame, word));
+            return WriteAccess::Busy(self.pages.busy_frame(frame, word));
         }
         let Some(mut copy) = spare.take() else {
             return if in_write_back {
-                WriteAccess::InWriteBack(self.busy_frame(frame, word))
+                WriteAccess::InWriteBack(self.pages.busy_frame(frame, word))
             } else {
                 WriteAccess::NeedsSpare
             };
@@ -281,13 +283,13 @@ impl Core {
         generation: BusyGeneration,
         looks: usize,
     ) -> Result<Claim, Word> {
-        let mut tried = self.frames.try_change(frame, generation);
+        let mut tried = self.frames().try_change(frame, generation);
         for _ in 1..looks {
             if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
                 break;
             }
             spin_loop();
-            tried = self.frames.try_change(frame, generation);
+            tried = self.frames().try_change(frame, generation);
         }
         tried
     }
@@ -303,7 +305,7 @@ impl Core {
         copy: &mut Claim,
     ) -> Result<Pin, Word> {
         let generation = shard.begin_busy();
-        let old = self.frames.replace(frame, copy, key, generation)?;
+        let old = self.frames().replace(frame, copy, key, generation)?;
         shard.set_frame(copy.id());
         Ok(old)
     }
@@ -312,7 +314,7 @@ impl Core {
     /// who have them. The caller keeps writers out; pages that are held although the file has no
     /// handle are skipped.
     pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, held: HeldPages) {
-        for page in self.index.pages_from(file.id, from, |frame| self.frames.key(frame)) {
+        for page in self.pages.index.pages_from(file.id, from, |frame| self.frames().key(frame)) {
             self.drop_page(file, self.key(file, page), held);
         }
         file.unclean.lock().truncate(from);
@@ -321,10 +323,10 @@ impl Core {
     /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
     /// guard its frame is lost. The file has no handle.
     fn drop_forgotten(&self, file: &FileState, key: PageKey) -> bool {
-        let mut shard = self.shard(key);
+        let mut shard = self.pages.shard(key);
         match shard.get() {
             Some(Entry::Announced(_)) => {}
-            Some(Entry::Frame(frame)) if self.frames.word(frame).state() == State::Changing => {
+            Some(Entry::Frame(frame)) if self.frames().word(frame).state() == State::Changing => {
                 self.remove_unwritten(file, 1);
             }
             Some(Entry::Frame(_)) | None => return false,
@@ -336,15 +338,15 @@ impl Core {
     fn drop_page(&self, file: &FileState, key: PageKey, held: HeldPages) {
         loop {
             // It is not behind: see `frame.rs`.
-            let busy = match self.shard(key).detach(&self.frames) {
+            let busy = match self.pages.shard(key).detach(self.frames()) {
                 Ok((before, claim)) => {
                     if matches!(before.state(), State::Dirty | State::Failed) {
                         self.remove_unwritten(file, 1);
                     }
                     if before.is_unread() {
-                        self.counters.add(Count::ReadAheadWasted, 1);
+                        self.counters().add(Count::ReadAheadWasted, 1);
                     }
-                    return claim.into_iter().for_each(|claim| self.free_frame(claim));
+                    return claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
                 }
                 Err(busy) => busy,
             };
@@ -352,7 +354,7 @@ impl Core {
                 return;
             }
             // A read that fails leaves no page either.
-            self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            let _ = self.pages.wait(key, busy, Want::Read);
         }
     }
 }

@@ -32,17 +32,20 @@ use unherd_sys::{Deadline, DeviceFile, Errno, Identity, OpenError, OpenHow, Open
 
 use crate::error::{Error, Operation};
 use crate::file::core::Core;
-use crate::file::durability::{Durability, Remains};
+use crate::file::durability::{Durability, Eviction, Remains};
 use crate::file::page_set::PageSet;
 use crate::file::readahead::Streams;
 use crate::file::sync_rounds::SyncRounds;
 use crate::file::unwritten::Unwritten;
 use crate::file::write_behind::FilledPages;
 use crate::file::writeback::HeldPages;
+use crate::frames::frame::Claim;
 use crate::frames::frame::State;
 use crate::io::engine::Engine;
 use crate::latch::{Latch, StripedLatch};
-use crate::page::{FileId, PageNo};
+use crate::page::{FileId, FrameId, PageKey, PageNo};
+use crate::pages::evict::Promises;
+use crate::pages::table::Pages;
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -147,6 +150,8 @@ pub(crate) struct Files {
     table: Mutex<Table>,
     /// Files in the table. Relaxed: a hint.
     open: AtomicUsize,
+    /// Pages of all files that are newer than the device. Relaxed: a count.
+    pub(crate) unwritten: AtomicUsize,
 }
 
 /// Between two looks at a lock that somebody else holds.
@@ -213,6 +218,11 @@ impl Drop for GateGuard<'_> {
 }
 
 impl Files {
+    pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
+        file.unwritten.add(pages);
+        self.unwritten.fetch_add(pages, Ordering::Relaxed);
+    }
+
     /// How many files are open, about.
     pub(crate) fn open_files(&self) -> usize {
         self.open.load(Ordering::Relaxed)
@@ -307,6 +317,24 @@ impl Files {
     }
 }
 
+impl Promises for Files {
+    fn evict_unstable(&self, pages: &Pages, frame: FrameId, key: PageKey) -> Option<Claim> {
+        let file = self.get(key.file)?;
+        let mut durability = file.durability.lock();
+        let mut unclean = file.unclean.lock();
+        let may_go = |period| {
+            let may_go = durability.evict(period) == Eviction::Allowed;
+            if !may_go {
+                self.add_unwritten(&file, 1);
+            }
+            may_go
+        };
+        let claim = pages.evict_unstable(frame, key, may_go)?;
+        unclean.remove(key.page);
+        Some(claim)
+    }
+}
+
 impl Core {
     /// Waits until nobody else opens or closes the file.
     fn pass_gate(&self, identity: Identity) -> GateGuard<'_> {
@@ -316,8 +344,8 @@ impl Core {
             gate.users += 1;
             gate.latch.clone()
         };
-        latch.shut(&self.waits, self.reasons.file);
-        GateGuard { files: &self.files, waits: &self.waits, identity, latch }
+        latch.shut(self.waits(), self.reasons().file);
+        GateGuard { files: &self.files, waits: self.waits(), identity, latch }
     }
 
     /// Opens a file, or finds it open. While it is locked by others, tries again until the caller's
@@ -340,9 +368,9 @@ impl Core {
             }
             // The kernel wakes nobody who does not sleep in flock(2), and that has no deadline.
             let until = Deadline::at(now.after(pause).min(end));
-            let wait = Wait::new(self.reasons.file_lock).deadline(until);
+            let wait = Wait::new(self.reasons().file_lock).deadline(until);
             let nobody = WaitKey::Address(std::ptr::from_ref(&name) as usize);
-            let _ = self.waits.wait(&nobody, || true, wait);
+            let _ = self.waits().wait(&nobody, || true, wait);
             pause = (pause * 2).min(LOCK_PAUSE_MAX);
         }
     }
@@ -358,19 +386,19 @@ impl Core {
             create: access.create,
             create_new: access.create_new,
             buffered_fallback: access.buffered_fallback,
-            alignment_max: self.memory.page_bytes() as u32,
+            alignment_max: self.memory().page_bytes() as u32,
         };
         let opened = match source {
-            Source::Path(path) => self.device.open(path, how),
+            Source::Path(path) => self.io.device.open(path, how),
             Source::Open(fd) => {
-                dup(fd).map_err(OpenError::from).and_then(|fd| self.device.adopt(fd, how))
+                dup(fd).map_err(OpenError::from).and_then(|fd| self.io.device.adopt(fd, how))
             }
         };
         let opened = opened.map_err(|error| self.open_error(error, name))?;
         let _gate = self.pass_gate(opened.identity);
         let found = self.enter_file(name, opened, access);
         if !matches!(found, Ok((_, true))) {
-            self.device.close(opened.file);
+            self.io.device.close(opened.file);
         }
         found.map(|(file, _)| file)
     }
@@ -386,7 +414,7 @@ impl Core {
         let is_locked = self.files.is_locked(opened.identity, access)?;
         let needs_lock = access.lock && !is_locked;
         let failed = |errno| Error::Open { file: name.clone(), errno };
-        if needs_lock && !self.device.try_lock(opened.file, access.write).map_err(failed)? {
+        if needs_lock && !self.io.device.try_lock(opened.file, access.write).map_err(failed)? {
             return Err(Error::Locked { file: name.clone() });
         }
         let lock = Lock { device_file: opened.file, is_exclusive: access.write };
@@ -395,7 +423,7 @@ impl Core {
             return Ok((file, needs_lock));
         }
         // The one who had it until now may have changed it since it was opened.
-        let len_bytes = self.device.len(opened.file).map_err(failed)?;
+        let len_bytes = self.io.device.len(opened.file).map_err(failed)?;
         let opened = Opened { len_bytes, ..opened };
         let registered = self.files.register(name.clone(), opened, access);
         registered.map(|file| (file, true)).ok_or(Error::TooManyFiles)
@@ -407,7 +435,7 @@ impl Core {
             OpenError::DirectRefused => Error::DirectRefused { file },
             OpenError::NotAFile => Error::NotAFile { file },
             OpenError::Misaligned(alignment_bytes) => {
-                Error::Misaligned { file, alignment_bytes, page_bytes: self.memory.page_bytes() }
+                Error::Misaligned { file, alignment_bytes, page_bytes: self.memory().page_bytes() }
             }
             OpenError::System(errno) => Error::Open { file, errno },
             // The enum may grow; a new reason is a failed open all the same.
@@ -445,11 +473,11 @@ impl Core {
         self.drop_pages(file, PageNo(0), HeldPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
-        if !self.engine.as_ref().is_some_and(Engine::is_over) {
-            self.device.close(file.device_file);
+        if !self.io.engine.as_ref().is_some_and(Engine::is_over) {
+            self.io.device.close(file.device_file);
         }
         if let Some(lock) = lock {
-            self.device.close(lock);
+            self.io.device.close(lock);
         }
         written.and(lost)
     }

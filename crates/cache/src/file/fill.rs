@@ -13,14 +13,16 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno, Timestamp, Transfer};
 
 use crate::Error;
-use crate::file::core::{Core, TRUNCATED, WakeMessage, Want, Work};
+use crate::file::core::{Core, TRUNCATED};
 use crate::file::files::FileState;
 use crate::frames::frame::{Claim, Pin, State};
 use crate::io::engine::Engine;
 use crate::io::run::{Advance, EndedRun, Fill, Run, TransferError};
 use crate::page::{PageKey, PageNo};
+use crate::pages::guard::PageGuard;
 use crate::pages::index::FillReservation;
-use crate::pages::resident::{Lookup, TooManyPins};
+use crate::pages::resident::{Lookup, TooManyPins, Work};
+use crate::pages::wait::{WakeMessage, Want};
 use crate::stats::Count;
 
 /// What became of a page that is brought in.
@@ -37,6 +39,31 @@ fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
 }
 
 impl Core {
+    /// The page, pinned, for a caller that wants `pages` pages, from this one on.
+    #[inline(always)]
+    pub(crate) fn find_and_pin(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<Pin, Error> {
+        match self.pages.try_hit(self.key(file, page)) {
+            Some(pin) => Ok(pin),
+            None => self.pin(file, page, pages),
+        }
+    }
+
+    /// As [`Core::find_and_pin`], with the guard.
+    #[inline(always)]
+    pub(crate) fn guard(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        pages: u64,
+    ) -> Result<PageGuard<'_>, Error> {
+        Ok(PageGuard::new(&self.pages, self.find_and_pin(file, page, pages)?))
+    }
+
     /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants `pages` pages
     /// from it on; it is read if it is not there, with the pages that follow. Blocks under
     /// `page-read`, `page-change` and `frame`, or on the device.
@@ -74,14 +101,14 @@ impl Core {
         key: PageKey,
         waited: bool,
     ) -> Result<Lookup, Error> {
-        let found = self.shard(key).look_up(&self.frames).map_err(|TooManyPins| {
+        let found = self.pages.shard(key).look_up(self.frames()).map_err(|TooManyPins| {
             Error::TooManyPins { file: file.path.clone(), page: key.page.0 }
         })?;
         match &found {
             _ if waited => {}
-            Lookup::Here(_) => self.counters.add(Count::Hits, 1),
+            Lookup::Here(_) => self.counters().add(Count::Hits, 1),
             Lookup::Busy(busy) if busy.work == Work::Reading => {
-                self.counters.add(Count::DeduplicatedMisses, 1);
+                self.counters().add(Count::DeduplicatedMisses, 1);
             }
             Lookup::Busy(_) | Lookup::Miss(_) => {}
         }
@@ -95,7 +122,7 @@ impl Core {
         announced: FillReservation,
         began: Option<Timestamp>,
     ) -> Result<Claim, Error> {
-        self.counters.add(Count::Misses, 1);
+        self.counters().add(Count::Misses, 1);
         self.take_frame(announced.key, began)
             .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
     }
@@ -113,7 +140,7 @@ impl Core {
         let pages = self.pages_to_read(file, announced.key.page, wanted);
         let claims = self.try_take_run(announced.key, pages);
         if !claims.is_empty() {
-            self.counters.add(Count::Misses, 1);
+            self.counters().add(Count::Misses, 1);
             return Ok(claims);
         }
         self.frame_for_announced(announced, began).map(|claim| vec![claim])
@@ -121,11 +148,11 @@ impl Core {
 
     /// How many pages to read from a missing one on.
     pub(crate) fn pages_to_read(&self, file: &FileState, page: PageNo, wanted: u64) -> usize {
-        let page_bytes = self.memory.page_bytes() as u64;
+        let page_bytes = self.memory().page_bytes() as u64;
         let rest_of_file = file.len().div_ceil(page_bytes).saturating_sub(page.0);
-        let most = rest_of_file.min(self.runs.pages_max() as u64);
+        let most = rest_of_file.min(self.io.runs.pages_max() as u64);
         let missing =
-            |ahead: &u64| self.index.lookup(self.key(file, PageNo(page.0 + ahead))).is_none();
+            |ahead: &u64| self.pages.index.lookup(self.key(file, PageNo(page.0 + ahead))).is_none();
         let possible = |planned: u64| 1 + (1..planned.min(most)).take_while(missing).count() as u64;
         let mut streams = file.streams.lock();
         streams.miss(page.0, wanted.max(1), self.ahead_max(), possible) as usize
@@ -134,20 +161,20 @@ impl Core {
     /// The most pages that one stream may read ahead now: all streams together hold a quarter of
     /// the cache.
     fn ahead_max(&self) -> u64 {
-        let quarter = self.frames.len() as u64 / 4;
-        let unread = self.counters.unread_ahead().saturating_sub(self.frames.ahead_pinned());
+        let quarter = self.frames().len() as u64 / 4;
+        let unread = self.counters().unread_ahead().saturating_sub(self.frames().ahead_pinned());
         quarter.saturating_sub(unread)
     }
 
     /// Takes an announcement back, with a message for those that wait for the page.
     pub(crate) fn take_back(&self, announced: FillReservation, message: WakeMessage) {
-        self.shard(announced.key).remove();
-        self.wake_failed(announced.key, message);
+        self.pages.shard(announced.key).remove();
+        self.pages.wake_failed(announced.key, message);
     }
 
     /// Puts a claimed frame in the place of its page's announcement.
     pub(crate) fn install(&self, announced: FillReservation, claim: &Claim, state: State) {
-        self.shard(announced.key).install(&self.frames, announced, claim, state);
+        self.pages.shard(announced.key).install(self.frames(), announced, claim, state);
     }
 
     /// Brings an announced page into the first of the frames, which has come from
@@ -194,24 +221,24 @@ impl Core {
         let first = announced.key.page;
         self.install(announced, &claims[0], State::Reading);
         if self.offset(first) >= file.len() {
-            claims.drain(1..).for_each(|claim| self.free_frame(claim));
+            claims.drain(1..).for_each(|claim| self.pages.free_frame(claim));
             let mut ended = None;
             self.publish_fill(file, first, claims, 0, |filled| ended = Some(filled));
             return BegunFill::Ended(delivered(ended));
         }
         self.install_ahead(file, first, &mut claims);
-        self.counters.add(Count::Reads, claims.len() as u64);
+        self.counters().add(Count::Reads, claims.len() as u64);
         if claims.len() > 1 {
-            self.counters.add(Count::ReadAhead, claims.len() as u64 - 1);
+            self.counters().add(Count::ReadAhead, claims.len() as u64 - 1);
         }
-        let page_bytes = self.memory.page_bytes();
+        let page_bytes = self.memory().page_bytes();
         BegunFill::ToRead(Run::fill(file.clone(), first, Fill::new(claims), page_bytes))
     }
 
     /// Reads by this thread, or queues the read if too many threads do so.
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
-        let own = self.engine.as_ref().map(Engine::try_own_read);
-        if let (Some(engine), Some(None)) = (&self.engine, &own) {
+        let own = self.io.engine.as_ref().map(Engine::try_own_read);
+        if let (Some(engine), Some(None)) = (&self.io.engine, &own) {
             return match engine.begin(self, run) {
                 Ok(ticket) => ticket.wait(),
                 Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
@@ -243,15 +270,16 @@ impl Core {
         let mut installed = 1;
         let mut locked = None;
         while installed < claims.len() {
-            let mut shard = self.next_shard(locked.take(), self.key(file, page_at(installed)));
-            if !shard.install_missing(&self.frames, &claims[installed]) {
+            let mut shard =
+                self.pages.next_shard(locked.take(), self.key(file, page_at(installed)));
+            if !shard.install_missing(self.frames(), &claims[installed]) {
                 break;
             }
             locked = Some(shard);
             installed += 1;
         }
         drop(locked);
-        claims.drain(installed..).for_each(|claim| self.free_frame(claim));
+        claims.drain(installed..).for_each(|claim| self.pages.free_frame(claim));
         // Somebody may have cut the file before the last of them were in the index, and then has
         // not seen them there.
         while self.offset(page_at(claims.len() - 1)) >= file.len()
@@ -264,9 +292,9 @@ impl Core {
 
     /// The page is not brought in after all. The waiters for it look again.
     fn give_up_fill(&self, key: PageKey, claim: Claim) {
-        self.shard(key).remove();
-        self.free_frame(self.frames.clear(claim));
-        self.wake_failed(key, WakeMessage::Look);
+        self.pages.shard(key).remove();
+        self.pages.free_frame(self.frames().clear(claim));
+        self.pages.wake_failed(key, WakeMessage::Look);
     }
 
     /// The device may go on for ever with the read: its frames are lost, and all who want the pages
@@ -280,27 +308,27 @@ impl Core {
     ) {
         let lose = |(at, claim): (usize, &Claim)| {
             let key = self.key(file, PageNo(first.0 + at as u64));
-            let mut shard = self.shard(key);
+            let mut shard = self.pages.shard(key);
             shard.remove();
-            (key, self.frames.generation(claim.id()))
+            (key, self.frames().generation(claim.id()))
         };
         let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
-        self.counters.add(Count::ReadAheadWasted, fill.claims.len() as u64 - 1);
+        self.counters().add(Count::ReadAheadWasted, fill.claims.len() as u64 - 1);
         deliver(Err(Errno::IO));
         for (key, generation) in lost {
-            self.wake_failed(key, WakeMessage::ReadFailed(generation, Errno::IO));
+            self.pages.wake_failed(key, WakeMessage::ReadFailed(generation, Errno::IO));
         }
     }
 
     /// Moves the run by this thread; gives the bytes moved.
     pub(crate) fn move_blocking(&self, run: &mut Run) -> Result<usize, TransferError> {
         loop {
-            let Transfer { direction, file, offset, bufs, .. } = run.transfer(&self.memory, 0);
+            let Transfer { direction, file, offset, bufs, .. } = run.transfer(self.memory(), 0);
             let moved = match direction {
                 // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
-                Direction::Read => unsafe { self.device.read(file, offset, bufs) },
+                Direction::Read => unsafe { self.io.device.read(file, offset, bufs) },
                 // SAFETY: as above.
-                Direction::Write => unsafe { self.device.write(file, offset, bufs) },
+                Direction::Write => unsafe { self.io.device.write(file, offset, bufs) },
             };
             match run.advance(moved) {
                 Advance::More => {}
@@ -329,7 +357,7 @@ impl Core {
             Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
         };
         let Fill { mut claims, on_device } = fill;
-        let page_bytes = self.memory.page_bytes();
+        let page_bytes = self.memory().page_bytes();
         let end = self.offset(first) + bytes as u64;
         if bytes < claims.len() * page_bytes {
             let now = file.durability.lock().device_len.data();
@@ -364,32 +392,32 @@ impl Core {
         bytes: usize,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) {
-        let (pages, page_bytes) = (claims.len(), self.memory.page_bytes());
+        let (pages, page_bytes) = (claims.len(), self.memory().page_bytes());
         let mut pin = None;
         for (at, mut claim) in claims.into_iter().enumerate() {
             // What the file has beyond its length, up to the end of a block, is zeros too.
             let from = bytes.saturating_sub(at * page_bytes);
             if from < page_bytes {
-                self.memory.zero_from(&mut claim, from);
+                self.memory().zero_from(&mut claim, from);
             }
             if at == 0 {
-                pin = Some(self.frames.publish_pinned(claim, State::Clean));
+                pin = Some(self.frames().publish_pinned(claim, State::Clean));
             } else {
-                self.frames.publish_ahead(claim);
+                self.frames().publish_ahead(claim);
             }
         }
         if let Some(pin) = pin {
             deliver(Ok(pin));
         }
         for page in first.0..first.0 + pages as u64 {
-            self.wake_page(self.key(file, PageNo(page)));
+            self.pages.wake_page(self.key(file, PageNo(page)));
         }
-        self.notify_idle(pages - 1);
+        self.pages.notify_idle(pages - 1);
     }
 
     /// The pages after the first `kept` are not brought in. They come in when they are asked for.
     fn give_up_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>, kept: usize) {
-        self.counters.add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
+        self.counters().add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
         for (at, claim) in claims.drain(kept..).enumerate() {
             let page = PageNo(first.0 + (kept + at) as u64);
             self.give_up_fill(self.key(file, page), claim);
@@ -404,24 +432,24 @@ impl Core {
         errno: Errno,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
-        self.counters.add(Count::IoErrors, 1);
+        self.counters().add(Count::IoErrors, 1);
         let Fill { mut claims, .. } = fill;
         let was_alone = claims.len() == 1;
         self.give_up_ahead(file, first, &mut claims, 1);
         if !was_alone {
             let fill = Fill::new(claims);
-            return Some(Run::fill(file.clone(), first, fill, self.memory.page_bytes()));
+            return Some(Run::fill(file.clone(), first, fill, self.memory().page_bytes()));
         }
         if let Some(claim) = claims.pop() {
             let key = self.key(file, first);
             let generation = {
-                let mut shard = self.shard(key);
+                let mut shard = self.pages.shard(key);
                 shard.remove();
-                self.frames.generation(claim.id())
+                self.frames().generation(claim.id())
             };
-            self.free_frame(self.frames.clear(claim));
+            self.pages.free_frame(self.frames().clear(claim));
             deliver(Err(errno));
-            self.wake_failed(key, WakeMessage::ReadFailed(generation, errno));
+            self.pages.wake_failed(key, WakeMessage::ReadFailed(generation, errno));
         }
         None
     }

@@ -30,7 +30,7 @@ impl Core {
         if self.is_synced(file) {
             return Ok(());
         }
-        file.syncs.run(&self.waits, self.reasons.file, || self.sync_alone(file))
+        file.syncs.run(self.waits(), self.reasons().file, || self.sync_alone(file))
     }
 
     /// Whether no page is other than clean, the device has no padding of ours, and a flush has
@@ -66,22 +66,24 @@ impl Core {
         }
         let trimmed = {
             // A write-back that is under way could make it longer again.
-            let _alone = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            let _alone = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
             self.trim_alone(file)
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.notify_idle(1);
+        self.pages.notify_idle(1);
         trimmed
     }
 
     fn trim_alone(&self, file: &FileState) -> Result<(), Error> {
         let on_device = self
+            .io
             .device
             .len(file.device_file)
             .map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
         let device_len = file.durability.lock().device_len;
         if let Some(len) = device_len.cut(on_device) {
-            self.device
+            self.io
+                .device
                 .set_len(file.device_file, len)
                 .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         }
@@ -93,7 +95,7 @@ impl Core {
 
     fn flush(&self, file: &FileState) {
         let period = file.durability.lock().begin_flush();
-        match self.device.sync(file.device_file) {
+        match self.io.device.sync(file.device_file) {
             Ok(()) => {
                 file.durability.lock().flush_succeeded(period);
                 self.settle_pages(file, |page_period| {
@@ -118,12 +120,12 @@ impl Core {
     fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         for &page in &pages {
-            let shard = self.shard(self.key(file, page));
+            let shard = self.pages.shard(self.key(file, page));
             let Some(frame) = shard.frame() else { continue };
-            if self.frames.word(frame).state() == State::Unstable
-                && let Some(state) = outcome(self.frames.period(frame))
+            if self.frames().word(frame).state() == State::Unstable
+                && let Some(state) = outcome(self.frames().period(frame))
             {
-                self.frames.settle(frame, state);
+                self.frames().settle(frame, state);
                 if state == State::Dirty {
                     self.add_unwritten(file, 1);
                 }
@@ -137,9 +139,9 @@ impl Core {
 
     /// Takes the page from the set of unclean ones, if it is clean or gone.
     fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut PageSet) {
-        let shard = self.shard(self.key(file, page));
+        let shard = self.pages.shard(self.key(file, page));
         // A page that is being changed enters the set before the change ends, so it is kept.
-        if shard.frame().is_none_or(|frame| self.frames.word(frame).state() == State::Clean) {
+        if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
             unclean.remove(page);
         }
     }
@@ -152,9 +154,9 @@ impl Core {
     /// pages beyond dropped. A page whose read began before the cut is in the index by then, so
     /// it is found; one whose read begins later finds the file cut.
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
-        let page_bytes = self.memory.page_bytes() as u64;
+        let page_bytes = self.memory().page_bytes() as u64;
         let tail = (len % page_bytes) as usize;
-        let _writers = file.writers.alone(&self.waits, self.reasons.file);
+        let _writers = file.writers.alone(self.waits(), self.reasons().file);
         let is_cut = len < file.len();
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
@@ -162,10 +164,11 @@ impl Core {
         let key = self.key(file, last);
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
         let resized = {
-            let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+            let _write_backs =
+                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
             let before = file.durability.lock().device_len;
             file.durability.lock().device_len.will_cut(len);
-            let resized = self.device.set_len(file.device_file, len);
+            let resized = self.io.device.set_len(file.device_file, len);
             if resized.is_ok() {
                 file.set_len(len);
                 let mut durability = file.durability.lock();
@@ -178,13 +181,13 @@ impl Core {
                 Some(copy) if resized.is_ok() => {
                     self.cut_page(file, last, tail, copy);
                 }
-                Some(copy) => self.free_frame(copy),
+                Some(copy) => self.pages.free_frame(copy),
                 None => {}
             }
             resized
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.notify_idle(1);
+        self.pages.notify_idle(1);
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
             self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), HeldPages::Awaited);
@@ -228,7 +231,7 @@ impl Core {
     pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
         let len = len as u64;
         // The last page must end at a legal offset too, because pages are written whole.
-        let last = (i64::MAX as u64) & !(self.memory.page_bytes() as u64 - 1);
+        let last = (i64::MAX as u64) & !(self.memory().page_bytes() as u64 - 1);
         match offset.checked_add(len) {
             Some(end) if end <= last => Ok(()),
             _ => Err(Error::OutOfRange { offset, len, page: None }),
@@ -245,7 +248,7 @@ impl Core {
         len: usize,
     ) -> Result<(), Error> {
         self.check_range(offset, len)?;
-        let last = file.len_max & !(self.memory.page_bytes() as u64 - 1);
+        let last = file.len_max & !(self.memory().page_bytes() as u64 - 1);
         if len > 0 && offset + len as u64 > last {
             return Err(file.too_large(offset, len as u64));
         }
@@ -254,7 +257,7 @@ impl Core {
 
     /// As [`Core::check_range`] of a page.
     pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
-        let page_bytes = self.memory.page_bytes();
+        let page_bytes = self.memory().page_bytes();
         let offset = page.0.saturating_mul(page_bytes as u64);
         self.check_range(offset, page_bytes).map_err(|_| Error::OutOfRange {
             offset,

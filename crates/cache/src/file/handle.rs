@@ -10,11 +10,11 @@ use crate::cache::{Cache, Owner};
 use crate::error::Error;
 use crate::file::core::Core;
 use crate::file::files::{Access, FileState, Source};
-use crate::file::page_guard::PageGuard;
 use crate::file::page_mut::PageMut;
 use crate::file::readahead::Advice;
 use crate::foreign_wakers::is_in_waker;
 use crate::page::PageNo;
+use crate::pages::guard::PageGuard;
 use crate::pages::peek::{Peek, Torn};
 
 /// What to do where the file system refuses direct I/O.
@@ -208,7 +208,7 @@ impl File {
     /// as far as the device does not write more at once than a sector. Keep in one unit only what
     /// may be torn together. Does not block.
     pub fn write_unit(&self) -> usize {
-        self.core().memory.page_bytes()
+        self.core().memory().page_bytes()
     }
 
     /// The path that the file was first opened by.
@@ -239,9 +239,9 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
+            if !self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
                 let pages = self.core().pages_of(at, wanted - done);
-                let page = PageGuard::new(self.core(), &self.file, page, pages)?;
+                let page = self.core().guard(&self.file, page, pages)?;
                 to.copy_from_slice(&page[at..at + to.len()]);
             }
             done += to.len();
@@ -281,8 +281,8 @@ impl File {
         done: usize,
         offset: u64,
     ) -> (PageNo, usize, &'b mut [u8]) {
-        let (page, at) = self.core().memory.locate(offset + done as u64);
-        let bytes = (buf.len() - done).min(self.core().memory.page_bytes() - at);
+        let (page, at) = self.core().memory().locate(offset + done as u64);
+        let bytes = (buf.len() - done).min(self.core().memory().page_bytes() - at);
         (page, at, &mut buf[done..done + bytes])
     }
 
@@ -307,15 +307,15 @@ impl File {
         let _inside = core.enter_writers(&self.file);
         let mut done = 0;
         while done < bytes.len() {
-            let (page, at) = core.memory.locate(offset + done as u64);
-            let part = (bytes.len() - done).min(core.memory.page_bytes() - at);
+            let (page, at) = core.memory().locate(offset + done as u64);
+            let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
             match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
                 Ok(()) => done += part,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
-        let page_bytes = core.memory.page_bytes() as u64;
+        let page_bytes = core.memory().page_bytes() as u64;
         let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
         if !filled.is_empty() {
             core.write_behind(&self.file, filled);
@@ -403,7 +403,7 @@ impl File {
     /// As [`File::read_at`]; [`Error::TooManyPins`].
     #[inline]
     pub fn page(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        PageGuard::new(self.core(), &self.file, page, 1)
+        self.core().guard(&self.file, page, 1)
     }
 
     /// As [`File::page`], for tasks: the future is ready with the pinned page. A page that is there
@@ -462,7 +462,7 @@ impl File {
     /// another task's.
     #[cfg(feature = "async")]
     pub async fn page_async(&self, page: PageNo) -> Result<PageGuard<'_>, Error> {
-        PageGuard::new_async(self.core(), &self.file, page, 1).await
+        self.core().guard_async(&self.file, page, 1).await
     }
 
     /// As [`File::read_at`], for tasks. Pages that are there are copied as they come, in one poll
@@ -480,9 +480,9 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            if !self.core().copy_out(self.core().key(&self.file, page), at, to) {
+            if !self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
                 let pages = self.core().pages_of(at, wanted - done);
-                let page = PageGuard::new_async(self.core(), &self.file, page, pages).await?;
+                let page = self.core().guard_async(&self.file, page, pages).await?;
                 to.copy_from_slice(&page[at..at + to.len()]);
             }
             done += to.len();
@@ -532,7 +532,7 @@ impl File {
         self.check_write()?;
         self.core().check_page(page)?;
         let core = self.core();
-        core.check_write(&self.file, core.offset(page), core.memory.page_bytes())?;
+        core.check_write(&self.file, core.offset(page), core.memory().page_bytes())?;
         core.hold_page(&self.file, page)
     }
 
@@ -587,7 +587,7 @@ impl File {
     /// ```
     pub fn advise(&self, advice: Advice) {
         // In a child of fork(2) the locks may be held for ever, and there are no misses.
-        if !self.core().fork.is_forked() {
+        if !self.core().fork().is_forked() {
             self.file.streams.lock().advice = advice;
             self.file.filled.lock().advice = advice;
         }

@@ -9,7 +9,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::{Core, Want};
+use crate::file::core::Core;
 use crate::file::device_len::DeviceLen;
 use crate::file::files::FileState;
 use crate::file::handle::File;
@@ -17,6 +17,7 @@ use crate::file::writeback::HeldPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::{PageKey, PageNo};
+use crate::pages::wait::Want;
 use crate::stats::Count;
 
 impl File {
@@ -51,7 +52,7 @@ impl File {
         let core = self.core();
         core.check_not_forked()?;
         core.check_none_held(&self.file)?;
-        let page_bytes = core.memory.page_bytes() as u64;
+        let page_bytes = core.memory().page_bytes() as u64;
         let pages = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
         core.forget_pages(&self.file, pages)?;
@@ -62,8 +63,10 @@ impl File {
 impl Core {
     fn forget_pages(&self, file: &FileState, pages: Range<PageNo>) -> Result<(), Error> {
         let mut kept: Option<PageNo> = None;
-        for page in self.index.pages_from(file.id, pages.start, |frame| self.frames.key(frame)) {
-            if page < pages.end && !self.forget_page(file, self.key(file, page)) {
+        for page in
+            self.pages.index.pages_from(file.id, pages.start, |frame| self.frames().key(frame))
+        {
+            if page < pages.end && !self.forget_page(self.key(file, page)) {
                 kept = Some(kept.map_or(page, |first| first.min(page)));
             }
         }
@@ -74,48 +77,48 @@ impl Core {
     }
 
     /// Whether the page is not in the cache any more.
-    fn forget_page(&self, file: &FileState, key: PageKey) -> bool {
+    fn forget_page(&self, key: PageKey) -> bool {
         loop {
             let busy = {
-                let shard = self.shard(key);
+                let shard = self.pages.shard(key);
                 // A page leaves the clean state under the lock alone.
-                let state = shard.frame().map(|frame| self.frames.word(frame).state());
+                let state = shard.frame().map(|frame| self.frames().word(frame).state());
                 if state.is_some_and(|state| state.is_at_rest() && state != State::Clean) {
                     return false;
                 }
-                match shard.detach(&self.frames) {
+                match shard.detach(self.frames()) {
                     Ok((before, claim)) => {
                         if before.is_unread() {
-                            self.counters.add(Count::ReadAheadWasted, 1);
+                            self.counters().add(Count::ReadAheadWasted, 1);
                         }
-                        claim.into_iter().for_each(|claim| self.free_frame(claim));
+                        claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
                         return true;
                     }
                     Err(busy) => busy,
                 }
             };
             // A read that fails leaves no page either.
-            self.wait_for_page_unchecked(file, key, busy, Want::Read);
+            let _ = self.pages.wait(key, busy, Want::Read);
         }
     }
 
     /// Others may have changed the file's length. There is no padding of our own if all is synced.
     fn take_length_of_device(&self, file: &Arc<FileState>) -> Result<(), Error> {
-        let _writers = file.writers.alone(&self.waits, self.reasons.file);
-        let _write_backs = AloneGuard::new(&file.write_backs, &self.waits, self.reasons.file);
+        let _writers = file.writers.alone(self.waits(), self.reasons().file);
+        let _write_backs = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
         let is_clean = |page: &PageNo| {
             self.word_of(file, *page).is_none_or(|word| word.state() == State::Clean)
         };
         if let Some(page) = file.unclean.lock().iter().find(|page| !is_clean(page)) {
             return Err(Error::NotSynced { file: file.path.clone(), page: page.0 });
         }
-        let len = self.device.len(file.device_file);
+        let len = self.io.device.len(file.device_file);
         let len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
         if len == file.len() {
             return Ok(());
         }
         // Pages have zeros beyond the end of the file: of the shorter of the two.
-        let (last, _) = self.memory.locate(len.min(file.len()));
+        let (last, _) = self.memory().locate(len.min(file.len()));
         file.durability.lock().device_len = DeviceLen::new(len);
         file.set_len(len);
         self.drop_pages(file, last, HeldPages::Awaited);

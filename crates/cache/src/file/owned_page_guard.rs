@@ -55,14 +55,14 @@ impl Deref for OwnedPageGuard {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.pin.as_ref().map_or(&[], |pin| self.file.core().memory.bytes(pin))
+        self.pin.as_ref().map_or(&[], |pin| self.file.core().memory().bytes(pin))
     }
 }
 
 impl Drop for OwnedPageGuard {
     fn drop(&mut self) {
         if let Some(pin) = self.pin.take() {
-            self.file.core().unpin(pin);
+            self.file.core().pages.unpin(pin);
         }
     }
 }

@@ -90,12 +90,12 @@ impl Core {
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
     pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
         let writers = file.writers.mine();
-        if let Some(inside) = InsideGuard::try_new(writers, &self.waits) {
+        if let Some(inside) = InsideGuard::try_new(writers, self.waits()) {
             inside
         } else if self.held_in(file.id).is_some() {
-            InsideGuard::again(writers, &self.waits)
+            InsideGuard::again(writers, self.waits())
         } else {
-            InsideGuard::new(writers, &self.waits, self.reasons.file)
+            InsideGuard::new(writers, self.waits(), self.reasons().file)
         }
     }
 
@@ -176,7 +176,7 @@ impl Deref for PageMut<'_> {
 
     /// What the page holds now. Bytes beyond the end of the file are zero.
     fn deref(&self) -> &[u8] {
-        self.claim.as_ref().map_or(&[], |claim| self.core.memory.claimed_bytes(claim))
+        self.claim.as_ref().map_or(&[], |claim| self.core.memory().claimed_bytes(claim))
     }
 }
 
@@ -187,16 +187,20 @@ impl PageMut<'_> {
     /// # Panics
     /// If they do not fit into the page, as a slice would.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
-        let end = at.checked_add(bytes.len()).filter(|&end| end <= self.core.memory.page_bytes());
+        let end = at.checked_add(bytes.len()).filter(|&end| end <= self.core.memory().page_bytes());
         let Some(end) = end else {
-            panic!("{} bytes at {at} in a page of {}", bytes.len(), self.core.memory.page_bytes());
+            panic!(
+                "{} bytes at {at} in a page of {}",
+                bytes.len(),
+                self.core.memory().page_bytes()
+            );
         };
         if bytes.is_empty() {
             return;
         }
         self.remember(at..end);
         if let Some(claim) = &mut self.claim {
-            self.core.memory.write(claim, at, bytes);
+            self.core.memory().write(claim, at, bytes);
             self.end = self.end.max(end);
         }
     }
@@ -270,18 +274,18 @@ impl PageMut<'_> {
     fn undo(&mut self) {
         let Some(claim) = &mut self.claim else { return };
         for (at, bytes) in self.undo.drain(..).rev() {
-            self.core.memory.write(claim, at, &bytes);
+            self.core.memory().write(claim, at, &bytes);
         }
     }
 }
 
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
-        if thread::panicking() && !self.was_panicking && !self.core.fork.is_forked() {
+        if thread::panicking() && !self.was_panicking && !self.core.fork().is_forked() {
             self.undo();
         }
         let Some(claim) = self.claim.take() else { return };
-        if self.core.fork.is_forked() {
+        if self.core.fork().is_forked() {
             // The parent holds the page, too, and publishes it there. Those whom the latch would
             // wake are there as well, and the lock under which they wait may be held for ever.
             return std::mem::forget(self.inside.take());

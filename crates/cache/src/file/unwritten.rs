@@ -40,6 +40,11 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
+    /// Counts pages more; the file's table counts them too.
+    pub(crate) fn add(&self, pages: usize) {
+        self.pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing.load(Ordering::Relaxed)
     }
@@ -54,28 +59,27 @@ impl Unwritten {
 
 impl Core {
     pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
-        file.unwritten.pages.fetch_add(pages, Ordering::Relaxed);
-        self.unwritten.fetch_add(pages, Ordering::Relaxed);
+        self.files.add_unwritten(file, pages);
     }
 
     pub(crate) fn remove_unwritten(&self, file: &FileState, pages: usize) {
         if pages > 0 {
             let before = file.unwritten.pages.fetch_sub(pages, Ordering::Relaxed);
             debug_assert!(before >= pages, "more pages were written than were newer");
-            self.unwritten.fetch_sub(pages, Ordering::Relaxed);
+            self.files.unwritten.fetch_sub(pages, Ordering::Relaxed);
         }
     }
 
     /// Whether a file may have `own` such pages, of `all`.
     fn fits(&self, own: usize, all: usize) -> bool {
         let others = all.saturating_sub(own);
-        own <= self.frames.len().saturating_sub(others) * 3 / 4
+        own <= self.frames().len().saturating_sub(others) * 3 / 4
     }
 
     /// Counts one page more, if that is allowed.
     pub(crate) fn reserve_unwritten(&self, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
-        let all = self.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
+        let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
         let fits = self.fits(own, all);
         if !fits {
             self.remove_unwritten(file, 1);
@@ -85,7 +89,7 @@ impl Core {
 
     pub(crate) fn has_room(&self, file: &FileState) -> bool {
         let own = file.unwritten.pages.load(Ordering::Relaxed) + 1;
-        self.fits(own, self.unwritten.load(Ordering::Relaxed) + 1)
+        self.fits(own, self.files.unwritten.load(Ordering::Relaxed) + 1)
     }
 
     /// Writes pages of the file back until one more may be newer than the device. Blocks on the
@@ -98,7 +102,7 @@ impl Core {
     pub(crate) fn make_room(&self, file: &Arc<FileState>) -> Result<(), Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        let waiters = &self.reclaim.waiters;
+        let waiters = &self.supply().waiters;
         let _entered = waiters.enter();
         let made = loop {
             let seen = waiters.idled();
@@ -108,22 +112,22 @@ impl Core {
             if let Some(error) = file.durability.lock().refusal() {
                 break Err(error);
             }
-            if self.write_any_page(file) && self.engine.is_none() {
+            if self.write_any_page(file) && self.io.engine.is_none() {
                 continue;
             }
-            let wait = Wait::new(self.reasons.frame).deadline(Deadline::at(end));
-            match waiters.wait(&self.waits, seen, wait) {
+            let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(end));
+            match waiters.wait(self.waits(), seen, wait) {
                 Outcome::Woken(LOOK) | Outcome::Invalid => {}
                 // It wants none.
                 Outcome::Woken(Token(frame)) => {
-                    let handed = self.frames.take_over(FrameId((frame - 1) as u32));
-                    handed.into_iter().for_each(|claim| self.free_frame(claim));
+                    let handed = self.frames().take_over(FrameId((frame - 1) as u32));
+                    handed.into_iter().for_each(|claim| self.pages.free_frame(claim));
                 }
                 Outcome::TimedOut => break Err(self.no_frames(Timestamp::now().since(began))),
             }
         };
         // What woke this thread may have been meant for one that wants a frame.
-        self.notify_idle(1);
+        self.pages.notify_idle(1);
         made
     }
 
@@ -153,9 +157,9 @@ impl Core {
     pub(crate) fn fail_dirty_pages(&self, file: &FileState) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         for page in pages {
-            let shard = self.shard(self.key(file, page));
+            let shard = self.pages.shard(self.key(file, page));
             if let Some(frame) = shard.frame() {
-                self.frames.fail(frame);
+                self.frames().fail(frame);
             }
         }
     }

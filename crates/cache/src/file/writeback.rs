@@ -12,13 +12,14 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::{Core, Want};
+use crate::file::core::Core;
 use crate::file::files::FileState;
 use crate::frames::frame::{Lent, State, Word};
+use crate::io::engine::Engine;
 use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::io::engine::Engine;
 use crate::pages::index::ShardGuard;
+use crate::pages::wait::Want;
 use crate::stats::Count;
 
 /// A page whose write-back has begun.
@@ -81,8 +82,8 @@ impl<'a> TakenBuffers<'a> {
             if let Some(buffer) = self.taken.pop() {
                 return buffer;
             }
-            let Core { runs, waits, reasons, .. } = self.core;
-            runs.take(self.most, &mut self.taken, waits, reasons.write_back);
+            let (waits, reason) = (self.core.waits(), self.core.reasons().write_back);
+            self.core.io.runs.take(self.most, &mut self.taken, waits, reason);
         }
     }
 
@@ -95,9 +96,9 @@ impl<'a> TakenBuffers<'a> {
         if self.taken.is_empty() {
             return;
         }
-        self.core.runs.put(self.taken.drain(..), &self.core.waits);
+        self.core.io.runs.put(self.taken.drain(..), self.core.waits());
         // Somebody may have wanted to write a page back and found no buffer.
-        self.core.notify_idle(1);
+        self.core.pages.notify_idle(1);
     }
 }
 
@@ -111,7 +112,7 @@ impl Core {
     /// Writes the page in `frame` back, or begins to. False if that cannot be done now: then it
     /// will be told when a frame becomes idle.
     pub(crate) fn write_back_frame(&self, frame: FrameId) -> bool {
-        let key = self.frames.key(frame);
+        let key = self.frames().key(frame);
         let Some(file) = self.files.get(key.file) else {
             return false;
         };
@@ -124,7 +125,7 @@ impl Core {
 
     /// Writes the page back, or begins to. False if that cannot be done now.
     pub(crate) fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
-        let Some(buffer) = self.runs.try_take() else {
+        let Some(buffer) = self.io.runs.try_take() else {
             return false;
         };
         let begun = if file.write_backs.try_enter() {
@@ -135,24 +136,27 @@ impl Core {
         match begun {
             UnderWay => true,
             Ended(buffer) => {
-                self.runs.put([buffer], &self.waits);
+                self.io.runs.put([buffer], self.waits());
                 // Another may have wanted to write a page back and found no buffer.
-                self.notify_idle(1);
+                self.pages.notify_idle(1);
                 true
             }
             Refused(buffer) => {
-                self.runs.put([buffer], &self.waits);
+                self.io.runs.put([buffer], self.waits());
                 false
             }
         }
     }
 
-    /// With queued I/O: begins to write the page in `frame` back, so that the policy
-    /// finds it clean when it comes round again.
-    pub(crate) fn write_ahead(&self, frame: FrameId) {
-        if self.engine.is_some() && !self.write_back_frame(frame) {
+    /// With queued I/O: begins to write the page in `frame` back, if there is one, so that the
+    /// policy finds it clean when it comes round again.
+    pub(crate) fn write_ahead(&self, frame: Option<FrameId>) {
+        if let Some(frame) = frame
+            && self.io.engine.is_some()
+            && !self.write_back_frame(frame)
+        {
             // Another may have found no buffer just while this thread had the last one.
-            self.notify_idle(1);
+            self.pages.notify_idle(1);
         }
     }
 
@@ -168,8 +172,8 @@ impl Core {
             return;
         }
         // An I/O thread that has died may have left an older version of the pages under way.
-        let is_over = self.engine.as_ref().is_some_and(Engine::is_over);
-        let is_busy = self.reclaim.waiters.writing() >= BUSY;
+        let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
+        let is_busy = self.supply().waiters.writing() >= BUSY;
         let by = if is_busy && !is_over { By::Caller } else { By::Queue };
         let mut buffers = TakenBuffers::new(self, 1);
         let mut page = run.start;
@@ -182,16 +186,16 @@ impl Core {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
             }
-            page += self.runs.pages_max() as u64;
+            page += self.io.runs.pages_max() as u64;
         }
     }
 
     /// How many pages a stream fills before they are written back: as many as make a large
     /// transfer, if all open files together then have half of the frames at most.
     fn write_behind_pages(&self) -> u64 {
-        let half = self.frames.len() / 2;
+        let half = self.frames().len() / 2;
         let share = half / self.files.open_files().max(1);
-        let pages = share.min(self.runs.pages_max());
+        let pages = share.min(self.io.runs.pages_max());
         // Small transfers cost more than they spare.
         if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
     }
@@ -207,16 +211,16 @@ impl Core {
     ) -> Begun {
         let period = file.durability.lock().period();
         let Some(loan) = self.lend(file, page, false, &mut None) else {
-            file.write_backs.leave(&self.waits);
+            file.write_backs.leave(self.waits());
             return Refused(buffer);
         };
-        self.reclaim.waiters.begin_write();
+        self.supply().waiters.begin_write();
         let mut pages = WriteBack::new(loan.lent, period, buffer);
         pages.file_len = loan.file_len;
         // What has failed is tried by itself: of its neighbours some may be good.
         let first = if loan.has_failed { page } else { self.extend(file, page, &mut pages) };
-        let mut run = Run::write_back(file.clone(), first, pages, self.memory.page_bytes());
-        let moved = match &self.engine {
+        let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
+        let moved = match &self.io.engine {
             Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
                 Ok(()) => return UnderWay,
                 Err(given_back) => {
@@ -231,13 +235,13 @@ impl Core {
         let written = pages.len();
         let buffer = self.end_write_back(file, first, pages, moved);
         self.leave_write_back(file, first, written);
-        self.end_write(written);
+        self.pages.end_write(written);
         Ended(buffer)
     }
 
     /// Takes the dirty neighbours of `page` in; gives the first page then.
     fn extend(&self, file: &FileState, page: PageNo, pages: &mut WriteBack) -> PageNo {
-        let pages_max = self.runs.pages_max();
+        let pages_max = self.io.runs.pages_max();
         let mut locked = None;
         let mut next = page.next();
         while pages.len() < pages_max {
@@ -267,17 +271,17 @@ impl Core {
         not_failed: bool,
         locked: &mut Option<ShardGuard<'a>>,
     ) -> Option<Loan> {
-        let shard = self.next_shard(locked.take(), self.key(file, page));
+        let shard = self.pages.next_shard(locked.take(), self.key(file, page));
         let shard = locked.insert(shard);
         let frame = shard.frame()?;
-        let has_failed = self.frames.word(frame).state() == State::Failed;
+        let has_failed = self.frames().word(frame).state() == State::Failed;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
         if self.offset(page) >= file.len() || has_failed && not_failed {
             return None;
         }
         #[cfg(test)]
         tests::before_lend(self, page);
-        let lent = self.frames.lend(frame, shard.begin_busy()).ok()?;
+        let lent = self.frames().lend(frame, shard.begin_busy()).ok()?;
         // Not before: who changes the page in place makes the file longer before the change ends,
         // and has no lock then. Nor does the page grow meanwhile: a writer that puts a copy in its
         // place needs this lock first.
@@ -294,13 +298,13 @@ impl Core {
         moved: Result<usize, TransferError>,
     ) -> RunBuffer {
         let pages = write_back.len();
-        let wanted = pages * self.memory.page_bytes();
+        let wanted = pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
         self.count_write_back(pages, written);
         let mut began_to_fail = false;
         let end = self.offset(PageNo(first.0 + pages as u64));
         // At once, before others append.
-        let left = if written { None } else { self.device.len(file.device_file).ok() };
+        let left = if written { None } else { self.io.device.len(file.device_file).ok() };
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
@@ -309,7 +313,7 @@ impl Core {
             durability.note_change();
             let mut written_pages = 0;
             write_back.take_apart(first, |lent| {
-                let word = self.frames.give_back(lent, period);
+                let word = self.frames().give_back(lent, period);
                 written_pages += usize::from(word.state() == State::Unstable);
                 word
             });
@@ -320,7 +324,7 @@ impl Core {
             } else {
                 durability.device_len.failed(self.offset(first)..end, left);
                 let error = self.write_error(file, first, wanted, moved);
-                self.reclaim.note_write_error(&error);
+                *self.write_error.lock() = Some(Arc::new(error.clone()));
                 began_to_fail = durability.write_failed(error);
             }
             file.unwritten.set_failing(!written);
@@ -331,36 +335,36 @@ impl Core {
         for &(page, frame) in write_back.superseded() {
             self.end_superseded(self.key(file, page), frame);
         }
-        self.reclaim.note_written(write_back.evictable());
+        self.supply().note_written(write_back.evictable());
         write_back.into_buffer()
     }
 
     /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file.
     pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
-        file.write_backs.leave(&self.waits);
+        file.write_backs.leave(self.waits());
         for page in first.0..first.0 + pages as u64 {
-            self.wake_page(self.key(file, PageNo(page)));
+            self.pages.wake_page(self.key(file, PageNo(page)));
         }
     }
 
     /// The write-back of a page has ended that another frame has by now: that one may be written.
     pub(crate) fn end_superseded(&self, key: PageKey, frame: FrameId) {
-        let shard = self.shard(key);
+        let shard = self.pages.shard(key);
         if let Some(newer) = shard.frame() {
-            self.frames.end_awaiting_older_writeback(newer);
+            self.frames().end_awaiting_older_writeback(newer);
         }
         drop(shard);
-        if let Some(claim) = self.frames.free_detached(frame) {
-            self.free_frame(claim);
+        if let Some(claim) = self.frames().free_detached(frame) {
+            self.pages.free_frame(claim);
         }
     }
 
     fn count_write_back(&self, pages: usize, written: bool) {
-        self.counters.add(Count::WriteTransfers, 1);
+        self.counters().add(Count::WriteTransfers, 1);
         if written {
-            self.counters.add(Count::WriteBacks, pages as u64);
+            self.counters().add(Count::WriteBacks, pages as u64);
         } else {
-            self.counters.add(Count::IoErrors, 1);
+            self.counters().add(Count::IoErrors, 1);
         }
     }
 
@@ -390,10 +394,10 @@ impl Core {
         let mut begun = vec![false; pages.len()];
         // One that writes by itself needs one buffer, and keeps it: passing it on after each run
         // would make every run wait for a thread to wake up.
-        let most = if self.engine.is_some() { self.runs.batch() } else { 1 };
+        let most = if self.io.engine.is_some() { self.io.runs.batch() } else { 1 };
         let mut buffers = TakenBuffers::new(self, most);
         // With queued I/O all are begun before the first is waited for.
-        if self.engine.is_some() {
+        if self.io.engine.is_some() {
             for (&page, begun) in pages.iter().zip(&mut begun) {
                 if self.is_unwritten(file, page) && !is_refused() {
                     *begun = self.write_page_back(file, page, &mut buffers);
@@ -415,7 +419,7 @@ impl Core {
         buffers: &mut TakenBuffers<'_>,
     ) -> bool {
         let buffer = buffers.next();
-        file.write_backs.enter(&self.waits, self.reasons.file);
+        file.write_backs.enter(self.waits(), self.reasons().file);
         match self.write_run_from(file, page, buffer, By::Queue) {
             UnderWay => true,
             Ended(buffer) => {
@@ -443,15 +447,15 @@ impl Core {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
                 State::Dirty | State::Failed if word.is_awaiting_older_writeback() => {
-                    self.busy_awaiting_older_writeback(key)
+                    self.pages.busy_awaiting_older_writeback(key)
                 }
                 // What lies beyond the end is refused, and about to be dropped.
                 State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
                     tried = self.write_page_back(file, page, buffers);
                     continue;
                 }
-                State::WriteBack => self.busy(key),
-                State::Changing if held == HeldPages::Awaited => self.busy(key),
+                State::WriteBack => self.pages.busy(key),
+                State::Changing if held == HeldPages::Awaited => self.pages.busy(key),
                 _ => return,
             };
             if let Some(busy) = busy {
@@ -459,7 +463,7 @@ impl Core {
                 // one free.
                 buffers.give_back();
                 // If it is being read again meanwhile, it was clean, and the read may fail.
-                self.wait_for_page_unchecked(file, key, busy, Want::Read);
+                let _ = self.pages.wait(key, busy, Want::Read);
             }
         }
     }
@@ -471,8 +475,8 @@ impl Core {
     }
 
     pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
-        let shard = self.shard(self.key(file, page));
-        shard.frame().map(|frame| self.frames.word(frame))
+        let shard = self.pages.shard(self.key(file, page));
+        shard.frame().map(|frame| self.frames().word(frame))
     }
 }
 

@@ -32,9 +32,10 @@ use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
-use crate::file::core::{Core, Want};
+use crate::file::core::Core;
 use crate::frames::frame::Pin;
 use crate::io::run::{Advance, EndedRun, Run, TransferError};
+use crate::pages::wait::Want;
 
 mod completing;
 pub(crate) use completing::Completing;
@@ -125,7 +126,7 @@ impl Ticket<'_> {
     }
 
     fn how_to_wait(&self) -> Wait {
-        Wait::new(self.core.reasons.page_read).tag(Want::Read.tag())
+        Wait::new(self.core.reasons().page_read).tag(Want::Read.tag())
     }
 
     fn take(&mut self) -> Option<Result<Pin, Errno>> {
@@ -139,7 +140,7 @@ impl Ticket<'_> {
         // Without a deadline it cannot time out.
         let how = self.how_to_wait();
         loop {
-            let _ = self.core.pages.wait_until(&self.page, || self.is_filled(), how);
+            let _ = self.core.pages.waits.wait_until(&self.page, || self.is_filled(), how);
             if let Some(filled) = self.take() {
                 return filled;
             }
@@ -153,12 +154,12 @@ impl Ticket<'_> {
         let how = self.how_to_wait().shared();
         loop {
             let still = || !self.is_filled();
-            let outcome = self.core.pages.wait_async(&self.page, still, how).await;
+            let outcome = self.core.pages.waits.wait_async(&self.page, still, how).await;
             if let Some(filled) = self.take() {
                 return filled;
             }
             if matches!(outcome, Outcome::Woken(_)) {
-                self.core.pages.note_needless(self.core.reasons.page_read);
+                self.core.pages.waits.note_needless(self.core.reasons().page_read);
             }
         }
     }
@@ -177,10 +178,10 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) the read is the parent's.
         if !self.is_taken
-            && !self.core.fork.is_forked()
+            && !self.core.fork().is_forked()
             && let Some(Ok(pin)) = self.engine.abandon(self.at)
         {
-            self.core.unpin(pin);
+            self.core.pages.unpin(pin);
         }
     }
 }
@@ -245,7 +246,7 @@ impl Engine {
                     core.lose_fill(&file, first, &fill, deliver);
                 }
                 EndedRun::WriteBack(pages) => {
-                    pages.pin_for_ever(&core.frames);
+                    pages.pin_for_ever(core.frames());
                     let moved = Err(TransferError::IO);
                     let count = pages.len();
                     let buffer = core.end_write_back(&file, first, pages, moved);
@@ -255,7 +256,7 @@ impl Engine {
             }
         }
         completing.give_up(core, self, is_unfilled);
-        core.notify_idle(usize::MAX);
+        core.pages.notify_idle(usize::MAX);
     }
 
     /// Puts a run into a slot. Gives what will say that it is filled; or the run, if the I/O thread
@@ -281,7 +282,7 @@ impl Engine {
         let transfer = {
             let mut slots = self.slots.lock();
             match slots.slots[at].operation.as_mut() {
-                Some(Operation::Run(run)) => run.transfer(&core.memory, at as u64),
+                Some(Operation::Run(run)) => run.transfer(core.memory(), at as u64),
                 Some(Operation::Filled(_)) | None => return,
             }
         };
@@ -368,7 +369,7 @@ impl Engine {
             *alarm = Deadline::NEVER;
             now
         };
-        if let Some(next) = core.reclaim.waiters.expire(&core.waits, now) {
+        if let Some(next) = core.supply().waiters.expire(core.waits(), now) {
             self.set_alarm(next);
         }
     }
@@ -424,7 +425,7 @@ impl Engine {
     fn keep_filled(&self, core: &Core, at: usize, filled: Result<Pin, Errno>) {
         let unwanted = self.slots.lock().fill(at, filled);
         if let Some(Ok(pin)) = unwanted {
-            core.unpin(pin);
+            core.pages.unpin(pin);
         }
     }
 

@@ -11,17 +11,16 @@
 //! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
 //! a waiter for a frame is forgotten in `frame_waiters.rs`.
 
-use crate::file::core::Core;
 use crate::frames::frame::{Pin, State, Word};
 use crate::page::{FrameId, PageKey};
-use crate::stats::Stats;
+use crate::pages::table::Pages;
 
-impl Core {
+impl Pages {
     /// The page, pinned, if it is there and may be pinned. That there is none means nothing.
     #[inline(always)]
     pub(crate) fn try_hit(&self, key: PageKey) -> Option<Pin> {
         let frame = self.index.lookup(key)?;
-        match self.frames.try_hit(frame, key) {
+        match self.frames().try_hit(frame, key) {
             Ok(pin) => Some(pin),
             Err(before) => {
                 self.after_unpin(frame, before);
@@ -33,7 +32,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn unpin(&self, pin: Pin) {
         let frame = pin.id();
-        let before = self.frames.unpin(pin);
+        let before = self.frames().unpin(pin);
         self.after_unpin(frame, before);
     }
 
@@ -42,7 +41,7 @@ impl Core {
     #[inline(always)]
     fn after_unpin(&self, frame: FrameId, before: Word) {
         if before.pins() == 1
-            && (self.reclaim.is_waited_for_after_rmw() || before.state() == State::Detached)
+            && (self.supply.is_waited_for_after_rmw() || before.state() == State::Detached)
         {
             self.after_last_unpin(frame, before.state());
         }
@@ -55,21 +54,11 @@ impl Core {
             return;
         }
         if state == State::Detached {
-            if let Some(claim) = self.frames.free_detached(frame) {
+            if let Some(claim) = self.frames().free_detached(frame) {
                 self.free_frame(claim);
             }
         } else if state.is_at_rest() {
             self.notify_idle(1);
-        }
-    }
-
-    /// What was counted so far.
-    pub(crate) fn stats(&self) -> Stats {
-        let counted = self.counters.read();
-        Stats {
-            hits: counted.hits.wrapping_add(self.frames.hits()),
-            read_ahead_used: counted.read_ahead_used + self.frames.ahead_pinned(),
-            ..counted
         }
     }
 }

@@ -8,19 +8,11 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use unherd_sys::primitives::Arc;
-
-use crate::Error;
-use crate::file::core::Core;
-use crate::file::files::FileState;
-use crate::file::page_guard::PageGuard;
 use crate::frames::frame::Look;
 use crate::frames::memory::RacyPage;
-use crate::page::{PageKey, PageNo};
+use crate::page::PageKey;
+use crate::pages::table::Pages;
 use crate::stats::{Count, Tick};
-
-/// Looks without a pin, before the page is pinned.
-const TRIES: usize = 8;
 
 /// Loads after which a look asks whether it still is worth while.
 const FUEL: u32 = 64;
@@ -76,6 +68,13 @@ macro_rules! getters {
             }
         }
     )*};
+}
+
+impl<'a> Peek<'a> {
+    /// Of a page that is pinned.
+    pub(crate) fn pinned(page: RacyPage<'a>) -> Self {
+        Self { page, unpinned: None, fuel: Cell::new(FUEL) }
+    }
 }
 
 impl Peek<'_> {
@@ -141,7 +140,7 @@ impl Peek<'_> {
 }
 
 /// How a look without a pin ended.
-enum Seen<R> {
+pub(crate) enum Seen<R> {
     /// The page is not there, or is being changed.
     Nothing,
     /// It was changed meanwhile.
@@ -150,31 +149,10 @@ enum Seen<R> {
     Whole(Result<R, Torn>),
 }
 
-/// The page itself is as it was: a version never comes back, so neither does what was torn. To look
-/// again would not mend the other page, perhaps for ever.
-#[cold]
-fn torn_elsewhere(file: &FileState, page: PageNo) -> Error {
-    Error::TornElsewhere { file: file.path.clone(), page: page.0 }
-}
-
-impl Core {
-    /// As [`File::peek`](crate::File::peek).
-    #[inline(always)]
-    pub(crate) fn peek<R>(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
-    ) -> Result<R, Error> {
-        match self.try_peek(self.key(file, page), &mut look) {
-            Seen::Whole(Ok(value)) => Ok(value),
-            other => self.peek_slow(file, page, look, other),
-        }
-    }
-
+impl Pages {
     /// Looks once.
     #[inline(always)]
-    fn try_peek<R>(
+    pub(crate) fn try_peek<R>(
         &self,
         key: PageKey,
         look: &mut impl FnMut(&Peek<'_>) -> Result<R, Torn>,
@@ -209,39 +187,14 @@ impl Core {
     #[inline(always)]
     fn begin_look(&self, key: PageKey) -> Option<(RacyPage<'_>, Look<'_>)> {
         let frame = self.index.lookup(key)?;
-        Some((self.memory.racy(frame), self.frames.begin_peek(frame, key)?))
-    }
-
-    /// Looks on, after a first look that ended so.
-    #[cold]
-    #[inline(never)]
-    fn peek_slow<R>(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
-        first: Seen<R>,
-    ) -> Result<R, Error> {
-        let mut seen = first;
-        let mut tries = 1;
-        loop {
-            match seen {
-                Seen::Whole(seen) => return seen.map_err(|Torn(())| torn_elsewhere(file, page)),
-                Seen::Torn if tries < TRIES => tries += 1,
-                Seen::Torn | Seen::Nothing => break,
-            }
-            seen = self.try_peek(self.key(file, page), &mut look);
-        }
-        let pinned = PageGuard::new(self, file, page, 1)?;
-        let peek = Peek { page: pinned.racy(), unpinned: None, fuel: Cell::new(FUEL) };
-        look(&peek).map_err(|Torn(())| torn_elsewhere(file, page))
+        Some((self.memory().racy(frame), self.frames().begin_peek(frame, key)?))
     }
 
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just
     /// now. That this fails means nothing, and leaves anything in `to`.
     #[inline]
     pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8]) -> bool {
-        if !self.memory.is_racy_copy_fast() {
+        if !self.memory().is_racy_copy_fast() {
             return false;
         }
         let Some((page, begun)) = self.begin_look(key) else { return false };

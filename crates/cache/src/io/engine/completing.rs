@@ -12,10 +12,11 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
 use super::Engine;
-use crate::file::core::{Core, WakeMessage};
+use crate::file::core::Core;
 use crate::file::files::FileState;
 use crate::io::run::{EndedRun, RunBuffer, TransferError, WriteBack};
 use crate::page::{BusyGeneration, FrameId, PageNo};
+use crate::pages::wait::WakeMessage;
 
 /// The run that is being completed, if there is one. Kept from one to the next for its memory.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ impl Completing {
         first: PageNo,
         run: &EndedRun,
     ) {
-        let mut note = |frame| self.frames.push((frame, core.frames.generation(frame)));
+        let mut note = |frame| self.frames.push((frame, core.frames().generation(frame)));
         let is_fill = match run {
             EndedRun::Fill(fill) => {
                 fill.claims.iter().for_each(|claim| note(claim.id()));
@@ -79,8 +80,8 @@ impl Completing {
     /// those may want a buffer.
     pub(super) fn end_group(&mut self, core: &Core) {
         if !self.buffers.is_empty() {
-            core.runs.put(self.buffers.drain(..), &core.waits);
-            self.pages.drain(..).for_each(|pages| core.end_write(pages));
+            core.io.runs.put(self.buffers.drain(..), core.waits());
+            self.pages.drain(..).for_each(|pages| core.pages.end_write(pages));
         }
     }
 
@@ -103,7 +104,7 @@ impl Completing {
             let left = self
                 .frames
                 .iter()
-                .filter_map(|&(frame, since)| core.frames.lent_since(frame, since));
+                .filter_map(|&(frame, since)| core.frames().lent_since(frame, since));
             let left = WriteBack::of_rest(RunBuffer::default(), left);
             // Pages are given back in their order.
             let given_back = self.frames.len() - left.len();
@@ -120,14 +121,14 @@ impl Completing {
         }
         for (page, &(frame, since)) in pages {
             let key = core.key(&file, page);
-            let mut shard = core.shard(key);
+            let mut shard = core.pages.shard(key);
             let mut message = WakeMessage::Look;
-            if shard.frame() == Some(frame) && core.frames.is_reading_since(frame, since) {
+            if shard.frame() == Some(frame) && core.frames().is_reading_since(frame, since) {
                 shard.remove();
                 message = WakeMessage::ReadFailed(since, Errno::IO);
             }
             drop(shard);
-            core.wake_failed(key, message);
+            core.pages.wake_failed(key, message);
         }
     }
 }

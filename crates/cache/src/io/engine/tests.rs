@@ -71,7 +71,7 @@ fn a_panic_in_a_fill_fails_its_readers() {
             }
         });
         // The thread may be dying yet.
-        while !cache.owner.core.engine.as_ref().unwrap().is_over() {
+        while !cache.owner.core.io.engine.as_ref().unwrap().is_over() {
             thread::yield_now();
         }
         let later = block_on(file.page_async(PageNo(50))).map(|_| ());

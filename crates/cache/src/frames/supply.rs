@@ -1,0 +1,82 @@
+//! The supply of frames: free ones are given out, and come back to the one who waits for one.
+//!
+//! How a thread in want and one who makes a frame idle do not miss each other stands in
+//! `waiters.rs`.
+
+use unherd_sync::{Token, WaitKey, WaitTable};
+
+use crate::frames::frame::{Claim, Frames, Held, Pin};
+use crate::frames::memory::FrameMemory;
+use crate::frames::pools::Pools;
+use crate::frames::usage::FrameUsage;
+use crate::frames::waiters::FrameWaiters;
+use crate::page::FrameId;
+
+/// All frames of a cache, their memory, and their waiters.
+#[derive(Debug)]
+pub(crate) struct Supply {
+    pub(crate) frames: Frames,
+    pub(crate) memory: FrameMemory,
+    pub(crate) pools: Pools,
+    pub(crate) waiters: FrameWaiters,
+    usage: FrameUsage,
+    /// Waits for everything but pages, by its address. Its wakes always filter, so that what is
+    /// handed to one thread reaches it.
+    pub(crate) waits: WaitTable<WaitKey>,
+}
+
+impl Supply {
+    pub(crate) fn new(
+        frames: Frames,
+        memory: FrameMemory,
+        pools: Pools,
+        waits: WaitTable<WaitKey>,
+    ) -> Self {
+        let waiters = FrameWaiters::new(frames.len());
+        Self { frames, memory, pools, waiters, usage: FrameUsage::default(), waits }
+    }
+
+    /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a
+    /// read-modify-write.
+    #[inline]
+    pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
+        !self.waiters.is_empty_after_rmw()
+    }
+
+    /// The frame that a waiter was handed with the token, if there is one.
+    pub(crate) fn take_handed(&self, token: Token) -> Option<Claim> {
+        let frame = token.0.checked_sub(1)?;
+        self.frames.take_over(FrameId(frame as u32))
+    }
+
+    /// The copy of a page takes the place of the page. The caller has both: the copy by a claim,
+    /// and the page, which is out of the index, by a pin, so its frame has no other page yet. In
+    /// the pool of another node the copy is a new page.
+    pub(crate) fn note_copied(&self, from: &Pin, to: &Claim) {
+        let at = self.pools.of(from.id());
+        if at == self.pools.of(to.id()) {
+            let mut pool = self.pools.lock(at);
+            let (from, to) = (pool.number(from.id()), pool.number(to.id()));
+            pool.policy.transfer(from, to);
+        }
+    }
+
+    /// Frames that were just written back and could be evicted.
+    pub(crate) fn note_written(&self, frames: &[FrameId]) {
+        for same in frames.chunk_by(|a, b| self.pools.of(*a) == self.pools.of(*b)) {
+            let mut pool = self.pools.lock(self.pools.of(same[0]));
+            let room = pool.written.capacity() - pool.written.len();
+            pool.written.extend(same.iter().take(room));
+        }
+    }
+
+    /// Who holds the frames: looks at all of them, or shares the look of another.
+    pub(crate) fn held(&self) -> Held {
+        self.usage.answer(self.usage.ask(), || self.frames.held())
+    }
+
+    /// As [`Supply::held`], for one that is told by another, who has looked.
+    pub(crate) fn held_as_told(&self) -> Held {
+        self.usage.latest()
+    }
+}

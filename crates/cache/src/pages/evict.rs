@@ -1,0 +1,332 @@
+//! Frames for missing pages: free ones, or taken from pages that can be read again.
+//!
+//! Frames lie in a pool for each NUMA node (`pools.rs`). Which page is given up, the pool's policy
+//! says. It hears of each frame that leaves the free ones, and of each that comes back to them,
+//! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
+//! for long. A frame that was handed to a waiter is admitted by that waiter.
+//!
+//! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
+//! the caller, and about a page that no flush has covered its file is asked ([`Promises`]).
+
+use std::fmt;
+
+use unherd_sync::Token;
+
+use crate::frames::frame::{Claim, Frames};
+use crate::frames::free::EXTENT;
+use crate::frames::policy::{self, Idle, Look, Search, Uses};
+use crate::frames::pools::Pool;
+use crate::frames::word::{State, Word};
+use crate::page::{FrameId, PageKey, PageNo};
+use crate::pages::index::ShardGuard;
+use crate::pages::table::Pages;
+use crate::stats::Count;
+
+/// Idle frames that the policy looks at for a clean one, once it has met a dirty one.
+const WINDOW: usize = 64;
+
+/// What files have promised about their pages.
+pub(crate) trait Promises: fmt::Debug + Send + Sync {
+    /// Takes a page that no flush has covered from its frame, by [`Pages::evict_unstable`]: what
+    /// its file promises and whether the page is there must change together. No shard is locked.
+    fn evict_unstable(&self, pages: &Pages, frame: FrameId, key: PageKey) -> Option<Claim>;
+}
+
+/// What a search has found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Frame {
+        claim: Claim,
+        /// A dirty page that was met: written by then, it would be clean when it comes round
+        /// again.
+        dirty: Option<FrameId>,
+    },
+    /// A page that must be written before its frame can be had.
+    ToWrite {
+        frame: FrameId,
+        /// Whether that was tried before.
+        has_failed: bool,
+    },
+    Nothing,
+}
+
+impl Found {
+    /// The higher, the rather is it what a search over several pools has found.
+    fn rank(&self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::ToWrite { has_failed: true, .. } => 1,
+            Self::ToWrite { has_failed: false, .. } => 2,
+            Self::Frame { .. } => 3,
+        }
+    }
+}
+
+/// What the policy sees in a frame's word.
+fn look(word: Word) -> Look {
+    let page = match word.state() {
+        // What is behind an older version cannot be written yet.
+        _ if word.pins() > 0 || word.is_awaiting_older_writeback() => return Look::Busy,
+        State::Clean | State::Unstable => Idle::Clean,
+        State::Dirty => Idle::Dirty,
+        State::Failed => Idle::Failed,
+        State::Empty
+        | State::Handed
+        | State::Reading
+        | State::Changing
+        | State::Detached
+        | State::Superseded
+        | State::WriteBack => return Look::Busy,
+    };
+    Look::Idle { uses: word.uses(), page }
+}
+
+/// The page's name for the policy. Where two have the same, one may be taken for one that came
+/// back, which harms nobody.
+pub(crate) fn policy_hash(key: PageKey) -> u64 {
+    key.page.0 ^ u64::from(key.file.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The frames of a pool, as its policy may see them.
+struct Seen<'a> {
+    frames: &'a Frames,
+    first: FrameId,
+}
+
+impl Seen<'_> {
+    fn frame(&self, number: u32) -> FrameId {
+        FrameId(self.first.0 + number)
+    }
+}
+
+impl policy::Frames for Seen<'_> {
+    fn look(&mut self, frame: u32) -> Look {
+        look(self.frames.word(self.frame(frame)))
+    }
+
+    fn forget(&mut self, frame: u32, uses: Uses) {
+        match uses {
+            Uses::One => self.frames.forget_latest_use(self.frame(frame)),
+            Uses::All => self.frames.forget_uses(self.frame(frame)),
+        }
+    }
+}
+
+impl Pages {
+    /// A frame that became idle may be just what somebody waits for.
+    pub(crate) fn notify_idle(&self, frames: usize) {
+        if self.supply.waiters.tell(&self.supply.waits, frames) {
+            self.hand_out_frames();
+        }
+    }
+
+    /// A write-back has ended, and its frames have become idle.
+    pub(crate) fn end_write(&self, frames: usize) {
+        if self.supply.waiters.end_write(&self.supply.waits, frames) {
+            self.hand_out_frames();
+        }
+    }
+
+    /// Gives the frames that can be had to those that wait for one, as far as there are both.
+    #[cold]
+    fn hand_out_frames(&self) {
+        let waiting = self.supply.waiters.count();
+        let claims: Vec<Claim> = (0..waiting).map_while(|_| self.try_take_any_frame()).collect();
+        claims.into_iter().for_each(|claim| self.free_frame(claim));
+    }
+
+    /// An empty frame, for no page yet, if one can be had without a write-back.
+    fn try_take_any_frame(&self) -> Option<Claim> {
+        let pools = &self.supply.pools;
+        (0..pools.count()).find_map(|at| {
+            let mut pool = pools.lock(at);
+            let mut search = Search::new(pool.len(), WINDOW);
+            let free = pools.pop_free(at, &mut pool);
+            free.or_else(|| self.evict_one(&mut pool, &mut search, &mut None))
+        })
+    }
+
+    /// Gives an empty frame to a waiter, or to the free ones.
+    pub(crate) fn free_frame(&self, claim: Claim) {
+        let mut claim = claim;
+        if !self.supply.waiters.is_empty() {
+            let frame = self.supply.frames.hand_over(claim);
+            let token = Token(u64::from(frame.0) + 1);
+            if self.supply.waiters.hand(&self.supply.waits, token) {
+                return;
+            }
+            match self.supply.frames.take_over(frame) {
+                Some(back) => claim = back,
+                None => return,
+            }
+        }
+        self.supply.pools.push_free(claim);
+        self.notify_idle(1);
+    }
+
+    /// Looks for a frame once, for the page, in all pools.
+    pub(crate) fn search(&self, key: PageKey) -> Found {
+        let pools = &self.supply.pools;
+        if pools.count() == 1 {
+            return self.search_pool(0, key);
+        }
+        let mut best = Found::Nothing;
+        for at in pools.in_order() {
+            let found = self.search_pool(at, key);
+            if matches!(found, Found::Frame { .. }) {
+                return found;
+            }
+            if found.rank() > best.rank() {
+                best = found;
+            }
+        }
+        best
+    }
+
+    /// Up to `wanted` empty frames, for neighbouring pages from `key` on, if they can be taken
+    /// without a write-back, and nobody waits for a frame; neighbours in memory, if there are any.
+    ///
+    /// Gives a dirty page that was met, too.
+    pub(crate) fn try_take_run(
+        &self,
+        key: PageKey,
+        wanted: usize,
+    ) -> (Vec<Claim>, Option<FrameId>) {
+        let mut claims = Vec::with_capacity(wanted);
+        if self.supply.waiters.count() > 0 {
+            return (claims, None);
+        }
+        let pools = &self.supply.pools;
+        let at = pools.first();
+        let mut pool = pools.lock(at);
+        let missing = wanted.saturating_sub(pool.free_len());
+        let dirty = if missing > 0 { self.evict_run(at, &mut pool, missing) } else { None };
+        pools.pop_free_run(at, &mut pool, wanted, &mut claims);
+        for (nth, claim) in claims.iter().enumerate() {
+            let page = PageNo(key.page.0 + nth as u64);
+            pools.admit(&mut pool, claim, policy_hash(PageKey { page, ..key }));
+        }
+        (claims, dirty)
+    }
+
+    /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
+    /// with their neighbours where those would go soon as well. Gives a dirty page that was met.
+    fn evict_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Option<FrameId> {
+        let (mut search, mut kept) = (Search::new(pool.len(), WINDOW), None);
+        let mut left = wanted;
+        while left > 0
+            && let Some(claim) = self.evict_one(pool, &mut search, &mut kept)
+        {
+            let frame = claim.id();
+            self.supply.pools.push_free_locked(at, pool, claim);
+            left -= 1;
+            for neighbour in pool.neighbours(frame) {
+                // Large runs take whole extents, others no more than they need.
+                if left == 0 && wanted < EXTENT {
+                    break;
+                }
+                let word = self.frames().word(neighbour);
+                let goes = word.is_evictable()
+                    && !word.is_unread()
+                    && pool.policy.may_go_early(pool.number(neighbour), word.uses());
+                if goes && let Some(claim) = self.try_evict(neighbour, &mut kept) {
+                    self.supply.pools.evicted(pool, neighbour);
+                    self.supply.pools.push_free_locked(at, pool, claim);
+                    left = left.saturating_sub(1);
+                }
+            }
+        }
+        search.dirty().map(|number| pool.frame(number))
+    }
+
+    fn search_pool(&self, at: usize, key: PageKey) -> Found {
+        let mut pool = self.supply.pools.lock(at);
+        let mut search = Search::new(pool.len(), WINDOW);
+        let claim = match self.supply.pools.pop_free(at, &mut pool) {
+            Some(claim) => Some(claim),
+            None => self.evict_one(&mut pool, &mut search, &mut None),
+        };
+        if let Some(claim) = &claim {
+            self.supply.pools.admit(&mut pool, claim, policy_hash(key));
+        }
+        let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
+        let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
+        match (claim, candidate) {
+            (Some(claim), _) => Found::Frame { claim, dirty },
+            (None, Some(frame)) => Found::ToWrite { frame, has_failed: dirty.is_none() },
+            (None, None) => Found::Nothing,
+        }
+    }
+
+    /// Takes a frame of the pool from its page.
+    fn evict_one<'a>(
+        &'a self,
+        pool: &mut Pool,
+        search: &mut Search,
+        kept: &mut Option<ShardGuard<'a>>,
+    ) -> Option<Claim> {
+        while let Some(frame) = pool.written.pop() {
+            let word = self.frames().word(frame);
+            if word.is_evictable()
+                && !word.is_referenced()
+                && let Some(claim) = self.try_evict(frame, kept)
+            {
+                self.supply.pools.evicted(pool, frame);
+                return Some(claim);
+            }
+        }
+        let mut seen = Seen { frames: self.frames(), first: pool.frame(0) };
+        while let Some(number) = pool.policy.propose(search, &mut seen) {
+            let frame = pool.frame(number);
+            if let Some(claim) = self.try_evict(frame, kept) {
+                self.supply.pools.evicted(pool, frame);
+                return Some(claim);
+            }
+        }
+        None
+    }
+
+    /// Takes the frame from its page, if that can be read again and nobody uses it.
+    fn try_evict<'a>(&'a self, frame: FrameId, kept: &mut Option<ShardGuard<'a>>) -> Option<Claim> {
+        let key = self.frames().key(frame);
+        let claim = if self.frames().word(frame).state() == State::Unstable {
+            *kept = None;
+            self.promises.evict_unstable(self, frame, key)?
+        } else {
+            let locked = kept.take();
+            let shard = kept.insert(self.next_shard(locked, key));
+            if self.frames().word(frame).state() != State::Clean {
+                return None;
+            }
+            let claim = shard.evict(self.frames(), frame)?;
+            shard.remove();
+            claim
+        };
+        self.counters.add(Count::Evictions, 1);
+        if claim.was_unread() {
+            self.counters.add(Count::ReadAheadWasted, 1);
+        }
+        Some(claim)
+    }
+
+    /// Takes the frame of a page that no flush has covered, if `may_go` says so; else the page is
+    /// dirty again. It is called with the shard locked, and what it says must not change before
+    /// this returns: who asks holds the locks of the file.
+    pub(crate) fn evict_unstable(
+        &self,
+        frame: FrameId,
+        key: PageKey,
+        may_go: impl FnOnce(u64) -> bool,
+    ) -> Option<Claim> {
+        let mut shard = self.shard(key);
+        let still_unstable = self.frames().word(frame).state() == State::Unstable;
+        // The frame first: a pin may come before that, and then the file lost nothing.
+        let claim = shard.evict(self.frames(), frame)?;
+        if still_unstable && !may_go(self.frames().period(frame)) {
+            self.frames().publish(claim, State::Dirty);
+            return None;
+        }
+        shard.remove();
+        Some(claim)
+    }
+}

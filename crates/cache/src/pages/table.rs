@@ -1,0 +1,69 @@
+//! The pages of a cache: the index over the frames, and the waits for pages.
+
+use unherd_sync::{WaitKey, WaitTable};
+use unherd_sys::ForkMark;
+use unherd_sys::primitives::Arc;
+
+use crate::frames::frame::Frames;
+use crate::frames::memory::FrameMemory;
+use crate::frames::supply::Supply;
+use crate::page::PageKey;
+use crate::pages::evict::Promises;
+use crate::pages::index::{Index, ShardGuard};
+use crate::reasons::Reasons;
+use crate::stats::{Counters, Stats};
+
+/// All pages of a cache, of whichever files.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) supply: Supply,
+    pub(crate) index: Index,
+    /// Waits for a page, by file and number. Its wakes may be told not to filter.
+    pub(crate) waits: WaitTable<WaitKey>,
+    /// What the files of these pages have promised.
+    pub(crate) promises: Arc<dyn Promises>,
+    pub(crate) reasons: Reasons,
+    pub(crate) counters: Counters,
+    /// Of the process that built the cache. A child of it has the memory, but neither the threads
+    /// nor what they were about to do; locks that they held stay locked there.
+    pub(crate) fork: ForkMark,
+}
+
+impl Pages {
+    #[inline]
+    pub(crate) fn frames(&self) -> &Frames {
+        &self.supply.frames
+    }
+
+    #[inline]
+    pub(crate) fn memory(&self) -> &FrameMemory {
+        &self.supply.memory
+    }
+
+    /// Locks the index's shard of a page.
+    pub(crate) fn shard(&self, key: PageKey) -> ShardGuard<'_> {
+        self.index.lock(key, |frame| self.frames().key(frame))
+    }
+
+    /// As [`Pages::shard`], by one that has just used the shard of another page, or the same.
+    pub(crate) fn next_shard<'a>(
+        &'a self,
+        locked: Option<ShardGuard<'a>>,
+        key: PageKey,
+    ) -> ShardGuard<'a> {
+        match locked {
+            Some(locked) => self.index.lock_next(locked, key, |frame| self.frames().key(frame)),
+            None => self.shard(key),
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn stats(&self) -> Stats {
+        let counted = self.counters.read();
+        Stats {
+            hits: counted.hits.wrapping_add(self.frames().hits()),
+            read_ahead_used: counted.read_ahead_used + self.frames().ahead_pinned(),
+            ..counted
+        }
+    }
+}
