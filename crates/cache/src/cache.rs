@@ -3,26 +3,26 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
-use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::core::Core;
-use crate::file::files::{Files, Source};
 use crate::file::handle::{File, OpenOptions};
-use crate::foreign_wakers::is_in_waker;
+use crate::file::open::Source;
+use crate::file::owner::Owner;
+use crate::file::table::Files;
 use crate::frames::frame::Frames;
 use crate::frames::memory::FrameMemory;
 use crate::frames::policy::PolicyKind;
 use crate::frames::pools::{self, Pools};
 use crate::frames::supply::Supply;
 use crate::io::Transfers;
-use crate::io::engine::{Completing, Engine};
+use crate::io::engine::Engine;
 use crate::io::run::RunBuffers;
 use crate::io::worker_queue::WorkerQueue;
 use crate::pages::index::Index;
@@ -75,32 +75,6 @@ pub struct Cache {
     pub(crate) owner: Arc<Owner>,
 }
 
-/// What ends the I/O thread when nobody has the cache any more.
-pub(crate) struct Owner {
-    pub(crate) core: Arc<Core>,
-    io_thread: Mutex<Option<thread::JoinHandle<()>>>,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let (Some(engine), Some(io_thread)) = (&self.core.io.engine, self.io_thread.lock().take())
-        else {
-            return;
-        };
-        if self.core.fork().is_forked() {
-            // The thread is the parent's, and its handle means nothing here.
-            return std::mem::forget(io_thread);
-        }
-        engine.stop();
-        if is_in_waker() {
-            // Of this very thread, perhaps. It ends by itself, and has a share of the core.
-            return;
-        }
-        // It does not panic; if it did, there is nothing more to do about it here.
-        let _ = io_thread.join();
-    }
-}
-
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.owner.core.fmt(f)
@@ -133,7 +107,7 @@ impl Cache {
     /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::Misaligned`]; [`Error::Open`];
     /// [`Error::CreateNeedsWrite`] if it is to be created or truncated, but not written.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
-        File::open(self, Source::Path(path.as_ref()), options)
+        File::open(&self.owner, Source::Path(path.as_ref()), options)
     }
 
     /// As [`Cache::open`], of a file that is open already, such as one that another process has
@@ -147,7 +121,7 @@ impl Cache {
     /// As [`Cache::open`]; [`Error::Open`] with `EBADF` if it was opened otherwise, and with
     /// `EOPNOTSUPP` if the cache's device has no descriptors.
     pub fn open_file(&self, fd: impl Into<OwnedFd>, options: OpenOptions) -> Result<File, Error> {
-        File::open(self, Source::Open(fd.into().as_fd()), options)
+        File::open(&self.owner, Source::Open(fd.into().as_fd()), options)
     }
 
     /// The size of a page in bytes.
@@ -380,8 +354,7 @@ impl CacheBuilder {
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,
         });
-        let io_thread = if core.io.engine.is_some() { Some(start_io_thread(&core)?) } else { None };
-        Ok(Cache { owner: Arc::new(Owner { core, io_thread: Mutex::new(io_thread) }) })
+        Ok(Cache { owner: Owner::new(core)? })
     }
 }
 
@@ -405,22 +378,4 @@ fn wait_table(queues: usize) -> WaitTableBuilder<WaitKey> {
     return table.buckets(queues.min(1)).signature(false).seed(1);
     #[cfg(not(shuttle))]
     table.buckets(queues)
-}
-
-fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildError> {
-    let core = core.clone();
-    thread::Builder::new()
-        .name("unherd-cache-io".into())
-        .spawn(move || {
-            let Some(engine) = &core.io.engine else { return };
-            let mut completing = Completing::default();
-            let run = catch_unwind(AssertUnwindSafe(|| engine.run(&core, &mut completing)));
-            if let Err(payload) = run {
-                // A device may still use the memory of what it was given.
-                std::mem::forget(core.clone());
-                engine.give_up(&core, completing);
-                resume_unwind(payload);
-            }
-        })
-        .map_err(|error| BuildError::Thread(error.to_string()))
 }

@@ -54,8 +54,8 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::file::core::Core;
-use crate::file::files::FileState;
 use crate::file::reclaim::Attempt;
+use crate::file::state::FileState;
 use crate::frames::frame::{Claim, Pin};
 use crate::io::engine::Engine;
 use crate::page::{PageKey, PageNo};

@@ -17,7 +17,7 @@ use unherd_sys::primitives::{Arc, spin_loop};
 
 use crate::Error;
 use crate::file::core::Core;
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::file::writeback::HeldPages;
 use crate::frames::frame::{Claim, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};

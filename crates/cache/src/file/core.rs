@@ -9,7 +9,8 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::files::{FileState, Files};
+use crate::file::state::FileState;
+use crate::file::table::Files;
 use crate::frames::frame::{Frames, Held};
 use crate::frames::memory::FrameMemory;
 use crate::frames::supply::Supply;
@@ -193,7 +194,8 @@ mod tests {
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
-    use crate::file::files::{Access, Source};
+    use crate::file::open::Source;
+    use crate::file::table::Access;
     use crate::pages::index::FillReservation;
     use crate::pages::resident::Work;
     use crate::{Cache, PageNo};

@@ -17,12 +17,16 @@
 //! once. A handle that is opened later begins where the others are; but if none of them has
 //! reported the latest error, the new one will. So does Linux's `errseq_t`.
 
+use std::time::Duration;
+
 use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
 use crate::file::device_len::DeviceLen;
-use crate::file::unwritten::RETRY_AFTER;
+
+/// How long nobody but a sync or close repeats writes of a file after one has failed.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Durability {

@@ -14,7 +14,7 @@ use unherd_sys::{Direction, Errno, Timestamp, Transfer};
 
 use crate::Error;
 use crate::file::core::{Core, TRUNCATED};
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::frames::frame::{Claim, Pin, State};
 use crate::io::engine::Engine;
 use crate::io::run::{Advance, EndedRun, Fill, Run, TransferError};

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
-use crate::cache::{Cache, Owner};
 use crate::error::Error;
 use crate::file::core::Core;
-use crate::file::files::{Access, FileState, Source};
+use crate::file::open::Source;
+use crate::file::owner::Owner;
 use crate::file::page_mut::PageMut;
 use crate::file::readahead::Advice;
+use crate::file::state::FileState;
+use crate::file::table::Access;
 use crate::foreign_wakers::is_in_waker;
 use crate::page::PageNo;
 use crate::pages::guard::PageGuard;
@@ -167,7 +169,7 @@ impl fmt::Debug for File {
 
 impl File {
     pub(crate) fn open(
-        cache: &Cache,
+        owner: &Arc<Owner>,
         source: Source<'_>,
         options: OpenOptions,
     ) -> Result<Self, Error> {
@@ -182,7 +184,7 @@ impl File {
             lock_wait: options.lock_wait,
             buffered_fallback: options.direct == Direct::OrBuffered,
         };
-        let owner = cache.owner.clone();
+        let owner = owner.clone();
         let file = owner.core.open_file(source, access)?;
         let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
         let handle =

@@ -25,7 +25,7 @@ use unherd_sys::primitives::{Arc, thread, thread_local};
 
 use crate::Error;
 use crate::file::core::Core;
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::frames::frame::Claim;
 use crate::latch::InsideGuard;
 use crate::page::{FileId, PageKey, PageNo};

@@ -4,7 +4,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::file::core::Core;
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::page::PageNo;
 use crate::pages::peek::{Peek, Seen, Torn};
 

@@ -15,10 +15,10 @@ use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::core::Core;
-use crate::file::unwritten::RETRY_AFTER;
+use crate::file::durability::RETRY_AFTER;
 use crate::frames::frame::Claim;
 use crate::frames::waiters::LOOK;
-use crate::page::{FrameId, PageKey};
+use crate::page::PageKey;
 use crate::pages::evict::{Found, policy_hash};
 
 /// What one that has entered the waiters has tried, between its waits.

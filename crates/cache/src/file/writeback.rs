@@ -13,7 +13,7 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::error::Operation;
 use crate::file::core::Core;
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::frames::frame::{Lent, State, Word};
 use crate::io::engine::Engine;
 use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
@@ -337,6 +337,17 @@ impl Core {
         }
         self.supply().note_written(write_back.evictable());
         write_back.into_buffer()
+    }
+
+    /// Writes of the file fail: its other dirty pages count as tried.
+    pub(crate) fn fail_dirty_pages(&self, file: &FileState) {
+        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+        for page in pages {
+            let shard = self.pages.shard(self.key(file, page));
+            if let Some(frame) = shard.frame() {
+                self.frames().fail(frame);
+            }
+        }
     }
 
     /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file.

@@ -13,7 +13,7 @@ use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
 use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::frames::frame::{self, Claim, Lent, State, Word};
 use crate::frames::memory::FrameMemory;
 use crate::io::transfer::{Progress, Step};

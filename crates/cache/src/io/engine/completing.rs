@@ -13,7 +13,7 @@ use unherd_sys::primitives::Arc;
 
 use super::Engine;
 use crate::file::core::Core;
-use crate::file::files::FileState;
+use crate::file::state::FileState;
 use crate::io::run::{EndedRun, RunBuffer, TransferError, WriteBack};
 use crate::page::{BusyGeneration, FrameId, PageNo};
 use crate::pages::wait::WakeMessage;

@@ -1,0 +1,79 @@
+//! What all handles of one open file share.
+
+use std::path::Path;
+
+use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
+use unherd_sys::{DeviceFile, Errno, Identity};
+
+use crate::error::{Error, Operation};
+use crate::file::durability::Durability;
+use crate::file::page_set::PageSet;
+use crate::file::readahead::Streams;
+use crate::file::sync_rounds::SyncRounds;
+use crate::file::unwritten::Unwritten;
+use crate::file::write_behind::FilledPages;
+use crate::latch::{Latch, StripedLatch};
+use crate::page::FileId;
+
+/// What the handles of one file share.
+#[derive(Debug)]
+pub(crate) struct FileState {
+    pub(crate) id: FileId,
+    pub(crate) device_file: DeviceFile,
+    pub(crate) identity: Identity,
+    pub(crate) path: Arc<Path>,
+    /// Of offsets and of memory, in bytes: a transfer that goes on in the middle moves both.
+    pub(crate) alignment: u32,
+    pub(crate) writable: bool,
+    /// Whether the kernel's page cache is bypassed.
+    pub(crate) direct: bool,
+    /// The largest length that its file system lets it have.
+    pub(crate) len_max: u64,
+    /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
+    pub(crate) len: AtomicU64,
+    /// Writers are inside; alone is who changes the length.
+    pub(crate) writers: StripedLatch,
+    /// Write-backs are inside; alone is who changes the length on the device.
+    pub(crate) write_backs: Latch,
+    pub(crate) syncs: SyncRounds,
+    /// Every page that may be other than clean; the set may name pages that are clean or gone. A
+    /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
+    pub(crate) unclean: Mutex<PageSet>,
+    pub(crate) durability: Mutex<Durability>,
+    pub(crate) unwritten: Unwritten,
+    /// Locked by misses alone.
+    pub(crate) streams: Mutex<Streams>,
+    /// Locked by those who write a page to its end.
+    pub(crate) filled: Mutex<FilledPages>,
+}
+
+impl FileState {
+    pub(crate) fn len(&self) -> u64 {
+        // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a length
+        // finds the pages that it covers in the index, or on the device.
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// At least `len` bytes, from now on. The page that ends there is being changed by the caller.
+    pub(crate) fn grow(&self, len: u64) {
+        // Mostly it is longer already, and a store would take the line from those who read it. It
+        // gets no shorter meanwhile: the caller is inside `writers`.
+        if self.len.load(Ordering::Relaxed) < len {
+            // ORDER[N1]: Release; pairs with the Acquire in `len`.
+            self.len.fetch_max(len, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn set_len(&self, len: u64) {
+        // ORDER[N1]: Release; pairs with the Acquire in `len`.
+        self.len.store(len, Ordering::Release);
+    }
+
+    pub(crate) fn too_large(&self, offset: u64, len: u64) -> Error {
+        Error::FileTooLarge { file: self.path.clone(), offset, len, len_max: self.len_max }
+    }
+
+    pub(crate) fn io_error(&self, operation: Operation, offset: u64, errno: Errno) -> Error {
+        Error::Io { operation, file: self.path.clone(), offset, errno }
+    }
+}

@@ -1,0 +1,237 @@
+//! The table of open files, and the gates that they pass; see `open.rs`.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
+use unherd_sys::{DeviceFile, Identity, Opened};
+
+use crate::error::Error;
+use crate::file::durability::{Durability, Eviction, Remains};
+use crate::file::state::FileState;
+use crate::file::sync_rounds::SyncRounds;
+use crate::file::unwritten::Unwritten;
+use crate::frames::frame::Claim;
+use crate::latch::{Latch, StripedLatch};
+use crate::page::{FileId, FrameId, PageKey};
+use crate::pages::evict::Promises;
+use crate::pages::table::Pages;
+
+#[derive(Debug)]
+struct Entry {
+    file: Arc<FileState>,
+    handles: usize,
+    /// The opening that holds the file's advisory lock: the file's own, or, if that was to do
+    /// without, a later one that was not.
+    lock: Option<Lock>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lock {
+    pub(crate) device_file: DeviceFile,
+    /// For writing; else shared.
+    pub(crate) is_exclusive: bool,
+}
+
+/// The gate of one file.
+#[derive(Debug, Default)]
+struct Gate {
+    latch: Arc<Latch>,
+    /// Who is behind it, or waits for that.
+    users: usize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Of the files that are being opened or closed.
+    gates: HashMap<Identity, Gate>,
+    by_identity: HashMap<Identity, Entry>,
+    by_id: HashMap<FileId, Arc<FileState>>,
+    /// What openings have left to the next opening of the same file for writing.
+    remains: HashMap<Identity, Remains>,
+    opened: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    table: Mutex<Table>,
+    /// Files in the table. Relaxed: a hint.
+    open: AtomicUsize,
+    /// Pages of all files that are newer than the device. Relaxed: a count.
+    pub(crate) unwritten: AtomicUsize,
+}
+
+/// How the caller wants a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) write: bool,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) lock: bool,
+    /// How long to wait for the lock.
+    pub(crate) lock_wait: Duration,
+    pub(crate) buffered_fallback: bool,
+}
+
+/// Behind the gate of a file, until dropped.
+pub(crate) struct GateGuard<'a> {
+    files: &'a Files,
+    waits: &'a WaitTable<WaitKey>,
+    identity: Identity,
+    latch: Arc<Latch>,
+}
+
+impl Drop for GateGuard<'_> {
+    fn drop(&mut self) {
+        self.latch.end_alone(self.waits);
+        let mut table = self.files.table.lock();
+        if let Some(gate) = table.gates.get_mut(&self.identity) {
+            gate.users -= 1;
+            if gate.users == 0 {
+                table.gates.remove(&self.identity);
+            }
+        }
+    }
+}
+
+impl Files {
+    /// Waits under `reason` until nobody else opens or closes the file.
+    pub(crate) fn pass_gate<'a>(
+        &'a self,
+        identity: Identity,
+        waits: &'a WaitTable<WaitKey>,
+        reason: Reason,
+    ) -> GateGuard<'a> {
+        let latch = {
+            let mut table = self.table.lock();
+            let gate = table.gates.entry(identity).or_default();
+            gate.users += 1;
+            gate.latch.clone()
+        };
+        latch.shut(waits, reason);
+        GateGuard { files: self, waits, identity, latch }
+    }
+
+    pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
+        file.unwritten.add(pages);
+        self.unwritten.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// How many files are open, about.
+    pub(crate) fn open_files(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileState>> {
+        self.table.lock().by_id.get(&id).cloned()
+    }
+
+    /// Whether the file is open here, with a lock that is enough for what is asked.
+    pub(crate) fn is_locked(&self, identity: Identity, access: Access) -> Result<bool, Error> {
+        let table = self.table.lock();
+        let Some(Entry { file, lock, .. }) = table.by_identity.get(&identity) else {
+            return Ok(false);
+        };
+        if access.write && !file.writable {
+            return Err(Error::HeldReadOnly { file: file.path.clone() });
+        }
+        Ok(lock.is_some_and(|lock| lock.is_exclusive || !access.write))
+    }
+
+    /// Another handle of a file that is open; and the lock for it that was taken for it, if any.
+    pub(crate) fn attach(&self, identity: Identity, lock: Option<Lock>) -> Option<Arc<FileState>> {
+        let mut table = self.table.lock();
+        let entry = table.by_identity.get_mut(&identity)?;
+        entry.handles += 1;
+        entry.lock = entry.lock.or(lock);
+        Some(entry.file.clone())
+    }
+
+    pub(crate) fn register(
+        &self,
+        path: Arc<Path>,
+        opened: Opened,
+        access: Access,
+    ) -> Option<Arc<FileState>> {
+        let mut table = self.table.lock();
+        table.opened = table.opened.checked_add(1)?;
+        // Only an opening that can flush, and write again, takes over what an earlier one has left.
+        let remains = if access.write { table.remains.remove(&opened.identity) } else { None };
+        let durability = Durability::new(opened.len_bytes, remains.unwrap_or_default());
+        let id = FileId(table.opened);
+        let file = Arc::new(FileState {
+            id,
+            device_file: opened.file,
+            identity: opened.identity,
+            path,
+            alignment: opened.alignment.offset.max(opened.alignment.memory),
+            writable: access.write,
+            direct: opened.direct,
+            len_max: opened.len_bytes_max,
+            len: AtomicU64::new(opened.len_bytes),
+            writers: StripedLatch::default(),
+            write_backs: Latch::default(),
+            syncs: SyncRounds::default(),
+            unclean: Mutex::default(),
+            durability: Mutex::new(durability),
+            unwritten: Unwritten::default(),
+            streams: Mutex::default(),
+            filled: Mutex::default(),
+        });
+        table.by_id.insert(id, file.clone());
+        self.open.store(table.by_id.len(), Ordering::Relaxed);
+        let lock = Lock { device_file: opened.file, is_exclusive: access.write };
+        let lock = access.lock.then_some(lock);
+        table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1, lock });
+        Some(file)
+    }
+
+    /// One handle less; whether it was the last.
+    pub(crate) fn detach(&self, file: &FileState) -> bool {
+        let mut table = self.table.lock();
+        let Some(entry) = table.by_identity.get_mut(&file.identity) else {
+            return false;
+        };
+        entry.handles -= 1;
+        entry.handles == 0
+    }
+
+    /// Whether the file is open and has no handle; it may have got one since the last went.
+    pub(crate) fn is_abandoned(&self, file: &FileState) -> bool {
+        let table = self.table.lock();
+        let entry = table.by_identity.get(&file.identity);
+        entry.is_some_and(|entry| entry.file.id == file.id && entry.handles == 0)
+    }
+
+    /// Takes the file from the table. Gives the opening that holds its lock, if it is not its own.
+    pub(crate) fn forget(&self, file: &FileState, remains: Remains) -> Option<DeviceFile> {
+        let mut table = self.table.lock();
+        if remains != Remains::default() {
+            table.remains.insert(file.identity, remains);
+        }
+        table.by_id.remove(&file.id);
+        self.open.store(table.by_id.len(), Ordering::Relaxed);
+        let lock = table.by_identity.remove(&file.identity)?.lock?;
+        (lock.device_file != file.device_file).then_some(lock.device_file)
+    }
+}
+
+impl Promises for Files {
+    fn evict_unstable(&self, pages: &Pages, frame: FrameId, key: PageKey) -> Option<Claim> {
+        let file = self.get(key.file)?;
+        let mut durability = file.durability.lock();
+        let mut unclean = file.unclean.lock();
+        let may_go = |period| {
+            let may_go = durability.evict(period) == Eviction::Allowed;
+            if !may_go {
+                self.add_unwritten(&file, 1);
+            }
+            may_go
+        };
+        let claim = pages.evict_unstable(frame, key, may_go)?;
+        unclean.remove(key.page);
+        Some(claim)
+    }
+}
