@@ -15,6 +15,7 @@ mod orderings;
 mod paths;
 mod primitives;
 mod purity;
+mod rooms;
 mod safety;
 mod size;
 mod source;
@@ -100,6 +101,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
         findings.extend(safety::check(source));
         findings.extend(primitives::check(source));
         findings.extend(purity::check(source));
+        findings.extend(rooms::check(source));
     }
     Ok(findings)
 }
