@@ -53,12 +53,13 @@
 //! page, also some that were synced before; and the file may be longer than it was, by zeros up to
 //! the end of that page.
 //!
-//! Where to read: `frame.rs` has the states of a frame and the invariants; `hit.rs` and `peek.rs`
-//! have the way to a page that is there, `fill.rs` to one that is not, `resident.rs` how a page
-//! comes into a frame and leaves it, `async_read.rs` what differs for tasks; `change.rs` and
-//! `page_mut.rs` the write path, `writeback.rs` and `flush.rs` what becomes of dirty pages,
-//! `reclaim.rs` where frames come from, `frame_waiters.rs` their waiters, `core.rs` the order
-//! of the locks.
+//! Where to read: four rooms, each of which knows only those before it. `frames/`: the states of a
+//! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to
+//! a page that is there (`hit.rs`, `peek.rs`), how a page comes into a frame and leaves it
+//! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `file/`:
+//! the way to a page that is not there (`fill.rs`, `async_read.rs` for tasks), the write path
+//! (`change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`, `flush.rs`), the wait
+//! for a frame (`reclaim.rs`), and the order of the locks (`core.rs`).
 
 #![cfg_attr(
     not(feature = "async"),

@@ -1,4 +1,4 @@
-//! The supply of frames: free ones are given out, and come back to the one who waits for one.
+//! The supply of frames: which there are, where they are free, and the waiters for one.
 //!
 //! How a thread in want and one who makes a frame idle do not miss each other stands in
 //! `waiters.rs`.
