@@ -107,6 +107,25 @@ pub enum LoadError {
         /// How many.
         misses: u64,
     },
+    /// Sections that were to exclude each other did not.
+    #[error(
+        "{done} sections were done, and {counted} were counted under the mutex: \
+         the implementation lets two threads in at a time"
+    )]
+    NotExclusive {
+        /// By the threads' own counts.
+        done: u64,
+        /// By the count that the mutex guards.
+        counted: u64,
+    },
+    /// A wait whose word held another value was not refused.
+    #[error("{refused} of {waits} waits were refused: the implementation must compare the word")]
+    NotRefused {
+        /// How many there were.
+        waits: u64,
+        /// How many of them were refused.
+        refused: u64,
+    },
     /// A program that the workload runs did not do its part.
     #[error("{program} {message}")]
     Program {
@@ -185,6 +204,8 @@ impl LoadError {
             | Self::Disorder { .. }
             | Self::Early { .. }
             | Self::Missed { .. }
+            | Self::NotExclusive { .. }
+            | Self::NotRefused { .. }
             | Self::Program { .. }
             | Self::Panicked { .. } => 1,
         }

@@ -17,10 +17,13 @@ mod files;
 mod job;
 mod meter;
 mod random;
+mod timed_threads;
 mod waits;
 
+pub mod futex_hash;
 pub mod hit;
 pub mod hit_cost;
+pub mod mutex;
 pub mod order;
 pub mod pagewait;
 pub mod policy;
@@ -67,6 +70,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &policy::Policy,
             &hit::Hit,
             &hit_cost::HitCost,
+            &mutex::Mutexes,
+            &futex_hash::FutexHash,
         ],
         args,
     )

@@ -41,6 +41,7 @@
     allow(dead_code, reason = "what serves tasks alone stays where it is")
 )]
 
+mod futex_table;
 mod ledger;
 #[cfg_attr(loom, allow(dead_code, reason = "loom drives what is below `Mutex`"))]
 mod locks;
@@ -48,6 +49,7 @@ mod parker;
 mod reason;
 mod wait_table;
 
+pub use futex_table::{FutexOp, FutexTable, FutexWord};
 pub use ledger::{Counts, Ledger, Snapshot};
 pub use locks::{Condvar, RawMutex};
 #[cfg(not(loom))]

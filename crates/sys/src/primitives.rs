@@ -21,7 +21,7 @@ pub use backend::lazy_static;
 pub use backend::sync::Arc;
 pub use backend::sync::MutexGuard;
 pub use backend::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 pub use backend::thread;
 pub use backend::thread_local;

@@ -43,6 +43,7 @@
 //! | tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
 //! | locks | [`Mutex`], [`Condvar`]: a byte and a pointer, fair within a bound, without allocation |
+//! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
 //! | what was waited for | [`Ledger`], always on: waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |

@@ -3,6 +3,7 @@
 
 mod command;
 mod hit;
+mod mutex;
 mod order;
 mod pagewait;
 mod policy;

@@ -3,6 +3,7 @@
 
 mod allocation;
 mod any;
+mod futex;
 mod lock_api;
 mod model;
 mod process;
