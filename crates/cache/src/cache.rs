@@ -16,6 +16,7 @@ use crate::file::handle::{File, OpenOptions};
 use crate::file::open::Source;
 use crate::file::owner::Owner;
 use crate::file::table::Files;
+use crate::frames::alarm::Alarm;
 use crate::frames::frame::Frames;
 use crate::frames::memory::FrameMemory;
 use crate::frames::policy::PolicyKind;
@@ -304,16 +305,16 @@ impl CacheBuilder {
         }
         check_available(count * page_bytes + Frames::bytes_for(count) + Index::bytes_for(count))?;
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
-        let engine = match self.io {
+        let queue: Option<Arc<dyn Device>> = match self.io {
             Io::Blocking => None,
-            Io::Ring => Some(Engine::new(device.clone())?),
+            Io::Ring => Some(device.clone()),
             Io::Threads(threads) if !IO_THREADS.contains(&threads) => {
                 return Err(BuildError::IoThreads { threads });
             }
-            Io::Threads(workers) => {
-                Some(Engine::new(Arc::new(WorkerQueue::new(device.clone(), workers)?))?)
-            }
+            Io::Threads(workers) => Some(Arc::new(WorkerQueue::new(device.clone(), workers)?)),
         };
+        let alarm = queue.clone().map(Alarm::new);
+        let engine = queue.map(Engine::new).transpose()?;
         // A machine that does not tell its nodes is as good as one that has one. A pool of a node
         // where no thread runs would be used by the eighth search alone.
         let this_machine = || match Topology::of_this_machine() {
@@ -338,7 +339,7 @@ impl CacheBuilder {
         let index = Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?;
         let fork = ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?;
         let pages = Pages {
-            supply: Supply::new(frames, memory, pools, waits),
+            supply: Supply::new(frames, memory, pools, waits, alarm),
             index,
             waits: pages.build(),
             promises: files.clone(),

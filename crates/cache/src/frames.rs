@@ -3,6 +3,8 @@
 //! This room knows the names of pages, which a frame bears, but neither where a page is found, nor
 //! what a file is.
 
+#[cfg(not(loom))]
+pub(crate) mod alarm;
 pub(crate) mod frame;
 #[cfg(not(loom))]
 pub(crate) mod free;

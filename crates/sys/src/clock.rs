@@ -64,6 +64,13 @@ impl Deadline {
         self.0
     }
 
+    /// The one that comes first.
+    #[must_use]
+    pub fn earlier(self, other: Self) -> Self {
+        let first = self.0.into_iter().chain(other.0).min();
+        Self(first)
+    }
+
     /// Whether it has passed at `now`.
     pub fn has_passed(self, now: Timestamp) -> bool {
         self.0.is_some_and(|at| at <= now)

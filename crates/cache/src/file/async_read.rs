@@ -43,7 +43,7 @@
 //! is among the free ones. The races of a drop with the end of a read and of a drop with the wake
 //! of a page stand in `engine.rs` and in the wait table's `task.rs`.
 //!
-//! The deadline of state 2 is kept by the I/O thread: see [`crate::io::engine::Engine::set_alarm`].
+//! The deadline of state 2 is kept by the I/O thread: see `frames/alarm.rs`.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -218,7 +218,7 @@ impl Core {
                 // It is in the queue now.
                 if poll.is_pending() && !is_alarm_set {
                     is_alarm_set = true;
-                    engine.set_alarm(until);
+                    self.supply().alarm.iter().for_each(|alarm| alarm.set_deadline(until));
                 }
                 poll
             })

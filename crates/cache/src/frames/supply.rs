@@ -5,6 +5,7 @@
 
 use unherd_sync::{Token, WaitKey, WaitTable};
 
+use crate::frames::alarm::Alarm;
 use crate::frames::frame::{Claim, Frames, Held, Pin};
 use crate::frames::memory::FrameMemory;
 use crate::frames::pools::Pools;
@@ -13,12 +14,13 @@ use crate::frames::waiters::FrameWaiters;
 use crate::page::FrameId;
 
 /// All frames of a cache, their memory, and their waiters.
-#[derive(Debug)]
 pub(crate) struct Supply {
     pub(crate) frames: Frames,
     pub(crate) memory: FrameMemory,
     pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
+    /// None without an I/O thread: then there are no tasks.
+    pub(crate) alarm: Option<Alarm>,
     usage: FrameUsage,
     /// Waits for everything but pages, by its address. Its wakes always filter, so that what is
     /// handed to one thread reaches it.
@@ -31,9 +33,10 @@ impl Supply {
         memory: FrameMemory,
         pools: Pools,
         waits: WaitTable<WaitKey>,
+        alarm: Option<Alarm>,
     ) -> Self {
         let waiters = FrameWaiters::new(frames.len());
-        Self { frames, memory, pools, waiters, usage: FrameUsage::default(), waits }
+        Self { frames, memory, pools, waiters, alarm, usage: FrameUsage::default(), waits }
     }
 
     /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a

@@ -43,7 +43,8 @@
 //! Threads and tasks stand in one queue. A frame itself is handed to a thread only, and only to the
 //! one that has waited longest: a thread always comes to take it. Where a task is first, the frame
 //! goes to the free ones, and the task is told to look: if it was dropped, the wake goes on to the
-//! next in the queue, and if there is none, the frame lies where everybody finds it.
+//! next in the queue, and if there is none, the frame lies where everybody finds it. If it is not
+//! polled for a time, those behind it get the frame: see `alarm.rs`.
 //!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
@@ -54,9 +55,7 @@ use std::task::Poll;
 #[cfg(not(any(loom, shuttle)))]
 use std::time::Duration;
 
-#[cfg(not(loom))]
-use unherd_sync::Verdict;
-use unherd_sync::{Outcome, Reason, Tag, Token, Wait, WaitKey, WaitTable};
+use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 #[cfg(not(loom))]
 use unherd_sys::Timestamp;
 #[cfg(not(any(loom, shuttle)))]
@@ -103,6 +102,17 @@ pub(crate) struct FrameWaiters {
     held_since: AtomicU64,
     /// How many idle frames one waiter is woken for while pages are being written.
     batch: u32,
+}
+
+/// What one who told of idle frames is to see to.
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use]
+pub(crate) struct Told {
+    /// Frames are left: the caller hands idle frames to those that still wait.
+    pub(crate) has_left: bool,
+    /// A task was woken, which may never be polled: see `alarm.rs`.
+    #[cfg_attr(loom, expect(dead_code, reason = "no time passes in a model"))]
+    pub(crate) has_task: bool,
 }
 
 /// That its owner is counted among the waiters, until dropped.
@@ -219,11 +229,10 @@ impl FrameWaiters {
     }
 
     /// Frames became idle: has waiters look, as many of them, or, while pages are being written,
-    /// one for each batch of frames. True if the caller is to hand frames to those that still wait.
-    #[must_use]
-    pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) -> bool {
+    /// one for each batch of frames.
+    pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Told {
         if frames == 0 || self.is_empty() {
-            return false;
+            return Told::default();
         }
         let frames = u32::try_from(frames).unwrap_or(u32::MAX / 2);
         let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
@@ -232,7 +241,7 @@ impl FrameWaiters {
             // or this sees that nothing is being written.
             fence(Ordering::SeqCst);
             if self.writing.load(Ordering::Relaxed) > 0 {
-                return false;
+                return Told::default();
             }
         }
         self.release(waits)
@@ -256,13 +265,13 @@ impl FrameWaiters {
         true
     }
 
-    /// Has waiters look for what is held. True as for [`FrameWaiters::tell`].
-    fn release(&self, waits: &WaitTable<WaitKey>) -> bool {
+    /// Has waiters look for what is held.
+    fn release(&self, waits: &WaitTable<WaitKey>) -> Told {
         // ORDER[R4]: Acquire; pairs with fence (B) in `is_empty`, through the addition in `tell`:
         // the frames may be another thread's.
         let held = self.held.0.swap(0, Ordering::Acquire);
         if held == 0 {
-            return false;
+            return Told::default();
         }
         let is_writing = self.writing.load(Ordering::Relaxed) > 0;
         let waiters = if is_writing { held.div_ceil(self.batch) } else { held };
@@ -272,14 +281,22 @@ impl FrameWaiters {
         }
         // ORDER[R2]: Release; pairs with the Acquire in `idled`.
         self.idled.0.fetch_add(1, Ordering::Release);
-        run_foreign_wakers(|| waits.wake_with(&self.key(), waiters as usize, LOOK));
+        let mut told = Told::default();
+        let mut to_wake = waiters;
+        let choose = |tag| {
+            told.has_task |= tag != THREAD;
+            to_wake -= 1;
+            if to_wake == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
+        };
+        run_foreign_wakers(|| waits.wake_where(&self.key(), choose, LOOK));
         if waiters == held {
-            return false;
+            return told;
         }
         // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees that frames are
         // left, or this sees that nothing is being written.
         fence(Ordering::SeqCst);
-        self.writing.load(Ordering::Relaxed) == 0 && self.take_left()
+        told.has_left = self.writing.load(Ordering::Relaxed) == 0 && self.take_left();
+        told
     }
 
     /// Whether frames are left; then the caller sees to it.
@@ -299,10 +316,8 @@ impl FrameWaiters {
         self.writing.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A write-back has ended, and its frames have become idle. True as for
-    /// [`FrameWaiters::tell`].
-    #[must_use]
-    pub(crate) fn end_write(&self, waits: &WaitTable<WaitKey>, frames: usize) -> bool {
+    /// A write-back has ended, and its frames have become idle.
+    pub(crate) fn end_write(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Told {
         let told = self.tell(waits, frames);
         if self.writing.fetch_sub(1, Ordering::Relaxed) > 1 {
             return told;
@@ -310,7 +325,10 @@ impl FrameWaiters {
         // ORDER[R3]: SeqCst fence (D); pairs with (C) in `tell` and in `release`.
         fence(Ordering::SeqCst);
         let released = self.release(waits);
-        told | released | self.take_left()
+        Told {
+            has_left: told.has_left | released.has_left | self.take_left(),
+            has_task: told.has_task | released.has_task,
+        }
     }
 
     /// Wakes the one that has waited longest with a token of its own, if that is a thread; whether
@@ -399,7 +417,7 @@ mod loom {
         /// Tells, or ends a write-back with this many frames, and hands frames out if asked to.
         fn end_write(&self, frames: usize) {
             let Self { waits, waiters, idle } = self;
-            if waiters.end_write(waits, frames) {
+            if waiters.end_write(waits, frames).has_left {
                 for word in (0..waiters.count()).map_while(|_| idle.iter().find(|word| claim(word)))
                 {
                     if waits.wake_with(&waiters.key(), 1, HANDED) == 0 {
@@ -435,14 +453,17 @@ mod loom {
 
     fn store_and_tell(scene: &Scene, word: &AtomicU32) {
         word.store(1, Ordering::Relaxed);
-        assert!(!scene.waiters.tell(&scene.waits, 1), "nothing is being written, or it is held");
+        assert!(
+            !scene.waiters.tell(&scene.waits, 1).has_left,
+            "nothing is being written, or it is held"
+        );
     }
 
     /// As an unpin does.
     fn count_and_look(scene: &Scene, word: &AtomicU32) {
         word.fetch_add(1, Ordering::Relaxed);
         if !scene.waiters.is_empty_after_rmw() {
-            assert!(!scene.waiters.tell(&scene.waits, 1), "nothing is being written");
+            assert!(!scene.waiters.tell(&scene.waits, 1).has_left, "nothing is being written");
         }
     }
 
@@ -551,14 +572,14 @@ mod loom {
             let writer = {
                 let scene = scene.clone();
                 thread::spawn(move || {
-                    let hands_out = scene.waiters.end_write(&scene.waits, 0);
+                    let hands_out = scene.waiters.end_write(&scene.waits, 0).has_left;
                     let finds = |word: &AtomicU32| word.load(Ordering::Relaxed) > 0;
                     assert!(!hands_out || scene.idle.iter().all(finds));
                     hands_out
                 })
             };
             scene.idle.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-            let here = scene.waiters.end_write(&scene.waits, 2);
+            let here = scene.waiters.end_write(&scene.waits, 2).has_left;
             let there = writer.join().unwrap();
             assert!(here != there, "one of them hands frames out");
             waiter.join().unwrap();

@@ -33,6 +33,7 @@ use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
 use crate::file::core::Core;
+use crate::frames::alarm::Alarm;
 use crate::frames::frame::Pin;
 use crate::io::run::{Advance, EndedRun, Run, TransferError};
 use crate::pages::wait::Want;
@@ -105,8 +106,6 @@ pub(crate) struct Engine {
     own_reads: AtomicU32,
     /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
     stopping: AtomicBool,
-    /// When the I/O thread is to look at the deadlines of tasks: they have no clock.
-    alarm: Mutex<Deadline>,
 }
 
 /// The right to what a read will put into its slot: a pin, or an error.
@@ -210,7 +209,6 @@ impl Engine {
             slots: Mutex::default(),
             own_reads: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
-            alarm: Mutex::new(Deadline::NEVER),
         })
     }
 
@@ -331,46 +329,13 @@ impl Engine {
     pub(crate) fn run(&self, core: &Core, completing: &mut Completing) {
         let mut completions = Vec::new();
         while !self.stopping.load(Ordering::Relaxed) {
-            let alarm = *self.alarm.lock();
-            self.device.reap(&mut completions, alarm);
+            let alarm = core.supply().alarm.as_ref();
+            self.device.reap(&mut completions, alarm.map_or(Deadline::NEVER, Alarm::next));
             for completion in completions.drain(..) {
                 self.complete(core, completion, completing);
             }
             completing.end_group(core);
-            self.expire_tasks(core);
-        }
-    }
-
-    /// Has the I/O thread look at the deadlines of tasks at `at`. The caller's task is in its queue
-    /// by then.
-    pub(crate) fn set_alarm(&self, at: Timestamp) {
-        {
-            let mut alarm = self.alarm.lock();
-            if alarm.timestamp().is_some_and(|set| set <= at) {
-                return;
-            }
-            *alarm = Deadline::at(at);
-        }
-        self.device.interrupt();
-    }
-
-    /// If it is time, wakes the tasks whose deadline has come.
-    fn expire_tasks(&self, core: &Core) {
-        let now = {
-            let mut alarm = self.alarm.lock();
-            if *alarm == Deadline::NEVER {
-                return;
-            }
-            let now = Timestamp::now();
-            if !alarm.has_passed(now) {
-                return;
-            }
-            // First: a task that comes too late for the look that follows sets it again.
-            *alarm = Deadline::NEVER;
-            now
-        };
-        if let Some(next) = core.supply().waiters.expire(core.waits(), now) {
-            self.set_alarm(next);
+            alarm.into_iter().for_each(|alarm| look_after_tasks(core, alarm));
         }
     }
 
@@ -433,6 +398,20 @@ impl Engine {
     fn go_on(&self, core: &Core, at: usize, run: Run) {
         self.slots.lock().slots[at].operation = Some(Operation::Run(run));
         self.submit(core, at);
+    }
+}
+
+/// If it is time, wakes the tasks whose deadline has come, and gives others the frames of those
+/// that were told and have not come.
+fn look_after_tasks(core: &Core, alarm: &Alarm) {
+    let due = alarm.take_due();
+    if due.deadline
+        && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now())
+    {
+        alarm.set_deadline(next);
+    }
+    if due.polled {
+        core.pages.hand_out_frames();
     }
 }
 

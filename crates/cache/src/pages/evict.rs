@@ -16,6 +16,7 @@ use crate::frames::frame::{Claim, Frames};
 use crate::frames::free::EXTENT;
 use crate::frames::policy::{self, Idle, Look, Search, Uses};
 use crate::frames::pools::Pool;
+use crate::frames::waiters::Told;
 use crate::frames::word::{State, Word};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::index::ShardGuard;
@@ -115,21 +116,30 @@ impl policy::Frames for Seen<'_> {
 impl Pages {
     /// A frame that became idle may be just what somebody waits for.
     pub(crate) fn notify_idle(&self, frames: usize) {
-        if self.supply.waiters.tell(&self.supply.waits, frames) {
-            self.hand_out_frames();
-        }
+        self.after_telling(self.supply.waiters.tell(&self.supply.waits, frames));
     }
 
     /// A write-back has ended, and its frames have become idle.
     pub(crate) fn end_write(&self, frames: usize) {
-        if self.supply.waiters.end_write(&self.supply.waits, frames) {
+        self.after_telling(self.supply.waiters.end_write(&self.supply.waits, frames));
+    }
+
+    fn after_telling(&self, told: Told) {
+        if told.has_left {
             self.hand_out_frames();
+        }
+        // In a simulation no time passes.
+        if told.has_task
+            && let Some(alarm) = &self.supply.alarm
+            && !cfg!(shuttle)
+        {
+            alarm.note_told();
         }
     }
 
     /// Gives the frames that can be had to those that wait for one, as far as there are both.
     #[cold]
-    fn hand_out_frames(&self) {
+    pub(crate) fn hand_out_frames(&self) {
         let waiting = self.supply.waiters.count();
         let claims: Vec<Claim> = (0..waiting).map_while(|_| self.try_take_any_frame()).collect();
         claims.into_iter().for_each(|claim| self.free_frame(claim));

@@ -14,7 +14,6 @@ use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
 /// All pages of a cache, of whichever files.
-#[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) supply: Supply,
     pub(crate) index: Index,

@@ -83,6 +83,34 @@ fn announced_and_without_a_frame() {
     }
 }
 
+/// A task that was told of a frame and is not polled, as its executor is busy or has forgotten it,
+/// keeps nobody asleep beside the frame.
+#[test]
+fn a_task_that_is_not_polled_again() {
+    for io in QUEUED {
+        let _turn = turn();
+        let (_device, cache, file) = queued(io, 4, LONG);
+        let mut guards = pin_all(&file, 0..4);
+        let frame = Reason::register("frame");
+        let before = Ledger::snapshot();
+        let counts = || Ledger::snapshot().since(&before).reason(frame);
+        thread::scope(|scope| {
+            let forgotten = [10, 11].map(|page| Task::waiting(file.page_async(PageNo(page))));
+            let behind = scope.spawn(|| file.page(PageNo(12)).map(|page| page.to_vec()));
+            while counts().waits < 3 {
+                thread::yield_now();
+            }
+            drop(guards.pop());
+            assert_eq!(behind.join().unwrap().as_deref(), Ok(&page_of(12)[..]));
+            assert_eq!(forgotten.each_ref().map(Task::wakes), [1, 1]);
+            // It waits again, and finds the frame that the thread has given back.
+            forgotten.map(|task| assert!(task.finish().is_ok()));
+        });
+        drop(guards);
+        check_all_frames(&cache, &file);
+    }
+}
+
 /// A wake for a frame that has chosen it goes to the next: a task, a thread, or nobody.
 #[test]
 fn when_it_was_told_of_a_frame() {

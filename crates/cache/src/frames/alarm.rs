@@ -1,0 +1,100 @@
+//! When the I/O thread is to look after tasks: they have no clock.
+//!
+//! It looks for two reasons. A task's deadline has come. Or a task was told of a frame: if it is not
+//! polled within [`POLL_WAIT`], the frame is given to those behind it in the queue, so that a task
+//! that its executor has forgotten keeps no thread asleep beside an idle frame.
+
+use std::time::Duration;
+
+use unherd_sys::primitives::{Arc, Mutex};
+use unherd_sys::{Deadline, Device, Timestamp};
+
+/// How long a task may take from its wake to its poll before others get the frame. One that takes
+/// longer loses its turn, so this is longer than a busy executor usually takes.
+const POLL_WAIT: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct Times {
+    /// When the first task's deadline comes, or earlier.
+    deadline: Deadline,
+    /// When the task that was told last should have been polled.
+    polled: Deadline,
+}
+
+impl Times {
+    fn next(&self) -> Deadline {
+        self.deadline.earlier(self.polled)
+    }
+}
+
+/// What has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) deadline: bool,
+    pub(crate) polled: bool,
+}
+
+/// The times for which the I/O thread is woken.
+pub(crate) struct Alarm {
+    /// Whose `reap` the I/O thread sleeps in.
+    queue: Arc<dyn Device>,
+    times: Mutex<Times>,
+}
+
+impl Alarm {
+    pub(crate) fn new(queue: Arc<dyn Device>) -> Self {
+        let times = Times { deadline: Deadline::NEVER, polled: Deadline::NEVER };
+        Self { queue, times: Mutex::new(times) }
+    }
+
+    /// The time of the next look.
+    pub(crate) fn next(&self) -> Deadline {
+        self.times.lock().next()
+    }
+
+    /// Has the I/O thread look at the deadlines of tasks at `at`. The caller's task is in its queue
+    /// by then.
+    pub(crate) fn set_deadline(&self, at: Timestamp) {
+        self.set(|times| times.deadline = times.deadline.earlier(Deadline::at(at)));
+    }
+
+    /// A task was told of a frame just now.
+    pub(crate) fn note_told(&self) {
+        // What was set for another that was told before is put off: whoever is behind both has two
+        // frames to come by.
+        let at = Deadline::at(Timestamp::now().after(POLL_WAIT));
+        self.set(|times| times.polled = at);
+    }
+
+    /// Changes the times, and wakes the I/O thread if the next is earlier now.
+    fn set(&self, change: impl FnOnce(&mut Times)) {
+        {
+            let mut times = self.times.lock();
+            let before = times.next();
+            change(&mut times);
+            let after = times.next();
+            if after.earlier(before) == before {
+                return;
+            }
+        }
+        self.queue.interrupt();
+    }
+
+    /// What has come, which is set no longer: so one who sets it while the caller sees to it has
+    /// the caller look again.
+    pub(crate) fn take_due(&self) -> Due {
+        let mut times = self.times.lock();
+        let now = match times.next() {
+            Deadline::NEVER => return Due { deadline: false, polled: false },
+            _ => Timestamp::now(),
+        };
+        let take = |time: &mut Deadline| {
+            let has_come = time.has_passed(now);
+            if has_come {
+                *time = Deadline::NEVER;
+            }
+            has_come
+        };
+        Due { deadline: take(&mut times.deadline), polled: take(&mut times.polled) }
+    }
+}
