@@ -88,6 +88,8 @@ mod latch;
 mod page;
 #[cfg(any(not(loom), test))]
 mod pages;
+#[cfg(any(not(loom), test))]
+mod ranked;
 #[cfg(not(loom))]
 mod reasons;
 #[cfg(all(test, shuttle))]

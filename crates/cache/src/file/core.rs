@@ -24,12 +24,7 @@ use crate::stats::Counters;
 
 /// One cache, without its handles.
 ///
-/// Locks are taken in this order, and none is held across I/O or a wait: a bucket of a wait table
-/// (whose waiters look at their condition under it), a file's streams, the pool of frames, the
-/// table of files, a file's durability, a file's set of unclean pages, a shard of the index, the
-/// pages given up, the pool of run buffers. So nobody is woken with any of these held; the engine's
-/// slots and the two locks of the frame usage are locked with no other. Latches are waited for with
-/// none of these held.
+/// The order of its locks stands in `ranked.rs`. Latches are waited for with none of them held.
 pub(crate) struct Core {
     /// No other cache of the process has or had it.
     pub(crate) number: u64,

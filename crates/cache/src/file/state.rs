@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
@@ -14,6 +14,7 @@ use crate::file::unwritten::Unwritten;
 use crate::file::write_behind::FilledPages;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::FileId;
+use crate::ranked::{Ranked, rank};
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -38,13 +39,13 @@ pub(crate) struct FileState {
     pub(crate) syncs: SyncRounds,
     /// Every page that may be other than clean; the set may name pages that are clean or gone. A
     /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
-    pub(crate) unclean: Mutex<PageSet>,
-    pub(crate) durability: Mutex<Durability>,
+    pub(crate) unclean: Ranked<PageSet, { rank::UNCLEAN }>,
+    pub(crate) durability: Ranked<Durability, { rank::DURABILITY }>,
     pub(crate) unwritten: Unwritten,
     /// Locked by misses alone.
-    pub(crate) streams: Mutex<Streams>,
+    pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
     /// Locked by those who write a page to its end.
-    pub(crate) filled: Mutex<FilledPages>,
+    pub(crate) filled: Ranked<FilledPages, { rank::STREAMS }>,
 }
 
 impl FileState {

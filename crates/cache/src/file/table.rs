@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use unherd_sync::{Reason, WaitKey, WaitTable};
-use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
@@ -18,6 +18,7 @@ use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, FrameId, PageKey};
 use crate::pages::evict::Promises;
 use crate::pages::table::Pages;
+use crate::ranked::{Ranked, rank};
 
 #[derive(Debug)]
 struct Entry {
@@ -56,7 +57,7 @@ struct Table {
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    table: Mutex<Table>,
+    table: Ranked<Table, { rank::TABLE }>,
     /// Files in the table. Relaxed: a hint.
     open: AtomicUsize,
     /// Pages of all files that are newer than the device. Relaxed: a count.
@@ -174,11 +175,11 @@ impl Files {
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
             syncs: SyncRounds::default(),
-            unclean: Mutex::default(),
-            durability: Mutex::new(durability),
+            unclean: Ranked::default(),
+            durability: Ranked::new(durability),
             unwritten: Unwritten::default(),
-            streams: Mutex::default(),
-            filled: Mutex::default(),
+            streams: Ranked::default(),
+            filled: Ranked::default(),
         });
         table.by_id.insert(id, file.clone());
         self.open.store(table.by_id.len(), Ordering::Relaxed);

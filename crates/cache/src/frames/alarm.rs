@@ -1,8 +1,8 @@
 //! When the I/O thread is to look after tasks: they have no clock.
 //!
-//! It looks for two reasons. A task's deadline has come. Or a task was told of a frame: if it is not
-//! polled within [`POLL_WAIT`], the frame is given to those behind it in the queue, so that a task
-//! that its executor has forgotten keeps no thread asleep beside an idle frame.
+//! It looks for two reasons. A task's deadline has come. Or a task was notified about a frame: if
+//! it is not polled within [`POLL_WAIT`], the frame is given to those behind it in the queue. So a
+//! task that its executor has forgotten keeps no thread asleep beside an idle frame.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const POLL_WAIT: Duration = Duration::from_millis(100);
 struct Times {
     /// When the first task's deadline comes, or earlier.
     deadline: Deadline,
-    /// When the task that was told last should have been polled.
+    /// When the task that was notified last should have been polled.
     polled: Deadline,
 }
 
@@ -58,10 +58,10 @@ impl Alarm {
         self.set(|times| times.deadline = times.deadline.earlier(Deadline::at(at)));
     }
 
-    /// A task was told of a frame just now.
-    pub(crate) fn note_told(&self) {
-        // What was set for another that was told before is put off: whoever is behind both has two
-        // frames to come by.
+    /// A task was notified about a frame just now.
+    pub(crate) fn note_notified(&self) {
+        // This puts off the look for a task that was notified before. Then that frame is found by a
+        // later look, or by the next waiter that is woken.
         let at = Deadline::at(Timestamp::now().after(POLL_WAIT));
         self.set(|times| times.polled = at);
     }

@@ -15,7 +15,7 @@
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
-use unherd_sys::primitives::{AtomicU32, Mutex, MutexGuard, Ordering};
+use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::MIN_FRAMES;
@@ -23,6 +23,7 @@ use crate::frames::frame::Claim;
 use crate::frames::free::{EXTENT, FreeFrames};
 use crate::frames::policy::{Ghost, Policy, PolicyKind};
 use crate::page::FrameId;
+use crate::ranked::{Ranked, RankedGuard, rank};
 
 /// Every so often a thread that finds no free frame asks the pool of another node first.
 const AWAY_EVERY: u32 = 8;
@@ -71,13 +72,13 @@ impl Pool {
 /// Pages that were given up, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
-struct GivenUp(Mutex<Ghost>);
+struct GivenUp(Ranked<Ghost, { rank::GIVEN_UP }>);
 
 /// On cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Place {
-    pool: Mutex<Pool>,
+    pool: Ranked<Pool, { rank::POOL }>,
     /// How many frames are free, as it was when the lock was held last. Relaxed, as all here: a
     /// hint where to begin.
     free: AtomicU32,
@@ -130,7 +131,7 @@ impl Pools {
                 free,
             };
             let (free, begun) = (AtomicU32::new(len), AtomicU32::new(0));
-            Place { pool: Mutex::new(pool), free, begun }
+            Place { pool: Ranked::new(pool), free, begun }
         };
         let places: Box<[Place]> = (0..nodes.len()).map(place).collect();
         let mut of_cpu = Vec::new();
@@ -147,7 +148,7 @@ impl Pools {
         let parts = if remembered_each > 0 { places.len() } else { 0 };
         Self {
             given_up: (0..parts)
-                .map(|_| GivenUp(Mutex::new(Ghost::new(remembered_each))))
+                .map(|_| GivenUp(Ranked::new(Ghost::new(remembered_each))))
                 .collect(),
             places,
             frames_each: each as u32,
@@ -172,7 +173,7 @@ impl Pools {
     }
 
     /// Where it is remembered that the page was given up.
-    fn given_up(&self, page: u64) -> Option<MutexGuard<'_, Ghost>> {
+    fn given_up(&self, page: u64) -> Option<RankedGuard<'_, Ghost, { rank::GIVEN_UP }>> {
         let mixed = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let part = (mixed as usize).checked_rem(self.given_up.len())?;
         Some(self.given_up[part].0.lock())
@@ -201,7 +202,7 @@ impl Pools {
         }
     }
 
-    pub(crate) fn lock(&self, pool: usize) -> MutexGuard<'_, Pool> {
+    pub(crate) fn lock(&self, pool: usize) -> RankedGuard<'_, Pool, { rank::POOL }> {
         self.places[pool].pool.lock()
     }
 

@@ -104,7 +104,7 @@ pub(crate) struct FrameWaiters {
     batch: u32,
 }
 
-/// What one who told of idle frames is to see to.
+/// What is left to do for one that made frames idle.
 #[derive(Debug, Clone, Copy, Default)]
 #[must_use]
 pub(crate) struct Told {

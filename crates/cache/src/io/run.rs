@@ -10,7 +10,7 @@
 //! pages back at a time.
 
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
-use unherd_sys::primitives::{Arc, Mutex};
+use unherd_sys::primitives::Arc;
 use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
 use crate::file::state::FileState;
@@ -18,6 +18,7 @@ use crate::frames::frame::{self, Claim, Lent, State, Word};
 use crate::frames::memory::FrameMemory;
 use crate::io::transfer::{Progress, Step};
 use crate::page::{FrameId, PageNo};
+use crate::ranked::{Ranked, rank};
 
 /// The most bytes of one run.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -63,7 +64,7 @@ struct Free {
 /// them on.
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
-    free: Mutex<Free>,
+    free: Ranked<Free, { rank::RUN_BUFFERS }>,
     batch: usize,
     pages_max: usize,
 }
@@ -75,7 +76,7 @@ impl RunBuffers {
         let buffers = (0..count).map(|_| RunBuffer::default()).collect();
         let free = Free { buffers, reserved: 0 };
         let batch = (count / 4).clamp(1, BATCH_MAX);
-        Self { free: Mutex::new(free), batch, pages_max }
+        Self { free: Ranked::new(free), batch, pages_max }
     }
 
     /// The most pages of one run.

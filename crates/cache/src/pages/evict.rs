@@ -133,7 +133,7 @@ impl Pages {
             && let Some(alarm) = &self.supply.alarm
             && !cfg!(shuttle)
         {
-            alarm.note_told();
+            alarm.note_notified();
         }
     }
 

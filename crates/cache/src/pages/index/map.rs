@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use unherd_sys::primitives::{AtomicU64, Mutex, MutexGuard};
+use unherd_sys::primitives::AtomicU64;
 use unherd_sys::{Errno, MapSlice};
 
 use super::segment::{Segment, SegmentSize};
 use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo};
+use crate::ranked::{Ranked, RankedGuard, rank};
 
 /// Pages for which there is a shard each time. Enough that the number of those that fall to one
 /// varies little.
@@ -46,7 +47,7 @@ struct Shard {
 /// On cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Lock(Mutex<Shard>);
+struct Lock(Ranked<Shard, { rank::SHARD }>);
 
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -75,7 +76,7 @@ enum At {
 /// The locked shard of one page.
 #[derive(Debug)]
 pub(crate) struct ShardGuard<'a> {
-    shard: MutexGuard<'a, Shard>,
+    shard: RankedGuard<'a, Shard, { rank::SHARD }>,
     segment: Segment<'a>,
     key: PageKey,
     tag: u32,
@@ -121,7 +122,7 @@ impl Index {
     pub(crate) fn with_shards(shards: usize, slots_per_shard: usize) -> Result<Self, Errno> {
         let shard = || {
             let rest = HashMap::with_capacity_and_hasher(ANNOUNCED, FixedState::default());
-            Lock(Mutex::new(Shard { rest, ..Shard::default() }))
+            Lock(Ranked::new(Shard { rest, ..Shard::default() }))
         };
         let slots = shards * slots_per_shard;
         Ok(Self {
@@ -177,7 +178,7 @@ impl Index {
 
     fn find<'a>(
         &'a self,
-        shard: MutexGuard<'a, Shard>,
+        shard: RankedGuard<'a, Shard, { rank::SHARD }>,
         Place { begin, tag }: Place,
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,

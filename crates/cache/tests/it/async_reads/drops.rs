@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use unherd_cache::{Error, PageNo};
 use unherd_sync::{Ledger, Reason};
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
 use unherd_testkit::{Failure, FaultPlan, block_on};
 
@@ -83,8 +84,8 @@ fn announced_and_without_a_frame() {
     }
 }
 
-/// A task that was told of a frame and is not polled, as its executor is busy or has forgotten it,
-/// keeps nobody asleep beside the frame.
+/// A task that was notified about a frame and is not polled, as its executor forgot it, leaves the
+/// frame to others.
 #[test]
 fn a_task_that_is_not_polled_again() {
     for io in QUEUED {
@@ -100,11 +101,15 @@ fn a_task_that_is_not_polled_again() {
             while counts().waits < 3 {
                 thread::yield_now();
             }
+            let began = Timestamp::now();
             drop(guards.pop());
             assert_eq!(behind.join().unwrap().as_deref(), Ok(&page_of(12)[..]));
+            assert!(Timestamp::now().since(began) < LONG / 2, "it slept to its deadline");
             assert_eq!(forgotten.each_ref().map(Task::wakes), [1, 1]);
             // It waits again, and finds the frame that the thread has given back.
-            forgotten.map(|task| assert!(task.finish().is_ok()));
+            for task in forgotten {
+                assert!(task.finish().is_ok());
+            }
         });
         drop(guards);
         check_all_frames(&cache, &file);
