@@ -1,6 +1,7 @@
 //! What can go wrong, with the values that a person needs.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,7 +55,9 @@ impl fmt::Display for Operation {
 /// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere` | `InvalidInput` |
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// `Debug` gives the same text, which is what a program prints whose `main` returns the error.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The device reported an error.
@@ -263,7 +266,14 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { operation, file, offset, errno } => {
-                write!(f, "{operation} of {} at offset {offset} failed: {errno}", file.display())
+                write!(f, "{operation} of {} at offset {offset} failed: {errno}", file.display())?;
+                match io::Error::from_raw_os_error(errno.raw_os_error()).kind() {
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => f.write_str(
+                        "; the cache keeps what it could not write: make room, and call \
+                         `sync_all` again",
+                    ),
+                    _ => Ok(()),
+                }
             }
             Self::ShortTransfer { file, offset, wanted, moved } => write!(
                 f,
@@ -273,7 +283,7 @@ impl fmt::Display for Error {
             Self::Truncated { file, offset, len } => write!(
                 f,
                 "{} was truncated by another program: it had {len} bytes, and those of the page at \
-                 offset {offset} are not all there",
+                 offset {offset} are not all there; `File::invalidate` goes on with what there is",
                 file.display()
             ),
             Self::NoFrames { pinned, threads, unwritten, capacity, waited, write_error } => {
@@ -391,6 +401,12 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Error {}
 
 /// A number of things, in words.
@@ -436,7 +452,7 @@ impl fmt::Display for MemoryFor {
 }
 
 /// Why a cache could not be built.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Pages must be a power of two from 512 bytes to 2 MiB.
@@ -528,6 +544,12 @@ impl fmt::Display for BuildError {
             ),
             Self::Thread(reason) => write!(f, "cannot start the I/O thread: {reason}"),
         }
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

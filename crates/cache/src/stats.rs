@@ -17,7 +17,8 @@ pub(crate) use rows::Tick;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Pages asked for that were there, however they were read.
+    /// Pages read that were there, however they were read. Writes to pages that are there are in
+    /// none of these counts.
     pub hits: u64,
     /// Those of them that were read by `File::peek` without a pin.
     pub peeks: u64,
@@ -25,7 +26,7 @@ pub struct Stats {
     pub copies_out: u64,
     /// Looks without a pin that were in vain, as the page was changed meanwhile.
     pub peek_retries: u64,
-    /// Pages asked for that were not there, by the thread that brought them in.
+    /// Pages read or written that were not there, by the thread that brought them in.
     pub misses: u64,
     /// Pages asked for that were not there, but that another thread was bringing in.
     pub deduplicated_misses: u64,
@@ -49,6 +50,31 @@ pub struct Stats {
     pub copies: u64,
     /// Failed transfers of the device.
     pub io_errors: u64,
+}
+
+impl Stats {
+    /// What was counted since `before`, which is of the same cache.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let less = u64::saturating_sub;
+        Self {
+            hits: less(self.hits, before.hits),
+            peeks: less(self.peeks, before.peeks),
+            copies_out: less(self.copies_out, before.copies_out),
+            peek_retries: less(self.peek_retries, before.peek_retries),
+            misses: less(self.misses, before.misses),
+            deduplicated_misses: less(self.deduplicated_misses, before.deduplicated_misses),
+            evictions: less(self.evictions, before.evictions),
+            write_backs: less(self.write_backs, before.write_backs),
+            write_transfers: less(self.write_transfers, before.write_transfers),
+            reads: less(self.reads, before.reads),
+            read_ahead: less(self.read_ahead, before.read_ahead),
+            read_ahead_used: less(self.read_ahead_used, before.read_ahead_used),
+            read_ahead_wasted: less(self.read_ahead_wasted, before.read_ahead_wasted),
+            copies: less(self.copies, before.copies),
+            io_errors: less(self.io_errors, before.io_errors),
+        }
+    }
 }
 
 /// What is counted.

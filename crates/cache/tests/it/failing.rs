@@ -125,4 +125,6 @@ fn missing_frames_name_the_write_that_failed() {
         error.to_string().contains("write of full at offset 0 failed: No space left"),
         "{error}"
     );
+    assert!(error.to_string().contains("make room, and call `sync_all` again"), "{error}");
+    assert_eq!(format!("{error:?}"), error.to_string());
 }
