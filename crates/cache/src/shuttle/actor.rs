@@ -46,9 +46,9 @@ impl<'a> Actor<'a> {
                 let touched = Shared::touch(self.world, &mut self.seed);
                 self.world.allowed(touched);
             }
-            self.pages.unpin(false);
+            self.unpin(false);
         }
-        self.pages.unpin(true);
+        self.unpin(true);
     }
 
     fn operate(&mut self, number: usize, file: &File) {
