@@ -16,6 +16,7 @@ pub(crate) mod owner;
 pub(crate) mod page_mut;
 pub(crate) mod page_set;
 mod peek_slow;
+pub(crate) mod read_on;
 pub(crate) mod readahead;
 pub(crate) mod reclaim;
 mod room;

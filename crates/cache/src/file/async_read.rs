@@ -105,7 +105,12 @@ impl Core {
         pages: u64,
     ) -> Result<PageGuard<'_>, Error> {
         let pin = match self.pages.try_hit(self.key(file, page)) {
-            Some(pin) => pin,
+            Some(hit) => {
+                if hit.was_unread {
+                    self.read_on(file, page);
+                }
+                hit.pin
+            }
             None => self.pin_async(file, page, pages).await?,
         };
         Ok(PageGuard::new(&self.pages, pin))
@@ -124,7 +129,10 @@ impl Core {
         let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
-                Lookup::Here(pin) => return Ok(pin),
+                Lookup::Here(pin) => {
+                    self.read_on(file, page);
+                    return Ok(pin);
+                }
                 Lookup::Busy(busy) => {
                     began = self.wait_for_page_async(file, key, busy, began).await?;
                 }
@@ -165,7 +173,7 @@ impl Core {
             return Err(Error::AsyncNeedsIoThread { file: file.path.clone(), page: key.page.0 });
         };
         self.counters().add(Count::Misses, 1);
-        let mut claims = self.try_take_run(key, self.pages_to_read(file, key.page, pages));
+        let mut claims = self.try_take_with_neighbours(file, key, pages);
         if claims.is_empty() {
             let claim = self.take_frame_async(engine, key, began).await.inspect_err(|_| {
                 guard.message = WakeMessage::NoFrames(guard.announced.generation);

@@ -48,7 +48,12 @@ impl Core {
         pages: u64,
     ) -> Result<Pin, Error> {
         match self.pages.try_hit(self.key(file, page)) {
-            Some(pin) => Ok(pin),
+            Some(hit) => {
+                if hit.was_unread {
+                    self.read_on(file, page);
+                }
+                Ok(hit.pin)
+            }
             None => self.pin(file, page, pages),
         }
     }
@@ -80,7 +85,10 @@ impl Core {
         let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
-                Lookup::Here(pin) => return Ok(pin),
+                Lookup::Here(pin) => {
+                    self.read_on(file, page);
+                    return Ok(pin);
+                }
                 Lookup::Busy(busy) => {
                     began = self.wait_for_page(file, key, busy, Want::Read, began)?;
                 }
@@ -132,38 +140,17 @@ impl Core {
     /// now.
     pub(crate) fn frames_for_announced(
         &self,
-        file: &FileState,
+        file: &Arc<FileState>,
         announced: FillReservation,
         wanted: u64,
         began: Option<Timestamp>,
     ) -> Result<Vec<Claim>, Error> {
-        let pages = self.pages_to_read(file, announced.key.page, wanted);
-        let claims = self.try_take_run(announced.key, pages);
+        let claims = self.try_take_with_neighbours(file, announced.key, wanted);
         if !claims.is_empty() {
             self.counters().add(Count::Misses, 1);
             return Ok(claims);
         }
         self.frame_for_announced(announced, began).map(|claim| vec![claim])
-    }
-
-    /// How many pages to read from a missing one on.
-    pub(crate) fn pages_to_read(&self, file: &FileState, page: PageNo, wanted: u64) -> usize {
-        let page_bytes = self.memory().page_bytes() as u64;
-        let rest_of_file = file.len().div_ceil(page_bytes).saturating_sub(page.0);
-        let most = rest_of_file.min(self.io.runs.pages_max() as u64);
-        let missing =
-            |ahead: &u64| self.pages.index.lookup(self.key(file, PageNo(page.0 + ahead))).is_none();
-        let possible = |planned: u64| 1 + (1..planned.min(most)).take_while(missing).count() as u64;
-        let mut streams = file.streams.lock();
-        streams.miss(page.0, wanted.max(1), self.ahead_max(), possible) as usize
-    }
-
-    /// The most pages that one stream may read ahead now: all streams together hold a quarter of
-    /// the cache.
-    fn ahead_max(&self) -> u64 {
-        let quarter = self.frames().len() as u64 / 4;
-        let unread = self.counters().unread_ahead().saturating_sub(self.frames().ahead_pinned());
-        quarter.saturating_sub(unread)
     }
 
     /// Takes an announcement back, with a message for those that wait for the page.
@@ -223,16 +210,20 @@ impl Core {
         if self.offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| self.pages.free_frame(claim));
             let mut ended = None;
-            self.publish_fill(file, first, claims, 0, |filled| ended = Some(filled));
+            self.publish_fill(file, first, Fill::new(claims), 0, |filled| ended = Some(filled));
             return BegunFill::Ended(delivered(ended));
         }
-        self.install_ahead(file, first, &mut claims);
-        self.counters().add(Count::Reads, claims.len() as u64);
-        if claims.len() > 1 {
-            self.counters().add(Count::ReadAhead, claims.len() as u64 - 1);
+        self.install_missing(file, first, &mut claims, 1);
+        BegunFill::ToRead(self.run_to_read(file, first, Fill::new(claims)))
+    }
+
+    /// The run of pages that are in the index, with their frames.
+    pub(crate) fn run_to_read(&self, file: &Arc<FileState>, first: PageNo, fill: Fill) -> Run {
+        self.counters().add(Count::Reads, fill.claims.len() as u64);
+        if fill.ahead() > 0 {
+            self.counters().add(Count::ReadAhead, fill.ahead() as u64);
         }
-        let page_bytes = self.memory().page_bytes();
-        BegunFill::ToRead(Run::fill(file.clone(), first, Fill::new(claims), page_bytes))
+        Run::fill(file.clone(), first, fill, self.memory().page_bytes())
     }
 
     /// Reads by this thread, or queues the read if too many threads do so.
@@ -248,7 +239,7 @@ impl Core {
     }
 
     /// Ends the run, and those that take its place, by what `transfer` gives.
-    fn finish_fill(
+    pub(crate) fn finish_fill(
         &self,
         run: Run,
         mut transfer: impl FnMut(&mut Run) -> Result<usize, TransferError>,
@@ -263,11 +254,17 @@ impl Core {
         delivered(ended)
     }
 
-    /// Puts the frames but the first in the index, for the pages that follow `first`, up to one
-    /// that is there. Gives those back that are left.
-    fn install_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>) {
+    /// Puts the frames in the index, for the pages from `first` on, of which some are `installed`,
+    /// up to one that is there. Gives those back that are left.
+    pub(crate) fn install_missing(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        claims: &mut Vec<Claim>,
+        installed: usize,
+    ) {
         let page_at = |at: usize| PageNo(first.0 + at as u64);
-        let mut installed = 1;
+        let (asked_for, mut installed) = (installed, installed);
         let mut locked = None;
         while installed < claims.len() {
             let mut shard =
@@ -282,8 +279,8 @@ impl Core {
         claims.drain(installed..).for_each(|claim| self.pages.free_frame(claim));
         // Somebody may have cut the file before the last of them were in the index, and then has
         // not seen them there.
-        while self.offset(page_at(claims.len() - 1)) >= file.len()
-            && claims.len() > 1
+        while claims.len() > asked_for
+            && self.offset(page_at(claims.len() - 1)) >= file.len()
             && let Some(claim) = claims.pop()
         {
             self.give_up_fill(self.key(file, page_at(claims.len())), claim);
@@ -313,7 +310,7 @@ impl Core {
             (key, self.frames().generation(claim.id()))
         };
         let lost: Vec<_> = fill.claims.iter().enumerate().map(lose).collect();
-        self.counters().add(Count::ReadAheadWasted, fill.claims.len() as u64 - 1);
+        self.counters().add(Count::ReadAheadWasted, fill.ahead() as u64);
         deliver(Err(Errno::IO));
         for (key, generation) in lost {
             self.pages.wake_failed(key, WakeMessage::ReadFailed(generation, Errno::IO));
@@ -356,7 +353,7 @@ impl Core {
             Ok(bytes) => bytes,
             Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
         };
-        let Fill { mut claims, on_device } = fill;
+        let Fill { mut claims, on_device, is_ahead } = fill;
         let page_bytes = self.memory().page_bytes();
         let end = self.offset(first) + bytes as u64;
         if bytes < claims.len() * page_bytes {
@@ -364,14 +361,14 @@ impl Core {
             match on_device {
                 // What is missing may have come to the device since the read began.
                 None if end < now => {
-                    let fill = Fill { claims, on_device: Some(now) };
+                    let fill = Fill { claims, on_device: Some(now), is_ahead };
                     return Some(Run::fill(file.clone(), first, fill, page_bytes));
                 }
                 // Others have cut the file, unless this cache has.
                 Some(before) if end < before.min(now) => {
                     let whole = bytes / page_bytes;
                     if whole == 0 {
-                        let fill = Fill::new(claims);
+                        let fill = Fill { claims, on_device: None, is_ahead };
                         return self.end_failed_fill(file, first, fill, TRUNCATED, deliver);
                     }
                     self.give_up_ahead(file, first, &mut claims, whole);
@@ -379,7 +376,8 @@ impl Core {
                 _ => {}
             }
         }
-        self.publish_fill(file, first, claims, bytes, deliver);
+        let fill = Fill { claims, on_device, is_ahead };
+        self.publish_fill(file, first, fill, bytes, deliver);
         None
     }
 
@@ -388,22 +386,22 @@ impl Core {
         &self,
         file: &FileState,
         first: PageNo,
-        claims: Vec<Claim>,
+        fill: Fill,
         bytes: usize,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) {
-        let (pages, page_bytes) = (claims.len(), self.memory().page_bytes());
+        let (pages, page_bytes) = (fill.claims.len(), self.memory().page_bytes());
         let mut pin = None;
-        for (at, mut claim) in claims.into_iter().enumerate() {
+        for (at, mut claim) in fill.claims.into_iter().enumerate() {
             // What the file has beyond its length, up to the end of a block, is zeros too.
             let from = bytes.saturating_sub(at * page_bytes);
             if from < page_bytes {
                 self.memory().zero_from(&mut claim, from);
             }
-            if at == 0 {
-                pin = Some(self.frames().publish_pinned(claim, State::Clean));
-            } else {
-                self.frames().publish_ahead(claim);
+            match at {
+                0 if fill.is_ahead => pin = Some(self.frames().publish_ahead_pinned(claim)),
+                0 => pin = Some(self.frames().publish_pinned(claim, State::Clean)),
+                _ => self.frames().publish_ahead(claim),
             }
         }
         if let Some(pin) = pin {
@@ -433,7 +431,13 @@ impl Core {
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
         self.counters().add(Count::IoErrors, 1);
-        let Fill { mut claims, .. } = fill;
+        let Fill { mut claims, is_ahead, .. } = fill;
+        if is_ahead {
+            // Who asks for one of them reads it, and gets the error.
+            self.give_up_ahead(file, first, &mut claims, 0);
+            deliver(Err(errno));
+            return None;
+        }
         let was_alone = claims.len() == 1;
         self.give_up_ahead(file, first, &mut claims, 1);
         if !was_alone {

@@ -17,7 +17,7 @@ use crate::file::table::Access;
 use crate::foreign_wakers::is_in_waker;
 use crate::page::PageNo;
 use crate::pages::guard::PageGuard;
-use crate::pages::peek::{Peek, Torn};
+use crate::pages::peek::{Copied, Peek, Torn};
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -241,10 +241,14 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            if !self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
-                let pages = self.core().pages_of(at, wanted - done);
-                let page = self.core().guard(&self.file, page, pages)?;
-                to.copy_from_slice(&page[at..at + to.len()]);
+            match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
+                Copied::Page => {}
+                Copied::Unread => self.core().read_on(&self.file, page),
+                Copied::Nothing => {
+                    let pages = self.core().pages_of(at, wanted - done);
+                    let page = self.core().guard(&self.file, page, pages)?;
+                    to.copy_from_slice(&page[at..at + to.len()]);
+                }
             }
             done += to.len();
         }
@@ -482,10 +486,14 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            if !self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
-                let pages = self.core().pages_of(at, wanted - done);
-                let page = self.core().guard_async(&self.file, page, pages).await?;
-                to.copy_from_slice(&page[at..at + to.len()]);
+            match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
+                Copied::Page => {}
+                Copied::Unread => self.core().read_on(&self.file, page),
+                Copied::Nothing => {
+                    let pages = self.core().pages_of(at, wanted - done);
+                    let page = self.core().guard_async(&self.file, page, pages).await?;
+                    to.copy_from_slice(&page[at..at + to.len()]);
+                }
             }
             done += to.len();
         }

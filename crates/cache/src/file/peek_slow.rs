@@ -28,7 +28,12 @@ impl Core {
         mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
     ) -> Result<R, Error> {
         match self.pages.try_peek(self.key(file, page), &mut look) {
-            Seen::Whole(Ok(value)) => Ok(value),
+            Seen::Whole { seen: Ok(value), was_unread } => {
+                if was_unread {
+                    self.read_on(file, page);
+                }
+                Ok(value)
+            }
             other => self.peek_slow(file, page, look, other),
         }
     }
@@ -47,7 +52,9 @@ impl Core {
         let mut tries = 1;
         loop {
             match seen {
-                Seen::Whole(seen) => return seen.map_err(|_: Torn| torn_elsewhere(file, page)),
+                Seen::Whole { seen, .. } => {
+                    return seen.map_err(|_: Torn| torn_elsewhere(file, page));
+                }
                 Seen::Torn if tries < TRIES => tries += 1,
                 Seen::Torn | Seen::Nothing => break,
             }

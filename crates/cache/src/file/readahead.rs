@@ -1,21 +1,42 @@
-//! Readahead: which pages to bring in with one that is missing.
+//! Readahead: which pages to bring in with one that is missing, and which before they are missing.
 //!
 //! A file remembers the streams in which it is read. A miss that comes where a stream has got to
-//! goes on with it, and doubles its window; another miss begins a stream, in place of the one that
-//! was used longest ago, and brings in what was asked for alone. So random reads bring in nothing
-//! else, and many streams may run through one file at a time.
+//! goes on with it, and doubles its window; another miss begins a stream, and brings in what was
+//! asked for alone. So random reads bring in nothing else, and many streams may run through one
+//! file at a time: of those that have gone on [`STREAMS`] are remembered, and of new ones a few, or
+//! random reads would meet their ends by chance.
 //!
 //! | a miss | brings in | the stream's window |
 //! |---|---|---|
 //! | at the first page of the file | what is asked for, at least [`FIRST`] pages | [`FIRST`] |
-//! | where a stream goes on | what is asked for, and the window | doubled |
+//! | behind the pages of an earlier miss | what is asked for, and the window | doubled |
+//! | as far from a miss as that from the one before | what is asked for, and the window | doubled |
+//! | in a window or a little behind it, which was read to its end | the same | doubled |
+//! | there, but the window was not read | what is asked for | 0 |
 //! | anywhere else | what is asked for | 0 |
 //!
-//! Pure: no I/O and no threads. That a window grows with each proof that a reader goes on is the
-//! idea of Linux (F. Wu and others, "On the Design of a New Linux Readahead Framework", 2008).
+//! A stream goes from page to page, or by a *stride*: backward, or over pages that it leaves out.
+//! Then its windows are the pages of the stride alone.
+//!
+//! A reader that comes to a window finds the next two under way: of the pages that were brought in
+//! ahead each [`EACH`]th asks, when it is first used, whether its stream is to go on.
+//! First uses are marked anyway, so a hit costs what it costs elsewhere; and where a stream meets
+//! pages that are there already, the others ask.
+//!
+//! Pure: no I/O and no threads. That a window grows with each proof that a reader goes on, and that
+//! a page in it asks for the next, are ideas of Linux (F. Wu and others, "On the Design of a New
+//! Linux Readahead Framework", 2008).
+
+use std::ops::{Range, RangeInclusive};
 
 /// Streams of one file that are remembered.
-const STREAMS: usize = 16;
+const STREAMS: usize = 512;
+
+/// Pages of a file for each stream that nothing has shown to go on.
+const PAGES_EACH: u64 = 128;
+
+/// The fewest and the most of these.
+const NEW_STREAMS: RangeInclusive<u64> = 16..=64;
 
 /// The first window, in pages.
 const FIRST: u64 = 4;
@@ -23,18 +44,65 @@ const FIRST: u64 = 4;
 /// The first window of a file that is said to be read in streams.
 const SEQUENTIAL: u64 = 64;
 
-/// How far a stream may jump and still go on, in pages: pages between that were there are skipped
-/// by misses.
-const JUMP: u64 = 64;
+/// How far a stream may jump and still go on, in pages; and the longest stride.
+const REACH: u64 = 64;
 
-#[derive(Debug, Clone, Copy, Default)]
+/// The largest window of a stride that leaves pages out: each of its pages is a transfer.
+const SINGLE_PAGES: u64 = 32;
+
+/// Which pages ask whether their stream is to go on: those whose number this divides.
+pub(crate) const EACH: u64 = 16;
+
+/// Before all pages, and near none.
+const NOWHERE: i64 = i64::MIN / 2;
+
+#[derive(Debug, Clone, Copy)]
 struct Stream {
-    /// The page after the last one that was brought in.
-    next: u64,
-    /// Pages that the next miss brings in.
+    /// The page of the last miss.
+    missed: i64,
+    /// The page behind those that the last miss asked for.
+    end: i64,
+    /// The next page to bring in.
+    front: i64,
+    /// From one page to the next.
+    stride: i64,
+    /// How many pages are brought in at a time; 0 if nothing has shown that the stream goes on.
     window: u64,
-    /// When it was used last; 0 of a stream that there is none.
+    /// When it was used last.
     used: u64,
+}
+
+impl Stream {
+    fn new(window: u64) -> Self {
+        Self { missed: NOWHERE, end: NOWHERE, front: NOWHERE, stride: 1, window, used: 0 }
+    }
+
+    /// How many pages of the stream lie from its front to `page`, if that is near; fewer than 0 if
+    /// it is in one of the last three windows.
+    fn past_front(&self, page: i64) -> Option<i64> {
+        let (distance, stride) = (page - self.front, self.stride.abs());
+        let (passed, reach) = (3 * self.window as i64, REACH as i64 / stride);
+        // Compared before it is divided: most streams are not near.
+        let is_near = distance.abs() <= stride * passed.max(reach) && distance % stride == 0;
+        let pages = || distance / self.stride;
+        is_near.then(pages).filter(|pages| (-passed..=reach).contains(pages))
+    }
+
+    fn goes_on(&self, page: i64) -> bool {
+        match self.window {
+            0 => page == self.end || page == self.front,
+            _ => self.past_front(page).is_some(),
+        }
+    }
+
+    /// Each stream takes a part of what is left for all, so they come to have equal windows.
+    fn grow(&mut self, wanted: u64, limits: Limits) {
+        let (least, most) = match self.stride.abs() {
+            1 => (FIRST, limits.run.min(limits.ahead / 4).max(FIRST)),
+            _ => (2, SINGLE_PAGES),
+        };
+        self.window = (self.window.max(wanted) * 2).clamp(least, most);
+    }
 }
 
 /// How a file is going to be read and written; the words of posix_fadvise(2).
@@ -50,107 +118,302 @@ pub enum Advice {
     Random,
 }
 
+/// How much may be brought in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Pages of one transfer.
+    pub(crate) run: u64,
+    /// Pages that nobody has asked for.
+    pub(crate) ahead: u64,
+    /// Pages of the file.
+    pub(crate) file: u64,
+}
+
+/// Pages that nobody has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    first: i64,
+    stride: i64,
+    pages: u64,
+}
+
+impl Ahead {
+    /// The pages, as ranges of neighbours, as far as the file has them.
+    pub(crate) fn ranges(self, file_pages: u64) -> impl Iterator<Item = Range<u64>> {
+        let Self { first, stride, pages } = self;
+        let last = first + stride * (pages as i64 - 1);
+        let (ranges, each) = if stride.abs() == 1 { (1, pages as i64) } else { (pages, 1) };
+        let range = move |nth: u64| {
+            let from = if stride == -1 { last } else { first + stride * nth as i64 };
+            let page = |page: i64| u64::try_from(page).unwrap_or(0).min(file_pages);
+            page(from)..page(from + each)
+        };
+        (0..ranges.min(pages)).map(range).filter(|range| !range.is_empty())
+    }
+}
+
+/// What to bring in because of a miss.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Pages from the missing one on.
+    pub(crate) pages: u64,
+    /// Those of a stride.
+    pub(crate) ahead: Option<Ahead>,
+}
+
 /// The streams in which one file is read.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
-    streams: [Stream; STREAMS],
-    misses: u64,
+    streams: Vec<Stream>,
+    uses: u64,
     pub(crate) advice: Advice,
 }
 
 impl Streams {
     /// A page is missing, and `wanted` pages are asked for from it on. How many to bring in: as
-    /// many, or more, but of those that nobody has asked for at most `ahead_max`; and no more than
-    /// `possible` says, which is told how many are planned.
+    /// many, or more; and no more from the missing one on than `possible` says, which is told how
+    /// many are planned. `was_read` says whether a page is there and was used.
     pub(crate) fn miss(
         &mut self,
         page: u64,
         wanted: u64,
-        ahead_max: u64,
+        limits: Limits,
+        was_read: impl FnOnce(u64) -> bool,
         possible: impl FnOnce(u64) -> u64,
-    ) -> u64 {
+    ) -> Plan {
         if self.advice == Advice::Random {
-            return possible(wanted);
+            return Plan { pages: possible(wanted), ahead: None };
         }
-        self.misses += 1;
-        let goes_on = |stream: &&mut Stream| {
-            stream.used > 0 && (stream.next..=stream.next.saturating_add(JUMP)).contains(&page)
-        };
-        let found = self.streams.iter_mut().filter(goes_on).min_by_key(|stream| page - stream.next);
-        let stream = match found {
-            Some(stream) => {
-                stream.window = (stream.window.max(wanted).max(FIRST / 2) * 2).min(1 << 20);
-                stream
+        self.uses += 1;
+        let (at, now) = (page as i64, self.uses);
+        let stream = self.stream_of(at, limits.file);
+        if stream.goes_on(at) {
+            // The page before this one, or the last that was brought in.
+            let is_before = stream.past_front(at).is_some_and(|pages| pages < 0);
+            let next = if is_before { at } else { stream.front };
+            let last = u64::try_from(next - stream.stride).unwrap_or(0);
+            if stream.window == 0 && at == stream.end {
+                stream.stride = 1;
             }
-            None => {
-                let [first, rest @ ..] = &mut self.streams;
-                let oldest = rest.iter_mut().fold(first, |oldest, stream| {
-                    if stream.used < oldest.used { stream } else { oldest }
-                });
-                oldest.window = match self.advice {
-                    Advice::Sequential => SEQUENTIAL,
-                    _ if page == 0 => FIRST,
-                    _ => 0,
-                };
-                oldest
+            if stream.window == 0 || was_read(last) {
+                stream.grow(wanted, limits);
+            } else {
+                *stream = Stream::new(0);
             }
+        }
+        let pages = match stream.stride {
+            1 => wanted.max(stream.window.min(wanted.saturating_add(limits.ahead))),
+            _ => wanted,
         };
-        let pages = wanted.max(stream.window.min(wanted.saturating_add(ahead_max)));
-        // A window that cannot be had does not go on growing.
-        stream.window = stream.window.min(pages.max(FIRST));
         let pages = possible(pages);
-        stream.next = page + pages;
-        stream.used = self.misses;
-        pages
+        stream.missed = at;
+        stream.end = at + wanted.min(pages) as i64;
+        let mut ahead = None;
+        if stream.stride == 1 {
+            // A window that cannot be had does not go on growing.
+            stream.window = stream.window.min(pages.max(FIRST));
+            stream.front = at + pages as i64;
+        } else {
+            let pages = stream.window.min(limits.ahead);
+            stream.front = at + stream.stride * (1 + pages as i64);
+            let first = at + stream.stride;
+            ahead = (pages > 0).then_some(Ahead { first, stride: stream.stride, pages });
+        }
+        stream.used = now;
+        Plan { pages, ahead }
+    }
+
+    /// The stream that goes on at `page`; or one that may turn out to have gone there by a stride;
+    /// or a new one.
+    fn stream_of(&mut self, page: i64, file_pages: u64) -> &mut Stream {
+        let going_on = self.nearest(|stream| stream.goes_on(page).then_some(page - stream.front));
+        let nth = going_on.or_else(|| self.try_stride(page));
+        let nth = nth.unwrap_or_else(|| self.begin(page, file_pages));
+        &mut self.streams[nth]
+    }
+
+    fn nearest(&self, distance: impl Fn(&Stream) -> Option<i64>) -> Option<usize> {
+        let all = self.streams.iter().enumerate();
+        let near = all.filter_map(|(nth, stream)| Some((distance(stream)?.abs(), nth)));
+        near.min().map(|(_, nth)| nth)
+    }
+
+    /// A new stream that may have gone to `page` by a stride, which is kept.
+    fn try_stride(&mut self, page: i64) -> Option<usize> {
+        let is_possible = |stride: &i64| (1..=REACH as i64).contains(&stride.abs());
+        let from = |stream: &Stream| Some(page - stream.missed).filter(is_possible);
+        let nth = self.nearest(|stream| from(stream).filter(|_| stream.window == 0))?;
+        let stream = &mut self.streams[nth];
+        // The miss is not where it was expected.
+        *stream = Stream { stride: page - stream.missed, ..Stream::new(0) };
+        Some(nth)
+    }
+
+    /// Begins a stream; in place of the one that was used longest ago, if there are many.
+    fn begin(&mut self, page: i64, file_pages: u64) -> usize {
+        let window = match self.advice {
+            Advice::Sequential => SEQUENTIAL,
+            _ if page == 0 => FIRST,
+            _ => 0,
+        };
+        let stream = Stream::new(window);
+        let is_new = |stream: &&Stream| stream.window == 0;
+        let most = (file_pages / PAGES_EACH).clamp(*NEW_STREAMS.start(), *NEW_STREAMS.end());
+        let has_many_new = self.streams.iter().filter(is_new).count() as u64 >= most;
+        if self.streams.len() < STREAMS && !has_many_new {
+            self.streams.push(stream);
+            return self.streams.len() - 1;
+        }
+        let all = self.streams.iter().enumerate();
+        let may_go = all.filter(|(_, stream)| !has_many_new || is_new(stream));
+        let oldest = may_go.min_by_key(|(_, stream)| stream.used).map_or(0, |(nth, _)| nth);
+        self.streams[oldest] = stream;
+        oldest
+    }
+
+    /// A page was used for the first time that had been brought in ahead, or that its reader has
+    /// waited for. What to bring in now.
+    pub(crate) fn used(&mut self, page: u64, limits: Limits) -> Option<Ahead> {
+        let left = |stream: &Stream| stream.past_front(page as i64).filter(|&pages| pages < 0);
+        let stream = self.streams.iter_mut().find(|stream| left(stream).is_some())?;
+        let left = left(stream)?.unsigned_abs();
+        // Two windows are under way while the reader is in a third.
+        if left > 2 * stream.window {
+            return None;
+        }
+        let before = stream.window;
+        stream.grow(0, limits);
+        let pages = (3 * stream.window).saturating_sub(left).min(limits.ahead);
+        if pages < before / 2 {
+            stream.window = before;
+            return None;
+        }
+        let ahead = Ahead { first: stream.front, stride: stream.stride, pages };
+        stream.front += stream.stride * pages as i64;
+        self.uses += 1;
+        stream.used = self.uses;
+        Some(ahead)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use unherd_testkit::Seed;
+
     use super::*;
 
-    /// Reads pages one by one; gives how many each miss brings in.
-    fn read(streams: &mut Streams, pages: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut there = std::collections::BTreeSet::new();
-        let mut runs = Vec::new();
-        for page in pages {
-            if !there.contains(&page) {
-                let run = streams.miss(page, 1, 256, |pages| pages);
-                there.extend(page..page + run);
-                runs.push(run);
+    const LIMITS: Limits = Limits { run: 256, ahead: 1024, file: 1 << 20 };
+
+    /// Reads a file page by page, as the cache would.
+    #[derive(Default)]
+    struct Reader {
+        streams: Streams,
+        /// The pages that are there, and whether they were read.
+        there: BTreeMap<u64, bool>,
+        /// What each miss brings in from its page on.
+        misses: Vec<u64>,
+        /// The pages that were brought in ahead of their misses.
+        ahead: Vec<u64>,
+        has_no_io_thread: bool,
+    }
+
+    impl Reader {
+        fn bring_in(&mut self, ahead: Option<Ahead>) {
+            for page in ahead.into_iter().flat_map(|ahead| ahead.ranges(1 << 40)).flatten() {
+                self.there.entry(page).or_insert_with(|| {
+                    self.ahead.push(page);
+                    false
+                });
             }
         }
-        runs
+
+        fn read(&mut self, pages: impl IntoIterator<Item = u64>) -> &mut Self {
+            for page in pages {
+                match self.there.insert(page, true) {
+                    Some(true) => {}
+                    Some(false) if page.is_multiple_of(EACH) && !self.has_no_io_thread => {
+                        let ahead = self.streams.used(page, LIMITS);
+                        self.bring_in(ahead);
+                    }
+                    Some(false) => {}
+                    None => {
+                        let was_read = |page| self.there.get(&page) == Some(&true);
+                        let plan = self.streams.miss(page, 1, LIMITS, was_read, |pages| pages);
+                        self.misses.push(plan.pages);
+                        for page in page + 1..page + plan.pages {
+                            self.there.entry(page).or_insert(false);
+                        }
+                        self.bring_in(plan.ahead);
+                    }
+                }
+            }
+            self
+        }
+
+        /// Pages that were brought in and not read.
+        fn wasted(&self) -> usize {
+            self.there.values().filter(|&&was_read| !was_read).count()
+        }
     }
 
     #[test]
     fn a_sequential_reader_gets_growing_windows() {
-        let mut streams = Streams::default();
-        assert_eq!(read(&mut streams, 0..300), [4, 8, 16, 32, 64, 128, 256]);
-        assert_eq!(read(&mut streams, 1000..1400), [1, 4, 8, 16, 32, 64, 128, 256]);
+        let mut reader = Reader { has_no_io_thread: true, ..Reader::default() };
+        assert_eq!(reader.read(0..300).misses, [4, 8, 16, 32, 64, 128, 256]);
+    }
+
+    #[test]
+    fn a_sequential_reader_finds_the_next_window_under_way() {
+        let mut reader = Reader::default();
+        reader.read(0..5000);
+        assert_eq!(reader.misses, [4, 8, 16], "the others were asked for ahead");
+        assert!(reader.wasted() <= 768, "three windows at most");
+        assert!(reader.ahead.is_sorted());
     }
 
     #[test]
     fn random_reads_bring_in_nothing_else() {
-        let mut streams = Streams::default();
-        let pages = (1..200).map(|n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20);
-        assert!(read(&mut streams, pages).iter().all(|&run| run == 1));
+        for pages in [640, 1 << 30] {
+            let (mut reader, mut seed) = (Reader::default(), Seed::new(5));
+            for _ in 0..200 {
+                // The cache is small: what was read is soon gone.
+                reader.there.clear();
+                reader.read((0..50).map(|_| 1 + seed.below(pages)));
+            }
+            let brought_in = reader.misses.iter().sum::<u64>() as usize + reader.ahead.len();
+            let misses = reader.misses.len();
+            assert!(brought_in <= misses * 115 / 100, "{pages}: {brought_in} for {misses}");
+        }
     }
 
     #[test]
-    fn sixteen_interleaved_streams_go_on() {
-        let mut streams = Streams::default();
-        let pages = (0..200).flat_map(|at| (1..=16).map(move |stream| stream * 100_000 + at));
-        let runs = read(&mut streams, pages);
-        // 1, 4, 8, ... 128 pages: seven misses for 200 pages.
-        assert_eq!(runs.len(), 16 * 7);
+    fn interleaved_streams_go_on() {
+        for streams in [16, 64] {
+            let mut reader = Reader::default();
+            let all = move |at| (1..=streams).map(move |stream| stream * 10_000 + at);
+            reader.read((0..200).flat_map(all));
+            // 1, 4, 8 and perhaps 16 pages; the others are ahead.
+            assert!(reader.misses.len() as u64 <= streams * 4, "{:?}", reader.misses);
+        }
+    }
+
+    #[test]
+    fn streams_that_were_begun_one_by_one_are_remembered() {
+        let mut reader = Reader::default();
+        let begin = |stream: u64| stream * 1000 + 1..stream * 1000 + 6;
+        reader.read((0..400).flat_map(begin));
+        reader.misses.clear();
+        reader.read((0..400).map(|stream| stream * 1000 + 6));
+        assert_eq!(reader.misses, [8; 400]);
     }
 
     #[test]
     fn advice_decides_about_the_first_miss() {
         let first = |advice| {
             let mut streams = Streams { advice, ..Streams::default() };
-            [7, 8].map(|page| streams.miss(page, 1, 256, |pages| pages))
+            [7, 8].map(|page| streams.miss(page, 1, LIMITS, |_| true, |pages| pages).pages)
         };
         assert_eq!(first(Advice::Normal), [1, 4]);
         assert_eq!(first(Advice::Random), [1, 1]);
@@ -159,23 +422,56 @@ mod tests {
 
     #[test]
     fn hits_between_do_not_end_a_stream() {
-        let mut streams = Streams::default();
-        // Every second page is there.
-        let mut planned = Vec::new();
-        for page in (100..116).step_by(2) {
-            streams.miss(page, 1, 256, |pages| {
-                planned.push(pages);
-                1
-            });
+        let mut reader = Reader::default();
+        let is_there = |page: u64| page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+        reader.there.extend((1000..9000).filter(|&page| is_there(page)).map(|page| (page, true)));
+        reader.read(1000..9000);
+        assert!(reader.misses.len() <= 12, "{:?}", reader.misses);
+        assert!(reader.wasted() <= 768);
+    }
+
+    #[test]
+    fn backward_and_strided_streams_are_read_ahead_of() {
+        for stride in [-1, 2, 3, 4, 7, 16, 17, 64, -5] {
+            let mut reader = Reader::default();
+            let pages = (0..2000_i64).map(|nth| (200_000 + nth * stride) as u64);
+            reader.read(pages);
+            assert!(reader.misses.len() <= 100, "{stride}: {} misses", reader.misses.len());
+            let wasted = reader.wasted();
+            assert!(wasted <= if stride == -1 { 768 } else { 96 }, "{stride}: {wasted} wasted");
         }
-        assert_eq!(planned, [1, 4, 8, 16, 32, 64, 128, 256]);
+    }
+
+    #[test]
+    fn a_window_that_was_not_read_ends_the_stream() {
+        let mut streams = Streams::default();
+        let mut miss =
+            |page, was_read| streams.miss(page, 1, LIMITS, |_| was_read, |pages| pages).pages;
+        assert_eq!([miss(100, false), miss(101, false)], [1, 4]);
+        assert_eq!(miss(120, false), 1, "the pages up to 105 were for nothing");
+        assert_eq!([miss(121, false), miss(125, true)], [4, 8]);
+    }
+
+    #[test]
+    fn a_backward_stream_ends_at_the_first_page() {
+        let ranges = |first, stride, pages| {
+            let ahead = Ahead { first, stride, pages };
+            ahead.ranges(100).map(|range| (range.start, range.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(ranges(2, -1, 8), [(0, 3)]);
+        assert_eq!(ranges(2, -2, 3), [(2, 3), (0, 1)]);
+        assert_eq!(ranges(96, 1, 8), [(96, 100)]);
     }
 
     #[test]
     fn a_window_keeps_to_its_share() {
         let mut streams = Streams::default();
-        assert_eq!([0, 4, 12].map(|page| streams.miss(page, 1, 7, |pages| pages)), [4, 8, 8]);
-        assert_eq!(streams.miss(20, 300, 7, |pages| pages), 307);
-        assert_eq!(streams.miss(327, 1, 0, |pages| pages), 1);
+        let mut miss = |page, wanted, ahead| {
+            let limits = Limits { ahead, ..LIMITS };
+            streams.miss(page, wanted, limits, |_| true, |pages| pages).pages
+        };
+        assert_eq!([miss(0, 1, 32), miss(4, 1, 32), miss(12, 1, 32)], [4, 8, 8]);
+        assert_eq!(miss(20, 250, 1024), 256);
+        assert_eq!(miss(276, 1, 0), 1);
     }
 }

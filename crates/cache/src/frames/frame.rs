@@ -289,6 +289,14 @@ pub(crate) struct Held {
     pub(crate) unwritten: usize,
 }
 
+/// A page that was there.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    pub(crate) pin: Pin,
+    /// It had been brought in ahead, and this was its first use.
+    pub(crate) was_unread: bool,
+}
+
 /// All frames of a cache, without their memory.
 #[derive(Debug)]
 pub(crate) struct Frames {
@@ -442,6 +450,13 @@ impl Frames {
         self.set_state(claim.frame, state);
     }
 
+    /// As [`Frames::publish_ahead`], with a pin for the caller.
+    pub(crate) fn publish_ahead_pinned(&self, claim: Claim) -> Pin {
+        let published = |word: Word| Word(word.with_state(State::Clean).ahead().0 + PIN);
+        let _ = self.frame(claim.frame).update(|word| Some(published(word)));
+        Pin(claim.frame)
+    }
+
     /// As [`Frames::publish`], with a pin for the caller.
     pub(crate) fn publish_pinned(&self, claim: Claim, state: State) -> Pin {
         let _ = self.frame(claim.frame).update(|word| Some(Word(word.with_state(state).0 + PIN)));
@@ -567,7 +582,7 @@ impl Frames {
     /// Pins the page in a frame that the index has named, if it is the page of `key` and may be
     /// pinned, and counts a hit. Else the pin is taken back; gives the word as [`Frames::unpin`].
     #[inline(always)]
-    pub(crate) fn try_hit(&self, id: FrameId, key: PageKey) -> Result<Pin, Word> {
+    pub(crate) fn try_hit(&self, id: FrameId, key: PageKey) -> Result<Hit, Word> {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: what was written under the
         // claim before is there. If the claim comes later, it is refused.
@@ -576,13 +591,13 @@ impl Frames {
             if word.pins() == 0 {
                 frame.note_holder();
             }
-            return Ok(Pin(id));
+            return Ok(Hit { pin: Pin(id), was_unread: false });
         }
         self.try_hit_slow(id, key, word)
     }
 
     #[cold]
-    fn try_hit_slow(&self, id: FrameId, key: PageKey, word: Word) -> Result<Pin, Word> {
+    fn try_hit_slow(&self, id: FrameId, key: PageKey, word: Word) -> Result<Hit, Word> {
         // Hits that are none count here as well, or they would overflow.
         if word.has_many_hits() && self.frame(id).update(Word::without_hits).is_ok() {
             self.hits_elsewhere.fetch_add(HITS_FOLDED, Ordering::Relaxed);
@@ -598,7 +613,7 @@ impl Frames {
             self.frame(id).note_holder();
         }
         self.note_first_use(Word(before));
-        Ok(Pin(id))
+        Ok(Hit { pin: Pin(id), was_unread: Word(before).is_unread() })
     }
 
     /// A page was pinned or claimed, whose word was `before`.

@@ -45,6 +45,11 @@ pub(crate) use completing::Completing;
 /// two thirds of the CPU of queued reads, with 512 as much.
 const OWN_READS_MAX: u32 = 128;
 
+/// With this many reads under way that threads wait for, or this many full ones that nobody has
+/// asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
+/// device is busy.
+const READS_MAX: u32 = 2;
+
 #[derive(Debug)]
 enum Operation {
     Run(Run),
@@ -104,6 +109,8 @@ pub(crate) struct Engine {
     slots: Mutex<Slots>,
     /// Threads that read by themselves now. Relaxed: a count.
     own_reads: AtomicU32,
+    /// Pages that are being read and that nobody has asked for. Relaxed: a count.
+    ahead_pages: AtomicU32,
     /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
     stopping: AtomicBool,
 }
@@ -208,6 +215,7 @@ impl Engine {
             device,
             slots: Mutex::default(),
             own_reads: AtomicU32::new(0),
+            ahead_pages: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
         })
     }
@@ -295,6 +303,24 @@ impl Engine {
         (self.own_reads.fetch_add(1, Ordering::Relaxed) < OWN_READS_MAX).then_some(own)
     }
 
+    /// Whether so little is being read that the device is idle unless somebody reads ahead.
+    pub(crate) fn may_read_ahead(&self, run_pages: usize) -> bool {
+        self.own_reads.load(Ordering::Relaxed) < READS_MAX
+            && self.ahead_pages.load(Ordering::Relaxed) < READS_MAX * run_pages as u32
+    }
+
+    /// Begins to read a run that nobody has asked for. Gives it back if the I/O thread has died.
+    pub(crate) fn begin_ahead(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
+        let pages = run.pages() as u32;
+        self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
+        // Nobody comes for its first page: the ticket is given up.
+        let begun = self.begin(core, run).map(drop);
+        if begun.is_err() {
+            self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
+        }
+        begun
+    }
+
     /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
     /// if the I/O thread has died.
     pub(crate) fn begin<'a>(&'a self, core: &'a Core, run: Run) -> Result<Ticket<'a>, Box<Run>> {
@@ -370,10 +396,15 @@ impl Engine {
                     #[cfg(test)]
                     tests::reach(core, tests::Step::Filled);
                 };
+                let ahead = if fill.is_ahead { fill.ahead() as u32 } else { 0 };
                 let again = core.end_fill(&file, first, fill, moved, deliver);
                 completing.end(core);
-                if let Some(again) = again {
-                    self.go_on(core, at, again);
+                match again {
+                    Some(again) => self.go_on(core, at, again),
+                    None if ahead > 0 => {
+                        self.ahead_pages.fetch_sub(ahead, Ordering::Relaxed);
+                    }
+                    None => {}
                 }
             }
             EndedRun::WriteBack(write_back) => {

@@ -167,17 +167,25 @@ impl RunBuffers {
     }
 }
 
-/// Frames that are being filled. A caller waits for the first page, and gets it pinned.
+/// Frames that are being filled.
 #[derive(Debug)]
 pub(crate) struct Fill {
     pub(crate) claims: Vec<Claim>,
     /// Bytes of the file that the device had before the read began, if that was asked.
     pub(crate) on_device: Option<u64>,
+    /// Nobody has asked for any of the pages. Else a caller waits for the first, and gets it
+    /// pinned.
+    pub(crate) is_ahead: bool,
 }
 
 impl Fill {
     pub(crate) fn new(claims: Vec<Claim>) -> Self {
-        Self { claims, on_device: None }
+        Self { claims, on_device: None, is_ahead: false }
+    }
+
+    /// How many of the pages nobody has asked for.
+    pub(crate) fn ahead(&self) -> usize {
+        self.claims.len() - usize::from(!self.is_ahead)
     }
 }
 
@@ -244,6 +252,14 @@ impl Run {
         let len = fill.claims.len() * page_bytes;
         let progress = Progress::new(Direction::Read, len, file.alignment);
         Self { file, first, frames: Frames::Fill(fill), progress, pieces: Vec::new() }
+    }
+
+    /// How many pages are moved.
+    pub(crate) fn pages(&self) -> usize {
+        match &self.frames {
+            Frames::Fill(fill) => fill.claims.len(),
+            Frames::WriteBack(write_back) => write_back.len(),
+        }
     }
 
     /// To write back the pages from `first` on.

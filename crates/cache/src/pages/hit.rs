@@ -11,17 +11,17 @@
 //! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
 //! a waiter for a frame is forgotten in `frame_waiters.rs`.
 
-use crate::frames::frame::{Pin, State, Word};
+use crate::frames::frame::{Hit, Pin, State, Word};
 use crate::page::{FrameId, PageKey};
 use crate::pages::table::Pages;
 
 impl Pages {
     /// The page, pinned, if it is there and may be pinned. That there is none means nothing.
     #[inline(always)]
-    pub(crate) fn try_hit(&self, key: PageKey) -> Option<Pin> {
+    pub(crate) fn try_hit(&self, key: PageKey) -> Option<Hit> {
         let frame = self.index.lookup(key)?;
         match self.frames().try_hit(frame, key) {
-            Ok(pin) => Some(pin),
+            Ok(hit) => Some(hit),
             Err(before) => {
                 self.after_unpin(frame, before);
                 None

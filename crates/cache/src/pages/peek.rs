@@ -146,7 +146,15 @@ pub(crate) enum Seen<R> {
     /// It was changed meanwhile.
     Torn,
     /// It was not; what the caller made of it. An error is another page's.
-    Whole(Result<R, Torn>),
+    Whole { seen: Result<R, Torn>, was_unread: bool },
+}
+
+/// What a copy without a pin has copied.
+pub(crate) enum Copied {
+    Nothing,
+    Page,
+    /// A page that had been brought in ahead, and that nobody had used before.
+    Unread,
 }
 
 impl Pages {
@@ -167,21 +175,24 @@ impl Pages {
         }
         match seen {
             Ok(seen) => {
+                let was_unread = seen.is_ok() && self.note_use(begun);
                 if seen.is_ok() {
-                    self.note_use(begun);
                     self.counters.tick(Tick::Peeks, &self.fork);
                 }
-                Seen::Whole(seen)
+                Seen::Whole { seen, was_unread }
             }
             Err(panic) => resume_unwind(panic),
         }
     }
 
+    /// Whether the page had been brought in ahead, and this was its first use.
     #[inline(always)]
-    fn note_use(&self, look: Look<'_>) {
-        if look.note_use() {
+    fn note_use(&self, look: Look<'_>) -> bool {
+        let was_unread = look.note_use();
+        if was_unread {
             self.counters.add(Count::ReadAheadUsed, 1);
         }
+        was_unread
     }
 
     #[inline(always)]
@@ -193,17 +204,16 @@ impl Pages {
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just
     /// now. That this fails means nothing, and leaves anything in `to`.
     #[inline]
-    pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8]) -> bool {
+    pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8]) -> Copied {
         if !self.memory().is_racy_copy_fast() {
-            return false;
+            return Copied::Nothing;
         }
-        let Some((page, begun)) = self.begin_look(key) else { return false };
+        let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
         if page.copy_to(at, to) && begun.is_unchanged() {
-            self.note_use(begun);
             self.counters.tick(Tick::CopiesOut, &self.fork);
-            return true;
+            return if self.note_use(begun) { Copied::Unread } else { Copied::Page };
         }
         self.counters.tick(Tick::PeekRetries, &self.fork);
-        false
+        Copied::Nothing
     }
 }

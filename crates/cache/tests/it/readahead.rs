@@ -1,6 +1,6 @@
 //! Which pages come in before anybody asks for them, and what becomes of those.
 
-use unherd_cache::{Advice, PageNo};
+use unherd_cache::{Advice, Io, PageNo};
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
@@ -74,4 +74,51 @@ fn a_failed_run_fails_nobody_else() {
         }
         assert_eq!(cache.stats().io_errors, 1);
     }
+}
+
+/// Backward, and each fourth page: the I/O thread brings in what comes next, and nothing else.
+#[test]
+fn backward_and_strided_readers_take_few_transfers() {
+    let backward = (0..PAGES).rev().collect::<Vec<_>>();
+    let strided = (1..PAGES).step_by(4).collect();
+    for (pages, most) in [(backward, 200), (strided, PAGES / 4 + 64)] {
+        let device = device();
+        let cache = small(512, PAGE).device(device.clone()).io(Io::Ring).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        for &page in &pages {
+            assert_eq!(file.page(PageNo(page)).unwrap()[0], page as u8, "page {page}");
+        }
+        let stats = cache.stats();
+        assert!(device.counts("f").reads <= most, "{:?} {stats:?}", device.counts("f"));
+        assert!(stats.read_ahead_used >= pages.len() as u64 * 3 / 4, "{stats:?}");
+    }
+}
+
+/// Each page that fails is asked for again by its reader alone, who gets the error.
+#[test]
+fn failed_readahead_is_silent_until_the_page_is_asked_for() {
+    let device = device();
+    let cache = small(512, PAGE).device(device.clone()).io(Io::Ring).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let read = |pages: std::ops::Range<u64>| {
+        let mut failed = 0;
+        for page in pages {
+            match file.page(PageNo(page)) {
+                Ok(bytes) => assert_eq!(bytes[0], page as u8, "page {page}"),
+                Err(error) => {
+                    let offset = format!("offset {} ", page * PAGE as u64);
+                    assert!(error.to_string().contains(&offset), "page {page}: {error}");
+                    failed += 1;
+                }
+            }
+        }
+        failed
+    };
+    assert_eq!(read(0..100), 0);
+    // One more read is well, and then no other.
+    device.set_faults(FaultPlan { read: Failure::from(2), ..FaultPlan::default() });
+    let failed = read(100..PAGES);
+    assert!((1..PAGES - 100).contains(&failed), "{failed} pages");
+    device.set_faults(FaultPlan::default());
+    assert_eq!(read(0..PAGES), 0);
 }

@@ -82,7 +82,7 @@ impl Scene {
 
     /// As a hit does: what the page holds, if it is the page, and whether this thread frees it.
     fn hit(&self, page: u32) -> (Option<u32>, bool) {
-        match self.frames.try_hit(FRAME, key(page)) {
+        match self.frames.try_hit(FRAME, key(page)).map(|hit| hit.pin) {
             Ok(pin) => {
                 let seen = self.read(&pin);
                 assert_eq!(self.read(&pin), seen, "a pinned page stays as it is");

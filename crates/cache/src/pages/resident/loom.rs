@@ -75,7 +75,8 @@ impl Scene {
 
     fn try_hit(&self, key: PageKey) -> Option<Pin> {
         let frame = self.index.lookup(key)?;
-        self.frames.try_hit(frame, key).map_err(|before| self.after_unpin(frame, before)).ok()
+        let hit = self.frames.try_hit(frame, key).map_err(|before| self.after_unpin(frame, before));
+        hit.ok().map(|hit| hit.pin)
     }
 
     fn unpin(&self, pin: Pin) {

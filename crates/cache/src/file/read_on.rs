@@ -1,0 +1,134 @@
+//! Readahead, carried out: pages that nobody waits for are read by the I/O thread.
+//!
+//! What to read is planned by `readahead.rs`. It is read as far as it is missing and frames can be
+//! had at once, and only while the device has little to do: see [`Engine::may_read_ahead`]. A cache
+//! without an I/O thread reads ahead only what is next to a missing page, with that page.
+
+use std::ops::Range;
+
+use unherd_sys::primitives::Arc;
+
+use crate::file::core::Core;
+use crate::file::readahead::{EACH, Limits};
+use crate::file::state::FileState;
+use crate::frames::frame::Claim;
+use crate::io::engine::Engine;
+use crate::io::run::{Fill, TransferError};
+use crate::page::{PageKey, PageNo};
+
+impl Core {
+    /// Frames for a missing page, and for those that follow it and are to be read with it, as far
+    /// as they are missing and frames are there; `wanted` pages are wanted now. Begins to read what
+    /// is to come in besides.
+    pub(crate) fn try_take_with_neighbours(
+        &self,
+        file: &Arc<FileState>,
+        key: PageKey,
+        wanted: u64,
+    ) -> Vec<Claim> {
+        let (page, file_pages) = (key.page.0, self.file_pages(file));
+        let limits = self.limits(file_pages);
+        let engine = self.engine_to_read_ahead();
+        let most = limits.run.min(file_pages.saturating_sub(page));
+        // As far as none of them is there.
+        let next = |pages: u64| 1 + self.missing(file, page + 1..page + pages.min(most).max(1));
+        let all = |pages: u64| pages.min(most).max(1);
+        let possible = |pages| if engine.is_some() { all(pages) } else { next(pages) };
+        let was_read = |page| self.was_read(file, page);
+        let wanted = wanted.clamp(1, limits.run);
+        let plan = file.streams.lock().miss(page, wanted, limits, was_read, possible);
+        let pages = next(plan.pages);
+        let claims = self.try_take_run(key, pages as usize);
+        if let Some(engine) = engine {
+            let rest = page + pages..page + plan.pages;
+            let ranges = plan.ahead.into_iter().flat_map(|ahead| ahead.ranges(file_pages));
+            self.read_ahead(engine, file, ranges.chain([rest]));
+        }
+        claims
+    }
+
+    /// A page was used for the first time that had been brought in ahead, or that the caller has
+    /// waited for: the next window of its stream, if it is time.
+    #[cold]
+    pub(crate) fn read_on(&self, file: &Arc<FileState>, page: PageNo) {
+        if !page.0.is_multiple_of(EACH) || self.fork().is_forked() {
+            return;
+        }
+        let Some(engine) = self.engine_to_read_ahead() else { return };
+        let file_pages = self.file_pages(file);
+        let ahead = file.streams.lock().used(page.0, self.limits(file_pages));
+        if let Some(ahead) = ahead {
+            self.read_ahead(engine, file, ahead.ranges(file_pages));
+        }
+    }
+
+    fn engine_to_read_ahead(&self) -> Option<&Engine> {
+        let run_pages = self.io.runs.pages_max();
+        self.io.engine.as_ref().filter(|engine| engine.may_read_ahead(run_pages))
+    }
+
+    /// Of pages ahead all streams together hold a quarter of the cache.
+    fn limits(&self, file_pages: u64) -> Limits {
+        let quarter = self.frames().len() as u64 / 4;
+        let unread = self.counters().unread_ahead().saturating_sub(self.frames().ahead_pinned());
+        let run = self.io.runs.pages_max() as u64;
+        Limits { run, ahead: quarter.saturating_sub(unread), file: file_pages }
+    }
+
+    fn file_pages(&self, file: &FileState) -> u64 {
+        file.len().div_ceil(self.memory().page_bytes() as u64)
+    }
+
+    /// How many of the pages are missing, from the first on.
+    fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
+        pages.take_while(|&page| self.is_missing(file, page)).count() as u64
+    }
+
+    fn is_missing(&self, file: &FileState, page: u64) -> bool {
+        self.pages.index.lookup(self.key(file, PageNo(page))).is_none()
+    }
+
+    /// Whether the page is there, and was used or is being read.
+    fn was_read(&self, file: &FileState, page: u64) -> bool {
+        let frame = self.pages.index.lookup(self.key(file, PageNo(page)));
+        frame.is_some_and(|frame| !self.frames().word(frame).is_unread())
+    }
+
+    /// Begins to read pages, as far as they are missing and frames can be had at once.
+    fn read_ahead(
+        &self,
+        engine: &Engine,
+        file: &Arc<FileState>,
+        ranges: impl Iterator<Item = Range<u64>>,
+    ) {
+        let run_pages = self.io.runs.pages_max() as u64;
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let missing = self.missing(file, at..range.end.min(at + run_pages));
+                if missing == 0 {
+                    at += 1;
+                    continue;
+                }
+                let first = PageNo(at);
+                at += missing;
+                if self.supply().waiters.count() > 0 {
+                    return;
+                }
+                let mut claims = self.try_take_run(self.key(file, first), missing as usize);
+                let has_all = claims.len() as u64 == missing;
+                self.install_missing(file, first, &mut claims, 0);
+                if !claims.is_empty() {
+                    let fill = Fill { claims, on_device: None, is_ahead: true };
+                    if let Err(run) = engine.begin_ahead(self, self.run_to_read(file, first, fill))
+                    {
+                        let _ = self.finish_fill(*run, |_| Err(TransferError::IO));
+                    }
+                }
+                if !has_all {
+                    return;
+                }
+            }
+        }
+    }
+}
