@@ -372,9 +372,11 @@ mod loom {
     /// What one is told who is handed a frame.
     const HANDED: Token = Token(1);
 
-    /// Takes a frame, if it is idle.
+    /// Takes a frame, if it is idle. The search loads the word first, which may be stale; an
+    /// exchange never is in loom.
     fn claim(word: &AtomicU32) -> bool {
-        word.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        word.load(Ordering::Relaxed) == 1
+            && word.compare_exchange(1, 2, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     struct Scene {
