@@ -276,8 +276,9 @@ impl FrameWaiters {
         let is_writing = self.writing.load(Ordering::Relaxed) > 0;
         let waiters = if is_writing { held.div_ceil(self.batch) } else { held };
         if waiters < held {
-            // ORDER[R4]: Release; pairs with the Acquire in `take_left`.
-            self.left.store(true, Ordering::Release);
+            // ORDER[R4]: Release; pairs with the Acquire in `take_left`, also through the swaps of
+            // others between: who takes it sees the frames of all.
+            self.left.swap(true, Ordering::Release);
         }
         // ORDER[R2]: Release; pairs with the Acquire in `idled`.
         self.idled.0.fetch_add(1, Ordering::Release);
@@ -293,7 +294,8 @@ impl FrameWaiters {
             return told;
         }
         // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees that frames are
-        // left, or this sees that nothing is being written.
+        // left, or this sees that nothing is being written. The wake has a fence as well, but does
+        // not promise it, so no model fails without this one.
         fence(Ordering::SeqCst);
         told.has_left = self.writing.load(Ordering::Relaxed) == 0 && self.take_left();
         told
@@ -585,6 +587,47 @@ mod loom {
             let there = writer.join().unwrap();
             assert!(here != there, "one of them hands frames out");
             waiter.join().unwrap();
+        });
+    }
+
+    /// Which frames one sees that is to hand them out.
+    fn seen(scene: &Scene, told: Told) -> [bool; 2] {
+        scene.idle.each_ref().map(|word| told.has_left && word.load(Ordering::Relaxed) == 1)
+    }
+
+    /// Two leave frames while the last write-back ends: the one that hands them out sees all. Each
+    /// makes two idle, of which one word stands for both.
+    #[test]
+    fn who_hands_out_what_two_have_left_sees_all() {
+        check(3, || {
+            let scene = Arc::new(Scene::with_batch(2));
+            scene.waiters.begin_write();
+            let _entered = scene.waiters.enter();
+            let mut context = Context::from_waker(Waker::noop());
+            let Scene { waits, waiters, .. } = &*scene;
+            let wait = || Box::pin(waiters.wait_async(waits, 0, Reason::OTHER, Tag(1)));
+            let mut tasks = [wait(), wait(), wait()];
+            for task in &mut tasks {
+                assert!(task.as_mut().poll(&mut context).is_pending());
+            }
+            let leave = |scene: &Scene, frame: usize| {
+                scene.idle[frame].store(1, Ordering::Relaxed);
+                seen(scene, scene.waiters.tell(&scene.waits, 2))
+            };
+            let other = {
+                let scene = scene.clone();
+                thread::spawn(move || leave(&scene, 1))
+            };
+            let writer = {
+                let scene = scene.clone();
+                thread::spawn(move || seen(&scene, scene.waiters.end_write(&scene.waits, 0)))
+            };
+            let all = [leave(&scene, 0), other.join().unwrap(), writer.join().unwrap()];
+            let polled = tasks.iter_mut().map(|task| task.as_mut().poll(&mut context));
+            // One of two was woken each time, so the other was left.
+            if polled.filter(Poll::is_ready).count() == 2 {
+                assert!((0..2).all(|frame| all.iter().any(|by| by[frame])), "{all:?}");
+            }
         });
     }
 
