@@ -242,10 +242,9 @@ impl CacheBuilder {
         Self { filtered, ..self }
     }
 
-    /// How long a call waits for a free frame before it fails. The default is 30 s.
-    ///
-    /// Where another call looks for the frame of the page, it fails together with that one after
-    /// 15/16 of the time at the earliest, and otherwise looks itself.
+    /// How long a call waits for a free frame before it fails. The default is 30 s. A call that
+    /// waits for a page, for which another call waits for a frame, may fail with that one, a
+    /// sixteenth of the time earlier.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
     }
@@ -298,7 +297,7 @@ impl CacheBuilder {
         let count = capacity_bytes / page_bytes;
         if count < MIN_FRAMES {
             let least = MIN_FRAMES;
-            return Err(BuildError::TooSmall { capacity_bytes, frames: count, least });
+            return Err(BuildError::TooSmall { capacity_bytes, page_bytes, frames: count, least });
         }
         if count >= 1 << 31 {
             return Err(BuildError::TooLarge { capacity_bytes });

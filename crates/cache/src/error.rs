@@ -289,6 +289,7 @@ impl fmt::Display for Error {
             Self::NoFrames { pinned, threads, unwritten, capacity, waited, write_error } => {
                 let because = write_error.as_ref().map(|error| format!(" ({error})"));
                 let threads = Count(*threads, "thread");
+                let waited = Duration::from_millis(waited.as_millis() as u64);
                 write!(
                     f,
                     "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
@@ -320,7 +321,8 @@ impl fmt::Display for Error {
             ),
             Self::UnexpectedEof { file, offset, wanted, read } => write!(
                 f,
-                "{} ends after {read} of the {wanted} bytes to read at offset {offset}",
+                "{} has {read} of the {wanted} bytes from offset {offset} on; compare File::len, \
+                 or use read_at, which says how many there are",
                 file.display()
             ),
             Self::OutOfRange { page: Some(page), .. } => {
@@ -371,7 +373,13 @@ impl fmt::Display for Error {
             Self::NotAFile { file } => {
                 write!(f, "{} is not a regular file or block device", file.display())
             }
-            Self::Open { file, errno } => write!(f, "cannot open {}: {errno}", file.display()),
+            Self::Open { file, errno } => {
+                let what_to_do = match *errno {
+                    Errno::NOENT => "; to make it, open it with `write(true).create(true)`",
+                    _ => "",
+                };
+                write!(f, "cannot open {}: {errno}{what_to_do}", file.display())
+            }
             Self::Misaligned { file, alignment_bytes, page_bytes } => write!(
                 f,
                 "direct I/O on {} is aligned to {alignment_bytes} bytes, which pages of \
@@ -464,6 +472,8 @@ pub enum BuildError {
     TooSmall {
         /// What was asked for.
         capacity_bytes: usize,
+        /// Bytes of a page.
+        page_bytes: usize,
         /// The pages that it holds.
         frames: usize,
         /// The pages that it must hold.
@@ -513,14 +523,16 @@ impl fmt::Display for BuildError {
                 f,
                 "a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152"
             ),
-            Self::TooSmall { capacity_bytes, frames, least } => write!(
+            Self::TooSmall { capacity_bytes, page_bytes, frames, least } => write!(
                 f,
                 "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are \
-                 needed"
+                 needed, which is {} bytes",
+                least * page_bytes
             ),
             Self::TooLarge { capacity_bytes } => write!(
                 f,
-                "a capacity of {capacity_bytes} bytes holds too many pages; use larger pages"
+                "a capacity of {capacity_bytes} bytes holds too many pages; give less, or use \
+                 larger pages"
             ),
             Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
                 f,

@@ -15,6 +15,7 @@ pub(crate) mod owned_page_guard;
 pub(crate) mod owner;
 pub(crate) mod page_mut;
 pub(crate) mod page_set;
+pub(crate) mod page_stream;
 mod peek_slow;
 pub(crate) mod read_on;
 pub(crate) mod readahead;

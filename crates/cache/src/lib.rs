@@ -110,6 +110,8 @@ pub use file::owned_page_guard::OwnedPageGuard;
 #[cfg(not(loom))]
 pub use file::page_mut::PageMut;
 #[cfg(not(loom))]
+pub use file::page_stream::PageStream;
+#[cfg(not(loom))]
 pub use file::readahead::Advice;
 #[cfg(not(loom))]
 pub use frames::policy::{self, PolicyKind};

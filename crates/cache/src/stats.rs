@@ -38,8 +38,8 @@ pub struct Stats {
     pub write_transfers: u64,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     pub reads: u64,
-    /// Pages read in one transfer with one that was missing before them: by readahead, or because
-    /// the same call wants them; part of `reads`.
+    /// Pages read that nobody waited for: by readahead, or because the same call wants them next;
+    /// part of `reads`.
     pub read_ahead: u64,
     /// Those of them that were used since.
     pub read_ahead_used: u64,

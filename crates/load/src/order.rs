@@ -34,6 +34,7 @@ const IMPLS: &[Impl] = &[
     Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
     Impl { name: "unherd-noreadahead", about: "as unherd, without readahead" },
+    Impl { name: "unherd-stream", about: "File::stream, which is told the order; in place" },
 ];
 
 impl Workload for Order {
@@ -66,6 +67,7 @@ impl Workload for Order {
             }
             "unherd-blocking" => sources::run_cached(job, &plan, Io::Blocking, Readahead::On),
             "unherd-noreadahead" => sources::run_cached(job, &plan, Io::Ring, Readahead::Off),
+            "unherd-stream" => sources::run_stream(job, &plan, Io::Ring),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

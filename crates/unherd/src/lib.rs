@@ -7,13 +7,13 @@
 #![cfg_attr(not(feature = "cache"), doc = "```ignore")]
 //! use unherd::{Cache, OpenOptions, PageNo};
 //!
-//! fn main() -> std::io::Result<()> {
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     # let place = std::env::temp_dir().join(format!("unherd-{}", std::process::id()));
 //!     # std::fs::create_dir(&place)?;
 //!     # std::env::set_current_dir(&place)?;
 //!     let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all taken now
 //!     let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
-//!     file.write_at(b"hello", 4096)?; // in the cache now, and nowhere else
+//!     file.write_all_at(b"hello", 4096)?; // in page 1, as a page has 4 KiB; in the cache alone
 //!     file.page_mut(PageNo(1))?.write(0, b"J"); // a part of a page, for this thread alone
 //!     file.sync_all()?; // on stable storage now
 //!     let page = file.page(PageNo(1))?; // pinned: these bytes stay, whatever others write
@@ -38,6 +38,7 @@
 //! | a cache | [`Cache`], by [`Cache::builder`]: capacity, page size, who does the I/O ([`Io`]) |
 //! | files | [`File`], by [`Cache::open`] and [`OpenOptions`]: `read_at`, `write_at`, `sync_all`, `set_len` |
 //! | a page to read | [`File::page`], which pins it ([`PageGuard`]); [`File::peek`], which does not |
+//! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
 //! | tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |

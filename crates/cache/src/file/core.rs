@@ -96,7 +96,8 @@ impl Core {
     }
 
     /// Refuses what a child of fork(2) may not do with its parent's cache: all that takes a lock,
-    /// waits, or reaches the device. Comes before the first lock of every call; hits take none.
+    /// waits, or reaches the device. Comes before the first lock of every call; hits take none, but
+    /// see [`Core::read_on`].
     pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
         if self.fork().is_forked() { Err(Error::Forked) } else { Ok(()) }
     }

@@ -11,7 +11,8 @@ use crate::file::core::Core;
 use crate::file::open::Source;
 use crate::file::owner::Owner;
 use crate::file::page_mut::PageMut;
-use crate::file::readahead::Advice;
+use crate::file::page_stream::PageStream;
+use crate::file::readahead::{Advice, Streams};
 use crate::file::state::FileState;
 use crate::file::table::Access;
 use crate::foreign_wakers::is_in_waker;
@@ -230,7 +231,8 @@ impl File {
     /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
     /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
     /// writes to no shared memory, except to the page's mark of use (by which the cache chooses
-    /// what to keep) where that is not set.
+    /// what to keep) where that is not set. The first use of a page that was read ahead may begin
+    /// further reads, and so take locks and end pins of others, but does not wait.
     ///
     /// # Errors
     /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
@@ -401,9 +403,10 @@ impl File {
     /// file meanwhile. Bytes beyond the end of the file are zero. A page wholly beyond it is no
     /// error, and does not make the file longer: compare [`File::len`].
     ///
-    /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock; it and
-    /// the drop of the guard write to one cache line, which all that pin the page share: threads
-    /// that read one page at the same time are better served by [`File::peek`].
+    /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock
+    /// (but see [`File::read_at`] on pages that were read ahead); it and the drop of the guard
+    /// write to one cache line, which all that pin the page share: threads that read one page at
+    /// the same time are better served by [`File::peek`].
     ///
     /// # Errors
     /// As [`File::read_at`]; [`Error::TooManyPins`].
@@ -585,6 +588,53 @@ impl File {
         self.core().peek(&self.file, page, look)
     }
 
+    /// Begins to read those of the pages that are missing, neighbours together, and does not wait
+    /// for them. Gives how many of the pages were looked at, from the first on: the cache holds
+    /// pages that nobody has used yet in a quarter of its frames at most, and leaves the others
+    /// out, as it does where frames cannot be had at once. A read that fails is silent: who asks
+    /// for the page reads it again. Takes locks for a few steps, and does not block otherwise.
+    ///
+    /// With [`Io::Blocking`](crate::Io::Blocking) nothing reads beside the callers, and it does
+    /// nothing.
+    pub fn prefetch(&self, pages: &[PageNo]) -> usize {
+        self.core().prefetch(&self.file, pages)
+    }
+
+    /// The pages, each pinned when it comes, in an order that is known before: a scan of a tree's
+    /// leaves, or the matches of an index. What comes next is read meanwhile, up to 512 pages ahead
+    /// (with [`Io::Blocking`](crate::Io::Blocking) only neighbours, together), however it is
+    /// scattered. A page may come twice. What is read and not taken was for nothing.
+    ///
+    /// Each step blocks and fails as [`File::page`]; the stream may go on behind an error.
+    ///
+    /// ```no_run
+    /// # use unherd_cache::{Cache, Io, OpenOptions, PageNo};
+    /// let cache = Cache::builder().io(Io::Ring).build()?;
+    /// let file = cache.open("tree", OpenOptions::new())?;
+    /// let leaves = [9, 4, 5, 230, 6].map(PageNo);
+    /// for leaf in file.stream(leaves) {
+    ///     println!("{}", leaf?[0]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stream<I>(&self, pages: I) -> PageStream<'_, I::IntoIter>
+    where
+        I: IntoIterator<Item = PageNo>,
+    {
+        PageStream::new(self, pages.into_iter())
+    }
+
+    pub(crate) fn page_if_there(&self, page: PageNo) -> Option<PageGuard<'_>> {
+        let core = self.core();
+        let hit = core.pages.try_hit(core.key(&self.file, page))?;
+        Some(PageGuard::new(&core.pages, hit.pin))
+    }
+
+    /// The page; if it is missing, it is read together with those behind it, `pages` in all.
+    pub(crate) fn page_and_next(&self, page: PageNo, pages: u64) -> Result<PageGuard<'_>, Error> {
+        self.core().guard(&self.file, page, pages)
+    }
+
     /// Says how the file is going to be used, by whatever handle of this cache, until other advice
     /// is given. Does not block.
     ///
@@ -598,7 +648,7 @@ impl File {
     pub fn advise(&self, advice: Advice) {
         // In a child of fork(2) the locks may be held for ever, and there are no misses.
         if !self.core().fork().is_forked() {
-            self.file.streams.lock().advice = advice;
+            *self.file.streams.lock() = Streams::new(advice);
             self.file.filled.lock().advice = advice;
         }
     }

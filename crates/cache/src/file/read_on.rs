@@ -9,7 +9,7 @@ use std::ops::Range;
 use unherd_sys::primitives::Arc;
 
 use crate::file::core::Core;
-use crate::file::readahead::{EACH, Limits};
+use crate::file::readahead::{Limits, asks};
 use crate::file::state::FileState;
 use crate::frames::frame::Claim;
 use crate::io::engine::Engine;
@@ -39,9 +39,13 @@ impl Core {
         let plan = file.streams.lock().miss(page, wanted, limits, was_read, possible);
         let pages = next(plan.pages);
         let claims = self.try_take_run(key, pages as usize);
-        if let Some(engine) = engine {
+        // Where frames are scarce, none are taken for what nobody has asked for.
+        if let Some(engine) = engine
+            && claims.len() as u64 == pages
+        {
             let rest = page + pages..page + plan.pages;
-            let ranges = plan.ahead.into_iter().flat_map(|ahead| ahead.ranges(file_pages));
+            let ranges =
+                plan.ahead.into_iter().flat_map(|ahead| ahead.ranges(limits.run, file_pages));
             self.read_ahead(engine, file, ranges.chain([rest]));
         }
         claims
@@ -51,15 +55,41 @@ impl Core {
     /// waited for: the next window of its stream, if it is time.
     #[cold]
     pub(crate) fn read_on(&self, file: &Arc<FileState>, page: PageNo) {
-        if !page.0.is_multiple_of(EACH) || self.fork().is_forked() {
+        if !asks(page.0) || self.fork().is_forked() {
             return;
         }
         let Some(engine) = self.engine_to_read_ahead() else { return };
         let file_pages = self.file_pages(file);
-        let ahead = file.streams.lock().used(page.0, self.limits(file_pages));
+        let limits = self.limits(file_pages);
+        let ahead = file.streams.lock().used(page.0, limits);
         if let Some(ahead) = ahead {
-            self.read_ahead(engine, file, ahead.ranges(file_pages));
+            self.read_ahead(engine, file, ahead.ranges(limits.run, file_pages));
         }
+    }
+
+    /// Begins to read those of the pages that are missing. Gives how many were looked at, from the
+    /// first on.
+    pub(crate) fn prefetch(&self, file: &Arc<FileState>, pages: &[PageNo]) -> usize {
+        let Some(engine) = self.io.engine.as_ref().filter(|_| !self.fork().is_forked()) else {
+            return 0;
+        };
+        let file_pages = self.file_pages(file);
+        let most = self.limits(file_pages).ahead as usize;
+        let (mut missing, mut seen) = (Vec::new(), 0);
+        for page in pages {
+            if page.0 < file_pages && self.is_missing(file, page.0) {
+                if missing.len() == most {
+                    break;
+                }
+                missing.push(page.0);
+            }
+            seen += 1;
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let runs = missing.chunk_by(|page, next| page + 1 == *next);
+        self.read_ahead(engine, file, runs.map(|run| run[0]..run[0] + run.len() as u64));
+        seen
     }
 
     fn engine_to_read_ahead(&self) -> Option<&Engine> {
@@ -111,13 +141,14 @@ impl Core {
                     continue;
                 }
                 let first = PageNo(at);
-                at += missing;
                 if self.supply().waiters.count() > 0 {
                     return;
                 }
                 let mut claims = self.try_take_run(self.key(file, first), missing as usize);
                 let has_all = claims.len() as u64 == missing;
                 self.install_missing(file, first, &mut claims, 0);
+                // One that is announced, or there by now, ends the run.
+                at += (claims.len() as u64 + 1).min(missing);
                 if !claims.is_empty() {
                     let fill = Fill { claims, on_device: None, is_ahead: true };
                     if let Err(run) = engine.begin_ahead(self, self.run_to_read(file, first, fill))

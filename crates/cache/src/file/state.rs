@@ -42,7 +42,7 @@ pub(crate) struct FileState {
     pub(crate) unclean: Ranked<PageSet, { rank::UNCLEAN }>,
     pub(crate) durability: Ranked<Durability, { rank::DURABILITY }>,
     pub(crate) unwritten: Unwritten,
-    /// Locked by misses alone.
+    /// Locked by misses, and by first uses of pages that were read ahead.
     pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
     /// Locked by those who write a page to its end.
     pub(crate) filled: Ranked<FilledPages, { rank::STREAMS }>,

@@ -452,7 +452,7 @@ impl Frames {
 
     /// As [`Frames::publish_ahead`], with a pin for the caller.
     pub(crate) fn publish_ahead_pinned(&self, claim: Claim) -> Pin {
-        let published = |word: Word| Word(word.with_state(State::Clean).ahead().0 + PIN);
+        let published = |word: Word| Word(word.with_state(State::Clean).unused().ahead().0 + PIN);
         let _ = self.frame(claim.frame).update(|word| Some(published(word)));
         Pin(claim.frame)
     }
@@ -531,6 +531,7 @@ impl Frames {
     ) -> Result<Pin, Word> {
         let old = self.frame(id).update(|word| Some(Word(word.replaced()?.0 + PIN)))?;
         copy.before = old.state();
+        self.note_first_use(old);
         // In case that the copy takes the old page's state as well.
         self.frame(copy.frame).period.store(self.period(id), Ordering::Relaxed);
         self.install(copy, key, State::Changing, generation);

@@ -5,7 +5,7 @@
 //! what it needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page
 //! can really be given up is decided by its owner, who says so by [`Policy::evicted`].
 //!
-//! | policy | for the cache | for comparison ([`replay`]) |
+//! | policy | for the cache | for comparison (`replay`) |
 //! |---|---|---|
 //! | [`Clock`] | if told | yes |
 //! | [`S3Fifo`] | yes, unless told otherwise | yes |

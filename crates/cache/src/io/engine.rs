@@ -45,10 +45,14 @@ pub(crate) use completing::Completing;
 /// two thirds of the CPU of queued reads, with 512 as much.
 const OWN_READS_MAX: u32 = 128;
 
-/// With this many reads under way that threads wait for, or this many full ones that nobody has
-/// asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
+/// With this many threads that read by themselves, or this many full runs under way that nobody
+/// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
 /// device is busy.
 const READS_MAX: u32 = 2;
+
+/// As how many pages a run counts at least that nobody has asked for: a page alone keeps the device
+/// busy for as long.
+const RUN_PAGES_MIN: u32 = 16;
 
 #[derive(Debug)]
 enum Operation {
@@ -109,7 +113,8 @@ pub(crate) struct Engine {
     slots: Mutex<Slots>,
     /// Threads that read by themselves now. Relaxed: a count.
     own_reads: AtomicU32,
-    /// Pages that are being read and that nobody has asked for. Relaxed: a count.
+    /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
+    /// each run; very many when the I/O thread has died. Relaxed: a count.
     ahead_pages: AtomicU32,
     /// Set once, to end the I/O thread. Relaxed: `interrupt` orders it.
     stopping: AtomicBool,
@@ -233,6 +238,7 @@ impl Engine {
         let given_up: Vec<(usize, Operation)> = {
             let mut slots = self.slots.lock();
             slots.is_over = true;
+            self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
             is_unfilled = completing
                 .slot()
                 .is_some_and(|at| slots.slots[at].operation.is_none() && !slots.free.contains(&at));
@@ -311,7 +317,7 @@ impl Engine {
 
     /// Begins to read a run that nobody has asked for. Gives it back if the I/O thread has died.
     pub(crate) fn begin_ahead(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
-        let pages = run.pages() as u32;
+        let pages = weight(run.pages());
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
         // Nobody comes for its first page: the ticket is given up.
         let begun = self.begin(core, run).map(drop);
@@ -396,7 +402,7 @@ impl Engine {
                     #[cfg(test)]
                     tests::reach(core, tests::Step::Filled);
                 };
-                let ahead = if fill.is_ahead { fill.ahead() as u32 } else { 0 };
+                let ahead = if fill.is_ahead { weight(fill.ahead()) } else { 0 };
                 let again = core.end_fill(&file, first, fill, moved, deliver);
                 completing.end(core);
                 match again {
@@ -430,6 +436,11 @@ impl Engine {
         self.slots.lock().slots[at].operation = Some(Operation::Run(run));
         self.submit(core, at);
     }
+}
+
+/// As how many pages a run counts that nobody has asked for.
+fn weight(pages: usize) -> u32 {
+    (pages as u32).max(RUN_PAGES_MIN)
 }
 
 /// If it is time, wakes the tasks whose deadline has come, and gives others the frames of those

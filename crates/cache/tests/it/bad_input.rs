@@ -23,10 +23,19 @@ fn builders_name_the_value_that_does_not_do() {
     assert_eq!(build(64 << 20, 4 << 20).unwrap_err(), page(4 << 20));
     let told = "a page size of 5000 bytes: it must be a power of two from 512 to 2097152";
     assert_eq!(page(5000).to_string(), told);
-    let too_few = BuildError::TooSmall { capacity_bytes: 7 << 20, frames: 3, least: 4 };
-    assert_eq!(build(7 << 20, 2 << 20).unwrap_err(), too_few);
-    let too_small = BuildError::TooSmall { capacity_bytes: 10_000, frames: 2, least: 4 };
-    assert_eq!(build(10_000, 4096).unwrap_err(), too_small);
+    let too_small = |capacity_bytes, page_bytes, frames| BuildError::TooSmall {
+        capacity_bytes,
+        page_bytes,
+        frames,
+        least: 4,
+    };
+    assert_eq!(build(7 << 20, 2 << 20).unwrap_err(), too_small(7 << 20, 2 << 20, 3));
+    assert_eq!(build(10_000, 4096).unwrap_err(), too_small(10_000, 4096, 2));
+    assert!(
+        too_small(10_000, 4096, 2)
+            .to_string()
+            .ends_with("at least 4 are needed, which is 16384 bytes")
+    );
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
     match build(1 << 50, 1 << 20).unwrap_err() {
         BuildError::InsufficientMemory { bytes, .. } => assert!(bytes > 1 << 50),

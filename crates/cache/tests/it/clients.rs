@@ -26,7 +26,11 @@ fn exact_reads_fill_the_buffer_or_fail() {
     let ended = file.read_exact_at(&mut buf, 25).unwrap_err();
     let file = file.path().into();
     assert_eq!(ended, Error::UnexpectedEof { file, offset: 25, wanted: 1000, read: 999 });
-    assert_eq!(ended.to_string(), "f ends after 999 of the 1000 bytes to read at offset 25");
+    assert_eq!(
+        ended.to_string(),
+        "f has 999 of the 1000 bytes from offset 25 on; compare File::len, or use read_at, which \
+         says how many there are"
+    );
     assert_eq!(std::io::Error::from(ended).kind(), ErrorKind::UnexpectedEof);
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use unherd::{Advice, Cache, File, Io, OpenOptions};
+use unherd::{Advice, Cache, File, Io, OpenOptions, PageNo};
 
 use super::plan::Plan;
 use super::scene::{self, OrderedFile, Reader};
@@ -40,26 +40,42 @@ pub(super) fn run_cached(
     io: Io,
     readahead: Readahead,
 ) -> Result<Round, LoadError> {
+    scene::run(job, plan, |path| open_cached(job, plan, io, readahead, path))
+}
+
+pub(super) fn run_stream(job: &Job, plan: &Plan, io: Io) -> Result<Round, LoadError> {
+    scene::run(job, plan, |path| {
+        let (cached, setup) = open_cached(job, plan, io, Readahead::On, path)?;
+        Ok((Streamed(cached), setup))
+    })
+}
+
+/// The file in a cache of its own, and what it took to make that.
+fn open_cached(
+    job: &Job,
+    plan: &Plan,
+    io: Io,
+    readahead: Readahead,
+    path: &Path,
+) -> Result<(Cached, Span), LoadError> {
     let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, PAGE_BYTES as usize)?;
     let setup_error = |error: &dyn std::fmt::Display| LoadError::Setup {
         name: job.with.clone(),
         message: error.to_string(),
     };
-    scene::run(job, plan, |path| {
-        let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-        let cache = Cache::builder()
-            .capacity(capacity_bytes)
-            .page_size(PAGE_BYTES as usize)
-            .io(io)
-            .build()
-            .map_err(|error| setup_error(&error))?;
-        let setup = meter.stop(job.plant)?;
-        let file = cache.open(path, OpenOptions::new()).map_err(|error| setup_error(&error))?;
-        if readahead == Readahead::Off {
-            file.advise(Advice::Random);
-        }
-        Ok((Cached { file, cache }, setup))
-    })
+    let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
+    let cache = Cache::builder()
+        .capacity(capacity_bytes)
+        .page_size(PAGE_BYTES as usize)
+        .io(io)
+        .build()
+        .map_err(|error| setup_error(&error))?;
+    let setup = meter.stop(job.plant)?;
+    let file = cache.open(path, OpenOptions::new()).map_err(|error| setup_error(&error))?;
+    if readahead == Readahead::Off {
+        file.advise(Advice::Random);
+    }
+    Ok((Cached { file, cache }, setup))
 }
 
 impl OrderedFile for KernelFile {
@@ -87,6 +103,39 @@ impl OrderedFile for Cached {
         let stats = self.cache.stats();
         Some(stats.read_ahead.saturating_sub(stats.read_ahead_used))
     }
+}
+
+/// A file whose pages are named before.
+pub(super) struct Streamed(Cached);
+
+impl OrderedFile for Streamed {
+    type Reader<'a> = StreamReader<'a>;
+
+    fn reader(&self) -> Result<Self::Reader<'_>, LoadError> {
+        Ok(StreamReader(&self.0.file))
+    }
+
+    fn wasted_pages(&self) -> Option<u64> {
+        self.0.wasted_pages()
+    }
+}
+
+pub(super) struct StreamReader<'a>(&'a File);
+
+impl Reader for StreamReader<'_> {
+    fn read(
+        &mut self,
+        pages: &[u64],
+        mut see: impl FnMut(u64, &[u8]) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        for (page, bytes) in pages.iter().zip(self.0.stream(pages.iter().copied().map(PageNo))) {
+            let bytes = bytes.map_err(|error| LoadError::file("reading", 0, &error.into()))?;
+            see(*page, &bytes)?;
+        }
+        Ok(())
+    }
+
+    const WAITS_FOR_EACH: bool = true;
 }
 
 /// A file that is read a page at a time.

@@ -134,7 +134,8 @@ fn a_waker_that_panics_as_another_task_leaves() {
 fn a_task_that_is_not_polled_leaves_the_frame_to_threads() {
     for io in QUEUED {
         let _turn = turn();
-        let (_device, cache, file) = queued(io, 4, Duration::from_millis(200));
+        // Less than the time after which another is handed the frame of a task.
+        let (_device, cache, file) = queued(io, 4, Duration::from_millis(80));
         let frame = Reason::register("frame");
         let mut guards = pin_all(&file, 0..4);
         let before = Ledger::snapshot();

@@ -1,0 +1,75 @@
+//! Pages in an order that the caller knows: what comes next is named, not guessed.
+//!
+//! A stream names the next pages to the cache before it gives the first of them, in batches: those
+//! that are missing are sorted, neighbours are read together, and the I/O thread has them all under
+//! way. How many are named grows with each page that was not there when it was asked for. Nothing
+//! is pinned but what the caller has. The idea is that of PostgreSQL's read streams (T. Munro and
+//! others, version 17).
+
+use std::collections::VecDeque;
+use std::iter::Fuse;
+
+use crate::Error;
+use crate::file::handle::File;
+use crate::page::PageNo;
+use crate::pages::guard::PageGuard;
+
+/// How many pages are named at first.
+const FIRST: usize = 8;
+
+/// The most pages that are named and not given yet.
+const MOST: usize = 512;
+
+/// Pages of a file, pinned one after the other, in an order that is known before: an iterator.
+/// [`File::stream`] makes it.
+#[derive(Debug)]
+#[must_use = "an iterator reads nothing until it is asked"]
+pub struct PageStream<'a, I> {
+    file: &'a File,
+    pages: Fuse<I>,
+    /// Named, and not given yet.
+    named: VecDeque<PageNo>,
+    /// How many of those are there or under way, from the first on.
+    begun: usize,
+    /// How many are to be named.
+    distance: usize,
+}
+
+impl<'a, I: Iterator<Item = PageNo>> PageStream<'a, I> {
+    pub(crate) fn new(file: &'a File, pages: I) -> Self {
+        let named = VecDeque::new();
+        Self { file, pages: pages.fuse(), named, begun: 0, distance: FIRST }
+    }
+
+    /// Names pages up to the distance, and begins to read them.
+    fn name(&mut self) {
+        let more = self.distance.saturating_sub(self.named.len());
+        self.named.extend(self.pages.by_ref().take(more));
+        let rest = &self.named.make_contiguous()[self.begun..];
+        self.begun += self.file.prefetch(rest);
+    }
+}
+
+impl<'a, I: Iterator<Item = PageNo>> Iterator for PageStream<'a, I> {
+    type Item = Result<PageGuard<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.begun <= self.distance / 2 {
+            self.name();
+        }
+        let page = self.named.pop_front()?;
+        self.begun = self.begun.saturating_sub(1);
+        if let Some(guard) = self.file.page_if_there(page) {
+            return Some(Ok(guard));
+        }
+        self.distance = (self.distance * 2).min(MOST);
+        let neighbours = self.named.iter().zip(page.0 + 1..).take_while(|(a, b)| a.0 == *b);
+        Some(self.file.page_and_next(page, 1 + neighbours.count() as u64))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.pages.size_hint();
+        let named = self.named.len();
+        (least.saturating_add(named), most.and_then(|most| most.checked_add(named)))
+    }
+}
