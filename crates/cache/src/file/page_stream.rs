@@ -33,12 +33,15 @@ pub struct PageStream<'a, I> {
     begun: usize,
     /// How many are to be named.
     distance: usize,
+    /// More are begun when so few of those that are begun are left. Half of what could be begun
+    /// last, or each page that is given would let a single one be begun.
+    low: usize,
 }
 
 impl<'a, I: Iterator<Item = PageNo>> PageStream<'a, I> {
     pub(crate) fn new(file: &'a File, pages: I) -> Self {
         let named = VecDeque::new();
-        Self { file, pages: pages.fuse(), named, begun: 0, distance: FIRST }
+        Self { file, pages: pages.fuse(), named, begun: 0, distance: FIRST, low: 0 }
     }
 
     /// Names pages up to the distance, and begins to read them.
@@ -47,6 +50,7 @@ impl<'a, I: Iterator<Item = PageNo>> PageStream<'a, I> {
         self.named.extend(self.pages.by_ref().take(more));
         let rest = &self.named.make_contiguous()[self.begun..];
         self.begun += self.file.prefetch(rest);
+        self.low = self.begun / 2;
     }
 }
 
@@ -54,7 +58,7 @@ impl<'a, I: Iterator<Item = PageNo>> Iterator for PageStream<'a, I> {
     type Item = Result<PageGuard<'a>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.begun <= self.distance / 2 {
+        if self.begun <= self.low {
             self.name();
         }
         let page = self.named.pop_front()?;
@@ -63,6 +67,7 @@ impl<'a, I: Iterator<Item = PageNo>> Iterator for PageStream<'a, I> {
             return Some(Ok(guard));
         }
         self.distance = (self.distance * 2).min(MOST);
+        self.low = self.distance / 2;
         let neighbours = self.named.iter().zip(page.0 + 1..).take_while(|(a, b)| a.0 == *b);
         Some(self.file.page_and_next(page, 1 + neighbours.count() as u64))
     }

@@ -20,6 +20,7 @@ pub(crate) enum Op {
     Sync { handle: usize },
     Pin { handle: usize, page: u64 },
     Unpin,
+    Stream { handle: usize, pages: Vec<u64> },
 }
 
 /// Offsets near page ends are as likely as all others together.
@@ -53,6 +54,8 @@ pub(crate) fn ops(page_bytes: usize, count: usize) -> impl Strategy<Value = Vec<
         1 => handle.clone().prop_map(|handle| Op::Sync { handle }),
         2 => (handle, 0..16_u64).prop_map(|(handle, page)| Op::Pin { handle, page }),
         1 => Just(Op::Unpin),
+        1 => (0..HANDLES, prop::collection::vec(0..16_u64, 1..12))
+            .prop_map(|(handle, pages)| Op::Stream { handle, pages }),
     ];
     prop::collection::vec(op, 1..count)
 }
@@ -155,6 +158,19 @@ impl<'a> Scene<'a> {
                 }
             }
             Op::Unpin => drop(self.guards.pop()),
+            Op::Stream { handle, ref pages } => {
+                if self.guards.len() < 2 {
+                    let file = &self.files[handle];
+                    file.prefetch(&[PageNo(pages[0] + 1)]);
+                    let stream = file.stream(pages.iter().copied().map(PageNo));
+                    for (&page, guard) in pages.iter().zip(stream) {
+                        if let Some(guard) = self.allowed(guard) {
+                            let expected = model_page(&self.model, page, self.page_bytes);
+                            assert!(guard[..] == expected[..], "page {page} of a stream");
+                        }
+                    }
+                }
+            }
         }
         for (guard, expected) in &self.guards {
             assert!(guard[..] == expected[..], "a pinned page has changed");

@@ -61,20 +61,22 @@ enum Kind {
     PageMut,
     SetLen,
     SyncAll,
+    Prefetch,
     PageAsync,
     ReadAtAsync,
     DroppedTask,
 }
 
 /// How many operations of ten thousand of a thread are of each kind. Those of tasks come on top.
-const KINDS: [(Kind, u64); 10] = [
-    (Kind::ReadAt, 2000),
+const KINDS: [(Kind, u64); 11] = [
+    (Kind::ReadAt, 1900),
     (Kind::Page, 2500),
     (Kind::Peek, 2500),
     (Kind::WriteAt, 1700),
     (Kind::PageMut, 1285),
     (Kind::SetLen, 5),
     (Kind::SyncAll, 10),
+    (Kind::Prefetch, 100),
     (Kind::PageAsync, 0),
     (Kind::ReadAtAsync, 0),
     (Kind::DroppedTask, 0),
@@ -223,6 +225,12 @@ impl<'a> Worker<'a> {
                 Kind::SyncAll => {
                     let file = self.seed.below(FILES as u64) as usize;
                     scene.allowed(scene.files[file].sync_all());
+                }
+                Kind::Prefetch => {
+                    let file = self.seed.below(FILES as u64) as usize;
+                    let pages: Vec<_> =
+                        (0..8).map(|_| PageNo(self.seed.below(PAGES + 1))).collect();
+                    assert!(scene.files[file].prefetch(&pages) <= pages.len());
                 }
                 Kind::PageAsync | Kind::ReadAtAsync | Kind::DroppedTask => {
                     unreachable!("their share is 0: those of tasks are in `tasks.rs`")
