@@ -55,9 +55,9 @@ impl Scene {
     }
 
     fn write(&self, claim: &mut Claim, value: u32) {
+        claim.begin_write();
         // SAFETY: a claim.
         self.memory.with_mut(|memory| unsafe { *memory = value });
-        claim.begin_write();
         for word in &self.racy {
             word.store(value, Ordering::Relaxed);
         }
