@@ -22,10 +22,8 @@ use crate::frames::memory::FrameMemory;
 use crate::frames::policy::PolicyKind;
 use crate::frames::pools::{self, Pools};
 use crate::frames::supply::Supply;
-use crate::io::Transfers;
-use crate::io::engine::Engine;
 use crate::io::run::RunBuffers;
-use crate::io::worker_queue::WorkerQueue;
+use crate::io::{self, Io, Transfers};
 use crate::pages::index::Index;
 use crate::pages::table::Pages;
 use crate::reasons::Reasons;
@@ -34,28 +32,11 @@ use crate::stats::{Counters, Stats};
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
 
-/// Threads that [`Io::Threads`] may start.
-const IO_THREADS: RangeInclusive<usize> = 1..=1024;
-
 /// The least number of pages that a cache has room for.
 pub const MIN_FRAMES: usize = 4;
 
 /// Numbers caches. Relaxed: a number is all that it gives.
 static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);
-
-/// Who moves pages between the cache and the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Io {
-    /// Each thread does its own, by blocking calls.
-    #[default]
-    Blocking,
-    /// Write-backs and the reads of tasks are queued, and one thread of the cache takes the
-    /// completions. Threads read by themselves, until 128 do so at a time; the others queue.
-    Ring,
-    /// As [`Io::Ring`], where the device has no queue of its own, as io_uring is not allowed: the
-    /// transfers are made by this many more threads of the cache, 1 to 1024.
-    Threads(usize),
-}
 
 /// A page cache. Clones are the same cache; it lives until they and its files are gone.
 ///
@@ -89,7 +70,7 @@ impl Cache {
             capacity_bytes: 64 << 20,
             page_bytes: 4096,
             device: None,
-            io: Io::Blocking,
+            io: Io::Auto,
             queues: 256,
             filtered: true,
             frame_wait: Duration::from_secs(30),
@@ -133,6 +114,11 @@ impl Cache {
     /// The number of pages that there is room for.
     pub fn frames(&self) -> usize {
         self.owner.core.frames().len()
+    }
+
+    /// Who does the I/O: what was asked for, or what [`Io::Auto`] has found.
+    pub fn io(&self) -> Io {
+        self.owner.core.io.kind
     }
 
     /// Whether the kernel took the advice to back the pages' memory by huge pages of its own. It
@@ -223,7 +209,7 @@ impl CacheBuilder {
         Self { device: Some(device), ..self }
     }
 
-    /// Who does the I/O. The default is [`Io::Blocking`].
+    /// Who does the I/O. The default is [`Io::Auto`].
     pub fn io(self, io: Io) -> Self {
         Self { io, ..self }
     }
@@ -304,16 +290,8 @@ impl CacheBuilder {
         }
         check_available(count * page_bytes + Frames::bytes_for(count) + Index::bytes_for(count))?;
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
-        let queue: Option<Arc<dyn Device>> = match self.io {
-            Io::Blocking => None,
-            Io::Ring => Some(device.clone()),
-            Io::Threads(threads) if !IO_THREADS.contains(&threads) => {
-                return Err(BuildError::IoThreads { threads });
-            }
-            Io::Threads(workers) => Some(Arc::new(WorkerQueue::new(device.clone(), workers)?)),
-        };
-        let alarm = queue.clone().map(Alarm::new);
-        let engine = queue.map(Engine::new).transpose()?;
+        let (kind, engine) = io::choose_engine(self.io, &device)?;
+        let alarm = engine.as_ref().map(|engine| Alarm::new(engine.queue().clone()));
         // A machine that does not tell its nodes is as good as one that has one. A pool of a node
         // where no thread runs would be used by the eighth search alone.
         let this_machine = || match Topology::of_this_machine() {
@@ -349,7 +327,7 @@ impl CacheBuilder {
         let core = Arc::new(Core {
             number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             pages,
-            io: Transfers { device, runs, engine },
+            io: Transfers { device, runs, kind, engine },
             files,
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,

@@ -310,7 +310,7 @@ impl fmt::Display for Error {
             Self::AsyncNeedsIoThread { file, page } => write!(
                 f,
                 "page {page} of {} is not in memory, and this cache cannot bring it in for a \
-                 task; build it with `Io::Ring` or `Io::Threads`",
+                 task; build it with `Io::Auto`",
                 file.display()
             ),
             Self::TornElsewhere { file, page } => write!(

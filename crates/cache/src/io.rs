@@ -8,16 +8,67 @@ pub(crate) mod run;
 pub(crate) mod transfer;
 pub(crate) mod worker_queue;
 
+use std::ops::RangeInclusive;
+
 use unherd_sys::Device;
 use unherd_sys::primitives::Arc;
 
+use crate::error::BuildError;
 use engine::Engine;
 use run::RunBuffers;
+use worker_queue::WorkerQueue;
+
+/// Threads that [`Io::Threads`] may start.
+const THREADS: RangeInclusive<usize> = 1..=1024;
+
+/// As many as [`Io::Auto`] starts.
+const AUTO_THREADS: usize = 4;
+
+/// Who moves pages between the cache and the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Io {
+    /// [`Io::Ring`] where that can be had, and else [`Io::Threads`] of 4; which of them it is,
+    /// [`Cache::io`](crate::Cache::io) tells. A device may have no queue, as io_uring is not
+    /// allowed (in containers it often is not), or another cache may have it.
+    #[default]
+    Auto,
+    /// Write-backs, readahead and the reads of tasks are queued, and one thread of the cache takes
+    /// the completions. Threads read by themselves, until 128 do so at a time; the others queue.
+    Ring,
+    /// As [`Io::Ring`], without a queue of the device: the transfers are made by this many more
+    /// threads of the cache, 1 to 1024.
+    Threads(usize),
+    /// Each thread does its own, by blocking calls, and the cache has no thread. Nothing is read
+    /// before its reader comes to it, and a sync writes one run after the other.
+    Blocking,
+}
 
 /// How one cache reaches its device.
 pub(crate) struct Transfers {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) runs: RunBuffers,
+    /// Who does the I/O; never [`Io::Auto`].
+    pub(crate) kind: Io,
     /// Queued I/O; without it each thread does its own.
     pub(crate) engine: Option<Engine>,
+}
+
+/// The engine for queued I/O, if there is to be one, and what was chosen.
+pub(crate) fn choose_engine(
+    io: Io,
+    device: &Arc<dyn Device>,
+) -> Result<(Io, Option<Engine>), BuildError> {
+    let queue: Arc<dyn Device> = match io {
+        Io::Auto => {
+            let ring = choose_engine(Io::Ring, device);
+            return ring.or_else(|_| choose_engine(Io::Threads(AUTO_THREADS), device));
+        }
+        Io::Ring => device.clone(),
+        Io::Threads(threads) if !THREADS.contains(&threads) => {
+            return Err(BuildError::IoThreads { threads });
+        }
+        Io::Threads(threads) => Arc::new(WorkerQueue::new(device.clone(), threads)?),
+        Io::Blocking => return Ok((io, None)),
+    };
+    Ok((io, Some(Engine::new(queue)?)))
 }

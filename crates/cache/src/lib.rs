@@ -100,7 +100,7 @@ mod stats;
 mod stripe;
 
 #[cfg(not(loom))]
-pub use cache::{Cache, CacheBuilder, Io, MIN_FRAMES};
+pub use cache::{Cache, CacheBuilder, MIN_FRAMES};
 #[cfg(not(loom))]
 pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
@@ -115,6 +115,8 @@ pub use file::page_stream::PageStream;
 pub use file::readahead::Advice;
 #[cfg(not(loom))]
 pub use frames::policy::{self, PolicyKind};
+#[cfg(not(loom))]
+pub use io::Io;
 #[cfg(not(loom))]
 pub use page::PageNo;
 #[cfg(not(loom))]

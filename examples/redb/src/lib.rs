@@ -6,7 +6,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let cache = unherd::Cache::builder().capacity(256 << 20).io(unherd::Io::Ring).build()?;
+//! let cache = unherd::Cache::builder().capacity(256 << 20).build()?;
 //! let storage = unherd_example_redb::Storage::open(&cache, "data.redb")?;
 //! let database = redb::Database::builder()
 //!     .set_cache_size(16 << 20)

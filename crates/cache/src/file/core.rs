@@ -201,7 +201,7 @@ mod tests {
     fn an_earlier_read_fails_no_later_waiter() {
         let device = Arc::new(SimDevice::new(Seed::new(1)));
         device.put("f", &[0; 4096]);
-        let cache = Cache::builder().device(device).build().unwrap();
+        let cache = Cache::builder().io(crate::Io::Blocking).device(device).build().unwrap();
         let core = &cache.owner.core;
         let access = Access {
             write: false,

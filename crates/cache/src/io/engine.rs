@@ -225,6 +225,11 @@ impl Engine {
         })
     }
 
+    /// The device that transfers are queued on.
+    pub(crate) fn queue(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
     /// Whether the I/O thread has died.
     pub(crate) fn is_over(&self) -> bool {
         self.slots.lock().is_over

@@ -345,8 +345,12 @@ fn one_cache_at_a_time_has_the_queue_of_a_device() {
             continue;
         }
         let build = |io| small(8, 4096).device(device.clone()).io(io).build();
-        let one = build(Io::Ring).unwrap();
+        let one = build(Io::Auto).unwrap();
+        assert_eq!(one.io(), Io::Ring);
         assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
+        let other = build(Io::Auto).unwrap();
+        assert_eq!(other.io(), Io::Threads(4), "the queue is taken");
+        drop(other);
         build(Io::Blocking).unwrap();
         assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
         drop(one);

@@ -241,7 +241,7 @@ fn capacity_beyond_the_machine_is_refused() {
     let _turn = turn();
     let code = in_child(|| {
         may_map_no_more_than(1 << 30);
-        match Cache::builder().capacity(CAPACITY).build() {
+        match Cache::builder().io(Io::Blocking).capacity(CAPACITY).build() {
             Err(BuildError::InsufficientMemory { bytes, available_bytes, .. }) => {
                 u8::from(bytes < CAPACITY || available_bytes as usize >= bytes)
             }

@@ -50,6 +50,7 @@ pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
     Cache::builder()
         .capacity(frames * page_bytes)
         .page_size(page_bytes)
+        .io(Io::Blocking)
         .frame_wait(Duration::from_secs(5))
         .topology(Topology::of(1))
 }

@@ -1,6 +1,6 @@
 //! `unherd-copy`, `unherd-pin`, `unherd-peek`: the page cache of unherd.
 
-use unherd::{Cache, File, OpenOptions, PageNo, Peek, Torn};
+use unherd::{Cache, File, Io, OpenOptions, PageNo, Peek, Torn};
 
 use super::kernel::{file_error, from_copy, make_file};
 use super::page::{self, PAGE_BYTES, Page, Places, WRITTEN_AT, WRITTEN_BYTES};
@@ -22,7 +22,11 @@ pub(super) enum Way {
 pub(super) fn run(job: &Job, way: Way) -> Result<Round, LoadError> {
     let path = make_file(job)?;
     let frames = resident_pages(job)? as usize + SPARE_FRAMES;
-    let cache = Cache::builder().capacity(frames * PAGE_BYTES).page_size(PAGE_BYTES).build();
+    let cache = Cache::builder()
+        .io(Io::Blocking)
+        .capacity(frames * PAGE_BYTES)
+        .page_size(PAGE_BYTES)
+        .build();
     let cache = cache
         .map_err(|error| LoadError::Setup { name: job.with.clone(), message: error.to_string() })?;
     let file = cache.open(&path, OpenOptions::new().write(true));

@@ -6,13 +6,13 @@ use unherd_sys::Topology;
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Seed, SimDevice};
 
-use crate::{Cache, CacheBuilder, File, OpenOptions, PageNo};
+use crate::{Cache, CacheBuilder, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;
 
 fn open(frames: usize, pages: u64, builder: CacheBuilder) -> (Cache, File) {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
-    let builder = builder.frame_wait(Duration::from_millis(20)).device(device);
+    let builder = builder.io(Io::Blocking).frame_wait(Duration::from_millis(20)).device(device);
     let cache = builder.page_size(PAGE).capacity(frames * PAGE).build().unwrap();
     let file = cache.open("f", OpenOptions::new().write(true).create(true)).unwrap();
     file.set_len(pages * PAGE as u64).unwrap();

@@ -4,7 +4,7 @@ use unherd_testkit::{Seed, SimDevice};
 
 use crate::file::core::Core;
 use crate::page::PageNo;
-use crate::{Cache, File, OpenOptions};
+use crate::{Cache, File, Io, OpenOptions};
 
 const PAGE: usize = 512;
 
@@ -27,7 +27,11 @@ pub(super) fn before_lend(core: &Core, page: PageNo) {
 fn scene(bytes: &[u8]) -> (Arc<SimDevice>, Cache, File) {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
     device.put("f", bytes);
-    let cache = Cache::builder().page_size(PAGE).capacity(64 * PAGE).device(device.clone());
+    let cache = Cache::builder()
+        .io(Io::Blocking)
+        .page_size(PAGE)
+        .capacity(64 * PAGE)
+        .device(device.clone());
     let cache = cache.build().unwrap();
     let file = cache.open("f", OpenOptions::new().write(true).lock(false)).unwrap();
     (device, cache, file)
