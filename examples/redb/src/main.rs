@@ -1,6 +1,6 @@
 //! One run of a small benchmark: a database is loaded, read at random, scanned and updated.
 //!
-//!     unherd-example-redb file|unherd DIR MEMORY-MIB RECORDS
+//!     unherd-example-redb file|unherd|unherd-threads|unherd-blocking DIR MEMORY-MIB RECORDS
 //!
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
@@ -46,13 +46,19 @@ fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<Database> {
     builder.set_cache_size(REDB_CACHE_BYTES);
     match side {
         "file" => Ok(builder.create(path)?),
-        "unherd" | "unherd-blocking" => {
+        "unherd" | "unherd-threads" | "unherd-blocking" => {
             let capacity_bytes = memory_mib.saturating_sub(REST_MIB).max(1) << 20;
-            let io = if side == "unherd" { Io::Ring } else { Io::Blocking };
+            let io = match side {
+                "unherd-threads" => Io::Threads(4),
+                "unherd-blocking" => Io::Blocking,
+                _ => Io::Auto,
+            };
             let cache = Cache::builder().capacity(capacity_bytes).io(io).build()?;
             Ok(builder.create_with_backend(Storage::open(&cache, path)?)?)
         }
-        other => Err(format!("{other}: give file, unherd or unherd-blocking").into()),
+        other => {
+            Err(format!("{other}: give file, unherd, unherd-threads or unherd-blocking").into())
+        }
     }
 }
 
