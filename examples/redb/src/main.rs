@@ -31,7 +31,8 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, side, dir, memory_mib, records] = &args[..] else {
-        return Err("usage: unherd-example-redb file|unherd|unherd-threads DIR MEMORY-MIB RECORDS".into());
+        let sides = "file|unherd|unherd-threads";
+        return Err(format!("usage: unherd-example-redb {sides} DIR MEMORY-MIB RECORDS").into());
     };
     let path = Path::new(dir).join(format!("redb-{side}-{}", std::process::id()));
     let (memory_mib, records): (usize, u64) = (memory_mib.parse()?, records.parse()?);
