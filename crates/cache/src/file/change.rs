@@ -60,7 +60,8 @@ impl Drop for Spare<'_> {
 }
 
 impl Core {
-    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end.
+    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end. Gives
+    /// the frame; `before` is that of the page before, where a stream is written.
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
     /// caller is inside `file.writers`.
@@ -70,15 +71,17 @@ impl Core {
         page: PageNo,
         at: usize,
         bytes: &[u8],
-    ) -> Result<(), Error> {
+        before: Option<FrameId>,
+    ) -> Result<FrameId, Error> {
         let key = self.key(file, page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory().page_bytes();
-        let mut claim = self.claim_page(file, key, covers_page)?;
+        let mut claim = self.claim_page(file, key, covers_page, before)?;
         self.memory().write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
+        let frame = claim.id();
         self.end_change(file, key, claim);
-        Ok(())
+        Ok(frame)
     }
 
     /// The page was changed: publishes it, and wakes the waiters for it, or for a frame.
@@ -161,17 +164,19 @@ impl Core {
         self.end_change(file, key, copy);
     }
 
-    /// The page, for this thread alone. Its content is there unless the caller `covers_page`.
+    /// The page, for this thread alone. Its content is there unless the caller `covers_page`. A
+    /// frame that it needs is, if possible, a neighbour of the frame `before`.
     pub(crate) fn claim_page(
         &self,
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
+        before: Option<FrameId>,
     ) -> Result<Claim, Error> {
         loop {
             let has_room = self.has_room(file) || self.is_unwritten(file, key.page);
             let room = if has_room { Ok(()) } else { self.make_room(file) };
-            let claimed = room.and_then(|()| self.try_claim_page(file, key, covers_page));
+            let claimed = room.and_then(|()| self.try_claim_page(file, key, covers_page, before));
             let room = match claimed {
                 Ok(claim) if claim.was_unwritten() || self.reserve_unwritten(file) => {
                     return Ok(claim);
@@ -195,6 +200,7 @@ impl Core {
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
+        before: Option<FrameId>,
     ) -> Result<Claim, Error> {
         let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
         loop {
@@ -225,7 +231,7 @@ impl Core {
                 WriteAccess::Miss(announced) => {
                     let mut claim = match spare.claim.take() {
                         Some(claim) => claim,
-                        None => self.frame_for_announced(announced, began)?,
+                        None => self.frame_for_announced(announced, before, began)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
                     if covers_page || self.offset(key.page) >= file.len() {

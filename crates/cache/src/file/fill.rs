@@ -18,7 +18,7 @@ use crate::file::state::FileState;
 use crate::frames::frame::{Claim, Pin, State};
 use crate::io::engine::Engine;
 use crate::io::run::{Advance, EndedRun, Fill, Run, TransferError};
-use crate::page::{PageKey, PageNo};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::guard::PageGuard;
 use crate::pages::index::FillReservation;
 use crate::pages::resident::{Lookup, TooManyPins, Work};
@@ -123,14 +123,19 @@ impl Core {
         Ok(found)
     }
 
-    /// A frame for a page that the caller has announced. If there is none, the announcement is
-    /// taken back, and the waiters for the page are told. As for [`Core::take_frame`], `began`.
+    /// A frame for a page that the caller has announced, if there is one a neighbour of the frame
+    /// `before`. If there is none, the announcement is taken back, and the waiters for the page are
+    /// told. As for [`Core::take_frame`], `began`.
     pub(crate) fn frame_for_announced(
         &self,
         announced: FillReservation,
+        before: Option<FrameId>,
         began: Option<Timestamp>,
     ) -> Result<Claim, Error> {
         self.counters().add(Count::Misses, 1);
+        if let Some(claim) = before.and_then(|before| self.try_take_next(announced.key, before)) {
+            return Ok(claim);
+        }
         self.take_frame(announced.key, began)
             .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
     }
@@ -150,7 +155,7 @@ impl Core {
             self.counters().add(Count::Misses, 1);
             return Ok(claims);
         }
-        self.frame_for_announced(announced, began).map(|claim| vec![claim])
+        self.frame_for_announced(announced, None, began).map(|claim| vec![claim])
     }
 
     /// Takes an announcement back, with a message for those that wait for the page.

@@ -313,20 +313,26 @@ impl File {
         let core = self.core();
         core.check_write(&self.file, offset, bytes.len())?;
         let _inside = core.enter_writers(&self.file);
+        let page_bytes = core.memory().page_bytes() as u64;
+        let fills = (offset + bytes.len() as u64) / page_bytes > offset / page_bytes;
+        let mut frame =
+            if fills { self.file.filled.lock().frame_before(offset / page_bytes) } else { None };
         let mut done = 0;
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
-            match core.write_page(&self.file, page, at, &bytes[done..done + part]) {
-                Ok(()) => done += part,
+            match core.write_page(&self.file, page, at, &bytes[done..done + part], frame) {
+                Ok(written) => {
+                    frame = Some(written);
+                    done += part;
+                }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
-        let page_bytes = core.memory().page_bytes() as u64;
         let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
         if !filled.is_empty() {
-            core.write_behind(&self.file, filled);
+            core.write_behind(&self.file, filled, frame);
         }
         Ok(done)
     }

@@ -107,7 +107,7 @@ impl Core {
     ) -> Result<PageMut<'a>, Error> {
         let inside = self.enter_writers(file);
         let key = self.key(file, page);
-        let claim = self.claim_page(file, key, false)?;
+        let claim = self.claim_page(file, key, false, None)?;
         Held::new(self, key).begin();
         Ok(PageMut {
             core: self,

@@ -18,7 +18,7 @@ use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::frames::frame::Claim;
 use crate::frames::waiters::LOOK;
-use crate::page::PageKey;
+use crate::page::{FrameId, PageKey};
 use crate::pages::evict::{Found, policy_hash};
 
 /// What one that has entered the waiters has tried, between its waits.
@@ -53,6 +53,14 @@ impl Core {
             }
             Found::ToWrite { .. } | Found::Nothing => None,
         }
+    }
+
+    /// As [`Core::try_take_frame`], for a page of a stream that is written: a neighbour of the
+    /// frame in which the page before is.
+    pub(crate) fn try_take_next(&self, key: PageKey, before: FrameId) -> Option<Claim> {
+        let (claim, dirty) = self.pages.try_take_next(key, before);
+        self.write_ahead(dirty);
+        claim
     }
 
     /// As [`Core::try_take_frame`], up to `wanted` frames for the pages from `key` on, if nobody

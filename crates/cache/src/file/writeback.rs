@@ -160,12 +160,17 @@ impl Core {
         }
     }
 
-    /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O,
-    /// begins to, unless the device is [`BUSY`]. A writer that is faster than the device waits here
-    /// once for each run, under `write-back` or on the device. Nothing is done if the file's writes
-    /// fail or are held up.
-    pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
-        let Some(run) = file.filled.lock().filled(pages, self.write_behind_pages()) else {
+    /// Pages were written to their ends, the last one in `frame`: writes back what a stream has
+    /// filled, or, with queued I/O, begins to, unless the device is [`BUSY`]. A writer that is
+    /// faster than the device waits here once for each run, under `write-back` or on the device.
+    /// Nothing is done if the file's writes fail or are held up.
+    pub(crate) fn write_behind(
+        &self,
+        file: &Arc<FileState>,
+        pages: Range<u64>,
+        frame: Option<FrameId>,
+    ) {
+        let Some(run) = file.filled.lock().filled(pages, frame, self.write_behind_pages()) else {
             return;
         };
         if file.unwritten.is_failing() {

@@ -138,6 +138,38 @@ impl FreeFrames {
         claim
     }
 
+    /// The frame after `before`, if it is free and of the same extent; else the first of an extent
+    /// that is free as a whole, if a short search finds one.
+    pub(crate) fn pop_next(&mut self, before: FrameId) -> Option<Claim> {
+        let number = (before.0 - self.first) as usize + 1;
+        let is_free = |number| {
+            self.words.get(number / WORD).is_some_and(|word| word >> (number % WORD) & 1 == 1)
+        };
+        let (at, bit) = if !number.is_multiple_of(EXTENT) && is_free(number) {
+            (number / WORD, number % WORD)
+        } else {
+            self.find_extent()?
+        };
+        let mut claim = None;
+        self.take(at, bit, 1, &mut |one| claim = Some(one));
+        claim
+    }
+
+    /// The word and the bit at which an extent begins that is free as a whole.
+    fn find_extent(&self) -> Option<(usize, usize)> {
+        let mut from = 0;
+        for _ in 0..LOOKS {
+            let at = find_bit(&self.nonempty, from)?;
+            let extent = (1 << EXTENT) - 1;
+            let is_free = |bit: &usize| self.words[at] >> bit & extent == extent;
+            if let Some(bit) = (0..WORD).step_by(EXTENT).find(is_free) {
+                return Some((at, bit));
+            }
+            from = at + 1;
+        }
+        None
+    }
+
     /// Appends up to `wanted` free frames to `out`, in as few extents as a short search finds.
     pub(crate) fn pop_run(&mut self, wanted: usize, out: &mut Vec<Claim>) {
         let mut left = wanted.min(self.count);
@@ -214,9 +246,28 @@ mod tests {
         assert_eq!(free.len(), 30);
     }
 
+    #[test]
+    fn streams_get_neighbours() {
+        let mut free = all_free(32, 130);
+        let mut next = |before| free.pop_next(FrameId(before)).map(|claim| claim.into_frame().0);
+        // Where the extent of the one before ends, another begins.
+        assert_eq!(next(47), Some(32));
+        assert_eq!(next(32), Some(33));
+        assert_eq!(next(40), Some(41));
+        assert_eq!(next(33), Some(34));
+        // The one after is taken.
+        assert_eq!(next(40), Some(48));
+        assert_eq!(next(48), Some(49));
+        // The last frames are no extent as a whole.
+        let begins: Vec<_> = std::iter::from_fn(|| next(41 - 1)).collect();
+        assert_eq!(begins, [64, 80, 96, 112, 128, 144]);
+        assert_eq!(next(160), Some(161));
+        assert_eq!(next(161), None, "there is no frame after the last");
+    }
+
     proptest! {
         #[test]
-        fn it_is_a_set_of_frames(steps in prop::collection::vec((0..3_u8, 0..150_u32), 0..200)) {
+        fn it_is_a_set_of_frames(steps in prop::collection::vec((0..4_u8, 0..150_u32), 0..200)) {
             let mut free = all_free(7, 150);
             let mut taken = std::collections::BTreeSet::new();
             for (step, number) in steps {
@@ -224,6 +275,7 @@ mod tests {
                 match step {
                     0 => out.extend(free.pop()),
                     1 => free.pop_run(number as usize, &mut out),
+                    2 => out.extend(free.pop_next(FrameId(7 + number))),
                     _ if taken.remove(&(7 + number)) => {
                         free.push(Claim::of_empty(FrameId(7 + number)));
                     }

@@ -243,6 +243,14 @@ impl Pools {
         Some(claim)
     }
 
+    /// A free frame of the pool, which the caller has locked, for the page after the one in the
+    /// frame `before`: a neighbour in memory, or one that has free neighbours.
+    pub(crate) fn pop_next(&self, at: usize, pool: &mut Pool, before: FrameId) -> Option<Claim> {
+        let claim = pool.free.pop_next(before)?;
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+        Some(claim)
+    }
+
     /// Appends up to `wanted` free frames of the pool, which the caller has locked.
     pub(crate) fn pop_free_run(
         &self,

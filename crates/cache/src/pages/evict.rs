@@ -219,6 +219,34 @@ impl Pages {
         (claims, dirty)
     }
 
+    /// An empty frame for the page of a stream that is written, where the page before it is in the
+    /// frame `before`: a neighbour in memory, if one can be had without a write-back, and nobody
+    /// waits for a frame. So that streams find neighbours, up to an eighth of the frames is freed
+    /// for them, an extent at a time.
+    ///
+    /// Gives a dirty page that was met, too.
+    pub(crate) fn try_take_next(
+        &self,
+        key: PageKey,
+        before: FrameId,
+    ) -> (Option<Claim>, Option<FrameId>) {
+        if self.supply.waiters.count() > 0 {
+            return (None, None);
+        }
+        let pools = &self.supply.pools;
+        let at = pools.of(before);
+        let mut pool = pools.lock(at);
+        let (mut claim, mut dirty) = (pools.pop_next(at, &mut pool, before), None);
+        if claim.is_none() && pool.free_len() < pool.len() / 8 {
+            dirty = self.evict_run(at, &mut pool, EXTENT);
+            claim = pools.pop_next(at, &mut pool, before);
+        }
+        if let Some(claim) = &claim {
+            pools.admit(&mut pool, claim, policy_hash(key));
+        }
+        (claim, dirty)
+    }
+
     /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
     /// with their neighbours where those would go soon as well. Gives a dirty page that was met.
     fn evict_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Option<FrameId> {

@@ -25,3 +25,4 @@ mod scene;
 mod soak;
 mod superseded;
 mod threads;
+mod write_streams;
