@@ -24,6 +24,7 @@ use crate::frames::pools::{self, Pools};
 use crate::frames::supply::Supply;
 use crate::io::run::RunBuffers;
 use crate::io::{self, Io, Transfers};
+use crate::latch::Latch;
 use crate::pages::index::Index;
 use crate::pages::table::Pages;
 use crate::reasons::Reasons;
@@ -68,6 +69,7 @@ impl Cache {
     pub fn builder() -> CacheBuilder {
         CacheBuilder {
             capacity_bytes: 64 << 20,
+            max_capacity_bytes: 0,
             page_bytes: 4096,
             device: None,
             io: Io::Auto,
@@ -113,7 +115,42 @@ impl Cache {
 
     /// The number of pages that there is room for.
     pub fn frames(&self) -> usize {
-        self.owner.core.frames().len()
+        self.owner.core.supply().len()
+    }
+
+    /// Gives the cache room for this many bytes of pages, rounded down to whole pages, and returns
+    /// when it has it. Others go on meanwhile, and hits are as fast as ever.
+    ///
+    /// To shrink, pages are given up as if others were wanted in their place: those that the policy
+    /// chooses, dirty ones when they are written back. The memory of their frames goes back to the
+    /// system; where that uses huge pages, it is split. To grow, memory is taken, as by
+    /// [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
+    ///
+    /// Blocks under `frame` while another call of it runs, and as a read does that misses.
+    ///
+    /// ```
+    /// # use unherd_cache::Cache;
+    /// let cache = Cache::builder().capacity(1 << 20).max_capacity(4 << 20).build()?;
+    /// cache.resize(4 << 20)?;
+    /// assert_eq!(cache.frames(), 1024);
+    /// cache.resize(64 << 10)?;
+    /// assert_eq!(cache.frames(), 16);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The capacity is as it was then. [`Error::CapacityOutOfRange`];
+    /// [`Error::InsufficientMemory`]; [`Error::NoFrames`] if too many are pinned or cannot be
+    /// written back.
+    pub fn resize(&self, capacity_bytes: usize) -> Result<(), Error> {
+        let page_bytes = self.page_bytes();
+        let most = self.owner.core.frames().len();
+        let frames = capacity_bytes / page_bytes;
+        if !(MIN_FRAMES..=most).contains(&frames) {
+            let (least_bytes, most_bytes) = (MIN_FRAMES * page_bytes, most * page_bytes);
+            return Err(Error::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes });
+        }
+        self.owner.core.resize_cache(frames)
     }
 
     /// Who does the I/O: what was asked for, or what [`Io::Auto`] has found.
@@ -158,6 +195,7 @@ const OTHER_QUEUES: usize = 64;
 #[must_use]
 pub struct CacheBuilder {
     capacity_bytes: usize,
+    max_capacity_bytes: usize,
     page_bytes: usize,
     device: Option<Arc<dyn Device>>,
     io: Io,
@@ -173,6 +211,7 @@ impl fmt::Debug for CacheBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CacheBuilder")
             .field("capacity_bytes", &self.capacity_bytes)
+            .field("max_capacity_bytes", &self.max_capacity_bytes)
             .field("page_bytes", &self.page_bytes)
             .field("io", &self.io)
             .field("queues", &self.queues)
@@ -191,6 +230,15 @@ impl CacheBuilder {
     /// [`BuildError::InsufficientMemory`].
     pub fn capacity(self, capacity_bytes: usize) -> Self {
         Self { capacity_bytes, ..self }
+    }
+
+    /// The most bytes of pages that [`Cache::resize`] may be asked for. At least the capacity,
+    /// which is the default.
+    ///
+    /// What is kept about frames, index and policy is made for that many at once: about 3 % of it,
+    /// with pages of 4 KiB.
+    pub fn max_capacity(self, max_capacity_bytes: usize) -> Self {
+        Self { max_capacity_bytes, ..self }
     }
 
     /// The size of a page in bytes: a power of two from 512 to 2 MiB. The default is 4096.
@@ -285,10 +333,17 @@ impl CacheBuilder {
             let least = MIN_FRAMES;
             return Err(BuildError::TooSmall { capacity_bytes, page_bytes, frames: count, least });
         }
-        if count >= 1 << 31 {
-            return Err(BuildError::TooLarge { capacity_bytes });
+        let most_bytes = self.max_capacity_bytes.max(capacity_bytes);
+        let most = most_bytes / page_bytes;
+        if most >= 1 << 31 {
+            return Err(BuildError::TooLarge { capacity_bytes: most_bytes });
         }
-        check_available(count * page_bytes + Frames::bytes_for(count) + Index::bytes_for(count))?;
+        let bytes = count * page_bytes + Frames::bytes_for(most) + Index::bytes_for(most);
+        if let Some(AvailableMemory { bytes: available_bytes, limit }) =
+            AvailableMemory::lacks(bytes)
+        {
+            return Err(BuildError::InsufficientMemory { bytes, available_bytes, limit });
+        }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let (kind, engine) = io::choose_engine(self.io, &device)?;
         let alarm = engine.as_ref().map(|engine| Alarm::new(engine.queue().clone()));
@@ -301,22 +356,23 @@ impl CacheBuilder {
         let topology = self.topology.unwrap_or_else(this_machine);
         let none = |what, bytes| move |errno: Errno| BuildError::Memory { what, bytes, errno };
         let memory =
-            FrameMemory::new(count, page_bytes, self.huge_pages, pools::share(&topology, count))
-                .map_err(none(MemoryFor::Pages, count * page_bytes))?;
-        let (frames, free) =
-            Frames::new(count).map_err(none(MemoryFor::Frames, Frames::bytes_for(count)))?;
+            FrameMemory::new(most, page_bytes, self.huge_pages, pools::share(&topology, most))
+                .map_err(none(MemoryFor::Pages, most * page_bytes))?;
+        let frames = Frames::new(most).map_err(none(MemoryFor::Frames, Frames::bytes_for(most)))?;
         let reasons = Reasons::register();
         let pages = wait_table(self.queues).reason(reasons.page_read);
         #[cfg(feature = "ablation")]
         let pages = pages.filtered(self.filtered);
         let files = Arc::new(Files::default());
-        let runs = RunBuffers::new(count, page_bytes);
-        let pools = Pools::new(free, self.policy, &topology);
+        let runs = RunBuffers::new(most, page_bytes);
+        let pools = Pools::new(most, self.policy, &topology);
         let waits = wait_table(OTHER_QUEUES).reason(reasons.frame).build();
-        let index = Index::new(count).map_err(none(MemoryFor::Index, Index::bytes_for(count)))?;
+        let index = Index::new(most).map_err(none(MemoryFor::Index, Index::bytes_for(most)))?;
         let fork = ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?;
+        let supply = Supply::new(frames, memory, pools, waits, alarm);
+        supply.grow(count).map_err(none(MemoryFor::Pages, count * page_bytes))?;
         let pages = Pages {
-            supply: Supply::new(frames, memory, pools, waits, alarm),
+            supply,
             index,
             waits: pages.build(),
             promises: files.clone(),
@@ -331,20 +387,9 @@ impl CacheBuilder {
             files,
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,
+            resizing: Latch::default(),
         });
         Ok(Cache { owner: Owner::new(core)? })
-    }
-}
-
-/// Refuses what the kernel's OOM killer would end, before any of it is taken.
-fn check_available(bytes: usize) -> Result<(), BuildError> {
-    match AvailableMemory::of_this_process() {
-        Some(AvailableMemory { bytes: available_bytes, limit })
-            if bytes as u64 > available_bytes =>
-        {
-            Err(BuildError::InsufficientMemory { bytes, available_bytes, limit })
-        }
-        _ => Ok(()),
     }
 }
 

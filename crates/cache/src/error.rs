@@ -43,7 +43,7 @@ impl fmt::Display for Operation {
 ///
 /// | error | [`ErrorKind`](std::io::ErrorKind) |
 /// |---|---|
-/// | `Io`, `Open`, `LostWrites` with a number of the kernel | that of the number |
+/// | `Io`, `Open`, `Memory`, `LostWrites` with a number of the kernel | that of the number |
 /// | `NoFrames` | that of its `write_error`; `TimedOut` without |
 /// | `UnexpectedEof`, `Truncated` | `UnexpectedEof` |
 /// | `ShortTransfer` | `WriteZero` |
@@ -52,6 +52,7 @@ impl fmt::Display for Operation {
 /// | `TooManyPins`, `HeldReadOnly`, `NotSynced` | `ResourceBusy` |
 /// | `Locked` | `WouldBlock` |
 /// | `ReadOnly` | `PermissionDenied` |
+/// | `InsufficientMemory` | `OutOfMemory` |
 /// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere` | `InvalidInput` |
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
@@ -108,6 +109,32 @@ pub enum Error {
         waited: Duration,
         /// The latest write-back that failed, if there are such frames.
         write_error: Option<Arc<Error>>,
+    },
+    /// [`Cache::resize`](crate::Cache::resize) was asked for less than the smallest cache, or for
+    /// more than the cache was built for.
+    CapacityOutOfRange {
+        /// What was asked for.
+        capacity_bytes: usize,
+        /// The bytes that the smallest cache takes.
+        least_bytes: usize,
+        /// What [`CacheBuilder::max_capacity`](crate::CacheBuilder::max_capacity) has said.
+        most_bytes: usize,
+    },
+    /// The cache is to grow by more memory than the machine, or a memory cgroup, has left.
+    InsufficientMemory {
+        /// Bytes that it would take.
+        bytes: usize,
+        /// Bytes that are available.
+        available_bytes: u64,
+        /// The file that says so.
+        limit: PathBuf,
+    },
+    /// The kernel has not given the memory by which the cache is to grow.
+    Memory {
+        /// Bytes that were asked for.
+        bytes: usize,
+        /// The kernel's number.
+        errno: Errno,
     },
     /// A page has as many pins as it may have (2^17).
     TooManyPins {
@@ -297,6 +324,19 @@ impl fmt::Display for Error {
                      or build the cache with more capacity",
                     because.unwrap_or_default()
                 )
+            }
+            Self::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes } => write!(
+                f,
+                "a capacity of {capacity_bytes} bytes is not between {least_bytes} and \
+                 {most_bytes}, which is what `CacheBuilder::max_capacity` has said"
+            ),
+            Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
+                f,
+                "the cache cannot grow by {bytes} bytes: {available_bytes} are available by {}",
+                limit.display()
+            ),
+            Self::Memory { bytes, errno } => {
+                write!(f, "the cache cannot grow by {bytes} bytes: {errno}")
             }
             Self::TooManyPins { file, page } => {
                 write!(f, "page {page} of {} has too many pins", file.display())

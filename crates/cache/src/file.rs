@@ -2,6 +2,7 @@
 
 #[cfg(feature = "async")]
 mod async_read;
+mod capacity;
 mod change;
 pub(crate) mod core;
 pub(crate) mod device_len;

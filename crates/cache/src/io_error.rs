@@ -16,7 +16,9 @@ impl From<Error> for io::Error {
 
 fn kind(error: &Error) -> ErrorKind {
     match error {
-        Error::Io { errno, .. } | Error::Open { errno, .. } => kind_of(*errno),
+        Error::Io { errno, .. } | Error::Open { errno, .. } | Error::Memory { errno, .. } => {
+            kind_of(*errno)
+        }
         Error::LostWrites { errno, .. } => errno.map_or(ErrorKind::Other, kind_of),
         Error::NoFrames { write_error, .. } => {
             write_error.as_ref().map_or(ErrorKind::TimedOut, |error| kind(error))
@@ -31,9 +33,11 @@ fn kind(error: &Error) -> ErrorKind {
         // As std::fs::File::try_lock.
         Error::Locked { .. } => ErrorKind::WouldBlock,
         Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
+        Error::InsufficientMemory { .. } => ErrorKind::OutOfMemory,
         // As std::fs::OpenOptions::open.
         Error::CreateNeedsWrite { .. }
         | Error::OutOfRange { .. }
+        | Error::CapacityOutOfRange { .. }
         | Error::NotAFile { .. }
         | Error::Misaligned { .. }
         | Error::TornElsewhere { .. } => ErrorKind::InvalidInput,

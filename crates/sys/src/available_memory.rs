@@ -39,6 +39,12 @@ impl AvailableMemory {
         Self::read(Path::new("/"))
     }
 
+    /// What is available, if that is less than `bytes`: to take them all, the kernel's OOM killer
+    /// would end somebody.
+    pub fn lacks(bytes: usize) -> Option<Self> {
+        Self::of_this_process().filter(|available| bytes as u64 > available.bytes)
+    }
+
     /// The least of `MemAvailable` in `proc/meminfo` below `root` and, for each memory cgroup from
     /// this process's own upwards (v1 and v2), its limit less what is used and cannot be reclaimed.
     /// What cannot be read bounds nothing.

@@ -5,7 +5,6 @@
 //! gets a copy as of any private memory (`MADV_DONTFORK` is not set).
 #![expect(unsafe_code, reason = "mmap, madvise and munmap are raw by nature")]
 
-#[cfg(not(loom))]
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -88,14 +87,57 @@ impl Map {
     /// first avoids that, and a lack of memory is reported here: `ENOMEM`, `EFAULT` or
     /// `EHWPOISON`.
     pub fn populate(&self) -> Result<(), Errno> {
-        let start = self.start.as_ptr();
+        self.populate_range(0..self.len)
+    }
+
+    /// As [`Map::populate`], for the pages in which a range of bytes lies. `EINVAL` for one beyond
+    /// the map.
+    pub fn populate_range(&self, range: Range<usize>) -> Result<(), Errno> {
+        self.check(&range)?;
+        let page = rustix::param::page_size();
+        let (first, end) = (range.start / page * page, range.end.next_multiple_of(page));
+        // SAFETY: in the map, as just checked; its length is a multiple of the page size.
+        let start = unsafe { self.start.add(first) };
         // SAFETY: the range is this map's own, and populating it changes no content.
-        match unsafe { madvise(start.cast(), self.len, Advice::LinuxPopulateWrite) } {
+        match unsafe { madvise(start.as_ptr().cast(), end - first, Advice::LinuxPopulateWrite) } {
             // KERNEL: 5.14, MADV_POPULATE_WRITE; before that EINVAL, and memory comes at first
             // touch.
             Err(Errno::INVAL) => Ok(()),
             other => other,
         }
+    }
+
+    /// Gives the memory of a range of bytes back to the kernel: it reads as zeros, and comes again
+    /// at the next touch. Pages that a range shares with another are kept. `EINVAL` for a range
+    /// beyond the map.
+    ///
+    /// # Safety
+    /// What the range holds is lost. Nobody has a reference to any of it, and who reads it at the
+    /// same time does so by racy accesses, as if it were written.
+    #[cfg(not(loom))]
+    pub unsafe fn release(&self, range: Range<usize>) -> Result<(), Errno> {
+        let (start, len) = self.whole_pages(range)?;
+        if len == 0 {
+            return Ok(());
+        }
+        // SAFETY: whole pages of this map, whose content the caller gives up.
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<(), Errno> {
+        let is_inside = range.start <= range.end && range.end <= self.len;
+        if is_inside { Ok(()) } else { Err(Errno::INVAL) }
+    }
+
+    /// Where the pages begin that lie in the range as a whole, and their length in bytes.
+    #[cfg(not(loom))]
+    fn whole_pages(&self, range: Range<usize>) -> Result<(NonNull<u8>, usize), Errno> {
+        self.check(&range)?;
+        let page = rustix::param::page_size();
+        let first = range.start.next_multiple_of(page).min(self.len);
+        let end = range.end / page * page;
+        // SAFETY: in the map, as just checked.
+        Ok((unsafe { self.start.add(first) }, end.saturating_sub(first)))
     }
 
     /// Has the pages that lie in a range of bytes come from `node` while that has some, else from
@@ -107,17 +149,10 @@ impl Map {
     /// `EINVAL` for a node that has no memory for this process, or a range beyond the map.
     #[cfg(not(loom))]
     pub fn bind(&self, range: Range<usize>, node: NodeId) -> Result<(), Errno> {
-        let page = rustix::param::page_size();
-        if range.start > range.end || range.end > self.len {
-            return Err(Errno::INVAL);
+        match self.whole_pages(range)? {
+            (_, 0) => Ok(()),
+            (start, len) => memory_policy::set(start, len, libc::MPOL_PREFERRED, &[node]),
         }
-        let (first, end) = (range.start.next_multiple_of(page), range.end / page * page);
-        if first >= end {
-            return Ok(());
-        }
-        // SAFETY: in the map, as just checked.
-        let start = unsafe { self.start.add(first) };
-        memory_policy::set(start, end - first, libc::MPOL_PREFERRED, &[node])
     }
 
     /// Has the pages come in turn from all nodes whose memory this process may use. On one node
@@ -201,14 +236,44 @@ mod tests {
         // SAFETY: mapped, and nobody else uses it.
         unsafe { map.start().write(7) };
         map.populate().unwrap();
+        assert!(resident(&map).iter().all(|&page| page));
+        // SAFETY: as above.
+        assert_eq!(unsafe { map.start().read() }, 7);
+    }
+
+    #[test]
+    fn released_pages_are_zeros_and_their_neighbours_stay() {
+        let map = Map::new(1 << 20, HugePages::AsConfigured).unwrap();
+        let page = rustix::param::page_size();
+        // SAFETY: mapped, and nobody else uses it.
+        unsafe { map.start().write_bytes(7, map.len()) };
+        // SAFETY: nobody has a reference to it.
+        unsafe { map.release(1..3 * page + 1) }.unwrap();
+        let expected: Vec<bool> = (0..map.len() / page).map(|at| at != 1 && at != 2).collect();
+        assert_eq!(resident(&map), expected);
+        let byte = |at| {
+            // SAFETY: in the map.
+            let at = unsafe { map.start().add(at) };
+            // SAFETY: mapped, and nobody else uses it.
+            unsafe { at.read() }
+        };
+        assert_eq!([byte(page - 1), byte(page), byte(3 * page - 1), byte(3 * page)], [7, 0, 0, 7]);
+        map.populate_range(page + 1..page + 2).unwrap();
+        assert!(resident(&map)[1] && byte(page) == 0);
+        // SAFETY: refused.
+        let beyond = unsafe { map.release(0..map.len() + 1) };
+        let populated = map.populate_range(0..map.len() + 1);
+        assert_eq!((beyond, populated), (Err(Errno::INVAL), Err(Errno::INVAL)));
+    }
+
+    /// Which pages of the map are in memory.
+    fn resident(map: &Map) -> Vec<bool> {
         let mut resident = vec![0_u8; map.len() / rustix::param::page_size()];
         let start = map.start().as_ptr().cast();
         // SAFETY: one byte a page of the map.
         let asked = unsafe { libc::mincore(start, map.len(), resident.as_mut_ptr()) };
         assert_eq!(asked, 0);
-        assert!(resident.iter().all(|page| page & 1 == 1));
-        // SAFETY: as above.
-        assert_eq!(unsafe { map.start().read() }, 7);
+        resident.iter().map(|page| page & 1 == 1).collect()
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::frames::frame::{Frames, Held};
 use crate::frames::memory::FrameMemory;
 use crate::frames::supply::Supply;
 use crate::io::Transfers;
+use crate::latch::Latch;
 use crate::page::PageKey;
 use crate::pages::resident::Busy;
 use crate::pages::table::Pages;
@@ -34,12 +35,14 @@ pub(crate) struct Core {
     /// The latest write-back that failed, to be named where frames are missing.
     pub(crate) write_error: Mutex<Option<Arc<Error>>>,
     pub(crate) frame_wait: Duration,
+    /// Who changes the number of frames is alone in it.
+    pub(crate) resizing: Latch,
 }
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cache")
-            .field("frames", &self.frames().len())
+            .field("frames", &self.supply().len())
             .field("page_bytes", &self.memory().page_bytes())
             .field("queued", &self.io.engine.is_some())
             .field("stats", &self.pages.stats())
@@ -168,7 +171,7 @@ impl Core {
     fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
         let Held { pinned, threads, unwritten } = held;
         let write_error = if unwritten > 0 { self.write_error.lock().clone() } else { None };
-        let capacity = self.frames().len();
+        let capacity = self.supply().len();
         Error::NoFrames { pinned, threads, unwritten, capacity, waited, write_error }
     }
 

@@ -99,9 +99,10 @@ impl Core {
 
     /// Of pages ahead all streams together hold a quarter of the cache.
     fn limits(&self, file_pages: u64) -> Limits {
-        let quarter = self.frames().len() as u64 / 4;
+        let quarter = self.supply().len() as u64 / 4;
         let unread = self.counters().unread_ahead().saturating_sub(self.frames().ahead_pinned());
-        let run = self.io.runs.pages_max() as u64;
+        // The cache may have fewer frames now than it was built for.
+        let run = self.io.runs.pages_max().min(self.supply().len() / 16).max(1) as u64;
         Limits { run, ahead: quarter.saturating_sub(unread), file: file_pages }
     }
 

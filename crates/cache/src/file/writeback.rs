@@ -198,7 +198,7 @@ impl Core {
     /// How many pages a stream fills before they are written back: as many as make a large
     /// transfer, if all open files together then have half of the frames at most.
     fn write_behind_pages(&self) -> u64 {
-        let half = self.frames().len() / 2;
+        let half = self.supply().len() / 2;
         let share = half / self.files.open_files().max(1);
         let pages = share.min(self.io.runs.pages_max());
         // Small transfers cost more than they spare.

@@ -35,7 +35,8 @@ pub(crate) struct RacyPage<'a> {
 
 impl FrameMemory {
     /// `page_bytes` is a power of two. Each of the nodes, if there are several, gives the memory of
-    /// this many frames in a row, the last that of all others.
+    /// this many frames in a row, the last that of all others. None is taken before
+    /// [`FrameMemory::take`].
     pub(crate) fn new(
         frames: usize,
         page_bytes: usize,
@@ -52,7 +53,6 @@ impl FrameMemory {
                 let _ = map.bind(start..end, *node);
             }
         }
-        map.populate()?;
         Ok(Self {
             map,
             frames,
@@ -92,6 +92,33 @@ impl FrameMemory {
         // SAFETY: in the page, as just checked.
         let start = unsafe { self.start(id).add(part.start) };
         (start.as_ptr(), part.len())
+    }
+
+    /// Takes the memory of frames now. The longer their rows, the fewer calls; on failure some may
+    /// have it.
+    pub(crate) fn take(&self, claims: &[Claim]) -> Result<(), Errno> {
+        self.rows(claims).try_for_each(|row| self.map.populate_range(row))
+    }
+
+    /// Gives the memory of frames back, as far as they have whole pages of the system: the longer
+    /// their rows, the more.
+    pub(crate) fn give_back(&self, claims: &mut [Claim]) {
+        claims.iter_mut().for_each(Claim::begin_write);
+        for row in self.rows(claims) {
+            // SAFETY: invariant 1: the holder of the claims alone writes, and nobody has a pin;
+            // who peeks does so by racy reads.
+            let released = unsafe { self.map.release(row) };
+            debug_assert!(released.is_ok(), "madvise of a map's own pages cannot fail");
+        }
+    }
+
+    /// The bytes of frames, neighbours together.
+    fn rows(&self, claims: &[Claim]) -> impl Iterator<Item = Range<usize>> {
+        let rows = claims.chunk_by(|a, b| a.id().0 + 1 == b.id().0);
+        rows.map(|row| {
+            let first = row[0].id().index() * self.page_bytes;
+            first..first + row.len() * self.page_bytes
+        })
     }
 
     // Reads.

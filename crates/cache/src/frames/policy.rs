@@ -128,6 +128,9 @@ pub trait Policy: fmt::Debug + Send {
     /// memory beside it.
     fn may_go_early(&self, frame: u32, uses: u32) -> bool;
 
+    /// There are `frames` frames now, of those that it was made for.
+    fn set_frames(&mut self, frames: u32);
+
     /// Bytes of memory beside its own.
     fn memory_bytes(&self) -> usize;
 

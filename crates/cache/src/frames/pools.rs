@@ -34,6 +34,8 @@ pub(crate) struct Pool {
     /// The first of its frames. The policy counts from there.
     first: u32,
     len: u32,
+    /// How many of them the cache has now.
+    present: u32,
     free: FreeFrames,
     /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
@@ -41,9 +43,19 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// How many frames it has.
+    /// How many frames it has now.
     pub(crate) fn len(&self) -> usize {
+        self.present as usize
+    }
+
+    /// How many it may have: the policy may look at as many.
+    pub(crate) fn most(&self) -> usize {
         self.len as usize
+    }
+
+    fn set_present(&mut self, present: u32) {
+        self.present = present;
+        self.policy.set_frames(present);
     }
 
     /// How many of them are free.
@@ -108,29 +120,22 @@ pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
 }
 
 impl Pools {
-    /// The claims are those of all frames.
-    pub(crate) fn new(claims: Vec<Claim>, kind: PolicyKind, topology: &Topology) -> Self {
-        let frames = claims.len();
+    /// For `frames` frames, none of which is here yet: see [`Pools::add`].
+    pub(crate) fn new(frames: usize, kind: PolicyKind, topology: &Topology) -> Self {
         let (nodes, each) = share(topology, frames);
-        let mut claims = claims;
-        // So that they are dealt in ascending order, whichever way they came.
-        claims.sort_unstable_by_key(|claim| claim.id().0);
-        let mut rest = claims.into_iter();
         let place = |number: usize| {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
             let first = (number * each) as u32;
-            let mut free = FreeFrames::new(first, len);
-            rest.by_ref().take(len).for_each(|claim| free.push(claim));
-            let len = len as u32;
             let pool = Pool {
                 first,
-                len,
-                written: Vec::with_capacity(len as usize),
-                policy: kind.for_frames(len),
-                free,
+                len: len as u32,
+                present: 0,
+                written: Vec::with_capacity(len),
+                policy: kind.for_frames(len as u32),
+                free: FreeFrames::new(first, len),
             };
-            let (free, begun) = (AtomicU32::new(len), AtomicU32::new(0));
+            let (free, begun) = (AtomicU32::new(0), AtomicU32::new(0));
             Place { pool: Ranked::new(pool), free, begun }
         };
         let places: Box<[Place]> = (0..nodes.len()).map(place).collect();
@@ -268,6 +273,28 @@ impl Pools {
         pool.policy.remove(pool.number(claim.id()));
         pool.free.push(claim);
         self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Puts a frame that the cache has got to the free ones of its pool.
+    pub(crate) fn add(&self, claim: Claim) {
+        let at = self.of(claim.id());
+        let mut pool = self.lock(at);
+        let present = pool.present + 1;
+        pool.set_present(present);
+        self.push_free_locked(at, &mut pool, claim);
+    }
+
+    /// The cache gives up a frame, which the caller has taken.
+    pub(crate) fn remove(&self, claim: &Claim) {
+        let mut pool = self.lock(self.of(claim.id()));
+        let (present, number) = (pool.present - 1, pool.number(claim.id()));
+        pool.policy.remove(number);
+        pool.set_present(present);
+    }
+
+    /// Where a frame lies in its pool.
+    pub(crate) fn number_in_pool(&self, frame: FrameId) -> u32 {
+        frame.0 - self.of(frame) as u32 * self.frames_each
     }
 
     /// Puts an empty frame to the free ones of its pool.

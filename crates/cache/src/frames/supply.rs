@@ -4,6 +4,8 @@
 //! `waiters.rs`.
 
 use unherd_sync::{Token, WaitKey, WaitTable};
+use unherd_sys::Errno;
+use unherd_sys::primitives::{AtomicUsize, Mutex, Ordering};
 
 use crate::frames::alarm::Alarm;
 use crate::frames::frame::{Claim, Frames, Held, Pin};
@@ -22,21 +24,66 @@ pub(crate) struct Supply {
     /// None without an I/O thread: then there are no tasks.
     pub(crate) alarm: Option<Alarm>,
     usage: FrameUsage,
+    /// How many frames the cache has now. Relaxed: it bounds what may be dirty, or ahead.
+    present: AtomicUsize,
+    /// The others, without memory. Taken with no other lock.
+    absent: Mutex<Vec<FrameId>>,
     /// Waits for everything but pages, by its address. Its wakes always filter, so that what is
     /// handed to one thread reaches it.
     pub(crate) waits: WaitTable<WaitKey>,
 }
 
 impl Supply {
+    /// Without any frame: see [`Supply::grow`].
     pub(crate) fn new(
-        frames: Frames,
+        (frames, claims): (Frames, Vec<Claim>),
         memory: FrameMemory,
         pools: Pools,
         waits: WaitTable<WaitKey>,
         alarm: Option<Alarm>,
     ) -> Self {
         let waiters = FrameWaiters::new(frames.len());
-        Self { frames, memory, pools, waiters, alarm, usage: FrameUsage::default(), waits }
+        let usage = FrameUsage::default();
+        let absent = Mutex::new(claims.into_iter().map(Claim::into_frame).collect());
+        let present = AtomicUsize::new(0);
+        Self { frames, memory, pools, waiters, alarm, usage, present, absent, waits }
+    }
+
+    /// How many frames the cache has now.
+    pub(crate) fn len(&self) -> usize {
+        self.present.load(Ordering::Relaxed)
+    }
+
+    /// Has `frames` frames more, if they can have memory; they are free.
+    pub(crate) fn grow(&self, frames: usize) -> Result<(), Errno> {
+        let mut absent = std::mem::take(&mut *self.absent.lock());
+        // In rows, and as many from each node.
+        absent.sort_unstable_by_key(|&frame| self.pools.number_in_pool(frame));
+        let rest = absent.split_off(frames.min(absent.len()));
+        *self.absent.lock() = rest;
+        let mut claims: Vec<Claim> = absent.into_iter().map(Claim::of_empty).collect();
+        claims.sort_unstable_by_key(|claim| claim.id().0);
+        let taken = self.memory.take(&claims);
+        if taken.is_err() {
+            self.set_aside(claims);
+        } else {
+            self.present.fetch_add(claims.len(), Ordering::Relaxed);
+            claims.into_iter().for_each(|claim| self.pools.add(claim));
+        }
+        taken
+    }
+
+    /// Has these frames no more: gives their memory back.
+    pub(crate) fn shrink(&self, claims: Vec<Claim>) {
+        self.present.fetch_sub(claims.len(), Ordering::Relaxed);
+        claims.iter().for_each(|claim| self.pools.remove(claim));
+        self.set_aside(claims);
+    }
+
+    fn set_aside(&self, mut claims: Vec<Claim>) {
+        claims.sort_unstable_by_key(|claim| claim.id().0);
+        self.memory.give_back(&mut claims);
+        self.absent.lock().extend(claims.into_iter().map(Claim::into_frame));
     }
 
     /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a

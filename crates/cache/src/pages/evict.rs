@@ -150,7 +150,7 @@ impl Pages {
         let pools = &self.supply.pools;
         (0..pools.count()).find_map(|at| {
             let mut pool = pools.lock(at);
-            let mut search = Search::new(pool.len(), WINDOW);
+            let mut search = Search::new(pool.most(), WINDOW);
             let free = pools.pop_free(at, &mut pool);
             free.or_else(|| self.evict_one(&mut pool, &mut search, &mut None))
         })
@@ -250,7 +250,7 @@ impl Pages {
     /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
     /// with their neighbours where those would go soon as well. Gives a dirty page that was met.
     fn evict_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Option<FrameId> {
-        let (mut search, mut kept) = (Search::new(pool.len(), WINDOW), None);
+        let (mut search, mut kept) = (Search::new(pool.most(), WINDOW), None);
         let mut left = wanted;
         while left > 0
             && let Some(claim) = self.evict_one(pool, &mut search, &mut kept)
@@ -279,7 +279,7 @@ impl Pages {
 
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
         let mut pool = self.supply.pools.lock(at);
-        let mut search = Search::new(pool.len(), WINDOW);
+        let mut search = Search::new(pool.most(), WINDOW);
         let claim = match self.supply.pools.pop_free(at, &mut pool) {
             Some(claim) => Some(claim),
             None => self.evict_one(&mut pool, &mut search, &mut None),

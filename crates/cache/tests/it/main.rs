@@ -3,6 +3,7 @@
 
 mod async_reads;
 mod bad_input;
+mod capacity;
 mod clients;
 mod crash;
 mod durability;

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unherd_cache::{Error, File, Io, PageGuard, PageNo, PolicyKind, Stats, Torn};
+use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo, PolicyKind, Stats, Torn};
 use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
 use unherd_sys::{Timestamp, Topology};
 use unherd_testkit::{
@@ -62,21 +62,23 @@ enum Kind {
     SetLen,
     SyncAll,
     Prefetch,
+    Resize,
     PageAsync,
     ReadAtAsync,
     DroppedTask,
 }
 
 /// How many operations of ten thousand of a thread are of each kind. Those of tasks come on top.
-const KINDS: [(Kind, u64); 11] = [
+const KINDS: [(Kind, u64); 12] = [
     (Kind::ReadAt, 1900),
     (Kind::Page, 2500),
     (Kind::Peek, 2500),
     (Kind::WriteAt, 1700),
-    (Kind::PageMut, 1285),
+    (Kind::PageMut, 1283),
     (Kind::SetLen, 5),
     (Kind::SyncAll, 10),
     (Kind::Prefetch, 100),
+    (Kind::Resize, 2),
     (Kind::PageAsync, 0),
     (Kind::ReadAtAsync, 0),
     (Kind::DroppedTask, 0),
@@ -122,6 +124,7 @@ impl Variant {
 
 /// What all threads of an epoch share.
 struct Scene<'a> {
+    cache: &'a Cache,
     files: &'a [File],
     io: Io,
     /// By file and page.
@@ -132,10 +135,10 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(files: &'a [File], io: Io, may_fail: bool) -> Self {
+    fn new(cache: &'a Cache, files: &'a [File], io: Io, may_fail: bool) -> Self {
         let histories = |_| (0..PAGES).map(|_| PageHistory::new(Content::Stamped)).collect();
         let histories = (0..FILES).map(histories).collect();
-        Self { files, io, histories, may_fail, failed: AtomicBool::new(false) }
+        Self { cache, files, io, histories, may_fail, failed: AtomicBool::new(false) }
     }
 
     fn history(&self, stamp: Stamp) -> &PageHistory {
@@ -231,6 +234,10 @@ impl<'a> Worker<'a> {
                     let pages: Vec<_> =
                         (0..8).map(|_| PageNo(self.seed.below(PAGES + 1))).collect();
                     assert!(scene.files[file].prefetch(&pages) <= pages.len());
+                }
+                Kind::Resize => {
+                    let frames = FRAMES / 2 + self.seed.below(FRAMES as u64 / 2 + 1) as usize;
+                    scene.allowed(scene.cache.resize(frames * PAGE_BYTES));
                 }
                 Kind::PageAsync | Kind::ReadAtAsync | Kind::DroppedTask => {
                     unreachable!("their share is 0: those of tasks are in `tasks.rs`")
@@ -448,7 +455,7 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
         .unwrap();
     let files: Vec<File> =
         (0..FILES).map(|file| cache.open(path(file), writable()).unwrap()).collect();
-    let scene = Scene::new(&files, variant.io, may_fail);
+    let scene = Scene::new(&cache, &files, variant.io, may_fail);
     let mut counts = Counts::default();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)

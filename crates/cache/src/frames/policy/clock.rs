@@ -34,6 +34,9 @@ impl Policy for Clock {
         uses == 0
     }
 
+    // The hand passes over the others.
+    fn set_frames(&mut self, _frames: u32) {}
+
     fn memory_bytes(&self) -> usize {
         0
     }

@@ -47,6 +47,10 @@ pub struct S3Fifo {
     small_len: u32,
 }
 
+fn small_len(frames: u32) -> u32 {
+    (u64::from(frames) * SMALL_PCT / 100).max(1) as u32
+}
+
 impl S3Fifo {
     /// Empty queues for this many frames.
     pub fn new(frames: u32) -> Self {
@@ -56,7 +60,7 @@ impl S3Fifo {
             main: Queue::new(),
             places: vec![Place::Nowhere; frames as usize].into_boxed_slice(),
             pages: vec![0; frames as usize].into_boxed_slice(),
-            small_len: (u64::from(frames) * SMALL_PCT / 100).max(1) as u32,
+            small_len: small_len(frames),
         }
     }
 
@@ -129,6 +133,10 @@ impl Policy for S3Fifo {
 
     fn may_go_early(&self, frame: u32, uses: u32) -> bool {
         self.places[frame as usize] == Place::Small && uses < PROMOTED_AT
+    }
+
+    fn set_frames(&mut self, frames: u32) {
+        self.small_len = small_len(frames);
     }
 
     fn memory_bytes(&self) -> usize {

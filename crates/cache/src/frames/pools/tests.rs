@@ -22,7 +22,9 @@ fn three_nodes() -> Topology {
 }
 
 fn pools(frames: usize, topology: &Topology) -> Pools {
-    Pools::new(Frames::new(frames).unwrap().1, PolicyKind::S3Fifo, topology)
+    let pools = Pools::new(frames, PolicyKind::S3Fifo, topology);
+    Frames::new(frames).unwrap().1.into_iter().for_each(|claim| pools.add(claim));
+    pools
 }
 
 fn pop(pools: &Pools, at: usize) -> Option<Claim> {

@@ -1,0 +1,180 @@
+//! Caches whose number of frames changes while they are in use.
+
+use std::time::Duration;
+
+use unherd_cache::{Cache, Error, File, Io, PageNo, PolicyKind};
+use unherd_sync::{Ledger, Reason};
+use unherd_sys::Topology;
+use unherd_sys::primitives::thread;
+use unherd_testkit::FaultPlan;
+
+use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
+
+const PAGE: usize = 512;
+
+fn cache(frames: usize, most: usize, io: Io) -> Cache {
+    let builder = small(frames, PAGE).max_capacity(most * PAGE).io(io);
+    builder.device(sim(1, FaultPlan::default())).build().unwrap()
+}
+
+fn fill(file: &File, pages: u64) {
+    (0..pages).for_each(|page| {
+        file.write_at(&[page as u8; PAGE], page * PAGE as u64).unwrap();
+    });
+}
+
+fn check(file: &File, pages: u64) {
+    for page in 0..pages {
+        let guard = file.page(PageNo(page)).unwrap();
+        assert!(guard.iter().all(|&byte| byte == page as u8), "page {page}");
+    }
+}
+
+/// Dirty pages are written back, not lost, and a larger cache keeps more.
+#[test]
+fn what_is_written_survives_each_change_of_the_capacity() {
+    for (io, policy) in [
+        (Io::Blocking, PolicyKind::S3Fifo),
+        (Io::Blocking, PolicyKind::Clock),
+        (Io::Ring, PolicyKind::S3Fifo),
+    ] {
+        let builder = small(64, PAGE).max_capacity(1024 * PAGE).io(io).policy(policy);
+        let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        for frames in [1024, 16, 200, 4, 64] {
+            cache.resize(frames * PAGE).unwrap();
+            assert_eq!(cache.frames(), frames);
+            fill(&file, 300);
+            check(&file, 300);
+        }
+        cache.resize(512 * PAGE).unwrap();
+        check(&file, 300);
+        let before = cache.stats();
+        check(&file, 300);
+        let since = cache.stats().since(&before);
+        assert_eq!((since.misses, since.evictions), (0, 0), "there is room for all");
+    }
+}
+
+#[test]
+fn nodes_lose_and_get_frames_alike() {
+    let cache = small(300, PAGE)
+        .max_capacity(600 * PAGE)
+        .topology(Topology::of(3))
+        .device(sim(1, FaultPlan::default()))
+        .build()
+        .unwrap();
+    assert_eq!((cache.frame_pools(), cache.frames()), (3, 300));
+    let file = cache.open("f", writable()).unwrap();
+    for frames in [600, 5, 599, 300] {
+        cache.resize(frames * PAGE).unwrap();
+        fill(&file, 400);
+        check(&file, 400);
+    }
+}
+
+#[test]
+fn a_cache_does_not_shrink_below_what_is_pinned() {
+    for io in BOTH {
+        let builder = small(32, PAGE).frame_wait(Duration::from_millis(20)).io(io);
+        let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        fill(&file, 64);
+        let pins: Vec<_> = (0..10).map(|page| file.page(PageNo(page)).unwrap()).collect();
+        let error = cache.resize(9 * PAGE).unwrap_err();
+        assert!(matches!(error, Error::NoFrames { pinned: 10, capacity: 32, .. }), "{error}");
+        assert_eq!(cache.frames(), 32);
+        check(&file, 64);
+        drop(pins);
+        cache.resize(9 * PAGE).unwrap();
+        check(&file, 64);
+    }
+}
+
+#[test]
+fn capacities_that_cannot_be_are_refused() {
+    let cache = cache(8, 16, Io::Blocking);
+    for frames in [0, 3, 17] {
+        let error = cache.resize(frames * PAGE).unwrap_err();
+        let (least_bytes, most_bytes) = (4 * PAGE, 16 * PAGE);
+        let capacity_bytes = frames * PAGE;
+        assert_eq!(error, Error::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes });
+        assert_eq!(cache.frames(), 8);
+    }
+    // Half a page is no page.
+    cache.resize(9 * PAGE - 1).unwrap();
+    assert_eq!(cache.frames(), 8);
+    let error = small(8, PAGE).max_capacity(usize::MAX).build().unwrap_err();
+    assert!(error.to_string().contains("too many pages"), "{error}");
+}
+
+#[test]
+fn a_cache_does_not_grow_beyond_the_machine() {
+    let (page, most) = (2 << 20, 1 << 42);
+    let builder = Cache::builder().page_size(page).capacity(8 * page).max_capacity(most);
+    let cache = builder.io(Io::Blocking).build().unwrap();
+    let error = cache.resize(most).unwrap_err();
+    assert!(matches!(error, Error::InsufficientMemory { .. }), "{error}");
+    assert_eq!(cache.frames(), 8);
+    cache.resize(9 * page).unwrap();
+}
+
+#[test]
+fn who_waits_for_a_frame_gets_one_that_is_added() {
+    let _turn = turn();
+    for io in BOTH {
+        let cache = cache(4, 8, io);
+        let file = cache.open("f", writable()).unwrap();
+        fill(&file, 8);
+        file.sync_all().unwrap();
+        let pins: Vec<_> = (0..4).map(|page| file.page(PageNo(page)).unwrap()).collect();
+        let (before, reason) = (Ledger::snapshot(), Reason::register("frame"));
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| file.page(PageNo(7)).unwrap()[0]);
+            while Ledger::snapshot().since(&before).reason(reason).waits == 0 {
+                thread::yield_now();
+            }
+            cache.resize(5 * PAGE).unwrap();
+            assert_eq!(waiter.join().unwrap(), 7);
+        });
+        drop(pins);
+    }
+}
+
+/// Kilobytes of the mapping in which an address lies that are in memory.
+fn resident_kb(address: usize) -> usize {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_there = false;
+    for line in smaps.lines() {
+        let first = line.split_whitespace().next().unwrap();
+        if let Some((begin, end)) = first.split_once('-') {
+            let hex = |text| usize::from_str_radix(text, 16).unwrap();
+            is_there = (hex(begin)..hex(end)).contains(&address);
+        } else if is_there && first == "Rss:" {
+            return line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        }
+    }
+    panic!("nothing is mapped at {address:#x}");
+}
+
+#[test]
+fn memory_goes_back_to_the_system_and_comes_again() {
+    let _turn = turn();
+    let (dir, pages) = (real_dir(), 4096);
+    let builder = Cache::builder().capacity(pages * 4096).max_capacity(16 * pages * 4096);
+    let cache = builder.huge_pages(false).build().unwrap();
+    let file = cache.open(dir.path().join("f"), writable()).unwrap();
+    file.write_all_at(&vec![7; pages * 4096], 0).unwrap();
+    let address = file.page(PageNo(0)).unwrap().as_ptr().addr();
+    let resident = || resident_kb(address);
+    // What else the cache has may lie in the same mapping.
+    let near = |expected: usize| (expected..expected + 2048).contains(&resident());
+    assert!(near(4 * pages), "{} kB", resident());
+    cache.resize(pages / 4 * 4096).unwrap();
+    assert!(near(pages), "{} kB", resident());
+    cache.resize(2 * pages * 4096).unwrap();
+    assert!(near(8 * pages), "{} kB", resident());
+    let mut bytes = vec![0; pages * 4096];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 7));
+}
