@@ -32,8 +32,13 @@ pub(crate) enum Command {
     /// Run implementations of a workload in alternating rounds, and judge the difference.
     Bench(Box<BenchArgs>),
     /// Judge a kept record again, finished or cut short.
+    ///
+    /// A record is the directory in which `unherd bench` and `unherd compare` keep a run: each
+    /// round as it was measured, the command line, the machine, and what was not as it should be.
+    /// They name it when they end; it is out/WORKLOAD-DATE unless --out named another. Nothing is
+    /// run again.
     Report {
-        /// Its directory.
+        /// The record's directory.
         directory: PathBuf,
         /// What to print; json has the schema unherd.bench/1.
         #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -57,9 +62,16 @@ pub(crate) enum Command {
 /// option `--trace` of its own, for what it replays: nothing of that is worth being traced.
 const TRACE_FLAG: &str = "under-tracer";
 
+const NOTES: &str = "\
+Marks: what was not as it should be (no cgroup, a disturbed round, too few rounds) stands below \
+the tables, under \"Before believing these figures\", and in result.json as \"marks\". A mark \
+changes no verdict; read it before you trust one.
+
+Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]";
+
 /// The options of all benches.
 #[derive(Debug, Args)]
-#[command(after_help = "Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]")]
+#[command(after_help = NOTES)]
 pub(crate) struct BenchArgs {
     /// What to run; `unherd workloads` lists what there is.
     #[arg(required_unless_present = "resume")]
@@ -79,10 +91,11 @@ pub(crate) struct BenchArgs {
     /// CPUs that each process may use; several make a sweep.
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
-    /// Rounds [default: 12 for one comparison, 18 for eight, and 2 for each doubling].
+    /// How often each implementation runs, each time in a fresh process. The default grows with the
+    /// number of comparisons: 12 for one, 14 for two, 16 for four, 18 for eight.
     #[arg(long, value_name = "R")]
     pub(crate) rounds: Option<usize>,
-    /// The fewest rounds that can decide at all; the record is marked.
+    /// The fewest rounds that can decide at all; a mark says so.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Where all randomness starts; printed.
@@ -91,18 +104,19 @@ pub(crate) struct BenchArgs {
     /// Memory of each implementation, as 256M or 1G; both sides get the same, in a cgroup.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
-    /// Without a cgroup where none can be made; the record is marked.
+    /// Run without a cgroup where none can be made; a mark says so.
     #[arg(long)]
     pub(crate) without_cgroup: bool,
-    /// Scale vm.dirty_bytes and its twin with the memory while the rounds run, or do not run.
-    /// Without this it is done where cgroups do not throttle dirtying (v1) and it is allowed.
+    /// Scale vm.dirty_bytes and vm.dirty_background_bytes with the memory while the rounds run, and
+    /// fail where that is not allowed. Without this it is done where cgroups do not throttle
+    /// dirtying (v1) and it is allowed.
     #[arg(long, conflicts_with = "keep_dirty")]
     pub(crate) set_dirty: bool,
-    /// Leave vm.dirty_bytes alone; the record is marked where that matters.
+    /// Leave vm.dirty_bytes alone; a mark says so where that matters.
     #[arg(long)]
     pub(crate) keep_dirty: bool,
-    /// Do not run again what other programs disturbed by more than 5 % of the processors; the
-    /// record is marked all the same.
+    /// Do not run a round again in which other programs used more than 5 % of the processors; a
+    /// mark says so.
     #[arg(long)]
     pub(crate) keep_disturbed: bool,
     /// Where files are made [default: the current directory].
@@ -122,22 +136,25 @@ pub(crate) struct BenchArgs {
     /// Changes within this share are the same.
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
     pub(crate) delta: f64,
-    /// Judge by these metrics instead of the primary ones.
+    /// Judge by these metrics instead of those that `unherd workloads WORKLOAD` calls primary.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) metric: Vec<String>,
-    /// After the rounds, one more of each implementation under the sampler.
+    /// After the rounds, run each implementation once more and sample which functions use the CPU.
     #[arg(long)]
     pub(crate) profile: bool,
-    /// After the rounds, one more of each implementation under `unherd trace`.
+    /// After the rounds, run each implementation once more under `unherd trace`.
     #[arg(id = TRACE_FLAG, long = "trace")]
     pub(crate) trace: bool,
-    /// Run one implementation against itself.
+    /// Run one implementation against itself: a test of the bench, which should find no
+    /// difference.
     #[arg(long)]
     pub(crate) aa: bool,
-    /// Slow the second side of --aa by this share, as 5%.
+    /// With --aa: let the second side burn this share more CPU, as 5%. A test of the bench, which
+    /// should find it.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub(crate) plant: Option<f64>,
-    /// Repeat the whole --aa bench so often, and count how often it is called different.
+    /// With --aa: run the whole bench N times, and count how often it finds a difference. Exit with
+    /// 1 where that is too often, or with --plant too rarely.
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<usize>,
 }
@@ -212,11 +229,11 @@ pub(crate) fn parse(
     }
     let matches = match command.try_get_matches_from(args) {
         Ok(matches) => matches,
-        Err(error) => return help_or_failure(&error),
+        Err(error) => return help_or_failure(&error, args),
     };
     let parsed = match CommandLine::from_arg_matches(&matches) {
         Ok(parsed) => parsed,
-        Err(error) => return help_or_failure(&error),
+        Err(error) => return help_or_failure(&error, args),
     };
     let bench = matches.subcommand_matches("bench");
     let mut params = Vec::new();
@@ -275,7 +292,10 @@ fn with_params(mut bench: clap::Command, workload: &Workload) -> clap::Command {
 }
 
 /// A help text is a result; anything else becomes one line.
-fn help_or_failure(error: &clap::Error) -> Result<Result<Arguments, String>, Failure> {
+fn help_or_failure(
+    error: &clap::Error,
+    args: &[OsString],
+) -> Result<Result<Arguments, String>, Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Ok(Err(error.to_string()));
     }
@@ -289,7 +309,13 @@ fn help_or_failure(error: &clap::Error) -> Result<Result<Arguments, String>, Fai
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
     let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
-    Err(Failure::usage(what, tip.unwrap_or("see 'unherd --help'")))
+    let known = <CommandLine as clap::CommandFactory>::command();
+    let subcommand = subcommand(args).and_then(|name| known.find_subcommand(name));
+    let help = match subcommand {
+        Some(subcommand) => format!("see 'unherd {} --help'", subcommand.get_name()),
+        None => "see 'unherd --help'".to_owned(),
+    };
+    Err(Failure::usage(what, tip.unwrap_or(&help)))
 }
 
 pub(crate) fn size(text: &str) -> Result<u64, String> {

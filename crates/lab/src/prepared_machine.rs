@@ -209,7 +209,10 @@ fn cgroup(
 
 /// The kernel's door says what to do in its own message.
 fn cgroup_refused(error: CgroupError) -> Error {
-    Error::usage(error.to_string(), "or give --without-cgroup, which marks the record")
+    Error::usage(
+        error.to_string(),
+        "or give --without-cgroup, and the result says that there was none",
+    )
 }
 
 /// The kernel's own shares of memory, 20 % dirty and 10 % in the background, of the bounded memory.

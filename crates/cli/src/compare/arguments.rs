@@ -38,15 +38,15 @@ pub(crate) struct CompareArgs {
     /// Each command is one word, for sh(1).
     #[arg(long)]
     pub(crate) shell: bool,
-    /// The one command against itself.
+    /// Run one command against itself: a test of the comparison, which should find no difference.
     #[arg(long, conflicts_with = "git")]
     pub(crate) aa: bool,
-    /// Rounds [default: as many as fit into 3 s, but at least those that are advised, 14 for two
-    /// metrics].
+    /// How often each command runs [default: as often as fits into 3 s, but at least 12 times, 14
+    /// for two judged metrics, 16 for four].
     #[arg(long, value_name = "R")]
     pub(crate) rounds: Option<usize>,
-    /// Go on until all intervals are within this share of their middle, such as 1%; 500 rounds at
-    /// most.
+    /// Instead of a number of rounds: go on until all intervals are within this share of their
+    /// middle, such as 1%; 500 rounds at most.
     #[arg(long, value_name = "SHARE", value_parser = plus_minus)]
     pub(crate) until: Option<f64>,
     /// A metric in the commands' output: the pattern's first group, or all that it matches. It must
@@ -110,7 +110,8 @@ pub(crate) struct CompareArgs {
     /// by at least that.
     #[arg(long, value_name = "slower[=SHARE]", value_parser = fail_on)]
     pub(crate) fail_on: Option<FailOn>,
-    /// Do not run again what other programs disturbed by more than 5 % of the processors.
+    /// Do not run a round again in which other programs used more than 5 % of the processors; a
+    /// line below the table says so.
     #[arg(long)]
     pub(crate) keep_disturbed: bool,
     /// Where all randomness starts; printed.

@@ -48,7 +48,9 @@ fn the_verdict_is_the_first_and_the_last_line() {
     let verdict = "new is slower than old: cost_us 1.05 × (1.05 to 1.05).";
     let lines: Vec<&str> = ran.stdout.lines().collect();
     assert_eq!((lines[0], lines[lines.len() - 1]), (verdict, verdict), "{}", ran.stdout);
-    for part in ["old: sh -c echo cost: 100", "8 rounds", "SLOWER", "wall time", "bytes read"] {
+    for part in
+        ["old: sh -c echo cost: 100", "8 rounds", "SLOWER", "wall time", "bytes by read calls"]
+    {
         assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
     }
     assert!(ran.stderr.contains("the record is in record"), "{ran:?}");

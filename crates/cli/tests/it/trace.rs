@@ -162,6 +162,7 @@ fn bad_input_is_refused_in_one_line() {
         ("--duration 0 -- true", "give seconds, more than 0, or 'forever'"),
         ("--hertz 20000 -- true", "invalid value '20000'"),
         ("--max needless_wakeups.provn=0 -- true", "`needless_wakeups.proven`"),
+        ("--max herd=0 -- true", "'unherd trace --help'"),
         ("--max timer_polls -- true", "NAME=N"),
         ("--max timer_polls=few -- true", "`few`"),
         ("--ful -- true", "'--full'"),

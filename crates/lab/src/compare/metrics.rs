@@ -119,8 +119,8 @@ pub(crate) const COUNTED: [(&str, &str); 11] = [
     ("major_faults", "page faults that read storage"),
     ("context_switches", "voluntary context switches"),
     ("preemptions", "involuntary context switches"),
-    ("read_bytes", "read through system calls"),
-    ("written_bytes", "written through system calls"),
+    ("read_bytes", "returned by read(2) and its kin, from caches, pipes and devices alike"),
+    ("written_bytes", "given to write(2) and its kin, for caches, pipes and devices alike"),
 ];
 
 /// The kernel's account of a finished command. The peak is left out where it is not above

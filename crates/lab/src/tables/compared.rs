@@ -236,8 +236,8 @@ pub(crate) fn title(metric: &str) -> String {
         "minor_faults" => "minor page faults",
         "major_faults" => "major page faults",
         "context_switches" => "context switches",
-        "read_bytes" => "bytes read",
-        "written_bytes" => "bytes written",
+        "read_bytes" => "bytes by read calls",
+        "written_bytes" => "bytes by write calls",
         other => return other.to_owned(),
     };
     title.to_owned()
