@@ -42,7 +42,8 @@ static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);
 /// A page cache. Clones are the same cache; it lives until they and its files are gone.
 ///
 /// ```no_run
-/// use unherd_cache::{Cache, OpenOptions};
+/// # use unherd_cache as unherd;
+/// use unherd::{Cache, OpenOptions};
 ///
 /// let cache = Cache::builder().capacity(64 << 20).build()?;
 /// let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
@@ -129,7 +130,8 @@ impl Cache {
     /// Blocks under `frame` while another call of it runs, and as a read does that misses.
     ///
     /// ```
-    /// # use unherd_cache::Cache;
+    /// # use unherd_cache as unherd;
+    /// # use unherd::Cache;
     /// let cache = Cache::builder().capacity(1 << 20).max_capacity(4 << 20).build()?;
     /// cache.resize(4 << 20)?;
     /// assert_eq!(cache.frames(), 1024);
@@ -305,12 +307,13 @@ impl CacheBuilder {
     /// that is too small for that keeps to one node.
     ///
     /// ```
-    /// use unherd_cache::Cache;
-    /// use unherd_sys::Topology;
+    /// # use unherd_cache as unherd;
+    /// use unherd::Cache;
+    /// use unherd::Topology;
     ///
     /// let cache = Cache::builder().capacity(1 << 20).topology(Topology::of(2)).build()?;
     /// assert_eq!(cache.frame_pools(), 2);
-    /// # Ok::<(), unherd_cache::BuildError>(())
+    /// # Ok::<(), unherd::BuildError>(())
     /// ```
     pub fn topology(self, topology: Topology) -> Self {
         Self { topology: Some(topology), ..self }

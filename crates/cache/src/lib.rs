@@ -1,7 +1,8 @@
 //! A page cache in user space, for programs that read and write files by direct I/O.
 //!
 //! ```no_run
-//! use unherd_cache::{Cache, OpenOptions, PageNo};
+//! # use unherd_cache as unherd;
+//! use unherd::{Cache, OpenOptions, PageNo};
 //!
 //! let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all taken now
 //! let file = cache.open("data", OpenOptions::new().write(true).create(true))?;

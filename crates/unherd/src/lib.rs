@@ -28,14 +28,14 @@
 //! is locked against other processes ([`OpenOptions::lock`]). **What was not synced is lost if the
 //! process is killed.**
 //!
-//! Examples on other pages name the crates from which `unherd` re-exports everything. In a program
-//! that depends on `unherd`, read `unherd_cache`, `unherd_sync` and `unherd_sys` as `unherd`.
+//! Examples of the wait table, of locks and of devices name the crates from which `unherd`
+//! re-exports everything: read `unherd_sync` and `unherd_sys` as `unherd`.
 //!
 //! # What is in it
 //!
 //! | for | there is |
 //! |---|---|
-//! | a cache | [`Cache`], by [`Cache::builder`]: capacity, page size, who does the I/O ([`Io`]) |
+//! | a cache | [`Cache`], by [`Cache::builder`]: capacity, page size, who does the I/O ([`Io`]); [`Cache::resize`] |
 //! | files | [`File`], by [`Cache::open`] and [`OpenOptions`]: `read_at`, `write_at`, `sync_all`, `set_len` |
 //! | a page to read | [`File::page`], which pins it ([`PageGuard`]); [`File::peek`], which does not |
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |

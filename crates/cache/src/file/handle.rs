@@ -446,10 +446,11 @@ impl File {
     /// time.
     ///
     /// ```no_run
+    /// # use unherd_cache as unherd;
     /// # use std::pin::pin;
     /// # use std::task::{Context, Poll, Waker};
-    /// # use unherd_cache::{Cache, File, Io, OpenOptions, PageNo};
-    /// async fn sum(file: &File, page: PageNo) -> Result<u64, unherd_cache::Error> {
+    /// # use unherd::{Cache, File, Io, OpenOptions, PageNo};
+    /// async fn sum(file: &File, page: PageNo) -> Result<u64, unherd::Error> {
     ///     let page = file.page_async(page).await?;
     ///     Ok(page.iter().map(|&byte| u64::from(byte)).sum())
     /// }
@@ -526,20 +527,22 @@ impl File {
     /// writing is told ([`Error::LostWrites`]).
     ///
     /// ```no_run
-    /// # let cache = unherd_cache::Cache::builder().build()?;
-    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true))?;
-    /// let mut page = file.page_mut(unherd_cache::PageNo(0))?;
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// # let file = cache.open("data", unherd::OpenOptions::new().write(true))?;
+    /// let mut page = file.page_mut(unherd::PageNo(0))?;
     /// let count = page[0];
     /// page.write(0, &[count + 1]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A handle is not dropped under a guard:
+    /// A handle is not dropped under a guard. This does not compile:
     ///
     /// ```compile_fail,E0505
-    /// # let cache = unherd_cache::Cache::builder().build().unwrap();
-    /// # let file = cache.open("data", unherd_cache::OpenOptions::new().write(true)).unwrap();
-    /// let page = file.page_mut(unherd_cache::PageNo(0)).unwrap();
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build().unwrap();
+    /// # let file = cache.open("data", unherd::OpenOptions::new().write(true)).unwrap();
+    /// let page = file.page_mut(unherd::PageNo(0)).unwrap();
     /// drop(file);
     /// drop(page);
     /// ```
@@ -570,8 +573,9 @@ impl File {
     /// Blocks and fails as [`File::page`].
     ///
     /// ```no_run
-    /// # fn main() -> Result<(), unherd_cache::Error> {
-    /// # use unherd_cache::{Cache, OpenOptions, PageNo};
+    /// # use unherd_cache as unherd;
+    /// # fn main() -> Result<(), unherd::Error> {
+    /// # use unherd::{Cache, OpenOptions, PageNo};
     /// # let cache = Cache::builder().build().expect("memory for a cache");
     /// # let file = cache.open("data", OpenOptions::new())?;
     /// let count = file.peek(PageNo(3), |page| page.get_u16(8))?;
@@ -614,7 +618,8 @@ impl File {
     /// Each step blocks and fails as [`File::page`]; the stream may go on behind an error.
     ///
     /// ```no_run
-    /// # use unherd_cache::{Cache, Io, OpenOptions, PageNo};
+    /// # use unherd_cache as unherd;
+    /// # use unherd::{Cache, Io, OpenOptions, PageNo};
     /// let cache = Cache::builder().io(Io::Ring).build()?;
     /// let file = cache.open("tree", OpenOptions::new())?;
     /// let leaves = [9, 4, 5, 230, 6].map(PageNo);
@@ -645,7 +650,8 @@ impl File {
     /// is given. Does not block.
     ///
     /// ```no_run
-    /// # use unherd_cache::{Advice, Cache, OpenOptions};
+    /// # use unherd_cache as unherd;
+    /// # use unherd::{Advice, Cache, OpenOptions};
     /// # let cache = Cache::builder().build()?;
     /// let index = cache.open("index", OpenOptions::new())?;
     /// index.advise(Advice::Random); // a tree: its pages lie anywhere

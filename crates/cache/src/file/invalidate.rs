@@ -34,8 +34,9 @@ impl File {
     /// Looks at the whole index.
     ///
     /// ```no_run
-    /// # let cache = unherd_cache::Cache::builder().build()?;
-    /// # let options = unherd_cache::OpenOptions::new().lock(false);
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// # let options = unherd::OpenOptions::new().lock(false);
     /// let file = cache.open("shared", options)?;
     /// // When the other process has said that it wrote:
     /// file.invalidate(0..u64::MAX)?;

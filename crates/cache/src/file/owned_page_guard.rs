@@ -26,8 +26,9 @@ impl File {
     /// two more atomic writes.
     ///
     /// ```no_run
+    /// # use unherd_cache as unherd;
     /// use std::sync::Arc;
-    /// use unherd_cache::{Cache, OpenOptions, OwnedPageGuard, PageNo};
+    /// use unherd::{Cache, OpenOptions, OwnedPageGuard, PageNo};
     ///
     /// fn first_page() -> Result<OwnedPageGuard, Box<dyn std::error::Error>> {
     ///     let cache = Cache::builder().build()?;

@@ -140,11 +140,12 @@ fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
 /// be an atomic one. What was there before is kept until the drop, for
 /// [`abandon`](Self::abandon), so a write costs a second copy.
 ///
-/// It stays with its thread:
+/// It stays with its thread. This does not compile:
 ///
 /// ```compile_fail,E0277
+/// # use unherd_cache as unherd;
 /// fn needs_send<T: Send>() {}
-/// needs_send::<unherd_cache::PageMut<'static>>();
+/// needs_send::<unherd::PageMut<'static>>();
 /// ```
 pub struct PageMut<'a> {
     core: &'a Core,
