@@ -46,9 +46,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         files: ReportFiles,
     },
-    /// What there is to run: workloads, implementations, options, metrics.
+    /// What there is to run: workloads, implementations, options, metrics; adapters for `compare`.
     Workloads {
-        /// One of them, in full.
+        /// One of them, in full; of an adapter, its file.
         name: Option<String>,
     },
     Compare(Box<CompareArgs>),

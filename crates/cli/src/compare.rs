@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use unherd_lab::{
-    CompareRequest, Error, Interrupt, Side, Source, StoredRecord, WorkTrees, build, compare,
+    Adapter, CompareRequest, Error, Interrupt, Side, Source, StoredRecord, WorkTrees, build,
+    compare,
 };
 use unherd_sys::Timestamp;
 
@@ -79,8 +80,11 @@ fn request(
     let sources = args.metric.iter().map(|text| Source::pattern(text));
     let json = args.json.iter().map(|path| Ok(Source::json(path)));
     let seed = args.seed.unwrap_or_else(|| Timestamp::now().as_ns() & u64::from(u32::MAX));
+    let adapter = args.adapter.as_deref().map(Adapter::load).transpose()?;
     Ok(CompareRequest {
-        sides: sides(args)?,
+        sides: sides(args, adapter.as_ref())?,
+        adapter,
+        directory: args.dir.clone().unwrap_or_else(std::env::temp_dir),
         sources: sources.chain(json).collect::<Result<_, Error>>()?,
         read: args.read,
         more_is_better: args.more_is_better.clone(),
@@ -107,8 +111,8 @@ fn this_command() -> Vec<String> {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 
-fn sides(args: &CompareArgs) -> Result<Vec<Side>, Failure> {
-    let sides = Side::parse(&args.commands, &args.between, &args.names, args.shell)?;
+fn sides(args: &CompareArgs, adapter: Option<&Adapter>) -> Result<Vec<Side>, Failure> {
+    let sides = Side::parse(&args.commands, &args.between, &args.names, args.shell, adapter)?;
     let (is_git, is_aa) = (!args.git.is_empty(), args.aa);
     if let ([only], true) = (&*sides, is_git || is_aa) {
         let labels: Vec<String> = match (is_git, &*args.names) {
@@ -145,8 +149,7 @@ fn built(
         if base == other {
             return Err(Failure::usage(&format!("both revisions are {base}"), "name two"));
         }
-        let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-        let made = WorkTrees::check_out(Path::new("."), &args.git, &parent, interrupt)?;
+        let made = WorkTrees::check_out(Path::new("."), &args.git, &request.directory, interrupt)?;
         for (side, path) in request.sides.iter_mut().zip(made.paths()) {
             side.directory = Some(path.clone());
         }

@@ -1,19 +1,26 @@
-//! `unherd workloads`: what there is to run.
+//! `unherd workloads`: what there is to run, here and of others.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use unherd_lab::catalogue::{Registry, Workload};
-use unherd_lab::printable;
 use unherd_lab::statistics::Better;
+use unherd_lab::{Adapter, printable};
 
 use crate::output::{self, Failure};
 
-/// Prints all workloads in short, or one in full.
+/// Prints all workloads and adapters in short, or one in full.
 pub(crate) fn run(name: Option<&str>, registry: &Registry) -> Result<ExitCode, Failure> {
-    let text = match name {
-        Some(name) => in_full(&registry.workload(name)?.workload),
-        None => registry.workloads().map(in_short).collect::<Vec<_>>().join("\n"),
+    let adapters = Adapter::shipped()?;
+    let adapter = adapters.iter().find(|adapter| name == Some(&adapter.name));
+    let text = match (name, adapter) {
+        // The file itself, to begin one's own with.
+        (Some(_), Some(adapter)) => adapter.text.clone(),
+        (Some(name), None) => in_full(&registry.workload(name)?.workload),
+        (None, _) => {
+            let own = registry.workloads().map(in_short).collect::<Vec<_>>().join("\n");
+            format!("{own}\n{}", of_others(&adapters))
+        }
     };
     output::print(&printable(&text))?;
     Ok(ExitCode::SUCCESS)
@@ -28,6 +35,18 @@ fn in_short(workload: &Workload) -> String {
         impls.join(", "),
         workload.primary.join(", ")
     )
+}
+
+fn of_others(adapters: &[Adapter]) -> String {
+    let mut text = "Benchmarks of others, for unherd compare --adapter NAME:\n".to_owned();
+    for adapter in adapters {
+        let name = &adapter.name;
+        let _ = match adapter.is_installed() {
+            true => writeln!(text, "  {name}: {}", adapter.about),
+            false => writeln!(text, "  {name}: {} ({})", adapter.about, adapter.install),
+        };
+    }
+    text
 }
 
 fn in_full(workload: &Workload) -> String {

@@ -5,6 +5,7 @@
 //! command works, what it prints ([`Format`]), and how long it takes, from which follows how many
 //! rounds there are unless told. So what is judged is decided before the first round that is.
 
+mod adapter;
 mod builds;
 mod metrics;
 mod readers;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use serde_json::json;
 use unherd_host::{Cgroup, Machine, Usage};
 
+pub use adapter::Adapter;
 pub use builds::WorkTrees;
 pub use metrics::Source;
 pub use readers::Format;
@@ -34,6 +36,7 @@ use crate::series::{Measure, Series};
 use crate::statistics::{Better, pairs_advised, pairs_needed, pilot_rounds};
 use crate::surroundings::marks;
 use crate::tables::compared;
+use adapter::AdapterFiles;
 use metrics::Metrics;
 
 /// The workload's name in records of compared commands.
@@ -61,7 +64,11 @@ pub enum Read {
 pub struct CompareRequest {
     /// The commands; the first is the base.
     pub sides: Vec<Side>,
-    /// Figures in what they print.
+    /// The benchmark that they are, with its figures.
+    pub adapter: Option<Adapter>,
+    /// Where an adapter's files are made.
+    pub directory: PathBuf,
+    /// More figures in what they print.
     pub sources: Vec<Source>,
     /// The format of what they print.
     pub read: Read,
@@ -112,7 +119,8 @@ pub fn build(
     directory: Option<&Path>,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
-    builds::shell("the build", line, directory, label, interrupt)
+    let what = format!("the build of {label} ({line})");
+    builds::shell(what, line, directory, vec![("UNHERD_SIDE", label)], interrupt)
 }
 
 /// Runs the commands in alternating rounds, keeps the rounds as they finish, and judges them.
@@ -129,11 +137,16 @@ pub fn compare(
     watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
+    let files = request
+        .adapter
+        .as_ref()
+        .map(|adapter| adapter.set_up(&request.sides, &request.directory, interrupt))
+        .transpose()?;
     let programs: Vec<PathBuf> =
         request.sides.iter().map(Side::program).collect::<Result<_, _>>()?;
     // A cgroup without processes costs nothing; the next start tries again.
     let _ = Cgroup::sweep();
-    let mut commands = Commands { request, programs, metrics: None, interrupt };
+    let mut commands = Commands { request, programs, files, metrics: None, interrupt };
     let first = commands.first_runs()?;
     let metrics = commands.metrics(&first)?;
     let description = described(&metrics)?;
@@ -257,7 +270,7 @@ fn planned(
     }
     let contender = |side: &Side| Contender {
         label: side.label.clone(),
-        implementation: side.words.join(" "),
+        implementation: side.shown(),
         plant: None,
     };
     Ok(Plan {
@@ -280,6 +293,7 @@ fn planned(
 struct Commands<'a> {
     request: &'a CompareRequest,
     programs: Vec<PathBuf>,
+    files: Option<AdapterFiles>,
     /// Known after the first runs.
     metrics: Option<Metrics>,
     interrupt: &'a Interrupt,
@@ -303,14 +317,16 @@ impl Commands<'_> {
 
     /// What is measured, from what the first runs have printed.
     fn metrics(&self, first: &[Finished]) -> Result<Metrics, Error> {
-        let CompareRequest { sides, sources, more_is_better, .. } = self.request;
+        let CompareRequest { sides, adapter, more_is_better, .. } = self.request;
+        let adapted = adapter.iter().flat_map(|adapter| &adapter.sources);
+        let sources: Vec<Source> = adapted.chain(&self.request.sources).cloned().collect();
         let format = match self.request.read {
             Read::Nothing => None,
             Read::As(format) => Some(format),
             Read::Detect if sources.is_empty() => Format::of(&first[0].stdout),
             Read::Detect => None,
         };
-        let mut metrics = Metrics::new(sources.clone(), format, more_is_better.clone());
+        let mut metrics = Metrics::new(sources, format, more_is_better.clone());
         if let Some(format) = format {
             metrics.printed = format.read(&first[0].stdout);
             if metrics.printed.is_empty() {
@@ -343,8 +359,14 @@ impl Commands<'_> {
         let CompareRequest { prepare, cleanup, cpus, memory_bytes, timeout, .. } = self.request;
         let side = &self.request.sides[index];
         let directory = side.directory.as_deref();
+        let files = self.files.as_ref().map(|files| files.of(index));
+        let own = files.iter().map(|files| (adapter::DIRECTORY, &**files));
+        let environment: Vec<_> = own.chain([("UNHERD_SIDE", &*side.label)]).collect();
         let around = |what: &str, line: &Option<String>| match line {
-            Some(line) => builds::shell(what, line, directory, &side.label, self.interrupt),
+            Some(line) => {
+                let what = format!("{what} of {} ({line})", side.label);
+                builds::shell(what, line, directory, environment.clone(), self.interrupt)
+            }
             None => Ok(()),
         };
         around("--prepare", prepare)?;
@@ -357,6 +379,7 @@ impl Commands<'_> {
             cpus: *cpus,
             cgroup: cgroup.as_ref().map(Cgroup::procs),
             directory,
+            environment: environment.clone(),
             own_session: true,
             ..Launch::new(&self.programs[index], args, *timeout)
         };

@@ -213,7 +213,7 @@ fn circumstances(header: &Header, result: &BenchResult) -> String {
             text,
             "<li>{}: <code>{}</code></li>",
             escaped(&side.label),
-            escaped(&side.words.join(" "))
+            escaped(&side.shown())
         );
     }
     let _ = writeln!(

@@ -40,7 +40,7 @@ mod trials;
 mod waits;
 
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
-pub use compare::{CompareRequest, Format, Read, Side, Source, WorkTrees, build, compare};
+pub use compare::{Adapter, CompareRequest, Format, Read, Side, Source, WorkTrees, build, compare};
 pub use csv::csv;
 pub use date::today;
 pub use error::Error;

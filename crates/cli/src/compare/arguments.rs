@@ -20,12 +20,18 @@ Examples:
   unherd compare -- ./old input -- ./new input
   unherd compare --until 1% --fail-on slower=2% -- ./old -- ./new
   unherd compare --metric 'p99_us=p99: ([0-9.]+)' --judge p99_us -- ./old -- ./new
+  unherd compare --adapter hackbench -- -- --pipe
   unherd compare --git v1.0 HEAD --build 'cargo build -r' -- target/release/tool input
   unherd compare --between ::: -- cargo bench -- decode ::: cargo bench -- encode")]
 pub(crate) struct CompareArgs {
     /// The commands, with `--` between them.
-    #[arg(last = true, value_name = "COMMAND", required_unless_present = "resume")]
+    #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["resume", "adapter"])]
     pub(crate) commands: Vec<String>,
+    /// The benchmark that the commands are: one of those that `unherd workloads` names, or a file.
+    /// It knows the metrics. A command that is empty or begins with an option is the benchmark's
+    /// own, with these options added.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) adapter: Option<String>,
     /// Go on with a comparison that was cut short, with the command line of its record.
     #[arg(long, value_name = "DIR", exclusive = true)]
     pub(crate) resume: Option<PathBuf>,
@@ -85,8 +91,9 @@ pub(crate) struct CompareArgs {
     /// one command runs.
     #[arg(long, value_names = ["REV_A", "REV_B"], num_args = 2)]
     pub(crate) git: Vec<String>,
-    /// Where the work trees are made [default: the directory for temporary files].
-    #[arg(long, value_name = "DIR", requires = "git")]
+    /// Where work trees and files of adapters are made [default: the directory for temporary
+    /// files].
+    #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// The standard outputs of a round must agree.
     #[arg(long)]

@@ -206,6 +206,9 @@ fn root_tracer_runs_outside_memory_cgroup() {
 fn what_there_is_to_run_is_listed() {
     let place = Place::new();
     let all = place.run("workloads");
+    assert!(all.stdout.contains("\n  hackbench: Messages between groups"), "{}", all.stdout);
+    let adapter = place.run("workloads hackbench");
+    assert!(adapter.stdout.starts_with("about = \"Messages"), "{}", adapter.stdout);
     assert_eq!(all.code, Some(0));
     assert!(all.stdout.contains("fake: Measures nothing."), "{all:?}");
     assert!(all.stdout.contains("pagewait:"), "{all:?}");

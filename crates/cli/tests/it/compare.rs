@@ -105,6 +105,35 @@ fn benchmarks_of_others_are_read_and_judged() {
 }
 
 #[test]
+fn adapter_of_a_user_gives_command_and_metrics() {
+    let place = Place::new();
+    let adapter = "\
+about = 'Prints a rate.'
+install = 'nothing'
+setup = 'echo 10 >\"$UNHERD_DIR/rate\"'
+script = 'echo \"rate: $(($(cat \"$UNHERD_DIR/rate\") + ${1:-0}))\"'
+installed = 'true'
+
+[[metric]]
+name = 'rate'
+pattern = 'rate: ([0-9]+)'
+better = 'higher'
+";
+    fs::write(place.path().join("own.toml"), adapter).unwrap();
+    let options = ["--adapter", "own.toml", "--dir", ".", "--rounds", "8", "--keep-disturbed"];
+    let ran = compare(&place, &[&options[..], &["--out", "record", "--", "--", "-2"]].concat());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let verdict = "B is worse than A: rate 1.25 × (1.25 to 1.25).\n";
+    assert!(ran.stdout.starts_with(verdict), "{ran:?}");
+    assert!(ran.stdout.contains("\nA: own\nB: own -2\n"), "{ran:?}");
+    assert_eq!(place.run("report record").stdout, ran.stdout);
+    assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
+    let own = ["--adapter", "own.toml", "--dir", ".", "--rounds", "8", "--aa", "--out", "aa"];
+    let ran = compare(&place, &own);
+    assert!(ran.stdout.contains("are the same command"), "{ran:?}");
+}
+
+#[test]
 fn fail_on_slower_exits_with_one() {
     let place = Place::new();
     let metric = ["--metric", "cost_us=cost: (.*)"];

@@ -12,24 +12,24 @@ use crate::leftovers::WorkDirectory;
 /// How long one build may take.
 const BUILD_MAX: Duration = Duration::from_secs(3600);
 
-/// Runs a line of sh(1) to its end.
+/// Runs a script of sh(1) to its end. `what` is what an error calls it.
 ///
 /// # Errors
 ///
 /// [`Error::Step`] where it fails, [`Error::Usage`] where it was interrupted.
 pub(crate) fn shell(
-    what: &str,
-    line: &str,
+    what: String,
+    script: &str,
     directory: Option<&Path>,
-    label: &str,
+    environment: Vec<(&str, &str)>,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
     let launch = Launch {
         directory,
-        environment: vec![("UNHERD_SIDE", label)],
-        ..Launch::new(Path::new("sh"), vec!["-c".into(), line.into()], BUILD_MAX)
+        environment,
+        ..Launch::new(Path::new("sh"), vec!["-c".into(), script.into()], BUILD_MAX)
     };
-    ran(format!("{what} of {label} ({line})"), launch, interrupt).map(drop)
+    ran(what, launch, interrupt).map(drop)
 }
 
 fn ran(what: String, launch: Launch<'_>, interrupt: &Interrupt) -> Result<Finished, Error> {

@@ -11,25 +11,23 @@ use crate::statistics::Better;
 
 /// A figure in what a command prints.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub struct Source {
+    name: String,
+    better: Better,
+    place: Place,
+}
+
+/// Where it stands.
+#[derive(Debug, Clone)]
+enum Place {
     /// The one match of a pattern in its output: the first group, or all of it.
-    Pattern {
-        /// The metric.
-        name: String,
-        /// The pattern.
-        pattern: Regex,
-    },
-    /// A number in the JSON that it prints.
-    Json {
-        /// The metric.
-        name: String,
-        /// Fields and indexes, with dots between them.
-        path: String,
-    },
+    Pattern(Regex),
+    /// In the JSON that it prints: fields and indexes, with dots between them.
+    Json(String),
 }
 
 impl Source {
-    /// `NAME=REGEX`.
+    /// `NAME=REGEX`: less is better, unless the name ends in `_per_s`.
     ///
     /// # Errors
     ///
@@ -38,36 +36,55 @@ impl Source {
         let (name, pattern) = named(text).ok_or_else(|| {
             Error::usage(format!("--metric '{text}' has no pattern"), "give NAME=REGEX")
         })?;
+        Self::matching(name, pattern, direction(name))
+    }
+
+    /// What `pattern` matches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] where that is no regular expression.
+    pub(crate) fn matching(name: &str, pattern: &str, better: Better) -> Result<Self, Error> {
         let pattern = Regex::new(pattern).map_err(|error| {
             // The crate draws where the fault is, over several lines; the last one says what it is.
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
             Error::usage(
-                format!("--metric {name}: '{pattern}' is no regular expression: {why}"),
+                format!("metric {name}: '{pattern}' is no regular expression: {why}"),
                 "see https://docs.rs/regex/#syntax",
             )
         })?;
-        Ok(Self::Pattern { name: name.to_owned(), pattern })
+        Ok(Self { name: name.to_owned(), better, place: Place::Pattern(pattern) })
     }
 
-    /// `PATH` or `NAME=PATH`; the name is the path's last field unless told.
+    /// `PATH` or `NAME=PATH`; the name is the path's last field unless told. Less is better, unless
+    /// it ends in `_per_s`.
     pub fn json(text: &str) -> Self {
         let last = text.rsplit('.').next().unwrap_or(text);
         let (name, path) = named(text).unwrap_or((last, text));
-        Self::Json { name: name.to_owned(), path: path.to_owned() }
+        Self::at(name, path, direction(name))
+    }
+
+    /// What stands at `path` in the JSON.
+    pub(crate) fn at(name: &str, path: &str, better: Better) -> Self {
+        Self { name: name.to_owned(), better, place: Place::Json(path.to_owned()) }
     }
 
     /// The metric's name.
     pub fn name(&self) -> &str {
-        match self {
-            Self::Pattern { name, .. } | Self::Json { name, .. } => name,
-        }
+        &self.name
+    }
+
+    /// Which side of it is better.
+    pub fn better(&self) -> Better {
+        self.better
     }
 
     /// Its value in what a command has printed.
     fn read(&self, finished: &Finished) -> Result<f64, String> {
-        match self {
-            Self::Pattern { name, pattern } => {
+        let name = &self.name;
+        match &self.place {
+            Place::Pattern(pattern) => {
                 let outputs = [&*finished.stdout, &*finished.stderr];
                 let mut found = outputs.into_iter().flat_map(|text| pattern.captures_iter(text));
                 let first = found
@@ -84,7 +101,7 @@ impl Source {
                 let number = group.trim().parse();
                 number.map_err(|_| format!("its {name} is '{group}', which is no number"))
             }
-            Self::Json { name, path } => {
+            Place::Json(path) => {
                 let json = printed_json(&finished.stdout)
                     .ok_or_else(|| format!("it printed no JSON to find {path} in"))?;
                 let value = path.split('.').try_fold(&json, |value, step| match value {
@@ -96,6 +113,10 @@ impl Source {
             }
         }
     }
+}
+
+fn direction(name: &str) -> Better {
+    if name.ends_with("_per_s") { Better::Higher } else { Better::Lower }
 }
 
 fn named(text: &str) -> Option<(&str, &str)> {
@@ -216,9 +237,7 @@ impl Metrics {
         let mut all: Vec<Metric> =
             COUNTED.iter().map(|(name, about)| metric(name, about, Better::Lower)).collect();
         for source in &self.sources {
-            let better =
-                if source.name().ends_with("_per_s") { Better::Higher } else { Better::Lower };
-            all.push(metric(source.name(), "printed by the command", better));
+            all.push(metric(source.name(), "printed by the command", source.better()));
         }
         for reading in &self.printed {
             all.push(metric(&reading.name, "printed by the command", reading.better));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::adapter::Adapter;
 use crate::error::Error;
 
 /// One command.
@@ -14,6 +15,9 @@ pub struct Side {
     pub label: String,
     /// The program and its arguments.
     pub words: Vec<String>,
+    /// What tables show instead of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown_as: Option<String>,
     /// Where it runs, if not where the lab does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
@@ -25,15 +29,16 @@ impl Side {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for fewer than `least` commands, an empty one, or names that do not fit.
+    /// [`Error::Usage`] for an empty command where no adapter has one, or names that do not fit.
     pub fn parse(
         words: &[String],
         between: &str,
         names: &[String],
         shell: bool,
+        adapter: Option<&Adapter>,
     ) -> Result<Vec<Self>, Error> {
         let commands: Vec<&[String]> = words.split(|word| word == between).collect();
-        if commands.iter().any(|command| command.is_empty()) {
+        if adapter.is_none() && commands.iter().any(|command| command.is_empty()) {
             return Err(Error::usage(
                 "a command is empty",
                 format!("write them as: -- A… {between} B…"),
@@ -55,19 +60,25 @@ impl Side {
                     "name each by --names",
                 ));
             }
-            let words = match (shell, command) {
-                (false, command) => command.to_vec(),
-                (true, [script]) => ["sh", "-c", script].map(str::to_owned).to_vec(),
-                (true, _) => {
+            let (words, shown_as) = match (adapter, shell, *command) {
+                (Some(adapter), false, command) => adapter.command(command),
+                (None, false, command) => (command.to_vec(), None),
+                (_, true, [script]) => (["sh", "-c", script].map(str::to_owned).to_vec(), None),
+                (_, true, _) => {
                     return Err(Error::usage(
                         format!("with --shell {label} has {} words", command.len()),
                         "quote each command, so that it is one",
                     ));
                 }
             };
-            sides.push(Self { label, words, directory: None });
+            sides.push(Self { label, words, shown_as, directory: None });
         }
         Ok(sides)
+    }
+
+    /// The command, for people.
+    pub(crate) fn shown(&self) -> String {
+        self.shown_as.clone().unwrap_or_else(|| self.words.join(" "))
     }
 
     /// The program's file.
@@ -138,7 +149,7 @@ mod tests {
     fn parse(line: &str, names: &[&str], shell: bool) -> Result<Vec<Side>, String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        Side::parse(&words, "--", &names, shell).map_err(|error| error.to_string())
+        Side::parse(&words, "--", &names, shell, None).map_err(|error| error.to_string())
     }
 
     #[test]

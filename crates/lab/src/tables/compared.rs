@@ -15,7 +15,7 @@ pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
     let verdict = verdicts(result);
     let mut text = format!("{verdict}\n");
     for side in &header.sides {
-        let _ = write!(text, "{}: {}", side.label, side.words.join(" "));
+        let _ = write!(text, "{}: {}", side.label, side.shown());
         let _ = match &side.directory {
             Some(directory) => writeln!(text, "  (in {})", directory.display()),
             None => writeln!(text),
