@@ -359,9 +359,8 @@ impl Commands<'_> {
         let CompareRequest { prepare, cleanup, cpus, memory_bytes, timeout, .. } = self.request;
         let side = &self.request.sides[index];
         let directory = side.directory.as_deref();
-        let files = self.files.as_ref().map(|files| files.of(index));
-        let own = files.iter().map(|files| (adapter::DIRECTORY, &**files));
-        let environment: Vec<_> = own.chain([("UNHERD_SIDE", &*side.label)]).collect();
+        let files = self.files.iter().map(|files| (adapter::DIRECTORY, &*files.directory));
+        let environment: Vec<_> = files.chain([("UNHERD_SIDE", &*side.label)]).collect();
         let around = |what: &str, line: &Option<String>| match line {
             Some(line) => {
                 let what = format!("{what} of {} ({line})", side.label);

@@ -57,7 +57,7 @@ pub struct Adapter {
     installed: String,
     /// The command, without what a user adds.
     words: Vec<String>,
-    /// A script of sh(1) that is run once for each side, before the first run.
+    /// A script of sh(1) that is run once, before the first run.
     setup: Option<String>,
 }
 
@@ -184,11 +184,8 @@ impl Adapter {
         }
     }
 
-    fn is_own(&self, side: &Side) -> bool {
-        side.words.starts_with(&self.words)
-    }
-
-    /// Makes a directory for each side, below `parent`, and sets the benchmark up in it.
+    /// Makes a directory below `parent`, and sets the benchmark up in it. All sides work in this
+    /// one: two files need not be equally fast.
     ///
     /// # Errors
     ///
@@ -199,51 +196,38 @@ impl Adapter {
         parent: &Path,
         interrupt: &Interrupt,
     ) -> Result<AdapterFiles, Error> {
-        if sides.iter().any(|side| self.is_own(side)) && !self.is_installed() {
+        let is_own = sides.iter().any(|side| side.words.starts_with(&self.words));
+        if is_own && !self.is_installed() {
             return Err(Error::usage(format!("{} is not installed", self.name), &*self.install));
         }
         let work = WorkDirectory::create(parent)?;
-        let mut directories = Vec::new();
-        for (index, side) in sides.iter().enumerate() {
-            let path = work.path().join(index.to_string());
-            // A server that does not run as root has to get to its files below.
-            let made = fs::create_dir(&path).and_then(|()| {
-                [work.path(), &path].into_iter().try_for_each(|path| {
-                    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
-                })
-            });
-            made.map_err(|source| {
-                let what = format!("cannot write in directory {}", work.path().display());
-                Error::machine(what, "make room, or name another by --dir", source)
-            })?;
-            let shown = path.to_string_lossy().into_owned();
-            if let Some(setup) = self.setup.as_ref().filter(|_| self.is_own(side)) {
-                let what = format!("the setup of {} for {}", self.name, side.label);
-                let setup = format!("set -e\n{setup}");
-                let environment = vec![(DIRECTORY, &*shown), ("UNHERD_SIDE", &*side.label)];
-                builds::shell(what, &setup, None, environment, interrupt)?;
-            }
-            directories.push(shown);
+        // A server that does not run as root has to get to its files below.
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(work.path(), permissions).map_err(|source| {
+            let what = format!("cannot open {} to servers", work.path().display());
+            Error::machine(what, "name another directory by --dir", source)
+        })?;
+        let files =
+            AdapterFiles { directory: work.path().to_string_lossy().into_owned(), _work: work };
+        if let Some(setup) = self.setup.as_ref().filter(|_| is_own) {
+            let what = format!("the setup of {}", self.name);
+            let setup = format!("set -e\n{setup}");
+            let environment = vec![(DIRECTORY, &*files.directory)];
+            builds::shell(what, &setup, None, environment, interrupt)?;
         }
-        Ok(AdapterFiles { directories, _work: work })
+        Ok(files)
     }
 }
 
-/// The name under which a command finds its side's directory.
+/// The name under which a command finds the directory.
 pub(crate) const DIRECTORY: &str = "UNHERD_DIR";
 
 /// The files of an adapter; removed on drop.
 #[derive(Debug)]
 pub(crate) struct AdapterFiles {
-    directories: Vec<String>,
+    /// Where they are.
+    pub(crate) directory: String,
     _work: WorkDirectory,
-}
-
-impl AdapterFiles {
-    /// The directory of this side.
-    pub(crate) fn of(&self, side: usize) -> &str {
-        &self.directories[side]
-    }
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ fn real(name: &str, shorter: &[&str]) {
     let program = sides[0].program().unwrap();
     let args = sides[0].words[1..].iter().map(Into::into).collect();
     let launch = Launch {
-        environment: vec![(DIRECTORY, files.of(0))],
+        environment: vec![(DIRECTORY, &files.directory)],
         own_session: true,
         ..Launch::new(&program, args, Duration::from_secs(60))
     };
