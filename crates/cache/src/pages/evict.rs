@@ -222,7 +222,7 @@ impl Pages {
     /// An empty frame for the page of a stream that is written, where the page before it is in the
     /// frame `before`: a neighbour in memory, if one can be had without a write-back, and nobody
     /// waits for a frame. So that streams find neighbours, up to an eighth of the frames is freed
-    /// for them, an extent at a time.
+    /// for them, an extent at a time; a small cache frees none.
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn try_take_next(
@@ -237,7 +237,7 @@ impl Pages {
         let at = pools.of(before);
         let mut pool = pools.lock(at);
         let (mut claim, mut dirty) = (pools.pop_next(at, &mut pool, before), None);
-        if claim.is_none() && pool.free_len() < pool.len() / 8 {
+        if claim.is_none() && pool.free_len() + EXTENT <= pool.len() / 8 {
             dirty = self.evict_run(at, &mut pool, EXTENT);
             claim = pools.pop_next(at, &mut pool, before);
         }

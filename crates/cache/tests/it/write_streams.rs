@@ -43,3 +43,28 @@ fn streams_lie_in_neighbours_though_the_cache_is_full() {
         }
     }
 }
+
+#[test]
+fn streams_free_no_more_than_an_eighth_of_the_frames() {
+    for frames in [32, 100, 512] {
+        let cache = small(frames, PAGE).device(sim(1, FaultPlan::default())).build().unwrap();
+        let old = cache.open("old", writable()).unwrap();
+        // Every other frame of an extent goes early, and the others stay.
+        for page in 0..frames as u64 {
+            old.write_at(&[1; PAGE], page * PAGE as u64).unwrap();
+        }
+        old.sync_all().unwrap();
+        for page in (0..frames as u64).step_by(2) {
+            (0..4).for_each(|_| drop(old.page(PageNo(page)).unwrap()));
+        }
+        let before = cache.stats();
+        let new = cache.open("new", writable()).unwrap();
+        let mut most = 0;
+        for page in 0..2 * frames as u64 {
+            new.write_at(&[2; PAGE], page * PAGE as u64).unwrap();
+            let since = cache.stats().since(&before);
+            most = most.max(since.evictions.saturating_sub(page + 1));
+        }
+        assert!(most <= frames as u64 / 8, "of {frames} frames {most} lay free");
+    }
+}
