@@ -120,7 +120,7 @@ fn a_cache_does_not_grow_beyond_the_machine() {
 }
 
 #[test]
-fn who_waits_for_a_frame_gets_one_that_is_added() {
+fn waiters_get_frames_that_are_added() {
     let _turn = turn();
     for io in BOTH {
         let cache = cache(4, 8, io);
