@@ -432,7 +432,7 @@ mod tests {
 
     #[cfg(not(shuttle))]
     #[test]
-    fn who_waits_gets_the_next_buffer_before_others() {
+    fn first_waiter_gets_the_next_buffer() {
         let waits = WaitTable::<WaitKey>::builder().build();
         let reason = Reason::register("test-who-waits");
         let runs = RunBuffers::new(1 << 16, 4096);

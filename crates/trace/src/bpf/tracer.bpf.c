@@ -337,7 +337,7 @@ int BPF_PROG(uh_lock_off, void *lock, int result)
 		return 0;
 	key.flags = contended->flags;
 	key.kernel_stack = contended->stack;
-	uh_count_spell(&uh_locks, &key, bpf_ktime_get_ns() - contended->began_ns, contended->stack,
+	uh_count_period(&uh_locks, &key, bpf_ktime_get_ns() - contended->began_ns, contended->stack,
 		       &uh_tally.lost_locks);
 	contended->lock = 0;
 	return 0;
@@ -349,7 +349,7 @@ int BPF_PROG(uh_throttled, int node, int usec_timeout, int usec_delayed, int rea
 	struct uh_stall_key key = { .kind = UH_THROTTLED, .reason = reason };
 
 	if (uh_current())
-		uh_count_spell(&uh_stalls, &key, usec_delayed * 1000ULL, uh_kernel_stack(ctx),
+		uh_count_period(&uh_stalls, &key, usec_delayed * 1000ULL, uh_kernel_stack(ctx),
 			       &uh_tally.lost_locks);
 	return 0;
 }
@@ -369,7 +369,7 @@ static __always_inline void uh_reclaim_ends(void *ctx)
 
 	if (!t || !t->reclaim_ns)
 		return;
-	uh_count_spell(&uh_stalls, &key, bpf_ktime_get_ns() - t->reclaim_ns, uh_kernel_stack(ctx),
+	uh_count_period(&uh_stalls, &key, bpf_ktime_get_ns() - t->reclaim_ns, uh_kernel_stack(ctx),
 		       &uh_tally.lost_locks);
 	t->reclaim_ns = 0;
 }

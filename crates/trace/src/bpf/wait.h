@@ -274,7 +274,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP);
 }
 
-static __always_inline void uh_count_spell(void *rows, void *key, u64 ns, s32 stack, u64 *lost)
+static __always_inline void uh_count_period(void *rows, void *key, u64 ns, s32 stack, u64 *lost)
 {
 	struct uh_spell_row *row = bpf_map_lookup_elem(rows, key);
 
@@ -324,7 +324,7 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 			struct uh_stall_key key = { .kind = UH_DIRTY_PAGES };
 
 			t->flags &= ~UH_DIRTY_PAUSE;
-			uh_count_spell(&uh_stalls, &key, asleep_ns, t->dirty_stack,
+			uh_count_period(&uh_stalls, &key, asleep_ns, t->dirty_stack,
 				       &uh_tally.lost_locks);
 		}
 		return;
