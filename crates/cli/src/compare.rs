@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use unherd_lab::{
     Adapter, CompareRequest, Error, Interrupt, Side, Source, StoredRecord, WorkTrees, build,
-    compare,
+    compare, compare_records, compare_trials,
 };
 use unherd_sys::Timestamp;
 
@@ -20,9 +20,13 @@ use crate::progress::Progress;
 
 /// Compares commands, or goes on with that, and prints what it found.
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
-    match &args.resume {
-        Some(directory) => resume(directory),
-        None => start(args, None),
+    match (&args.resume, (&args.first, &args.second)) {
+        (Some(directory), _) => resume(directory),
+        (None, (Some(first), Some(second))) => {
+            output::print(&compare_records(first, second)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        (None, _) => start(args, None),
     }
 }
 
@@ -31,6 +35,14 @@ fn start(args: &CompareArgs, resume: Option<&StoredRecordOf<'_>>) -> Result<Exit
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let (request, trees) = built(args, request, &interrupt)?;
     let mut progress = Progress::new(false);
+    if let Some(count) = args.repeat {
+        let trials = compare_trials(&request, count, &mut progress, &interrupt)?;
+        output::print(&match args.format {
+            Format::Text => trials.line(),
+            Format::Json => json(&trials),
+        })?;
+        return Ok(if trials.is_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let outcome = compare(&request, &mut progress, &interrupt)?;
     drop(trees);
     // Print first: writing may fail. Write all the same when nobody reads the output.

@@ -9,6 +9,7 @@ mod adapter;
 mod builds;
 mod metrics;
 mod readers;
+mod records;
 mod sides;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub use adapter::Adapter;
 pub use builds::WorkTrees;
 pub use metrics::Source;
 pub use readers::Format;
+pub use records::compare_records;
 pub use sides::Side;
 
 use crate::bench::{BenchObserver, Outcome, concluded, resumed};

@@ -40,7 +40,9 @@ mod trials;
 mod waits;
 
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
-pub use compare::{Adapter, CompareRequest, Format, Read, Side, Source, WorkTrees, build, compare};
+pub use compare::{
+    Adapter, CompareRequest, Format, Read, Side, Source, WorkTrees, build, compare, compare_records,
+};
 pub use csv::csv;
 pub use date::today;
 pub use error::Error;
@@ -59,4 +61,4 @@ pub use round::{Round, agree, counting};
 pub use size::{format_size, parse_share, parse_size};
 pub use surroundings::{FOREIGN_MAX, Surroundings};
 pub use tables::{Progress, markdown, summary, tables};
-pub use trials::{POWER, Trials, trials};
+pub use trials::{POWER, Trials, compare_trials, trials};

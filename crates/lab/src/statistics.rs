@@ -17,6 +17,8 @@
 //!   of 10 benches ([`rounds_to_find`]).
 //! - *When is it enough?* After a number of rounds that is fixed before the first; or when the
 //!   interval is narrow, by looks that share the error ([`looks`]).
+//! - *And without pairs?* Between two kept records, the shift by rank sums, which drift can fool
+//!   ([`shift()`]).
 //! - *And the worst rounds?* The estimate is one of the middle: it does not move when one round in
 //!   ten takes three times as long. So the scatter and the worst rounds of the two sides are
 //!   compared beside it ([`Tail`]).
@@ -34,6 +36,7 @@
 
 mod holm;
 mod power;
+mod rank_sum;
 mod signed_rank;
 mod stopping;
 mod tail;
@@ -44,6 +47,7 @@ mod simulation;
 
 pub use holm::{HolmStep, holm};
 pub use power::rounds_to_find;
+pub use rank_sum::{SAMPLE_MAX, Shift, shift};
 pub use signed_rank::{Interval, Pairs};
 pub use stopping::{Look, look_at, looks, pilot_rounds};
 pub use tail::{OUTLIER, Tail, tail};

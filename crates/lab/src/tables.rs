@@ -22,10 +22,10 @@ use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
 use crate::statistics::Better;
 
-pub(crate) use compared::{compared, shown, title, verdicts, word};
+pub(crate) use compared::{columns, compared, shown, title, verdicts, word};
 pub(crate) use comparison::finding;
 pub use markdown::markdown;
-pub(crate) use number::{number, percent};
+pub(crate) use number::{number, percent, times};
 pub use summary::summary;
 
 /// How far the rounds behind a table have come.

@@ -1,15 +1,16 @@
 //! The lab judged by itself: many whole comparisons whose answer is known.
 //!
 //! An implementation against itself must rarely be called different; with a known slowdown planted
-//! in one side, the slower side must mostly be found. Each trial is a whole bench with a seed of
-//! its own and a record of its own.
+//! in one side, the slower side must mostly be found. Each trial is a whole bench, or a whole
+//! comparison of commands, with a seed of its own and a record of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::bench::{BenchObserver, Conditions, bench};
+use crate::bench::{BenchObserver, Conditions, Outcome, bench};
 use crate::catalogue::RegisteredWorkload;
+use crate::compare::{COMPARE, CompareRequest, Side, compare};
 use crate::date;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
@@ -33,6 +34,8 @@ pub struct Trials {
     pub implementation: String,
     /// The planted slowdown.
     pub plant: Option<f64>,
+    /// Whether the second side is slower, so that this must be found; else both are the same.
+    pub second_is_slower: bool,
     /// How many benches.
     pub trials: usize,
     /// Rounds of each.
@@ -53,17 +56,19 @@ impl Trials {
     /// chance; what a lab that is just as good would show in fewer than one of a hundred times is
     /// too bad.
     pub fn is_met(&self) -> bool {
-        match self.plant {
-            None => self.different <= self.bound(),
-            Some(_) => self.slower >= self.bound(),
+        if self.second_is_slower {
+            self.slower >= self.bound()
+        } else {
+            self.different <= self.bound()
         }
     }
 
     /// The most wrong, or the fewest found, that a lab may show which is as good as it says.
     fn bound(&self) -> usize {
-        match self.plant {
-            None => most(self.trials, ALPHA),
-            Some(_) => self.comparisons - most(self.comparisons, 1.0 - POWER),
+        if self.second_is_slower {
+            self.comparisons - most(self.comparisons, 1.0 - POWER)
+        } else {
+            most(self.trials, ALPHA)
         }
     }
 
@@ -72,23 +77,27 @@ impl Trials {
         let Self { workload, implementation, trials, rounds, seed, .. } = self;
         let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
         let bound = self.bound();
-        let what = match self.plant {
-            None => format!(
+        let slower = match self.plant {
+            Some(plant) => format!("a planted {:.1} % was found", 100.0 * plant),
+            None => "the second was found slower".to_owned(),
+        };
+        let what = if self.second_is_slower {
+            format!(
+                "{slower} in {} of {} comparisons ({:.1} %; a lab with {:.0} % shows at least \
+                 {bound} in 99 of 100 cases)",
+                self.slower,
+                self.comparisons,
+                percent(self.slower, self.comparisons),
+                100.0 * POWER
+            )
+        } else {
+            format!(
                 "{} of {trials} A/A benches called different ({:.1} %; a lab with {:.0} % shows at \
                  most {bound} in 99 of 100 cases)",
                 self.different,
                 percent(self.different, self.trials),
                 100.0 * ALPHA
-            ),
-            Some(plant) => format!(
-                "a planted {:.1} % was found in {} of {} comparisons ({:.1} %; a lab with {:.0} % \
-                 shows at least {bound} in 99 of 100 cases)",
-                100.0 * plant,
-                self.slower,
-                self.comparisons,
-                percent(self.slower, self.comparisons),
-                100.0 * POWER
-            ),
+            )
         };
         format!("{workload}, {implementation}, {rounds} rounds each, seed {seed}: {what}\n")
     }
@@ -143,33 +152,89 @@ pub fn trials(
     }
     let plan = Plan::new(request, known)?;
     let mut trials = Trials {
-        schema: "unherd.trials/1",
-        workload: plan.workload,
         implementation: plan.contenders[0].implementation.clone(),
         plant: request.plant,
-        trials: 0,
         rounds: plan.rounds,
-        seed: plan.seed,
-        different: 0,
-        comparisons: 0,
-        slower: 0,
+        ..Trials::none(plan.workload, plan.seed, request.plant.is_some())
     };
-    let all = conditions.out.clone().unwrap_or_else(|| {
-        PathBuf::from(format!("out/{}-trials-{}", trials.workload, date::stamp_now()))
-    });
-    for number in 1..=count {
-        let seed = derived_seed(request.seed, number as u64) >> 11;
+    trials.repeat(count, conditions.out.as_deref(), &mut |seed, out, _| {
         let plan = Plan::new(&Request { seed, ..request.clone() }, known)?;
-        let out = Some(all.join(format!("{number:04}")));
-        let conditions = Conditions { out, ..conditions.clone() };
-        let outcome = bench(&plan, known, &conditions, watch, interrupt)?;
-        trials.count(&outcome.result.comparisons);
-        outcome.keep()?;
-        if let Some(error) = outcome.failed {
-            return Err(error);
+        let conditions = Conditions { out: Some(out), ..conditions.clone() };
+        bench(&plan, known, &conditions, watch, interrupt)
+    })?;
+    Ok(trials)
+}
+
+/// Runs `count` comparisons of commands. Where all sides are one command, none may be called
+/// different; else the others must be called slower than the first. Blocks until all are done;
+/// their records stand below one directory.
+///
+/// # Errors
+///
+/// Those of [`compare()`].
+pub fn compare_trials(
+    request: &CompareRequest,
+    count: usize,
+    watch: &mut dyn BenchObserver,
+    interrupt: &Interrupt,
+) -> Result<Trials, Error> {
+    let sides = &request.sides;
+    let is_first =
+        |side: &Side| (&side.words, &side.directory) == (&sides[0].words, &sides[0].directory);
+    let mut trials = Trials {
+        implementation: sides.iter().map(Side::shown).collect::<Vec<_>>().join(" against "),
+        ..Trials::none(COMPARE.to_owned(), request.seed, !sides.iter().all(is_first))
+    };
+    trials.repeat(count, request.out.as_deref(), &mut |seed, out, rounds| {
+        // By default it follows from the time of the first run: all take the first one's number.
+        let rounds = rounds.filter(|_| request.until.is_none()).or(request.rounds);
+        let request = CompareRequest { seed, rounds, out: Some(out), ..request.clone() };
+        compare(&request, watch, interrupt)
+    })?;
+    Ok(trials)
+}
+
+/// Runs one trial with this seed, into this record, with as many rounds as the first.
+type Trial<'a> = dyn FnMut(u64, PathBuf, Option<usize>) -> Result<Outcome, Error> + 'a;
+
+impl Trials {
+    fn none(workload: String, seed: u64, second_is_slower: bool) -> Self {
+        Self {
+            schema: "unherd.trials/1",
+            workload,
+            implementation: String::new(),
+            plant: None,
+            second_is_slower,
+            trials: 0,
+            rounds: 0,
+            seed,
+            different: 0,
+            comparisons: 0,
+            slower: 0,
         }
     }
-    Ok(trials)
+
+    fn repeat(
+        &mut self,
+        count: usize,
+        out: Option<&Path>,
+        trial: &mut Trial<'_>,
+    ) -> Result<(), Error> {
+        let name = || PathBuf::from(format!("out/{}-trials-{}", self.workload, date::stamp_now()));
+        let all = out.map_or_else(name, Path::to_owned);
+        for number in 1..=count {
+            let seed = derived_seed(self.seed, number as u64) >> 11;
+            let rounds = (self.rounds > 0).then_some(self.rounds);
+            let outcome = trial(seed, all.join(format!("{number:04}")), rounds)?;
+            self.rounds = outcome.header.plan.rounds;
+            self.count(&outcome.result.comparisons);
+            outcome.keep()?;
+            if let Some(error) = outcome.failed {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -180,16 +245,10 @@ mod tests {
 
     fn counted(verdicts: &[Verdict], plant: Option<f64>) -> Trials {
         let mut trials = Trials {
-            schema: "unherd.trials/1",
-            workload: "wait".to_owned(),
             implementation: "unherd".to_owned(),
             plant,
-            trials: 0,
             rounds: 6,
-            seed: 1,
-            different: 0,
-            comparisons: 0,
-            slower: 0,
+            ..Trials::none("wait".to_owned(), 1, plant.is_some())
         };
         for &verdict in verdicts {
             trials.count(&[line(0.9, 1.1, verdict)]);

@@ -21,11 +21,25 @@ Examples:
   unherd compare --until 1% --fail-on slower=2% -- ./old -- ./new
   unherd compare --metric 'p99_us=p99: ([0-9.]+)' --judge p99_us -- ./old -- ./new
   unherd compare --adapter hackbench -- -- --pipe
+  unherd compare out/compare-MONDAY out/compare-TUESDAY
   unherd compare --git v1.0 HEAD --build 'cargo build -r' -- target/release/tool input
   unherd compare --between ::: -- cargo bench -- decode ::: cargo bench -- encode")]
 pub(crate) struct CompareArgs {
+    /// Instead of commands, two records: whether they can be compared, and how they differ.
+    #[arg(value_name = "RECORD", requires = "second", conflicts_with_all = [
+        "commands", "adapter", "git", "aa", "rounds", "until", "repeat", "metric", "json", "judge",
+        "check", "fail_on", "seed", "out", "html", "markdown", "csv",
+    ])]
+    pub(crate) first: Option<PathBuf>,
+    /// The later one.
+    #[arg(value_name = "RECORD")]
+    pub(crate) second: Option<PathBuf>,
     /// The commands, with `--` between them.
-    #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["resume", "adapter"])]
+    #[arg(
+        last = true,
+        value_name = "COMMAND",
+        required_unless_present_any = ["first", "resume", "adapter"]
+    )]
     pub(crate) commands: Vec<String>,
     /// The benchmark that the commands are: one of those that `unherd workloads` names, or a file.
     /// It knows the metrics. A command that is empty or begins with an option is the benchmark's
@@ -121,6 +135,11 @@ pub(crate) struct CompareArgs {
     /// line below the table says so.
     #[arg(long)]
     pub(crate) keep_disturbed: bool,
+    /// Repeat the whole comparison N times, and count how often a difference is found. Exit with 1
+    /// where one command against itself is called different too often, or another command slower
+    /// too rarely: a test of the comparison.
+    #[arg(long, value_name = "N", conflicts_with_all = ["fail_on", "html", "markdown", "csv"])]
+    pub(crate) repeat: Option<usize>,
     /// Where all randomness starts; printed.
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,

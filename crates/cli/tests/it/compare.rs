@@ -105,6 +105,72 @@ fn benchmarks_of_others_are_read_and_judged() {
 }
 
 #[test]
+fn records_are_compared_or_the_reason_is_given() {
+    let place = Place::new();
+    let record = |out: &str, name: &str, costs: &[u32; 2]| {
+        let metric = format!("{name}=cost: (.*)");
+        let echo = costs.map(|cost| format!("echo cost: $((  {cost} + $(cat cost) ))"));
+        let scripts: Vec<&str> = echo.iter().map(|script| &**script).collect();
+        let ran = shells(&place, &["--metric", &metric, "--out", out], &scripts);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    };
+    let change = |cost: &str| fs::write(place.path().join("cost"), cost).unwrap();
+    change("0");
+    record("monday", "cost_us", &[100, 200]);
+    change("10");
+    record("tuesday", "cost_us", &[100, 200]);
+    let ran = place.run("compare monday tuesday");
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{ran:?}");
+    let opening = "monday and tuesday can be compared, but not in pairs: their rounds did not";
+    assert!(ran.stdout.starts_with(opening), "{ran:?}");
+    for line in ["1.10 × (1.10 to 1.10)  WORSE", "1.05 × (1.05 to 1.05)  WORSE", "8 and 8 rounds"]
+    {
+        assert!(ran.stdout.contains(line), "{line}: {ran:?}");
+    }
+    record("other-metric", "cost_ms", &[100, 200]);
+    record("other-side", "cost_us", &[100, 300]);
+    let some = place.run("compare monday other-side").stdout;
+    assert!(some.contains("Not compared:\n  * B: it was 'sh -c echo cost"), "{some}");
+    let plan = fs::read_to_string(place.path().join("tuesday/plan.json")).unwrap();
+    let machine = plan.replace("\"kernel\": \"", "\"kernel\": \"Other ");
+    assert_ne!(plan, machine);
+    fs::create_dir(place.path().join("elsewhere")).unwrap();
+    fs::write(place.path().join("elsewhere/plan.json"), machine).unwrap();
+    for (line, what) in [
+        ("monday other-metric", "they judge other metrics (cost_us; cost_ms)"),
+        ("monday elsewhere", "monday and elsewhere cannot be compared: the machines differ"),
+        ("monday none", "none is not the directory of a record; commands stand behind --"),
+        ("monday .", "cannot read the record"),
+        ("monday", "required arguments were not provided"),
+        ("monday tuesday --rounds 8", "cannot be used with"),
+    ] {
+        let ran = place.run(&format!("compare {line}"));
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{line}: {ran:?}");
+        assert!(ran.stderr.contains(what), "{line}: {ran:?}");
+    }
+}
+
+#[test]
+fn repeated_comparisons_are_counted() {
+    let place = Place::new();
+    let options = |out: &'static str, format: &'static str| {
+        ["--metric", "cost_us=cost: (.*)", "--repeat", "3", "--out", out, "--format", format]
+    };
+    let same = shells(&place, &options("same", "json"), &["echo cost: 5", "echo cost: 5"]);
+    let result = json(&same);
+    assert_eq!((same.code, &result["different"]), (Some(0), &0.into()), "{same:?}");
+    let slower = shells(&place, &options("slower", "text"), &["echo cost: 5", "echo cost: 6"]);
+    assert_eq!(slower.code, Some(0), "{slower:?}");
+    let found = "8 rounds each, seed ";
+    assert!(slower.stdout.contains(found), "{slower:?}");
+    assert!(slower.stdout.contains("the second was found slower in 3 of 3 comparisons"));
+    let faster = shells(&place, &options("faster", "text"), &["echo cost: 6", "echo cost: 5"]);
+    assert_eq!(faster.code, Some(1), "{faster:?}");
+    assert!(place.path().join("faster/0003/result.json").exists());
+}
+
+#[test]
 fn adapter_of_a_user_gives_command_and_metrics() {
     let place = Place::new();
     let adapter = "\

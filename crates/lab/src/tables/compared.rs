@@ -196,7 +196,7 @@ fn not_judged(header: &Header, result: &BenchResult) -> String {
 }
 
 /// Rows with their first column and their last to the left, the others to the right.
-fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)

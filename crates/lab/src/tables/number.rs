@@ -14,7 +14,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// A ratio in three significant digits.
-pub(super) fn times(ratio: f64) -> String {
+pub(crate) fn times(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "infinitely many".to_owned();
     }
