@@ -142,7 +142,7 @@ impl Cache {
     ///
     /// # Errors
     /// The capacity is as it was then. [`Error::CapacityOutOfRange`];
-    /// [`Error::InsufficientMemory`]; [`Error::NoFrames`] if too many are pinned or cannot be
+    /// [`Error::InsufficientMemory`]; [`Error::CannotShrink`] if too many are pinned or cannot be
     /// written back.
     pub fn resize(&self, capacity_bytes: usize) -> Result<(), Error> {
         let page_bytes = self.page_bytes();

@@ -44,7 +44,7 @@ impl fmt::Display for Operation {
 /// | error | [`ErrorKind`](std::io::ErrorKind) |
 /// |---|---|
 /// | `Io`, `Open`, `Memory`, `LostWrites` with a number of the kernel | that of the number |
-/// | `NoFrames` | that of its `write_error`; `TimedOut` without |
+/// | `NoFrames`, `CannotShrink` | that of its `write_error`; `TimedOut` without |
 /// | `UnexpectedEof`, `Truncated` | `UnexpectedEof` |
 /// | `ShortTransfer` | `WriteZero` |
 /// | `FileTooLarge` | `FileTooLarge` |
@@ -119,6 +119,13 @@ pub enum Error {
         least_bytes: usize,
         /// What [`CacheBuilder::max_capacity`](crate::CacheBuilder::max_capacity) has said.
         most_bytes: usize,
+    },
+    /// The cache cannot shrink that far: no other frame became free in time.
+    CannotShrink {
+        /// What was asked for.
+        capacity_bytes: usize,
+        /// What holds frames: [`Error::NoFrames`].
+        cause: Arc<Error>,
     },
     /// The cache is to grow by more memory than the machine, or a memory cgroup, has left.
     InsufficientMemory {
@@ -327,9 +334,24 @@ impl fmt::Display for Error {
             }
             Self::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes } => write!(
                 f,
-                "a capacity of {capacity_bytes} bytes is not between {least_bytes} and \
-                 {most_bytes}, which is what `CacheBuilder::max_capacity` has said"
+                "a capacity of {capacity_bytes} bytes is not between the smallest, {least_bytes}, \
+                 and the largest that the cache was built for, {most_bytes}; build it with a \
+                 larger `max_capacity`"
             ),
+            Self::CannotShrink { capacity_bytes, cause } => {
+                write!(f, "the cache cannot shrink to {capacity_bytes} bytes")?;
+                if let Self::NoFrames { pinned, threads, unwritten, write_error, .. } = &**cause {
+                    let because = write_error.as_ref().map(|error| format!(" ({error})"));
+                    let threads = Count(*threads, "thread");
+                    write!(
+                        f,
+                        ": {pinned} frames are pinned, by {threads}, and {unwritten} cannot be \
+                         written back{}",
+                        because.unwrap_or_default()
+                    )?;
+                }
+                f.write_str("; drop page guards, or shrink it less")
+            }
             Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
                 f,
                 "the cache cannot grow by {bytes} bytes: {available_bytes} are available by {}",
@@ -394,7 +416,7 @@ impl fmt::Display for Error {
             }
             Self::HeldReadOnly { file } => write!(
                 f,
-                "{} is open read-only in this cache; close those handles before opening it for \
+                "{} is open read-only in this cache; drop those handles before opening it for \
                  writing",
                 file.display()
             ),
@@ -415,7 +437,13 @@ impl fmt::Display for Error {
             }
             Self::Open { file, errno } => {
                 let what_to_do = match *errno {
-                    Errno::NOENT => "; to make it, open it with `write(true).create(true)`",
+                    Errno::NOENT => {
+                        "; its directory must be there, and to make it, open it with \
+                         `write(true).create(true)`"
+                    }
+                    Errno::BADF => {
+                        "; it must be open for reading, and for writing as well to write"
+                    }
                     _ => "",
                 };
                 write!(f, "cannot open {}: {errno}{what_to_do}", file.display())

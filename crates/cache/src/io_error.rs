@@ -34,6 +34,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::Locked { .. } => ErrorKind::WouldBlock,
         Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
         Error::InsufficientMemory { .. } => ErrorKind::OutOfMemory,
+        Error::CannotShrink { cause, .. } => kind(cause),
         // As std::fs::OpenOptions::open.
         Error::CreateNeedsWrite { .. }
         | Error::OutOfRange { .. }

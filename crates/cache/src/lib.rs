@@ -46,13 +46,8 @@
 //! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
 //! for nobody.
 //!
-//! **What a killed process loses.** Writes that were not synced live in the process, not in the
-//! kernel: `kill -9` loses them, in any order, where pwrite(2) would leave them in the kernel's
-//! page cache. A program that counts on that order must sync instead: SQLite on this cache is safe
-//! with `synchronous=FULL`, and not with `OFF`, nor with `NORMAL` in WAL mode. Pages are written
-//! whole ([`File::write_unit`]). So a write that a crash has torn may take along any bytes of its
-//! page, also some that were synced before; and the file may be longer than it was, by zeros up to
-//! the end of that page.
+//! **A killed process loses what it has not synced, in any order.** What follows for databases
+//! stands at [`File`].
 //!
 //! Where to read: four rooms, each of which knows only those before it. `frames/`: the states of a
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to

@@ -26,7 +26,7 @@
 //! The file is read and written by direct I/O, which bypasses the kernel's page cache; where a file
 //! system (such as tmpfs) refuses that, [`OpenOptions::direct`] goes without. While it is open, it
 //! is locked against other processes ([`OpenOptions::lock`]). **What was not synced is lost if the
-//! process is killed.**
+//! process is killed**, in any order; what follows for databases stands at [`File`].
 //!
 //! Examples of the wait table, of locks and of devices name the crates from which `unherd`
 //! re-exports everything: read `unherd_sync` and `unherd_sys` as `unherd`.

@@ -4,6 +4,7 @@
 //! *absent*: in no pool, and without memory. Hits know nothing of it.
 
 use unherd_sys::AvailableMemory;
+use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::file::core::Core;
@@ -42,6 +43,7 @@ impl Core {
     }
 
     fn shrink_by(&self, frames: usize) -> Result<(), Error> {
+        let left = self.supply().len() - frames;
         let mut taken: Vec<Claim> = Vec::with_capacity(frames);
         while taken.len() < frames {
             let wanted = (frames - taken.len()).min(BATCH);
@@ -53,7 +55,8 @@ impl Core {
                 Ok(claim) => taken.push(claim),
                 Err(error) => {
                     taken.into_iter().for_each(|claim| self.pages.free_frame(claim));
-                    return Err(error);
+                    let capacity_bytes = left * self.memory().page_bytes();
+                    return Err(Error::CannotShrink { capacity_bytes, cause: Arc::new(error) });
                 }
             }
         }

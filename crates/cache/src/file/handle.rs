@@ -135,6 +135,20 @@ impl OpenOptions {
 /// drops its task, a thread that is started for it does this; where none can be, the file stays
 /// open.
 ///
+/// # What a killed process loses
+///
+/// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, in any
+/// order, where pwrite(2) would leave them in the kernel's page cache. A program that counts on
+/// that order must sync instead: SQLite on this cache is safe with `synchronous=FULL`, and not with
+/// `OFF`, nor with `NORMAL` in WAL mode.
+///
+/// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
+/// synced before the pages that it describes are changed in the cache.
+///
+/// Pages are written whole ([`File::write_unit`]). So a write that a crash has torn may take along
+/// any bytes of its page, also some that were synced before; and the file may be longer than it
+/// was, by zeros up to the end of that page.
+///
 /// # Blocking
 ///
 /// "Blocks under `frame`" names the [`Reason`](unherd_sync::Reason) by which the
@@ -619,8 +633,9 @@ impl File {
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
-    /// # use unherd::{Cache, Io, OpenOptions, PageNo};
-    /// let cache = Cache::builder().io(Io::Ring).build()?;
+    /// use unherd::{Cache, OpenOptions, PageNo};
+    ///
+    /// let cache = Cache::builder().build()?;
     /// let file = cache.open("tree", OpenOptions::new())?;
     /// let leaves = [9, 4, 5, 230, 6].map(PageNo);
     /// for leaf in file.stream(leaves) {

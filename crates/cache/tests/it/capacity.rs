@@ -82,7 +82,9 @@ fn a_cache_does_not_shrink_below_what_is_pinned() {
         fill(&file, 64);
         let pins: Vec<_> = (0..10).map(|page| file.page(PageNo(page)).unwrap()).collect();
         let error = cache.resize(9 * PAGE).unwrap_err();
-        assert!(matches!(error, Error::NoFrames { pinned: 10, capacity: 32, .. }), "{error}");
+        let Error::CannotShrink { capacity_bytes: 4608, cause } = &error else { panic!("{error}") };
+        assert!(matches!(**cause, Error::NoFrames { pinned: 10, capacity: 32, .. }), "{error}");
+        assert!(error.to_string().contains("10 frames are pinned, by 1 thread"), "{error}");
         assert_eq!(cache.frames(), 32);
         check(&file, 64);
         drop(pins);

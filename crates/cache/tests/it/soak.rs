@@ -153,6 +153,7 @@ impl<'a> Scene<'a> {
                 Error::Io { .. }
                 | Error::ShortTransfer { .. }
                 | Error::NoFrames { .. }
+                | Error::CannotShrink { .. }
                 | Error::LostDurability { .. },
             ) if self.may_fail => None,
             Err(error) => panic!("{error}"),
