@@ -130,9 +130,9 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
     checks.push(package());
     checks.extend(elsewhere::steps(root)?);
     // Workspaces of their own, so the others' code is no dependency; but they must follow ours.
-    for (name, manifest) in [("lints of rivals", RIVALS), ("lints of redb's example", REDB)] {
+    for manifest in [RIVALS, REDB, SQLITE] {
         if root.join(manifest).exists() {
-            let step = Step::cargo(name, &["clippy", "--locked"])
+            let step = Step::cargo(format!("lints of {manifest}"), &["clippy", "--locked"])
                 .arguments(&["--manifest-path", manifest])
                 .arguments(&lints);
             checks.push(step);
@@ -163,8 +163,9 @@ fn package() -> Step {
 /// The manifest of the other projects' implementations.
 pub(crate) const RIVALS: &str = "rivals/Cargo.toml";
 
-/// The manifest of the example with redb.
+/// The manifests of the examples with other people's storage engines.
 const REDB: &str = "examples/redb/Cargo.toml";
+const SQLITE: &str = "examples/sqlite/Cargo.toml";
 
 fn run_models(root: &Path) -> Result<Vec<Outcome>, Failure> {
     MODELS

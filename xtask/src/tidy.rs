@@ -54,8 +54,13 @@ impl fmt::Display for Finding {
 }
 
 /// Workspaces of this repository. Those besides the first may not be there.
-const MANIFESTS: [&str; 4] =
-    ["Cargo.toml", "rivals/Cargo.toml", "examples/redb/Cargo.toml", "fuzz/Cargo.toml"];
+const MANIFESTS: [&str; 5] = [
+    "Cargo.toml",
+    "rivals/Cargo.toml",
+    "examples/redb/Cargo.toml",
+    "examples/sqlite/Cargo.toml",
+    "fuzz/Cargo.toml",
+];
 
 /// What is read, from the root of the repository.
 const FOLDERS: [&str; 8] =

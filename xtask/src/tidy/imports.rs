@@ -12,7 +12,7 @@ use crate::step::Step;
 /// The lab starts what it measures as processes, so nothing of that is linked into it; the command
 /// is where both meet. Every package's tests may use the testkit besides, and the package itself,
 /// with other features.
-const MAY_IMPORT: [(&str, &[&str]); 13] = [
+const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("unherd-sys", &[]),
     ("unherd-sync", &["unherd-sys"]),
     ("unherd-cache", &["unherd-sys", "unherd-sync"]),
@@ -25,6 +25,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("unherd-cli", &["unherd-sys", "unherd-host", "unherd-load", "unherd-lab", "unherd-trace"]),
     ("unherd-rivals", &["unherd-sys", "unherd-load"]),
     ("unherd-example-redb", &["unherd"]),
+    ("unherd-example-sqlite", &["unherd"]),
     ("xtask", &[]),
 ];
 
