@@ -5,8 +5,9 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): redb's own cache is 16 MiB on both sides; with `file` the rest is the kernel's page
-//! cache. With `unherd` the cache has all but 48 MiB: redb itself takes 35, as a transaction's
-//! new pages are in memory that it allocates, for which the kernel's cache makes room.
+//! cache. With `unherd` the cache has all but 48 MiB while transactions write: redb itself takes 35,
+//! as their new pages are in memory that it allocates. While it only reads, the cache is resized to
+//! all but 38 MiB. The kernel's cache makes such room by itself.
 
 use std::error::Error;
 use std::path::Path;
@@ -18,8 +19,9 @@ use unherd_example_redb::Storage;
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 const VALUE_BYTES: usize = 400;
 const REDB_CACHE_BYTES: usize = 16 << 20;
-/// What the cache leaves to redb and the rest of the process.
-const REST_MIB: usize = 48;
+/// What the cache leaves to redb and the rest of the process, while it writes and while it reads.
+const WRITE_REST_MIB: usize = 48;
+const READ_REST_MIB: usize = 38;
 /// Records of one transaction.
 const BATCH: u64 = 1000;
 const UPDATES: u64 = 5000;
@@ -36,26 +38,30 @@ fn main() -> Outcome<()> {
     };
     let path = Path::new(dir).join(format!("redb-{side}-{}", std::process::id()));
     let (memory_mib, records): (usize, u64) = (memory_mib.parse()?, records.parse()?);
-    let ran = open(side, &path, memory_mib).and_then(|database| run(&database, records));
+    let ran = open(side, &path, memory_mib)
+        .and_then(|(database, cache)| run(&database, cache.as_ref(), memory_mib, records));
     std::fs::remove_file(&path)?;
     println!("{}", ran?);
     Ok(())
 }
 
-fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<Database> {
+fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<(Database, Option<Cache>)> {
     let mut builder = Database::builder();
     builder.set_cache_size(REDB_CACHE_BYTES);
     match side {
-        "file" => Ok(builder.create(path)?),
+        "file" => Ok((builder.create(path)?, None)),
         "unherd" | "unherd-threads" | "unherd-blocking" => {
-            let capacity_bytes = memory_mib.saturating_sub(REST_MIB).max(1) << 20;
             let io = match side {
                 "unherd-threads" => Io::Threads(4),
                 "unherd-blocking" => Io::Blocking,
                 _ => Io::Auto,
             };
-            let cache = Cache::builder().capacity(capacity_bytes).io(io).build()?;
-            Ok(builder.create_with_backend(Storage::open(&cache, path)?)?)
+            let cache = Cache::builder()
+                .capacity(all_but(WRITE_REST_MIB, memory_mib))
+                .max_capacity(all_but(READ_REST_MIB, memory_mib))
+                .io(io)
+                .build()?;
+            Ok((builder.create_with_backend(Storage::open(&cache, path)?)?, Some(cache)))
         }
         other => {
             Err(format!("{other}: give file, unherd, unherd-threads or unherd-blocking").into())
@@ -63,7 +69,19 @@ fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<Database> {
     }
 }
 
-fn run(database: &Database, records: u64) -> Outcome<String> {
+/// Bytes of the memory that leave `rest_mib` to others.
+fn all_but(rest_mib: usize, memory_mib: usize) -> usize {
+    memory_mib.saturating_sub(rest_mib).max(1) << 20
+}
+
+fn run(
+    database: &Database,
+    cache: Option<&Cache>,
+    memory_mib: usize,
+    records: u64,
+) -> Outcome<String> {
+    let resize =
+        |rest_mib| cache.map_or(Ok(()), |cache| cache.resize(all_but(rest_mib, memory_mib)));
     let mut figures = Vec::new();
     let mut phase = |name: &str, count: u64, work: &mut dyn FnMut() -> Outcome<()>| {
         let begin = Timestamp::now();
@@ -75,6 +93,7 @@ fn run(database: &Database, records: u64) -> Outcome<String> {
         Outcome::Ok(())
     };
     phase("load", records, &mut || load(database, records))?;
+    resize(READ_REST_MIB)?;
     phase("get", GETS, &mut || gets(database, records, 0, GETS))?;
     phase("threads_get", GETS, &mut || {
         std::thread::scope(|scope| {
@@ -89,6 +108,7 @@ fn run(database: &Database, records: u64) -> Outcome<String> {
         })
     })?;
     phase("scan", records, &mut || scan(database, records))?;
+    resize(WRITE_REST_MIB)?;
     phase("update", UPDATES, &mut || update(database, records))?;
     scan(database, records)?;
     Ok(format!("{{{}}}", figures.join(", ")))

@@ -5,7 +5,7 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): SQLite's own cache is 2 MiB on all sides; with `unix` the rest is the kernel's page
-//! cache. With `unherd` the cache has all but 32 MiB, in which journals and temporary files lie.
+//! cache. With `unherd` the cache has all but 24 MiB, in which journals and temporary files lie.
 //! With `-mmap` SQLite reads pages where they are, without a copy (`PRAGMA mmap_size`).
 //!
 //!     unherd-example-sqlite commit delete|wal DIR
@@ -22,7 +22,7 @@ use unherd::{Cache, Timestamp};
 
 const VALUE_BYTES: usize = 400;
 /// What the cache leaves to SQLite, to journals and to temporary files.
-const REST_MIB: usize = 32;
+const REST_MIB: usize = 24;
 /// Records of one transaction.
 const BATCH: u64 = 1000;
 const UPDATES: u64 = 5000;
