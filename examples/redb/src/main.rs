@@ -5,9 +5,9 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): redb's own cache is 16 MiB on both sides; with `file` the rest is the kernel's page
-//! cache. With `unherd` the cache has all but 48 MiB while transactions write: redb itself takes 35,
-//! as their new pages are in memory that it allocates. While it only reads, the cache is resized to
-//! all but 38 MiB. The kernel's cache makes such room by itself.
+//! cache. With `unherd` the cache has all but 48 MiB while transactions write: redb itself takes
+//! 35, as their new pages are in memory that it allocates. While it only reads, the cache is
+//! resized to all but 38 MiB. The kernel's cache makes such room by itself.
 
 use std::error::Error;
 use std::path::Path;
