@@ -5,6 +5,7 @@
 //! code and are compiled by the same profile as unherd's own.
 
 mod hit;
+mod mutex;
 mod pagewait;
 mod wake;
 
@@ -13,5 +14,5 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     args.next_if(|first| first == "load");
-    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake, &hit::Hit, &hit::HitCost], args)
+    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake, &hit::Hit, &hit::HitCost, &mutex::Mutexes], args)
 }

@@ -12,6 +12,7 @@
 //!
 //! In debug builds a mutex knows its owner, and takes eight bytes more.
 
+mod barging;
 mod condvar;
 #[cfg(not(loom))]
 mod mutex;

@@ -33,9 +33,9 @@ use unherd_sys::primitives::{AtomicPtr, Ordering};
 
 #[cfg(not(loom))]
 use super::mutex::MutexGuard;
-use super::raw_mutex::{HANDED_OVER, RawMutex};
+use super::raw_mutex::RawMutex;
 use super::table::{Address, locks};
-use crate::{Outcome, TimedOut, Wait};
+use crate::{Outcome, TimedOut, Token, Wait};
 
 /// Lets threads that hold a [`Mutex`](super::Mutex) sleep until a condition has changed.
 ///
@@ -136,11 +136,8 @@ impl Condvar {
         let how = Wait::new(locks.condvar).deadline(deadline);
         let outcome = locks.wait_with(&Address::of(self), validate, unlock, |_, _| {}, how);
         assert!(outcome != Outcome::Invalid, "others wait for this condvar with another mutex");
-        if outcome == Outcome::Woken(HANDED_OVER) {
-            mutex.own();
-        } else {
-            mutex.lock(barging, Deadline::NEVER);
-        }
+        let token = if let Outcome::Woken(token) = outcome { token } else { Token(0) };
+        mutex.lock_woken(token, barging);
         if outcome == Outcome::TimedOut { Err(TimedOut) } else { Ok(()) }
     }
 

@@ -4,19 +4,24 @@
 //! |---|---|---|
 //! | LOCKED | a thread holds the mutex | anybody, 0 → 1; its holder, 1 → 0 |
 //! | PARKED | a waiter may be in the queue of the mutex's address | a waiter that is about to queue; the holder's unlock, under the bucket lock |
+//! | AWAKE | a waiter was woken, and has not taken the mutex yet | the unlock that wakes it, 0 → 1; that waiter, 1 → 0 |
 //!
 //! - **M1** While a waiter is queued, PARKED is set. So the fast unlock, a compare-and-swap from
 //!   LOCKED alone to zero, cannot overlook one.
-//! - **M2** While both bits are set, only the holder changes the word: others have no bit left to
-//!   set. So its unlock decides under the bucket lock and then stores.
+//! - **M2** While the mutex is held, AWAKE is changed under the bucket lock alone. So the holder's
+//!   unlock decides under it and then stores. A PARKED that it overwrites is missed by the waiter
+//!   that has set it, when this validates.
 //! - **M3** A thread that is given HANDED_OVER holds the mutex: LOCKED was not cleared in between.
+//! - **M4** While AWAKE is set, one thread that was given AWAKENED is on its way. It clears the bit
+//!   as it takes the mutex, or under the bucket lock while another holds that. Either way an unlock
+//!   follows that sees the bit cleared. So an unlock that sees it set wakes nobody.
 //!
 //! ```text
 //!  waiter                                   holder
 //!  ------                                   ------
 //!  CAS LOCKED → LOCKED | PARKED             CAS LOCKED → 0: fails, PARKED is set
 //!  lock bucket
-//!  validate: is it LOCKED | PARKED still?   lock bucket; take out the first
+//!  validate: are both set still?            lock bucket; take out the first
 //!  push; unlock bucket                      store 0, or PARKED if there are more; unlock bucket
 //! ```
 //!
@@ -27,33 +32,38 @@
 //!
 //! # Fairness
 //!
-//! An unlock that finds waiters clears LOCKED and wakes the first. Until that runs, another thread
+//! An unlock that finds waiters clears LOCKED and wakes the first. Until that runs, other threads
 //! may take the mutex: this *barging* keeps a mutex busy while its next owner is still waking up.
-//! A waiter that has lost like this, and has waited for as long as the mutex allows barging, says
-//! so by its tag when it queues again: the unlock that chooses it leaves LOCKED set and hands the
-//! mutex over. So the wait of each is bounded, however often others come between.
+//! They wake no other in that time (M4), so a busy mutex wakes threads only as fast as they come.
+//!
+//! If the first waiter has waited for as long as the mutex allows barging, and the last hand-over
+//! was as long ago, the unlock leaves LOCKED set and hands the mutex over. Waiting alone would be
+//! no reason: where many wait, each has waited for long, and a mutex that is handed over at each
+//! unlock stands idle for the time of a wakeup each time.
 #![expect(unsafe_code, reason = "an unlock is unsafe: only the holder may")]
 
 use std::time::Duration;
 
+use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU8, Ordering, spin_loop};
-use unherd_sys::{Deadline, Timestamp};
 
+use super::barging::{is_over, now};
 use super::owner::Owner;
 use super::table::{Address, locks};
-use crate::{Chosen, Outcome, Tag, Token, Wait};
+use crate::{Outcome, Tag, Token, Wait};
 
 const LOCKED: u8 = 1;
 const PARKED: u8 = 2;
+const AWAKE: u8 = 4;
 
-/// The tag of a waiter that wants the mutex itself, not a chance to take it.
-const WANTS_HAND_OVER: Tag = Tag(1);
-/// What the unlock gives to such a waiter.
+/// What the unlock gives to a waiter that holds the mutex now.
 pub(super) const HANDED_OVER: Token = Token(1);
+/// What it gives to one that may take the mutex if no other comes before.
+pub(super) const AWAKENED: Token = Token(2);
 
 /// Looks at a held mutex before sleeping, each after twice the pause of the one before: together
-/// about as long as a sleep and a wakeup take. Only while nobody sleeps for it yet: then the
-/// holders are quick, and few threads look.
+/// about as long as a sleep and a wakeup take. Only while nobody sleeps for it, or by the one that
+/// was woken: so few threads look at a time.
 const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 7 };
 
 /// A mutex without a value: [`Mutex`](super::Mutex) has one. For builders of locks; with the
@@ -93,7 +103,7 @@ impl RawMutex {
         // ORDER[MUTEX]: Acquire; pairs with the Releases in `unlock` and `unlock_slow`. What the
         // last holder wrote is seen.
         let taken = self.state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed);
-        let taken = taken.is_ok() || self.lock_slow(barging, deadline);
+        let taken = taken.is_ok() || self.lock_slow(0, barging, deadline);
         if taken {
             self.owner.set();
         }
@@ -105,7 +115,7 @@ impl RawMutex {
     pub(super) fn try_lock(&self) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & LOCKED == 0 {
-            match self.take(state) {
+            match self.take(state, 0) {
                 Ok(()) => {
                     self.owner.set();
                     return true;
@@ -122,8 +132,13 @@ impl RawMutex {
         self.state.load(Ordering::Relaxed) & LOCKED != 0
     }
 
-    /// This thread was given HANDED_OVER.
-    pub(super) fn own(&self) {
+    /// Locks it, for a thread that has waited in its queue, and was given `token`.
+    pub(super) fn lock_woken(&self, token: Token, barging: Duration) {
+        match token {
+            HANDED_OVER => {} // M3
+            AWAKENED => drop(self.lock_slow(AWAKE, barging, Deadline::NEVER)),
+            _ => drop(self.lock(barging, Deadline::NEVER)),
+        }
         self.owner.set();
     }
 
@@ -139,38 +154,45 @@ impl RawMutex {
         }
     }
 
-    /// Sets LOCKED where it is not set in `state`.
-    fn take(&self, state: u8) -> Result<(), u8> {
+    /// Sets LOCKED where it is not set in `state`, and clears `awake`.
+    fn take(&self, state: u8, awake: u8) -> Result<(), u8> {
+        let taken = (state | LOCKED) & !awake;
         // ORDER[MUTEX]: Acquire; pairs as in `lock`.
         let order = Ordering::Acquire;
-        self.state.compare_exchange(state, state | LOCKED, order, Ordering::Relaxed).map(drop)
+        self.state.compare_exchange(state, taken, order, Ordering::Relaxed).map(drop)
     }
 
+    /// `awake` is AWAKE in the thread that has to clear it (M4), else 0.
     #[cold]
     #[track_caller]
-    fn lock_slow(&self, barging: Duration, deadline: Deadline) -> bool {
+    fn lock_slow(&self, mut awake: u8, barging: Duration, deadline: Deadline) -> bool {
         self.owner.check("mutex", std::ptr::from_ref(self).addr());
-        let (mut looks, mut asleep_since, mut was_woken) = (0, None, false);
+        let (mut looks, mut asleep_since) = (0, None);
         loop {
             let state = self.state.load(Ordering::Relaxed);
             if state & LOCKED == 0 {
-                if self.take(state).is_ok() {
+                if self.take(state, awake).is_ok() {
                     return true;
                 }
-            } else if state & PARKED == 0 && looks < LOOKS {
+            } else if (state & PARKED == 0 || awake != 0) && looks < LOOKS {
                 (0..1 << looks).for_each(|_| spin_loop());
                 looks += 1;
             } else if state & PARKED != 0 || self.set_parked(state) {
-                if std::mem::take(&mut was_woken) {
+                // A mutex that is always handed over asks for no time.
+                let since = *asleep_since
+                    .get_or_insert_with(|| if barging.is_zero() { Tag(0) } else { Tag(now()) });
+                let outcome = self.sleep(awake, since, deadline);
+                if outcome == Outcome::Invalid {
+                    continue;
+                }
+                if awake != 0 {
                     locks().note_needless(locks().mutex);
                 }
-                match self.sleep(wait_tag(&mut asleep_since, barging), deadline) {
+                match outcome {
                     Outcome::Woken(HANDED_OVER) => return true, // M3
-                    Outcome::Woken(_) => was_woken = true,
-                    Outcome::Invalid => {}
                     Outcome::TimedOut => return false,
+                    _ => (awake, looks) = (AWAKE, 0),
                 }
-                looks = 0;
             }
         }
     }
@@ -180,12 +202,26 @@ impl RawMutex {
         self.state.compare_exchange(state, state | PARKED, order, order).is_ok()
     }
 
-    fn sleep(&self, tag: Tag, deadline: Deadline) -> Outcome {
+    fn sleep(&self, awake: u8, since: Tag, deadline: Deadline) -> Outcome {
         let locks = locks();
-        let how = Wait::new(locks.mutex).tag(tag).deadline(deadline);
+        let how = Wait::new(locks.mutex).tag(since).deadline(deadline);
         // Under the bucket lock, under which alone PARKED is cleared.
-        let is_held = || self.state.load(Ordering::Relaxed) == LOCKED | PARKED;
+        let is_held = || self.clear_while_held(awake);
         locks.wait(&Address::of(self), is_held, how)
+    }
+
+    /// Clears `awake` if the mutex is held, with PARKED set; says whether it is. M4.
+    fn clear_while_held(&self, awake: u8) -> bool {
+        loop {
+            let state = self.state.load(Ordering::Relaxed);
+            if state & (LOCKED | PARKED) != LOCKED | PARKED {
+                return false;
+            }
+            let (cleared, order) = (state & !awake, Ordering::Relaxed);
+            if awake == 0 || self.state.compare_exchange(state, cleared, order, order).is_ok() {
+                return true;
+            }
+        }
     }
 
     /// Unlocks it. With no barging at all, it is handed over to the first that waits.
@@ -197,32 +233,45 @@ impl RawMutex {
         self.owner.clear();
         // ORDER[MUTEX]: Release; pairs with the Acquires in `lock` and `take`.
         let freed = self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed);
-        if freed.is_err() {
+        if freed.is_err() && !self.free_while_awake(barging) {
             self.unlock_slow(barging);
         }
     }
 
+    /// Unlocks if a woken waiter is on its way, unless the mutex is to be handed over. M4.
+    #[inline]
+    fn free_while_awake(&self, barging: Duration) -> bool {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & AWAKE != 0 && !barging.is_zero() {
+            let free = state & !LOCKED;
+            // ORDER[MUTEX]: Release; pairs with the Acquires in `lock` and `take`.
+            let order = Ordering::Release;
+            match self.state.compare_exchange(state, free, order, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
     #[cold]
     fn unlock_slow(&self, barging: Duration) {
-        locks().wake_one(&Address::of(self), |chosen| {
-            let parked = if chosen.is_some_and(|chosen| chosen.more) { PARKED } else { 0 };
-            let wants_it = |chosen: Chosen| barging.is_zero() || chosen.tag == WANTS_HAND_OVER;
-            if chosen.is_some_and(wants_it) {
-                self.state.store(LOCKED | parked, Ordering::Relaxed);
+        let address = Address::of(self);
+        locks().wake_one(&address, |chosen| {
+            let awake = self.state.load(Ordering::Relaxed) & AWAKE;
+            let Some(chosen) = chosen else {
+                // ORDER[MUTEX]: Release; pairs with the Acquires in `lock` and `take`. M2.
+                self.state.store(awake, Ordering::Release);
+                return Token(0);
+            };
+            let parked = if chosen.more { PARKED } else { 0 };
+            if is_over(barging, chosen.tag.0, address) {
+                self.state.store(LOCKED | parked | awake, Ordering::Relaxed);
                 return HANDED_OVER;
             }
             // ORDER[MUTEX]: Release; pairs with the Acquires in `lock` and `take`. M2.
-            self.state.store(parked, Ordering::Release);
-            Token(0)
+            self.state.store(parked | AWAKE, Ordering::Release);
+            AWAKENED
         });
     }
-}
-
-/// The tag of a wait that begins now, of a thread that has been asleep for the mutex since
-/// `asleep_since` if it was before.
-fn wait_tag(asleep_since: &mut Option<Timestamp>, barging: Duration) -> Tag {
-    // Under the checkers no time passes.
-    let now = if cfg!(any(loom, shuttle)) { Timestamp::default() } else { Timestamp::now() };
-    let since = *asleep_since.get_or_insert(now);
-    if since < now && now.since(since) >= barging { WANTS_HAND_OVER } else { Tag(0) }
 }

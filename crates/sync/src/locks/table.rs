@@ -13,6 +13,12 @@ impl Address {
     pub(super) fn of<T>(lock: *const T) -> Self {
         Self(lock.addr())
     }
+
+    /// One of `n` places.
+    pub(super) fn place(self, n: usize) -> usize {
+        // Locks that lie side by side have places of their own.
+        (self.0 ^ (self.0 >> 12)) % n
+    }
 }
 
 /// Under the checkers a run is to be repeated, so nothing may follow from an address.
