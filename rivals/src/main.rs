@@ -14,5 +14,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     args.next_if(|first| first == "load");
-    unherd_load::main_with(&[&pagewait::PageWait, &wake::Wake, &hit::Hit, &hit::HitCost, &mutex::Mutexes], args)
+    unherd_load::main_with(
+        &[&pagewait::PageWait, &wake::Wake, &hit::Hit, &hit::HitCost, &mutex::Mutexes],
+        args,
+    )
 }

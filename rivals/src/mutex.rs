@@ -18,9 +18,7 @@ impl Workload for Mutexes {
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         match job.with.as_str() {
-            "parking_lot" => {
-                unherd_load::mutex::run_with(job, &parking_lot::ParkingLot::default())
-            }
+            "parking_lot" => unherd_load::mutex::run_with(job, &parking_lot::ParkingLot::default()),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

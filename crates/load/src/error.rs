@@ -107,6 +107,17 @@ pub enum LoadError {
         /// How many.
         misses: u64,
     },
+    /// The kernel does not give this process a table of futexes of its own.
+    #[error(
+        "PR_FUTEX_HASH with {slots} slots: {source}: give 0 or a power of two as slots, with Linux \
+         6.16 or later, or leave kernel-tuned out"
+    )]
+    FutexSlots {
+        /// What was asked for.
+        slots: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Sections that were to exclude each other did not.
     #[error(
         "{done} sections were done, and {counted} were counted under the mutex: \
@@ -193,6 +204,7 @@ impl LoadError {
             | Self::Directory { .. }
             | Self::NoDontCache { .. }
             | Self::Open { .. }
+            | Self::FutexSlots { .. }
             | Self::Setup { .. }
             | Self::Thread { .. }
             | Self::WaitingThread { .. }

@@ -4,6 +4,8 @@
 //! Each thread goes round its own words (1,024, as there), and no two threads share one. What they
 //! share is the table: its buckets, and their locks.
 
+mod slots;
+
 use unherd::{Deadline, FutexTable, Ledger};
 use unherd_sys::primitives::AtomicU32;
 use unherd_sys::{Futex, FutexWait};
@@ -18,11 +20,18 @@ pub struct FutexHash;
 
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "futex(2), with the kernel's own number of slots" },
+    Impl { name: "kernel-tuned", about: "futex(2), with a number of slots by PR_FUTEX_HASH" },
     Impl { name: "unherd", about: "FutexTable" },
 ];
 
 const PARAMS: &[Param] = &[
     Param { name: "words", about: "words of each thread", default: "1024", kind: Kind::Count },
+    Param {
+        name: "slots",
+        about: "slots of the table of kernel-tuned, a power of two; 0 is the global table",
+        default: "4096",
+        kind: Kind::Count,
+    },
     Param {
         name: "budget-ms",
         about: "how long the timed region lasts",
@@ -61,11 +70,12 @@ impl Workload for FutexHash {
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         match job.with.as_str() {
-            "kernel" => run_with(
-                job,
-                || Futex::new(HELD),
-                |word| word.wait(EXPECTED) == FutexWait::Mismatch,
-            ),
+            "kernel" => run_kernel(job),
+            "kernel-tuned" => {
+                let slots = job.params.number("slots")?.unwrap_or(0);
+                slots::set(slots).map_err(|source| LoadError::FutexSlots { slots, source })?;
+                run_kernel(job)
+            }
             "unherd" => {
                 let table = FutexTable::new();
                 run_with(
@@ -77,6 +87,10 @@ impl Workload for FutexHash {
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }
+}
+
+fn run_kernel(job: &Job) -> Result<Round, LoadError> {
+    run_with(job, || Futex::new(HELD), |word| word.wait(EXPECTED) == FutexWait::Mismatch)
 }
 
 /// Runs a round. `is_refused` waits for a word, and says whether it was refused.

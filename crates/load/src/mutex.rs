@@ -3,7 +3,8 @@
 //! Each thread locks, works for `section` steps on what the mutex guards, unlocks, works for `gap`
 //! steps of its own, and begins again, until the time is over. A step is two dependent
 //! floating-point operations, as in parking_lot's benchmark. With `hog` greater than 1 the first
-//! thread stays in its sections for as many times as long.
+//! thread stays in its sections for as many times as long; with `burst`, each runs as many sections
+//! before its gap.
 //!
 //! Throughput alone would favour a mutex that one thread never lets go. So each round also reports
 //! the smallest share of a thread over the largest, and how long one acquisition in a thousand took
@@ -37,7 +38,7 @@ pub struct Guarded {
 }
 
 const IMPLS: &[Impl] = &[
-    Impl { name: "unherd", about: "Mutex: one byte, others may come between for 500 us" },
+    Impl { name: "unherd", about: "Mutex: one byte, others may come between for 1 ms" },
     Impl { name: "unherd-fair", about: "the same, handed over at each unlock" },
     Impl { name: "unherd-barging", about: "the same, never handed over" },
     Impl { name: "std", about: "std::sync::Mutex" },
@@ -61,6 +62,12 @@ const PARAMS: &[Param] = &[
     Param {
         name: "hog",
         about: "how many times as long the first thread's sections are",
+        default: "1",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "burst",
+        about: "sections in a row, with one gap behind them that is as many times as long",
         default: "1",
         kind: Kind::Count,
     },
@@ -133,6 +140,7 @@ struct Scene {
     section: usize,
     gap: usize,
     hog: usize,
+    burst: usize,
 }
 
 /// What a thread has done.
@@ -147,6 +155,7 @@ pub fn run_with(job: &Job, mutex: &impl Exclusive) -> Result<Round, LoadError> {
         section: job.params.at_least_one("section")?,
         gap: job.params.at_least_one("gap")?,
         hog: job.params.at_least_one("hog")?,
+        burst: job.params.at_least_one("burst")?,
     };
     let budget_ms = job.params.at_least_one("budget-ms")? as u64;
     let waits_before = Ledger::snapshot();
@@ -204,8 +213,10 @@ impl Scene {
                 }
             }
             share.sections += 1;
-            let mut between = own;
-            own = steps(self.gap, &mut between, own);
+            if share.sections.is_multiple_of(self.burst as u64) {
+                let mut between = own;
+                own = steps(self.gap * self.burst, &mut between, own);
+            }
         }
         share
     }

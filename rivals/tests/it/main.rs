@@ -26,8 +26,9 @@ fn only_the_rivals_are_listed() {
         known.map(|known| known["name"].as_str().unwrap().to_owned()).collect()
     };
     let workloads = &catalogue["workloads"];
-    assert_eq!(names(workloads), ["pagewait", "wake", "hit"]);
+    assert_eq!(names(workloads), ["pagewait", "wake", "hit", "hit-cost", "mutex"]);
     assert_eq!(names(&workloads[0]["impls"]), ["parking_lot_core", "event-listener"]);
+    assert_eq!(names(&workloads[4]["impls"]), ["parking_lot"]);
     assert_eq!(names(&workloads[2]["impls"]), ["quick_cache", "moka", "foyer"]);
 }
 
@@ -68,6 +69,17 @@ fn the_rivals_agree_with_unherd() {
             assert_eq!((wakeups, needless), (200.0, 0.0), "{round}");
         }
     }
+}
+
+#[test]
+fn the_mutexes_exclude() {
+    let size = "--threads 4 --seed 3 --param budget-ms=20 --param burst=3";
+    let args = format!("mutex --with unherd {size}");
+    let args = args.split_whitespace().map(OsString::from);
+    let own = unherd_load::run(&[&unherd_load::mutex::Mutexes], args).unwrap();
+    let own: Value = serde_json::from_str(&own).unwrap();
+    let round = json(&format!("load mutex --with parking_lot {size}"));
+    assert_eq!(round["check"], own["check"], "{round}");
 }
 
 #[test]

@@ -34,10 +34,10 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 ///
 /// # Fairness
 /// `BARGING_US` is for how many microseconds other threads may take the mutex before a thread that
-/// sleeps for it: 500, unless [`Mutex::with_barging`] says otherwise. After that time the unlock
-/// that chooses the thread hands the mutex over. 0 hands it over at each unlock, in the order in
-/// which threads came, which costs a switch of threads each time; `u32::MAX`, an hour, is as good
-/// as never.
+/// sleeps for it: 1,000, unless [`Mutex::with_barging`] says otherwise. Once in that time an unlock
+/// hands the mutex over to the first that sleeps, if it has slept for as long. 0 hands it over at
+/// each unlock, in the order in which threads came, which costs a switch of threads each time;
+/// `u32::MAX`, an hour, is as good as never.
 ///
 /// # Misuse
 /// A guard that is forgotten ([`std::mem::forget`]) leaves the mutex locked for ever. A thread that
@@ -50,7 +50,7 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 /// drop(mutex);
 /// drop(guard);
 /// ```
-pub struct Mutex<T: ?Sized, const BARGING_US: u32 = 500> {
+pub struct Mutex<T: ?Sized, const BARGING_US: u32 = 1000> {
     raw: RawMutex,
     value: UnsafeCell<T>,
 }
@@ -61,7 +61,7 @@ unsafe impl<T: ?Sized + Send, const BARGING_US: u32> Sync for Mutex<T, BARGING_U
 
 /// A locked [`Mutex`]: unlocks it on drop.
 #[must_use = "the mutex is unlocked as soon as the guard is dropped"]
-pub struct MutexGuard<'a, T: ?Sized, const BARGING_US: u32 = 500> {
+pub struct MutexGuard<'a, T: ?Sized, const BARGING_US: u32 = 1000> {
     mutex: &'a Mutex<T, BARGING_US>,
     /// Not `Send`: debug builds know the thread that has locked.
     _of_this_thread: PhantomData<*const ()>,

@@ -5,6 +5,7 @@
 //! | LOCKED | a thread holds the mutex | anybody, 0 → 1; its holder, 1 → 0 |
 //! | PARKED | a waiter may be in the queue of the mutex's address | a waiter that is about to queue; the holder's unlock, under the bucket lock |
 //! | AWAKE | a waiter was woken, and has not taken the mutex yet | the unlock that wakes it, 0 → 1; that waiter, 1 → 0 |
+//! | the rest | how many unlocks have seen AWAKE | these; cleared with it, and by an unlock that goes to the queue |
 //!
 //! - **M1** While a waiter is queued, PARKED is set. So the fast unlock, a compare-and-swap from
 //!   LOCKED alone to zero, cannot overlook one.
@@ -12,9 +13,9 @@
 //!   unlock decides under it and then stores. A PARKED that it overwrites is missed by the waiter
 //!   that has set it, when this validates.
 //! - **M3** A thread that is given HANDED_OVER holds the mutex: LOCKED was not cleared in between.
-//! - **M4** While AWAKE is set, one thread that was given AWAKENED is on its way. It clears the bit
-//!   as it takes the mutex, or under the bucket lock while another holds that. Either way an unlock
-//!   follows that sees the bit cleared. So an unlock that sees it set wakes nobody.
+//! - **M4** While AWAKE is set, a thread that was given AWAKENED is on its way. It clears AWAKE as
+//!   it takes the mutex, or under the bucket lock while another holds that. Either way an unlock
+//!   follows that sees AWAKE cleared. So an unlock that sees it set needs to wake nobody.
 //!
 //! ```text
 //!  waiter                                   holder
@@ -35,6 +36,8 @@
 //! An unlock that finds waiters clears LOCKED and wakes the first. Until that runs, other threads
 //! may take the mutex: this *barging* keeps a mutex busy while its next owner is still waking up.
 //! They wake no other in that time (M4), so a busy mutex wakes threads only as fast as they come.
+//! A thread may be long in coming, where processors are few; so each 31st of these unlocks goes to
+//! the queue all the same.
 //!
 //! If the first waiter has waited for as long as the mutex allows barging, and the last hand-over
 //! was as long ago, the unlock leaves LOCKED set and hands the mutex over. Waiting alone would be
@@ -55,6 +58,10 @@ use crate::{Outcome, Tag, Token, Wait};
 const LOCKED: u8 = 1;
 const PARKED: u8 = 2;
 const AWAKE: u8 = 4;
+/// One of the unlocks that are counted.
+const UNLOCK: u8 = 8;
+/// Words from here on have counted enough.
+const COUNTED: u8 = if cfg!(any(loom, shuttle)) { 2 * UNLOCK } else { 31 * UNLOCK };
 
 /// What the unlock gives to a waiter that holds the mutex now.
 pub(super) const HANDED_OVER: Token = Token(1);
@@ -62,8 +69,7 @@ pub(super) const HANDED_OVER: Token = Token(1);
 pub(super) const AWAKENED: Token = Token(2);
 
 /// Looks at a held mutex before sleeping, each after twice the pause of the one before: together
-/// about as long as a sleep and a wakeup take. Only while nobody sleeps for it, or by the one that
-/// was woken: so few threads look at a time.
+/// about as long as a sleep and a wakeup take.
 const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 7 };
 
 /// A mutex without a value: [`Mutex`](super::Mutex) has one. For builders of locks; with the
@@ -156,7 +162,7 @@ impl RawMutex {
 
     /// Sets LOCKED where it is not set in `state`, and clears `awake`.
     fn take(&self, state: u8, awake: u8) -> Result<(), u8> {
-        let taken = (state | LOCKED) & !awake;
+        let taken = without(awake, state | LOCKED);
         // ORDER[MUTEX]: Acquire; pairs as in `lock`.
         let order = Ordering::Acquire;
         self.state.compare_exchange(state, taken, order, Ordering::Relaxed).map(drop)
@@ -174,7 +180,7 @@ impl RawMutex {
                 if self.take(state, awake).is_ok() {
                     return true;
                 }
-            } else if (state & PARKED == 0 || awake != 0) && looks < LOOKS {
+            } else if looks < LOOKS {
                 (0..1 << looks).for_each(|_| spin_loop());
                 looks += 1;
             } else if state & PARKED != 0 || self.set_parked(state) {
@@ -217,7 +223,7 @@ impl RawMutex {
             if state & (LOCKED | PARKED) != LOCKED | PARKED {
                 return false;
             }
-            let (cleared, order) = (state & !awake, Ordering::Relaxed);
+            let (cleared, order) = (without(awake, state), Ordering::Relaxed);
             if awake == 0 || self.state.compare_exchange(state, cleared, order, order).is_ok() {
                 return true;
             }
@@ -242,8 +248,8 @@ impl RawMutex {
     #[inline]
     fn free_while_awake(&self, barging: Duration) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & AWAKE != 0 && !barging.is_zero() {
-            let free = state & !LOCKED;
+        while state & AWAKE != 0 && state < COUNTED && !barging.is_zero() {
+            let free = (state & !LOCKED) + UNLOCK;
             // ORDER[MUTEX]: Release; pairs with the Acquires in `lock` and `take`.
             let order = Ordering::Release;
             match self.state.compare_exchange(state, free, order, Ordering::Relaxed) {
@@ -258,6 +264,7 @@ impl RawMutex {
     fn unlock_slow(&self, barging: Duration) {
         let address = Address::of(self);
         locks().wake_one(&address, |chosen| {
+            // The count begins again.
             let awake = self.state.load(Ordering::Relaxed) & AWAKE;
             let Some(chosen) = chosen else {
                 // ORDER[MUTEX]: Release; pairs with the Acquires in `lock` and `take`. M2.
@@ -274,4 +281,9 @@ impl RawMutex {
             AWAKENED
         });
     }
+}
+
+/// `state` without `awake`, if that is AWAKE, and without the count that goes with it.
+fn without(awake: u8, state: u8) -> u8 {
+    if awake == 0 { state } else { state & (LOCKED | PARKED) }
 }
