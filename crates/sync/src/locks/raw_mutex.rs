@@ -70,7 +70,11 @@ pub(super) const AWAKENED: Token = Token(2);
 
 /// Looks at a held mutex before sleeping, each after twice the pause of the one before: together
 /// about as long as a sleep and a wakeup take.
-const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 7 };
+const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 4 };
+
+/// Steps of the first pause. Each look takes the mutex's line from its holder, which in short
+/// sections costs more than a mutex that is free for a moment: see `record/2026-11-23-locks`.
+const FIRST_PAUSE: u32 = 16;
 
 /// A mutex without a value: [`Mutex`](super::Mutex) has one. For builders of locks; with the
 /// feature `lock_api` it is that crate's `RawMutex`.
@@ -181,7 +185,7 @@ impl RawMutex {
                     return true;
                 }
             } else if looks < LOOKS {
-                (0..1 << looks).for_each(|_| spin_loop());
+                (0..FIRST_PAUSE << looks).for_each(|_| spin_loop());
                 looks += 1;
             } else if state & PARKED != 0 || self.set_parked(state) {
                 // A mutex that is always handed over asks for no time.
