@@ -131,7 +131,7 @@ impl Cache {
     ///
     /// ```
     /// # use unherd_cache as unherd;
-    /// # use unherd::Cache;
+    /// use unherd::Cache;
     /// let cache = Cache::builder().capacity(1 << 20).max_capacity(4 << 20).build()?;
     /// cache.resize(4 << 20)?;
     /// assert_eq!(cache.frames(), 1024);

@@ -57,6 +57,18 @@ impl fmt::Display for Operation {
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
 ///
+/// Which of them may pass by themselves, so that it makes sense to try again:
+///
+/// - `NoFrames` and `CannotShrink`, when guards have been dropped, and whatever their `write_error`
+///   names is mended; both have waited already
+/// - `Io` and `ShortTransfer` of a write, for instance when a full disk has space again: the pages
+///   stay in the cache, and the next sync tries them again
+/// - `Locked`, `TooManyPins`, `WouldDeadlock`, when others, or the caller itself, have let go
+/// - `NotSynced`, after a sync
+/// - `InsufficientMemory` and `Memory`, with less, or later
+///
+/// `LostWrites` stands for a loss: what was written is to be written again.
+///
 /// `Debug` gives the same text, which is what a program prints whose `main` returns the error.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]

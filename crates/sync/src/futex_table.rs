@@ -81,8 +81,9 @@ pub enum FutexOp {
 /// allocated after the table was built.
 ///
 /// ```
+/// # use unherd_sync as unherd;
 /// use std::sync::atomic::{AtomicU32, Ordering::{Acquire, Release}};
-/// use unherd_sync::{Deadline, FutexTable};
+/// use unherd::{Deadline, FutexTable};
 ///
 /// let futexes = FutexTable::new();
 /// let ready = AtomicU32::new(0);

@@ -22,8 +22,9 @@
 //! A thread waits for a page, and another one brings it:
 //!
 //! ```
+//! # use unherd_sync as unherd;
 //! use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
-//! use unherd_sync::{Reason, WaitKey, WaitTable};
+//! use unherd::{Reason, WaitKey, WaitTable};
 //!
 //! let waits = WaitTable::<WaitKey>::builder().build();
 //! let reading = Reason::register("page-read");

@@ -12,7 +12,8 @@ pub(crate) use unherd_sys::ledger_layout::REASONS;
 /// `Copy`.
 ///
 /// ```
-/// use unherd_sync::Reason;
+/// # use unherd_sync as unherd;
+/// use unherd::Reason;
 /// let reading = Reason::register("page-read");
 /// assert_eq!(reading, Reason::register("page-read"));
 /// assert_eq!(reading.name(), "page-read");

@@ -194,8 +194,9 @@ fn random_seed() -> u64 {
 /// are woken, and the panic goes on to the caller. Wakers of tasks run with no lock held.
 ///
 /// ```
+/// # use unherd_sync as unherd;
 /// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
-/// use unherd_sync::{Reason, WaitKey, WaitTable};
+/// use unherd::{Reason, WaitKey, WaitTable};
 ///
 /// let reading = Reason::register("page-read");
 /// let table = WaitTable::<WaitKey>::builder().reason(reading).build();
@@ -212,7 +213,8 @@ fn random_seed() -> u64 {
 /// A wait borrows its table, so no table goes while somebody waits there:
 ///
 /// ```compile_fail,E0597
-/// use unherd_sync::{Reason, WaitTable};
+/// # use unherd_sync as unherd;
+/// use unherd::{Reason, WaitTable};
 ///
 /// std::thread::scope(|scope| {
 ///     let table = WaitTable::<u64>::builder().build();
@@ -245,7 +247,7 @@ impl<K> fmt::Debug for WaitTable<K> {
     }
 }
 
-impl<K> WaitTable<K> {
+impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Bytes of a waiter, on the stack of its thread or in the future of its task.
     pub const WAITER_BYTES: usize = size_of::<Node<K>>();
 

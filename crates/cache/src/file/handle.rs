@@ -461,9 +461,9 @@ impl File {
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
-    /// # use std::pin::pin;
-    /// # use std::task::{Context, Poll, Waker};
-    /// # use unherd::{Cache, File, Io, OpenOptions, PageNo};
+    /// use std::pin::pin;
+    /// use std::task::{Context, Poll, Waker};
+    /// use unherd::{Cache, File, Io, OpenOptions, PageNo};
     /// async fn sum(file: &File, page: PageNo) -> Result<u64, unherd::Error> {
     ///     let page = file.page_async(page).await?;
     ///     Ok(page.iter().map(|&byte| u64::from(byte)).sum())
@@ -589,7 +589,7 @@ impl File {
     /// ```no_run
     /// # use unherd_cache as unherd;
     /// # fn main() -> Result<(), unherd::Error> {
-    /// # use unherd::{Cache, OpenOptions, PageNo};
+    /// use unherd::{Cache, OpenOptions, PageNo};
     /// # let cache = Cache::builder().build().expect("memory for a cache");
     /// # let file = cache.open("data", OpenOptions::new())?;
     /// let count = file.peek(PageNo(3), |page| page.get_u16(8))?;
@@ -666,7 +666,7 @@ impl File {
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
-    /// # use unherd::{Advice, Cache, OpenOptions};
+    /// use unherd::{Advice, Cache, OpenOptions};
     /// # let cache = Cache::builder().build()?;
     /// let index = cache.open("index", OpenOptions::new())?;
     /// index.advise(Advice::Random); // a tree: its pages lie anywhere

@@ -187,12 +187,15 @@ impl PageMut<'_> {
     ///
     /// # Panics
     /// If they do not fit into the page, as a slice would.
+    #[track_caller]
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         let end = at.checked_add(bytes.len()).filter(|&end| end <= self.core.memory().page_bytes());
         let Some(end) = end else {
             panic!(
-                "{} bytes at {at} in a page of {}",
+                "a write of {} bytes at {at} of page {} of {}: the page has {} bytes",
                 bytes.len(),
+                self.key.page.0,
+                self.file.path.display(),
                 self.core.memory().page_bytes()
             );
         };
@@ -210,6 +213,7 @@ impl PageMut<'_> {
     ///
     /// # Panics
     /// If the range does not lie in the page.
+    #[track_caller]
     pub fn fill(&mut self, range: Range<usize>, value: u8) {
         let len = self[range.clone()].len();
         self.write(range.start, &vec![value; len]);
@@ -219,6 +223,7 @@ impl PageMut<'_> {
     ///
     /// # Panics
     /// If one of them does not lie in the page.
+    #[track_caller]
     pub fn copy_within(&mut self, from: Range<usize>, to: usize) {
         let bytes = self[from].to_vec();
         self.write(to, &bytes);
@@ -228,6 +233,7 @@ impl PageMut<'_> {
     ///
     /// # Panics
     /// If it does not fit into the page.
+    #[track_caller]
     pub fn write_u16(&mut self, at: usize, number: u16) {
         self.write(at, &number.to_le_bytes());
     }
@@ -236,6 +242,7 @@ impl PageMut<'_> {
     ///
     /// # Panics
     /// If it does not fit into the page.
+    #[track_caller]
     pub fn write_u32(&mut self, at: usize, number: u32) {
         self.write(at, &number.to_le_bytes());
     }
@@ -244,6 +251,7 @@ impl PageMut<'_> {
     ///
     /// # Panics
     /// If it does not fit into the page.
+    #[track_caller]
     pub fn write_u64(&mut self, at: usize, number: u64) {
         self.write(at, &number.to_le_bytes());
     }

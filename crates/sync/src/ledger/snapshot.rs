@@ -49,7 +49,8 @@ impl Counts {
 /// The counts of a process at some time, or between two times.
 ///
 /// ```
-/// use unherd_sync::Ledger;
+/// # use unherd_sync as unherd;
+/// use unherd::Ledger;
 /// let before = Ledger::snapshot();
 /// // … work …
 /// println!("{}", Ledger::snapshot().since(&before));

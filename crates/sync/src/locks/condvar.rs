@@ -43,7 +43,8 @@ use crate::{Outcome, TimedOut, Token, Wait};
 /// a notification: look at the condition in a loop, or use [`Condvar::wait_while`].
 ///
 /// ```
-/// use unherd_sync::{Condvar, Mutex};
+/// # use unherd_sync as unherd;
+/// use unherd::{Condvar, Mutex};
 ///
 /// static READY: Mutex<bool> = Mutex::new(false);
 /// static CHANGED: Condvar = Condvar::new();

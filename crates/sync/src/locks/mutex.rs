@@ -21,7 +21,8 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 /// Can stand in a `static`, and in a global allocator: no path allocates.
 ///
 /// ```
-/// use unherd_sync::Mutex;
+/// # use unherd_sync as unherd;
+/// use unherd::Mutex;
 ///
 /// static TOTAL: Mutex<u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {
@@ -45,7 +46,8 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 /// or waited for cannot be dropped:
 ///
 /// ```compile_fail,E0505
-/// let mutex = unherd_sync::Mutex::new(0);
+/// # use unherd_sync as unherd;
+/// let mutex = unherd::Mutex::new(0);
 /// let guard = mutex.lock();
 /// drop(mutex);
 /// drop(guard);

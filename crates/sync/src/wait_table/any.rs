@@ -158,7 +158,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// [`WAIT_ANY_MAX`].
     ///
     /// ```
-    /// # use unherd_sync::{AnyOutcome, Reason, WaitTable};
+    /// # use unherd_sync as unherd;
+    /// use unherd::{AnyOutcome, Reason, WaitTable};
     /// let table = WaitTable::<&str>::builder().build();
     /// let ready = [false, true];
     /// let outcome = table.wait_any(&["read", "write"], |index| !ready[index], Reason::OTHER);

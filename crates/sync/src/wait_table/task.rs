@@ -113,8 +113,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// when everybody has been woken; while the thread unwinds already, it is forgotten.
     ///
     /// ```
-    /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    /// # use unherd_sync::{Outcome, Reason, WaitTable};
+    /// # use unherd_sync as unherd;
+    /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// use unherd::{Outcome, Reason, WaitTable};
     /// async fn ready(table: &WaitTable<u64>, ready: &AtomicBool) {
     ///     while !ready.load(Relaxed) {
     ///         let outcome = table.wait_async(&7, || !ready.load(Relaxed), Reason::OTHER).await;
@@ -128,7 +129,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// It borrows the table:
     ///
     /// ```compile_fail,E0597
-    /// # use unherd_sync::{Reason, WaitTable};
+    /// # use unherd_sync as unherd;
+    /// use unherd::{Reason, WaitTable};
     /// let waits = {
     ///     let table = WaitTable::<u64>::builder().build();
     ///     table.wait_async(&7, || true, Reason::OTHER)

@@ -15,7 +15,7 @@ use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, 
 use super::node::NodeRef;
 use super::*;
 
-fn table<K>(buckets: usize) -> WaitTable<K> {
+fn table<K: Copy + Eq + Hash>(buckets: usize) -> WaitTable<K> {
     WaitTable::<K>::builder().buckets(buckets).seed(1).build()
 }
 
