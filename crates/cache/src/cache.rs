@@ -123,11 +123,15 @@ impl Cache {
     /// when it has it. Others go on meanwhile, and hits are as fast as ever.
     ///
     /// To shrink, pages are given up as if others were wanted in their place: those that the policy
-    /// chooses, dirty ones when they are written back. The memory of their frames goes back to the
-    /// system; where that uses huge pages, it is split. To grow, memory is taken, as by
+    /// chooses, dirty ones when they are written back; [`Stats`](crate::Stats) count them as
+    /// evicted. The memory of their frames goes back to the system: of pages of less than 4 KiB as
+    /// far as whole pages of the system become free by one call, of memory that is locked
+    /// (mlock(2)) since Linux 5.18. The cache has no huge pages from then on, since the kernel
+    /// fills up those of which a part is gone. To grow, memory is taken, as by
     /// [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
     ///
-    /// Blocks under `frame` while another call of it runs, and as a read does that misses.
+    /// Blocks under `frame` while another call of it runs, and for each frame as a read does that
+    /// misses: it gives up when none has become free for the time of [`CacheBuilder::frame_wait`].
     ///
     /// ```
     /// # use unherd_cache as unherd;
@@ -141,9 +145,10 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// The capacity is as it was then. [`Error::CapacityOutOfRange`];
-    /// [`Error::InsufficientMemory`]; [`Error::CannotShrink`] if too many are pinned or cannot be
-    /// written back.
+    /// The capacity is as it was then, though pages may have been given up.
+    /// [`Error::CapacityOutOfRange`]; [`Error::InsufficientMemory`] and [`Error::Memory`];
+    /// [`Error::CannotShrink`] if more than three quarters of what was to be left are pinned or
+    /// cannot be written back, or too many others become so meanwhile; [`Error::Forked`].
     pub fn resize(&self, capacity_bytes: usize) -> Result<(), Error> {
         let page_bytes = self.page_bytes();
         let most = self.owner.core.frames().len();

@@ -53,7 +53,7 @@ impl fmt::Display for Operation {
 /// | `Locked` | `WouldBlock` |
 /// | `ReadOnly` | `PermissionDenied` |
 /// | `InsufficientMemory` | `OutOfMemory` |
-/// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere` | `InvalidInput` |
+/// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere`, `CapacityOutOfRange` | `InvalidInput` |
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
 ///
@@ -347,8 +347,8 @@ impl fmt::Display for Error {
             Self::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes } => write!(
                 f,
                 "a capacity of {capacity_bytes} bytes is not between the smallest, {least_bytes}, \
-                 and the largest that the cache was built for, {most_bytes}; build it with a \
-                 larger `max_capacity`"
+                 and the largest that the cache was built for, {most_bytes}; stay between them, \
+                 or build it with a larger `max_capacity`"
             ),
             Self::CannotShrink { capacity_bytes, cause } => {
                 write!(f, "the cache cannot shrink to {capacity_bytes} bytes")?;

@@ -107,9 +107,17 @@ impl Map {
         }
     }
 
+    /// Has no huge pages from now on; those that are there stay until a part of them is released.
+    #[cfg(not(loom))]
+    pub fn renounce_huge_pages(&self) {
+        // A kernel without transparent huge pages says EINVAL.
+        // SAFETY: the range is this map's own; the advice changes no content.
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxNoHugepage) };
+    }
+
     /// Gives the memory of a range of bytes back to the kernel: it reads as zeros, and comes again
     /// at the next touch. Pages that a range shares with another are kept. `EINVAL` for a range
-    /// beyond the map.
+    /// beyond the map, and before Linux 5.18 for memory that is locked (mlock(2)).
     ///
     /// # Safety
     /// What the range holds is lost. Nobody has a reference to any of it, and who reads it at the
@@ -120,8 +128,15 @@ impl Map {
         if len == 0 {
             return Ok(());
         }
-        // SAFETY: whole pages of this map, whose content the caller gives up.
-        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }
+        let advise = |advice| {
+            // SAFETY: whole pages of this map, whose content the caller gives up.
+            unsafe { madvise(start.as_ptr().cast(), len, advice) }
+        };
+        match advise(Advice::LinuxDontNeed) {
+            // It is locked.
+            Err(Errno::INVAL) => advise(Advice::LinuxDontneedLocked),
+            other => other,
+        }
     }
 
     fn check(&self, range: &Range<usize>) -> Result<(), Errno> {
@@ -264,6 +279,20 @@ mod tests {
         let beyond = unsafe { map.release(0..map.len() + 1) };
         let populated = map.populate_range(0..map.len() + 1);
         assert_eq!((beyond, populated), (Err(Errno::INVAL), Err(Errno::INVAL)));
+    }
+
+    #[test]
+    fn locked_pages_are_released_too() {
+        let map = Map::new(4 * rustix::param::page_size(), HugePages::AsConfigured).unwrap();
+        map.populate().unwrap();
+        // SAFETY: mapped; nothing is changed but that it stays in memory.
+        unsafe { rustix::mm::mlock(map.start().as_ptr().cast(), map.len()) }.unwrap();
+        // SAFETY: nobody has a reference to it.
+        match unsafe { map.release(0..map.len()) } {
+            Ok(()) => assert_eq!(resident(&map), [false; 4]),
+            // KERNEL: 5.18, MADV_DONTNEED_LOCKED.
+            Err(errno) => assert_eq!((errno, resident(&map)), (Errno::INVAL, vec![true; 4])),
+        }
     }
 
     /// Which pages of the map are in memory.

@@ -3,6 +3,8 @@
 //! A cache is built with all the frames that it may ever have; those that it does not have now are
 //! *absent*: in no pool, and without memory. Hits know nothing of it.
 
+use std::time::Duration;
+
 use unherd_sys::AvailableMemory;
 use unherd_sys::primitives::Arc;
 
@@ -44,23 +46,54 @@ impl Core {
 
     fn shrink_by(&self, frames: usize) -> Result<(), Error> {
         let left = self.supply().len() - frames;
-        let mut taken: Vec<Claim> = Vec::with_capacity(frames);
-        while taken.len() < frames {
-            let wanted = (frames - taken.len()).min(BATCH);
-            taken.extend(self.try_take_run(NO_PAGE, wanted));
-            if taken.len() == frames {
-                break;
-            }
-            match self.take_frame(NO_PAGE, None) {
-                Ok(claim) => taken.push(claim),
-                Err(error) => {
-                    taken.into_iter().for_each(|claim| self.pages.free_frame(claim));
-                    let capacity_bytes = left * self.memory().page_bytes();
-                    return Err(Error::CannotShrink { capacity_bytes, cause: Arc::new(error) });
-                }
-            }
+        let cannot = |cause| {
+            let capacity_bytes = left * self.memory().page_bytes();
+            Error::CannotShrink { capacity_bytes, cause: Arc::new(cause) }
+        };
+        let held = self.supply().held();
+        if held.pinned + held.unwritten > left / 4 * 3 {
+            return Err(cannot(self.no_frames(Duration::ZERO)));
         }
-        self.supply().shrink(taken);
+        let mut given_up = GivenUp { core: self, claims: Vec::with_capacity(frames) };
+        while given_up.claims.len() < frames {
+            let wanted = (frames - given_up.claims.len()).min(BATCH);
+            let mut taken = self.try_take_run(NO_PAGE, wanted);
+            if taken.is_empty() {
+                taken.push(self.take_frame(NO_PAGE, None).map_err(cannot)?);
+            }
+            given_up.add(taken);
+        }
+        given_up.set_aside();
         Ok(())
+    }
+}
+
+/// Frames that the cache counts no more, and that have their memory still. They come back where the
+/// cache does not shrink after all, even by a panic of the device.
+struct GivenUp<'a> {
+    core: &'a Core,
+    claims: Vec<Claim>,
+}
+
+impl GivenUp<'_> {
+    /// At once, so that no search for another looks at them again, and nobody waits for them.
+    fn add(&mut self, taken: Vec<Claim>) {
+        self.core.supply().give_up(&taken);
+        self.claims.extend(taken);
+    }
+
+    fn set_aside(mut self) {
+        self.core.supply().set_aside(std::mem::take(&mut self.claims));
+    }
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        let claims = std::mem::take(&mut self.claims);
+        if !claims.is_empty() {
+            let count = claims.len();
+            self.core.supply().put_back(claims);
+            self.core.pages.notify_idle(count);
+        }
     }
 }

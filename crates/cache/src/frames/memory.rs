@@ -101,14 +101,16 @@ impl FrameMemory {
     }
 
     /// Gives the memory of frames back, as far as they have whole pages of the system: the longer
-    /// their rows, the more.
+    /// their rows, the more. There are no huge pages from then on: where few pages of one are left,
+    /// the kernel would fill it up again.
     pub(crate) fn give_back(&self, claims: &mut [Claim]) {
+        self.map.renounce_huge_pages();
         claims.iter_mut().for_each(Claim::begin_write);
         for row in self.rows(claims) {
             // SAFETY: invariant 1: the holder of the claims alone writes, and nobody has a pin;
             // who peeks does so by racy reads.
-            let released = unsafe { self.map.release(row) };
-            debug_assert!(released.is_ok(), "madvise of a map's own pages cannot fail");
+            // Before Linux 5.18 memory that is locked stays, as the documentation says.
+            let _ = unsafe { self.map.release(row) };
         }
     }
 

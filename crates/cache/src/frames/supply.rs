@@ -64,23 +64,27 @@ impl Supply {
         let mut claims: Vec<Claim> = absent.into_iter().map(Claim::of_empty).collect();
         claims.sort_unstable_by_key(|claim| claim.id().0);
         let taken = self.memory.take(&claims);
-        if taken.is_err() {
-            self.set_aside(claims);
-        } else {
-            self.present.fetch_add(claims.len(), Ordering::Relaxed);
-            claims.into_iter().for_each(|claim| self.pools.add(claim));
+        match taken {
+            Ok(()) => self.put_back(claims),
+            Err(_) => self.set_aside(claims),
         }
         taken
     }
 
-    /// Has these frames no more: gives their memory back.
-    pub(crate) fn shrink(&self, claims: Vec<Claim>) {
+    /// Counts these frames no more; they have their memory still.
+    pub(crate) fn give_up(&self, claims: &[Claim]) {
         self.present.fetch_sub(claims.len(), Ordering::Relaxed);
         claims.iter().for_each(|claim| self.pools.remove(claim));
-        self.set_aside(claims);
     }
 
-    fn set_aside(&self, mut claims: Vec<Claim>) {
+    /// Has these frames, which have memory; they are free.
+    pub(crate) fn put_back(&self, claims: Vec<Claim>) {
+        self.present.fetch_add(claims.len(), Ordering::Relaxed);
+        claims.into_iter().for_each(|claim| self.pools.add(claim));
+    }
+
+    /// Gives the memory of frames back that are not counted.
+    pub(crate) fn set_aside(&self, mut claims: Vec<Claim>) {
         claims.sort_unstable_by_key(|claim| claim.id().0);
         self.memory.give_back(&mut claims);
         self.absent.lock().extend(claims.into_iter().map(Claim::into_frame));

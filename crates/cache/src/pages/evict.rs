@@ -221,8 +221,8 @@ impl Pages {
 
     /// An empty frame for the page of a stream that is written, where the page before it is in the
     /// frame `before`: a neighbour in memory, if one can be had without a write-back, and nobody
-    /// waits for a frame. So that streams find neighbours, up to an eighth of the frames is freed
-    /// for them, an extent at a time; a small cache frees none.
+    /// waits for a frame. So that streams find neighbours, about an eighth of the frames is
+    /// freed for them, an extent at a time; a small cache frees none.
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn try_take_next(

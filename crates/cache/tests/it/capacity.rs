@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use unherd_cache::{Cache, Error, File, Io, PageNo, PolicyKind};
 use unherd_sync::{Ledger, Reason};
-use unherd_sys::Topology;
 use unherd_sys::primitives::thread;
+use unherd_sys::{Errno, Topology};
 use unherd_testkit::FaultPlan;
 
 use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
@@ -84,14 +84,46 @@ fn a_cache_does_not_shrink_below_what_is_pinned() {
         let pins: Vec<_> = (0..10).map(|page| file.page(PageNo(page)).unwrap()).collect();
         let error = cache.resize(9 * PAGE).unwrap_err();
         let Error::CannotShrink { capacity_bytes: 4608, cause } = &error else { panic!("{error}") };
-        assert!(matches!(**cause, Error::NoFrames { pinned: 10, capacity: 32, .. }), "{error}");
+        // It does not wait, with frames in hand that others want.
+        let waited = Duration::ZERO;
+        let Error::NoFrames { pinned: 10, capacity: 32, waited: told, .. } = **cause else {
+            panic!("{error}")
+        };
+        assert_eq!(told, waited, "{error}");
         assert!(error.to_string().contains("10 frames are pinned, by 1 thread"), "{error}");
         assert_eq!(cache.frames(), 32);
+        check(&file, 64);
+        // As many as are pinned would leave none to others.
+        cache.resize(10 * PAGE).unwrap_err();
+        cache.resize(16 * PAGE).unwrap();
         check(&file, 64);
         drop(pins);
         cache.resize(9 * PAGE).unwrap();
         check(&file, 64);
     }
+}
+
+#[test]
+fn a_smaller_cache_leaves_frames_to_files_that_can_be_written() {
+    let device = sim(1, FaultPlan::default());
+    let builder = small(64, PAGE).frame_wait(Duration::from_millis(20));
+    let cache = builder.device(device.clone()).build().unwrap();
+    let open = |name| cache.open(name, writable()).unwrap();
+    let (bad, good) = (open("bad"), open("good"));
+    fill(&good, 10);
+    good.sync_all().unwrap();
+    device.refuse_writes("bad", Some(Errno::NOSPC));
+    let refused = (0..64).find(|page| bad.write_at(&[1; PAGE], page * PAGE as u64).is_err());
+    let unwritten = refused.unwrap() as usize;
+    let error = cache.resize(unwritten * PAGE).unwrap_err();
+    assert!(error.to_string().contains("cannot be written back"), "{error}");
+    check(&good, 10);
+    device.refuse_writes("bad", None);
+    // What has failed is told once.
+    bad.sync_all().unwrap_err();
+    bad.sync_all().unwrap();
+    cache.resize(16 * PAGE).unwrap();
+    check(&good, 10);
 }
 
 #[test]
@@ -153,12 +185,30 @@ fn resident_pages(address: usize, len: usize) -> usize {
     entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
 }
 
+/// Whether the kernel was told so for the mapping that holds the address.
+fn has_no_huge_pages(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_it = false;
+    for line in maps.lines() {
+        if let Some((start, rest)) = line.split_once('-')
+            && let (Ok(start), Some((end, _))) =
+                (usize::from_str_radix(start, 16), rest.split_once(' '))
+        {
+            let end = usize::from_str_radix(end, 16).unwrap();
+            is_it = (start..end).contains(&address);
+        } else if is_it && let Some(flags) = line.strip_prefix("VmFlags:") {
+            return flags.split(' ').any(|flag| flag == "nh");
+        }
+    }
+    panic!("no mapping of {address:x}");
+}
+
 #[test]
 fn memory_goes_back_to_the_system_and_comes_again() {
     let (dir, pages) = (real_dir(), 4096);
     let most_bytes = 16 * pages * 4096;
     let builder = Cache::builder().capacity(pages * 4096).max_capacity(most_bytes);
-    let cache = builder.huge_pages(false).build().unwrap();
+    let cache = builder.build().unwrap();
     let file = cache.open(dir.path().join("f"), writable()).unwrap();
     file.write_all_at(&vec![7; pages * 4096], 0).unwrap();
     // The frames' memory begins where the first of all pages lies.
@@ -174,6 +224,7 @@ fn memory_goes_back_to_the_system_and_comes_again() {
     is_about(pages / 4);
     cache.resize(2 * pages * 4096).unwrap();
     is_about(2 * pages);
+    assert!(has_no_huge_pages(start));
     let mut bytes = vec![0; pages * 4096];
     file.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 7));
