@@ -130,8 +130,11 @@ impl Cache {
     /// fills up those of which a part is gone. To grow, memory is taken, as by
     /// [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
     ///
-    /// Blocks under `frame` while another call of it runs, and for each frame as a read does that
-    /// misses: it gives up when none has become free for the time of [`CacheBuilder::frame_wait`].
+    /// Blocks under `frame` while another call of it runs. To shrink, it first writes dirty pages
+    /// back as [`File::sync_all`] does, without a flush, if more than three quarters of what is to
+    /// be left are dirty. Then it blocks under `frame` and on the device for each frame, as a read
+    /// does that misses: it gives up when none has become free for the time of
+    /// [`CacheBuilder::frame_wait`].
     ///
     /// ```
     /// # use unherd_cache as unherd;

@@ -5,17 +5,22 @@
 
 use std::time::Duration;
 
-use unherd_sys::AvailableMemory;
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, Ordering};
+use unherd_sys::{AvailableMemory, Timestamp};
 
 use crate::Error;
 use crate::file::core::Core;
+use crate::file::writeback::HeldPages;
 use crate::frames::frame::Claim;
 use crate::latch::AloneGuard;
 use crate::page::{FileId, PageKey, PageNo};
 
 /// Frames that are taken under one lock.
 const BATCH: usize = 64;
+
+/// How long the cache waits for a frame before it looks again whether it can shrink at all: while
+/// it waits, nobody has the frames that it has taken.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// A page of no file: frames are taken in its name.
 const NO_PAGE: PageKey = PageKey { file: FileId(u32::MAX), page: PageNo(0) };
@@ -44,27 +49,59 @@ impl Core {
         Ok(())
     }
 
+    /// First dirty pages are written back, while nothing is taken from anybody: what cannot be
+    /// written is known then, and other files have room for dirty pages of their own.
     fn shrink_by(&self, frames: usize) -> Result<(), Error> {
         let left = self.supply().len() - frames;
-        let cannot = |cause| {
+        let cannot = |waited| {
             let capacity_bytes = left * self.memory().page_bytes();
-            Error::CannotShrink { capacity_bytes, cause: Arc::new(cause) }
+            let cause = Arc::new(self.no_frames(waited));
+            Err(Error::CannotShrink { capacity_bytes, cause })
         };
-        let held = self.supply().held();
-        if held.pinned + held.unwritten > left / 4 * 3 {
-            return Err(cannot(self.no_frames(Duration::ZERO)));
+        let mut given_up = GivenUp::new(self, left);
+        if !self.write_back_to(left) || self.holds_too_many(left) {
+            return cannot(Duration::ZERO);
         }
-        let mut given_up = GivenUp { core: self, claims: Vec::with_capacity(frames) };
+        let mut began = Timestamp::now();
         while given_up.claims.len() < frames {
             let wanted = (frames - given_up.claims.len()).min(BATCH);
             let mut taken = self.try_take_run(NO_PAGE, wanted);
             if taken.is_empty() {
-                taken.push(self.take_frame(NO_PAGE, None).map_err(cannot)?);
+                let waited = Timestamp::now().since(began);
+                if self.holds_too_many(left) || waited >= self.frame_wait {
+                    return cannot(waited);
+                }
+                let rest = (self.frame_wait - waited).min(WAIT);
+                taken.extend(self.take_before(NO_PAGE, Timestamp::now().after(rest)));
             }
-            given_up.add(taken);
+            if !taken.is_empty() {
+                given_up.add(taken);
+                began = Timestamp::now();
+            }
+        }
+        if self.holds_too_many(left) {
+            return cannot(Duration::ZERO);
         }
         given_up.set_aside();
         Ok(())
+    }
+
+    /// Whether more than three quarters of `left` frames are pinned, or cannot be written back.
+    fn holds_too_many(&self, left: usize) -> bool {
+        let held = self.supply().held();
+        held.pinned + held.unwritten > left * 3 / 4
+    }
+
+    /// Writes pages back, if more are newer than the device than three quarters of `left`. Whether
+    /// that many are at most, afterwards.
+    fn write_back_to(&self, left: usize) -> bool {
+        let fits = || self.files.unwritten.load(Ordering::Relaxed) <= left * 3 / 4;
+        let files = if fits() { Vec::new() } else { self.files.all() };
+        fits()
+            || files.iter().any(|file| {
+                self.write_back_all(file, HeldPages::Skipped);
+                fits()
+            })
     }
 }
 
@@ -75,7 +112,14 @@ struct GivenUp<'a> {
     claims: Vec<Claim>,
 }
 
-impl GivenUp<'_> {
+impl<'a> GivenUp<'a> {
+    /// None yet. Until this is dropped, no more pages become newer than the device than `left`
+    /// frames allow.
+    fn new(core: &'a Core, left: usize) -> Self {
+        core.supply().aim_at(left);
+        Self { core, claims: Vec::new() }
+    }
+
     /// At once, so that no search for another looks at them again, and nobody waits for them.
     fn add(&mut self, taken: Vec<Claim>) {
         self.core.supply().give_up(&taken);
@@ -90,10 +134,10 @@ impl GivenUp<'_> {
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
         let claims = std::mem::take(&mut self.claims);
-        if !claims.is_empty() {
-            let count = claims.len();
-            self.core.supply().put_back(claims);
-            self.core.pages.notify_idle(count);
-        }
+        let count = claims.len();
+        self.core.supply().put_back(claims);
+        self.core.supply().aim_at(usize::MAX);
+        // Also one that waits for room for a dirty page.
+        self.core.pages.notify_idle(count.max(1));
     }
 }

@@ -99,7 +99,8 @@ impl Core {
         })
     }
 
-    fn take_before(&self, key: PageKey, end: Timestamp) -> Option<Claim> {
+    /// As [`Core::take_frame`], up to `end`.
+    pub(crate) fn take_before(&self, key: PageKey, end: Timestamp) -> Option<Claim> {
         let _entered = self.supply().waiters.enter();
         let mut attempts = self.begin_attempts(key, end);
         loop {

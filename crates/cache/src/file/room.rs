@@ -30,7 +30,7 @@ impl Core {
     /// Whether a file may have `own` such pages, of `all`.
     fn fits(&self, own: usize, all: usize) -> bool {
         let others = all.saturating_sub(own);
-        own <= self.supply().len().saturating_sub(others) * 3 / 4
+        own <= self.supply().len_to_be().saturating_sub(others) * 3 / 4
     }
 
     /// Counts one page more, if that is allowed.

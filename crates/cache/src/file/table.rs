@@ -129,6 +129,11 @@ impl Files {
         self.table.lock().by_id.get(&id).cloned()
     }
 
+    /// All open files.
+    pub(crate) fn all(&self) -> Vec<Arc<FileState>> {
+        self.table.lock().by_id.values().cloned().collect()
+    }
+
     /// Whether the file is open here, with a lock that is enough for what is asked.
     pub(crate) fn is_locked(&self, identity: Identity, access: Access) -> Result<bool, Error> {
         let table = self.table.lock();

@@ -285,7 +285,7 @@ pub(crate) struct Held {
     /// It may have given it up since, while others have it; and a pin that went to another thread
     /// stays with the one that took it.
     pub(crate) threads: usize,
-    /// Those that could not be written back.
+    /// Of the others, those that could not be written back.
     pub(crate) unwritten: usize,
 }
 
@@ -410,8 +410,9 @@ impl Frames {
             let word = frame.load();
             if word.pins() > 0 || word.state() == State::Changing {
                 holders.push(frame.holder.load(Ordering::Relaxed));
+            } else {
+                unwritten += usize::from(word.state() == State::Failed);
             }
-            unwritten += usize::from(word.state() == State::Failed);
         }
         let pinned = holders.len();
         holders.sort_unstable();

@@ -211,6 +211,12 @@ impl Pools {
         self.places[pool].pool.lock()
     }
 
+    /// Whether another pool has free frames: while one has, none gives pages up.
+    pub(crate) fn has_free_beside(&self, pool: usize) -> bool {
+        let mut places = self.places.iter().enumerate();
+        places.any(|(at, place)| at != pool && place.free.load(Ordering::Relaxed) > 0)
+    }
+
     /// The pool that the calling thread is to ask first for a frame.
     pub(crate) fn first(&self) -> usize {
         if self.count() == 1 { 0 } else { self.first_for(current_cpu()) }

@@ -26,6 +26,8 @@ pub(crate) struct Supply {
     usage: FrameUsage,
     /// How many frames the cache has now. Relaxed: it bounds what may be dirty, or ahead.
     present: AtomicUsize,
+    /// How many it is to have, where it is shrinking; else very many. Relaxed, as `present`.
+    aim: AtomicUsize,
     /// The others, without memory. Taken with no other lock.
     absent: Mutex<Vec<FrameId>>,
     /// Waits for everything but pages, by its address. Its wakes always filter, so that what is
@@ -42,16 +44,26 @@ impl Supply {
         waits: WaitTable<WaitKey>,
         alarm: Option<Alarm>,
     ) -> Self {
-        let waiters = FrameWaiters::new(frames.len());
+        let waiters = FrameWaiters::new();
         let usage = FrameUsage::default();
         let absent = Mutex::new(claims.into_iter().map(Claim::into_frame).collect());
-        let present = AtomicUsize::new(0);
-        Self { frames, memory, pools, waiters, alarm, usage, present, absent, waits }
+        let (present, aim) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        Self { frames, memory, pools, waiters, alarm, usage, present, aim, absent, waits }
     }
 
     /// How many frames the cache has now.
     pub(crate) fn len(&self) -> usize {
         self.present.load(Ordering::Relaxed)
+    }
+
+    /// How many frames the cache has now, or is to have if it is shrinking.
+    pub(crate) fn len_to_be(&self) -> usize {
+        self.len().min(self.aim.load(Ordering::Relaxed))
+    }
+
+    /// The cache is to have `frames` frames; very many if it does not shrink any more.
+    pub(crate) fn aim_at(&self, frames: usize) {
+        self.aim.store(frames, Ordering::Relaxed);
     }
 
     /// Has `frames` frames more, if they can have memory; they are free.
@@ -74,12 +86,14 @@ impl Supply {
     /// Counts these frames no more; they have their memory still.
     pub(crate) fn give_up(&self, claims: &[Claim]) {
         self.present.fetch_sub(claims.len(), Ordering::Relaxed);
+        self.waiters.set_frames(self.len());
         claims.iter().for_each(|claim| self.pools.remove(claim));
     }
 
     /// Has these frames, which have memory; they are free.
     pub(crate) fn put_back(&self, claims: Vec<Claim>) {
         self.present.fetch_add(claims.len(), Ordering::Relaxed);
+        self.waiters.set_frames(self.len());
         claims.into_iter().for_each(|claim| self.pools.add(claim));
     }
 

@@ -73,7 +73,7 @@ const THREAD: Tag = Tag(0);
 /// The largest batch.
 const BATCH_MAX: usize = 8;
 
-/// A cache has this many frames for each frame of a batch: in small caches a batch is one frame.
+/// A cache has this many frames for each frame of a batch: in small ones a batch is one frame.
 const FRAMES_PER_BATCH: usize = 1024;
 
 /// How long frames are held before somebody is told, though they are no batch.
@@ -100,8 +100,9 @@ pub(crate) struct FrameWaiters {
     /// When the first of those frames became idle that are held. Relaxed: a hint.
     #[cfg(not(any(loom, shuttle)))]
     held_since: AtomicU64,
-    /// How many idle frames one waiter is woken for while pages are being written.
-    batch: u32,
+    /// How many idle frames one waiter is woken for while pages are being written. Relaxed: a rule
+    /// of thumb.
+    batch: AtomicU32,
 }
 
 /// What is left to do for one that made frames idle.
@@ -137,11 +138,21 @@ impl<F> Drop for PlaceGuard<'_, F> {
 }
 
 impl FrameWaiters {
-    /// For a cache with that number of frames.
-    pub(crate) fn new(frames: usize) -> Self {
+    /// For a cache without frames.
+    pub(crate) fn new() -> Self {
+        Self::with_batch(1)
+    }
+
+    /// The cache has that number of frames now.
+    pub(crate) fn set_frames(&self, frames: usize) {
         // The caches of simulations are small.
         let batch = if cfg!(shuttle) { 3 } else { frames / FRAMES_PER_BATCH };
-        Self::with_batch(batch.clamp(1, BATCH_MAX) as u32)
+        self.batch.store(batch.clamp(1, BATCH_MAX) as u32, Ordering::Relaxed);
+    }
+
+    /// How many idle frames one waiter is woken for, while pages are being written.
+    pub(crate) fn batch(&self) -> u32 {
+        self.batch.load(Ordering::Relaxed)
     }
 
     fn with_batch(batch: u32) -> Self {
@@ -153,7 +164,7 @@ impl FrameWaiters {
             writing: AtomicU32::new(0),
             #[cfg(not(any(loom, shuttle)))]
             held_since: AtomicU64::new(0),
-            batch,
+            batch: AtomicU32::new(batch),
         }
     }
 
@@ -236,7 +247,7 @@ impl FrameWaiters {
         }
         let frames = u32::try_from(frames).unwrap_or(u32::MAX / 2);
         let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
-        if before + frames < self.batch && self.is_young(before == 0) {
+        if before + frames < self.batch() && self.is_young(before == 0) {
             // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees what is held,
             // or this sees that nothing is being written.
             fence(Ordering::SeqCst);
@@ -274,7 +285,7 @@ impl FrameWaiters {
             return Told::default();
         }
         let is_writing = self.writing.load(Ordering::Relaxed) > 0;
-        let waiters = if is_writing { held.div_ceil(self.batch) } else { held };
+        let waiters = if is_writing { held.div_ceil(self.batch()) } else { held };
         if waiters < held {
             // ORDER[R4]: Release; pairs with the Acquire in `take_left`, also through the swaps of
             // others between: who takes it sees the frames of all.

@@ -210,7 +210,8 @@ impl Pages {
         let at = pools.first();
         let mut pool = pools.lock(at);
         let missing = wanted.saturating_sub(pool.free_len());
-        let dirty = if missing > 0 { self.evict_run(at, &mut pool, missing) } else { None };
+        let evicts = missing > 0 && !pools.has_free_beside(at);
+        let dirty = if evicts { self.evict_run(at, &mut pool, missing) } else { None };
         pools.pop_free_run(at, &mut pool, wanted, &mut claims);
         for (nth, claim) in claims.iter().enumerate() {
             let page = PageNo(key.page.0 + nth as u64);
@@ -237,7 +238,8 @@ impl Pages {
         let at = pools.of(before);
         let mut pool = pools.lock(at);
         let (mut claim, mut dirty) = (pools.pop_next(at, &mut pool, before), None);
-        if claim.is_none() && pool.free_len() + EXTENT <= pool.len() / 8 {
+        let has_few_free = pool.free_len() + EXTENT <= pool.len() / 8;
+        if claim.is_none() && has_few_free && !pools.has_free_beside(at) {
             dirty = self.evict_run(at, &mut pool, EXTENT);
             claim = pools.pop_next(at, &mut pool, before);
         }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use unherd_cache::{Cache, Error, File, Io, PageNo, PolicyKind};
+use unherd_cache::{Advice, Cache, Error, File, Io, PageNo, PolicyKind};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::thread;
 use unherd_sys::{Errno, Topology};
@@ -100,6 +100,42 @@ fn a_cache_does_not_shrink_below_what_is_pinned() {
         drop(pins);
         cache.resize(9 * PAGE).unwrap();
         check(&file, 64);
+    }
+}
+
+/// Every second page is dirty in `file`, as many as may be.
+fn fill_holes(file: &File, pages: u64) {
+    file.advise(Advice::Random);
+    (0..pages).for_each(|page| file.write_all_at(&[1; PAGE], page * 2 * PAGE as u64).unwrap());
+}
+
+#[test]
+fn another_file_has_room_after_a_shrink() {
+    for io in BOTH {
+        let cache = cache(64, 64, io);
+        let open = |name| cache.open(name, writable()).unwrap();
+        let (full, other) = (open("full"), open("other"));
+        fill_holes(&full, 48);
+        cache.resize(8 * PAGE).unwrap();
+        other.write_all_at(&[2; PAGE], 0).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_known_before_a_shrink() {
+    for io in BOTH {
+        let device = sim(1, FaultPlan::default());
+        let cache = small(64, PAGE).io(io).device(device.clone()).build().unwrap();
+        let bad = cache.open("bad", writable()).unwrap();
+        fill_holes(&bad, 47);
+        device.refuse_writes("bad", Some(Errno::NOSPC));
+        let error = cache.resize(32 * PAGE).unwrap_err();
+        // Nobody waited for a frame, with others in hand.
+        let Error::CannotShrink { cause, .. } = &error else { panic!("{error}") };
+        let Error::NoFrames { waited: Duration::ZERO, .. } = **cause else { panic!("{error}") };
+        assert_eq!(cache.frames(), 64);
+        device.refuse_writes("bad", None);
+        cache.resize(32 * PAGE).unwrap();
     }
 }
 

@@ -137,3 +137,21 @@ fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones_of_all_nodes(
     assert_eq!(written, 1, "the frame is that of a page that was merely dirty");
     drop(pins);
 }
+
+#[test]
+fn streams_give_nothing_up_beside_free_frames() {
+    let _turn = turn();
+    for nodes in [2, 4] {
+        let device = sim(31, FaultPlan::default());
+        device.put("read", &[1; 512 * 1000]);
+        let builder = small(1024, 512).topology(Topology::of(nodes)).device(device);
+        let cache = builder.build().unwrap();
+        let written = cache.open("written", writable()).unwrap();
+        (0..1000).for_each(|page| written.write_all_at(&[1; 512], page * 512).unwrap());
+        assert_eq!(cache.stats().evictions, 0, "{nodes} nodes: written");
+        written.set_len(0).unwrap();
+        let read = cache.open("read", writable()).unwrap();
+        (0..1000).for_each(|page| drop(read.page(PageNo(page)).unwrap()));
+        assert_eq!(cache.stats().evictions, 0, "{nodes} nodes: read");
+    }
+}

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use unherd_cache::{Advice, Cache, File, Io, PageNo};
+use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
 use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
@@ -360,4 +360,24 @@ fn a_sync_makes_no_zeros_durable_for_later_appends() {
         file.sync_all().unwrap();
         assert!(device.device.durable_bytes("f").unwrap() == [7; 41_060], "{io:?}");
     }
+}
+
+#[test]
+fn pins_that_come_meanwhile_end_a_shrink() {
+    let device = Gated::new(sim(1, FaultPlan::default()));
+    let cache = small(64, 512).device(device.clone()).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    file.advise(Advice::Random);
+    (0..48).for_each(|page| file.write_all_at(&[1; 512], page * 1024).unwrap());
+    device.close_gate();
+    thread::scope(|scope| {
+        let shrink = scope.spawn(|| cache.resize(16 * 512));
+        device.wait_for_held_writes(1);
+        let pins: Vec<_> = (20..36).map(|page| file.page(PageNo(page * 2)).unwrap()).collect();
+        device.open_gate();
+        let outcome = shrink.join().unwrap();
+        assert!(matches!(outcome, Err(Error::CannotShrink { .. })), "{outcome:?}");
+        assert_eq!((cache.frames(), pins.len()), (64, 16));
+        drop(file.page(PageNo(1)).unwrap());
+    });
 }

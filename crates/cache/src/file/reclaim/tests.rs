@@ -84,3 +84,15 @@ fn pages_that_nobody_wants_leave_the_other_nodes_too() {
     read(&file, 0..8);
     assert_eq!(cache.stats().misses - before, 8);
 }
+
+#[test]
+#[cfg(not(shuttle))]
+fn one_waiter_is_woken_for_a_batch_of_present_frames() {
+    let (cache, _file) = open(8, 8, Cache::builder().max_capacity(8192 * PAGE));
+    let batch = || cache.owner.core.supply().waiters.batch();
+    assert_eq!(batch(), 1);
+    cache.resize(8192 * PAGE).unwrap();
+    assert_eq!(batch(), 8);
+    cache.resize(8 * PAGE).unwrap();
+    assert_eq!(batch(), 1);
+}
