@@ -36,6 +36,12 @@ pub use clock::Clock;
 pub(crate) use ghost::Ghost;
 pub use s3fifo::S3Fifo;
 
+/// The name of a page of a file. Where two have the same, one may be taken for one that came back,
+/// which harms nobody. Those of eight neighbouring pages differ in the lowest bits alone.
+pub(crate) fn hash(file: u32, page: u64) -> u64 {
+    page ^ u64::from(file).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// What a policy sees in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {

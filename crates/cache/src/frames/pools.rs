@@ -179,7 +179,8 @@ impl Pools {
 
     /// Where it is remembered that the page was given up.
     fn given_up(&self, page: u64) -> Option<RankedGuard<'_, Ghost, { rank::GIVEN_UP }>> {
-        let mixed = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        // Neighbours stay together: see `ghost.rs`.
+        let mixed = (page >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let part = (mixed as usize).checked_rem(self.given_up.len())?;
         Some(self.given_up[part].0.lock())
     }

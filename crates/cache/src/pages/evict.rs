@@ -82,10 +82,9 @@ fn look(word: Word) -> Look {
     Look::Idle { uses: word.uses(), page }
 }
 
-/// The page's name for the policy. Where two have the same, one may be taken for one that came
-/// back, which harms nobody.
+/// The page's name for the policy.
 pub(crate) fn policy_hash(key: PageKey) -> u64 {
-    key.page.0 ^ u64::from(key.file.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    policy::hash(key.file.0, key.page.0)
 }
 
 /// The frames of a pool, as its policy may see them.

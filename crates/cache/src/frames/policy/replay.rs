@@ -89,7 +89,9 @@ fn with_policy(requests: &[u32], pages: usize, frames: u32, mut policy: impl Pol
         };
         marks.0[frame as usize] = 0;
         frame_of[page as usize] = frame;
-        policy.admit(frame, u64::from(page), ghost.take(page.into()));
+        // As a cache names the pages of the first file that it opens.
+        let page = super::hash(1, page.into());
+        policy.admit(frame, page, ghost.take(page));
     }
     hits
 }
