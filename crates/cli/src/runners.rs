@@ -15,7 +15,8 @@ const VARIABLE: &str = "UNHERD_RUNNERS";
 /// The catalogues of all runners, merged. Rivals that do not answer are left out with a word: they
 /// may be of an older build. Runners that were named must answer.
 pub(crate) fn registry() -> Result<Registry, Failure> {
-    let interrupt = Interrupt::new();
+    let interrupt = Interrupt::new()
+        .map_err(|e| Failure::usage(&format!("no descriptor is left: {e}"), "raise ulimit -n"))?;
     let mut registry = Registry::default();
     let own = own_executable()?;
     registry.add(&own, &describe(&own, &interrupt)?)?;

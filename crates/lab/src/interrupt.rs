@@ -1,51 +1,31 @@
 //! Stopping early: what Ctrl-C, SIGTERM and SIGHUP set, and what every wait of the lab listens to.
 //!
-//! The lab waits for one thing at a time: a child to end, its outputs to close, or a time to pass.
-//! All of it is one mutex and one condition variable, so an interrupt ends any wait at once and
-//! nothing polls. A second interrupt, while the first is being cleaned up after, ends the process;
-//! what it leaves behind is cleared away by the next start.
+//! The flag is an eventfd that is never read, so once it is raised it stays ready, and any wait for
+//! other descriptors can wait for it too: an interrupt ends the wait at once and nothing polls. A
+//! second interrupt, while the first is being cleaned up after, ends the process; what it leaves
+//! behind is cleared away by the next start.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
-use unherd_sys::{Deadline, Timestamp};
+use unherd_sys::primitives::{Arc, thread};
+use unherd_sys::{Deadline, Timestamp, poll_until};
 
 /// A flag that ends waits. Clones are the same flag.
-#[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    raised: bool,
-    /// Which child it is about: threads that still watch an earlier one change nothing.
-    child: u64,
-    is_running: bool,
-    outputs_open: usize,
-}
-
-/// How a wait ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// What was waited for has come.
-    Done,
-    /// The interrupt was raised.
-    Interrupted,
-    /// The deadline passed.
-    TimedOut,
-}
+#[derive(Debug, Clone)]
+pub struct Interrupt(Arc<OwnedFd>);
 
 impl Interrupt {
     /// A flag that only [`Interrupt::raise`] sets.
-    pub fn new() -> Self {
-        Self::default()
+    ///
+    /// # Errors
+    ///
+    /// Where no descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?)))
     }
 
     /// A flag that the signals set which ask a process to end. A second one ends it at once.
@@ -54,7 +34,7 @@ impl Interrupt {
     ///
     /// What the kernel says to the registration.
     pub fn on_signals() -> io::Result<Self> {
-        let interrupt = Self::default();
+        let interrupt = Self::new()?;
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let raised = interrupt.clone();
         thread::spawn(move || {
@@ -71,74 +51,24 @@ impl Interrupt {
 
     /// Sets the flag and ends all waits.
     pub fn raise(&self) {
-        self.0.state.lock().raised = true;
-        self.0.changed.notify_all();
+        // It fails where the counter is full: then it is raised already.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
     /// Whether it is set.
     pub fn is_raised(&self) -> bool {
-        self.0.state.lock().raised
+        !self.pause(Deadline::at(Timestamp::default()))
     }
 
     /// Blocks for `deadline`'s sake alone; says whether it passed without an interrupt.
     pub(crate) fn pause(&self, deadline: Deadline) -> bool {
-        self.wait(deadline, |_| false) == Waited::TimedOut
+        poll_until(&mut [PollFd::new(self, PollFlags::IN)], deadline) == Ok(0)
     }
+}
 
-    /// Begins to watch a child with `outputs` outputs; gives its number.
-    pub(crate) fn watch_child(&self, outputs: usize) -> u64 {
-        let mut state = self.0.state.lock();
-        state.child += 1;
-        (state.is_running, state.outputs_open) = (true, outputs);
-        state.child
-    }
-
-    /// The child of this number has ended.
-    pub(crate) fn child_ended(&self, child: u64) {
-        self.change(child, |state| state.is_running = false);
-    }
-
-    /// One of its outputs is closed.
-    pub(crate) fn output_closed(&self, child: u64) {
-        self.change(child, |state| state.outputs_open = state.outputs_open.saturating_sub(1));
-    }
-
-    fn change(&self, child: u64, change: impl FnOnce(&mut State)) {
-        let mut state = self.0.state.lock();
-        if state.child == child {
-            change(&mut state);
-        }
-        drop(state);
-        self.0.changed.notify_all();
-    }
-
-    /// Blocks until the child has ended, interrupted, or out of time.
-    pub(crate) fn wait_for_end(&self, deadline: Deadline) -> Waited {
-        self.wait(deadline, |state| !state.is_running)
-    }
-
-    /// Blocks until all outputs are closed, interrupted, or out of time.
-    pub(crate) fn wait_for_outputs(&self, deadline: Deadline) -> Waited {
-        self.wait(deadline, |state| state.outputs_open == 0)
-    }
-
-    fn wait(&self, deadline: Deadline, is_done: impl Fn(&State) -> bool) -> Waited {
-        let mut state = self.0.state.lock();
-        loop {
-            if state.raised {
-                return Waited::Interrupted;
-            }
-            if is_done(&state) {
-                return Waited::Done;
-            }
-            let now = Timestamp::now();
-            if deadline.has_passed(now) {
-                return Waited::TimedOut;
-            }
-            state = match deadline.timestamp() {
-                Some(at) => self.0.changed.wait_timeout(state, at.since(now)),
-                None => self.0.changed.wait(state),
-            };
-        }
+impl AsFd for Interrupt {
+    /// Readable once the flag is set.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -8,17 +8,18 @@
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use unherd_host::{ChildProcess, ChildUsage, IoBytes, SpawnHow, Usage, adopt_orphans, end_orphans};
-use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_sys::{Deadline, Timestamp};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use unherd_host::{ChildProcess, IoBytes, SpawnHow, Usage, adopt_orphans, end_orphans};
+use unherd_sys::{Deadline, Timestamp, poll_until};
 
-use crate::interrupt::{Interrupt, Waited};
+use crate::interrupt::Interrupt;
 
 /// The result is the last line; of what comes before, this much is kept.
 const STDOUT_KEPT_BYTES: usize = 4 << 20;
@@ -109,22 +110,24 @@ impl<'a> Launch<'a> {
         let started = Timestamp::now();
         let deadline = Deadline::at(started.after(self.timeout));
         let mut child = ChildProcess::spawn(command, how)?;
-        let number = interrupt.watch_child(if self.discard_output { 1 } else { 2 });
-        let keep = |output, limit| keep(output, limit, interrupt, number);
-        let stdout = child.take_stdout().map(|out| keep(Box::new(out), STDOUT_KEPT_BYTES));
-        let stderr = child.take_stderr().map(|out| keep(Box::new(out), STDERR_KEPT_BYTES));
-        let (ended, killed) = wait(&mut child, deadline, interrupt, number)?;
+        let mut outputs = [
+            Output::new(child.take_stdout().map(OwnedFd::from), STDOUT_KEPT_BYTES),
+            Output::new(child.take_stderr().map(OwnedFd::from), STDERR_KEPT_BYTES),
+        ];
+        let killed = read_until_end(&child, &mut outputs, deadline, interrupt)?;
         let elapsed = Timestamp::now().since(started);
+        if killed.is_some() {
+            child.kill()?;
+        }
+        let ended = child.wait(Deadline::NEVER)?.ok_or(io::ErrorKind::TimedOut)?;
         end_orphans();
-        interrupt.wait_for_outputs(Deadline::after(AFTER_END));
-        let digest = stdout.as_ref().map_or(0, |kept| kept.lock().digest.finish());
-        let text =
-            |kept: Option<SharedTail>| kept.map_or_else(String::new, |kept| kept.lock().text());
+        read_rest(&mut outputs, Deadline::after(AFTER_END), interrupt)?;
+        let [stdout, stderr] = outputs.map(|output| output.tail);
         Ok(Finished {
             ending: killed.unwrap_or(Ending::Exited(ended.status)),
-            stdout: text(stdout),
-            stderr: text(stderr),
-            digest,
+            digest: stdout.digest.finish(),
+            stdout: stdout.text(),
+            stderr: stderr.text(),
             usage: ended.usage,
             io: ended.io,
             elapsed,
@@ -141,57 +144,87 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Waits for the child itself: its outputs may be closed long before it ends, or held open by
-/// others long after.
-fn wait(
-    child: &mut ChildProcess,
+/// Reads the outputs until the child itself ends: it may close them long before, and others may
+/// hold them open long after. Says why it is to be killed, if so.
+fn read_until_end(
+    child: &ChildProcess,
+    outputs: &mut [Output; 2],
     deadline: Deadline,
     interrupt: &Interrupt,
-    number: u64,
-) -> io::Result<(ChildUsage, Option<Ending>)> {
-    let (end, watcher) = (child.end()?, interrupt.clone());
-    thread::spawn(move || {
-        // Should the wait fail, the deadline ends it.
-        if end.wait().is_ok() {
-            watcher.child_ended(number);
+) -> io::Result<Option<Ending>> {
+    loop {
+        let pidfd = child.pidfd();
+        let Some(ready) = ready_of(outputs, &[pidfd, interrupt.as_fd()], deadline)? else {
+            return Ok(Some(Ending::TimedOut));
+        };
+        match ready[..] {
+            [_, true] => return Ok(Some(Ending::Interrupted)),
+            [true, _] => return Ok(None),
+            _ => {}
         }
-    });
-    let killed = match interrupt.wait_for_end(deadline) {
-        Waited::Done => None,
-        Waited::Interrupted => Some(Ending::Interrupted),
-        Waited::TimedOut => Some(Ending::TimedOut),
-    };
-    if killed.is_some() {
-        child.kill()?;
     }
-    let ended = child.wait(Deadline::NEVER)?.ok_or(io::ErrorKind::TimedOut)?;
-    Ok((ended, killed))
 }
 
-type SharedTail = Arc<Mutex<Tail>>;
-
-/// Reads an output to its end on a thread of its own, and keeps the last of it.
-fn keep(
-    mut output: Box<dyn Read + Send>,
-    limit: usize,
+/// Reads what is left, until both outputs are closed.
+fn read_rest(
+    outputs: &mut [Output; 2],
+    deadline: Deadline,
     interrupt: &Interrupt,
-    number: u64,
-) -> SharedTail {
-    let kept: SharedTail = Arc::new(Mutex::new(Tail::new(limit)));
-    let (into, interrupt) = (Arc::clone(&kept), interrupt.clone());
-    thread::spawn(move || {
-        let mut chunk = [0; 8192];
-        loop {
-            match output.read(&mut chunk) {
-                Ok(0) => break,
-                Ok(count) => into.lock().push(&chunk[..count]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
+) -> io::Result<()> {
+    while outputs.iter().any(|output| output.pipe.is_some()) {
+        match ready_of(outputs, &[interrupt.as_fd()], deadline)?.as_deref() {
+            Some([false]) => {}
+            _ => break,
         }
-        interrupt.output_closed(number);
-    });
-    kept
+    }
+    Ok(())
+}
+
+/// Waits until an output or one of `others` is ready, and reads the outputs that are. Says which of
+/// the others are ready, or `None` after the deadline, also where an output never ends.
+fn ready_of(
+    outputs: &mut [Output; 2],
+    others: &[BorrowedFd<'_>],
+    deadline: Deadline,
+) -> io::Result<Option<Vec<bool>>> {
+    let open = outputs.iter().filter_map(|output| output.pipe.as_ref().map(AsFd::as_fd));
+    let waited = others.iter().copied().chain(open);
+    let mut fds: Vec<_> = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    if deadline.has_passed(Timestamp::now()) || poll_until(&mut fds, deadline)? == 0 {
+        return Ok(None);
+    }
+    let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+    let (others, of_outputs) = ready.split_at(others.len());
+    let open = outputs.iter_mut().filter(|output| output.pipe.is_some());
+    for (output, _) in open.zip(of_outputs).filter(|(_, is_ready)| **is_ready) {
+        output.read();
+    }
+    Ok(Some(others.to_vec()))
+}
+
+/// An output of the child, of which the last is kept.
+#[derive(Debug)]
+struct Output {
+    /// Until it is closed.
+    pipe: Option<OwnedFd>,
+    tail: Tail,
+}
+
+impl Output {
+    fn new(pipe: Option<OwnedFd>, limit: usize) -> Self {
+        Self { pipe, tail: Tail::new(limit) }
+    }
+
+    /// Reads once; blocks where nothing is there.
+    fn read(&mut self) {
+        let mut chunk = [0; 16 << 10];
+        let Some(pipe) = &self.pipe else { return };
+        match rustix::io::read(pipe, &mut chunk) {
+            Ok(count) if count > 0 => self.tail.push(&chunk[..count]),
+            Err(Errno::INTR) => {}
+            _ => self.pipe = None,
+        }
+    }
 }
 
 /// The last bytes of a stream.
@@ -224,11 +257,13 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
+    use unherd_sys::primitives::thread;
+
     use super::*;
 
     fn shell(script: &str, timeout: Duration) -> Finished {
         let launch = Launch::new(Path::new("sh"), vec!["-c".into(), script.into()], timeout);
-        launch.run(&Interrupt::new()).unwrap()
+        launch.run(&Interrupt::new().unwrap()).unwrap()
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -247,6 +282,15 @@ mod tests {
         let finished = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(100));
         assert_eq!(finished.ending, Ending::TimedOut);
         assert_eq!(finished.stdout, "begun\n");
+    }
+
+    #[test]
+    fn endless_output_is_cut_off() {
+        let flood = || shell("exec yes", Duration::from_millis(50));
+        assert_eq!(flood().ending, Ending::TimedOut);
+        let after_end = shell("setsid yes & echo begun >&2", LONG);
+        assert!(matches!(after_end.ending, Ending::Exited(_)), "{:?}", after_end.ending);
+        assert_eq!(after_end.stderr, "begun\n");
     }
 
     #[test]
@@ -276,7 +320,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_the_wait_and_the_child() {
-        let interrupt = Interrupt::new();
+        let interrupt = Interrupt::new().unwrap();
         let raiser = interrupt.clone();
         let launch = Launch::new(Path::new("sleep"), vec!["1000".into()], LONG);
         let raising = thread::spawn(move || raiser.raise());

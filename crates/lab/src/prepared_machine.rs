@@ -324,7 +324,8 @@ mod tests {
     fn refusal(options: &MachineOptions, change: impl FnOnce(&mut Workload)) -> String {
         let mut workload = registry().workload("wait").unwrap().workload.clone();
         change(&mut workload);
-        let error = PreparedMachine::prepare(&workload, options, &Interrupt::new()).unwrap_err();
+        let error =
+            PreparedMachine::prepare(&workload, options, &Interrupt::new().unwrap()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
         error.to_string()
     }
@@ -353,7 +354,8 @@ mod tests {
         let mut workload = registry().workload("wait").unwrap().workload.clone();
         workload.uses_memory = true;
         let options = MachineOptions { without_cgroup: true, ..MachineOptions::default() };
-        let prepared = PreparedMachine::prepare(&workload, &options, &Interrupt::new()).unwrap();
+        let prepared =
+            PreparedMachine::prepare(&workload, &options, &Interrupt::new().unwrap()).unwrap();
         assert_eq!(prepared.memory_bytes, Some(DEFAULT_MEMORY_BYTES));
         assert!(prepared.cgroup().unwrap().is_none());
         assert!(prepared.marks.iter().any(|mark| mark.contains("no memory cgroup")));
@@ -364,7 +366,7 @@ mod tests {
         let mut workload = registry().workload("wait").unwrap().workload.clone();
         workload.uses_memory = true;
         let options = MachineOptions { memory_bytes: Some(32 << 20), ..MachineOptions::default() };
-        match PreparedMachine::prepare(&workload, &options, &Interrupt::new()) {
+        match PreparedMachine::prepare(&workload, &options, &Interrupt::new().unwrap()) {
             Ok(prepared) => assert!(prepared.cgroup().unwrap().is_some()),
             Err(error) => println!("skipped: {error}"),
         }

@@ -168,7 +168,9 @@ impl Adapter {
     /// Whether its programs are installed.
     pub fn is_installed(&self) -> bool {
         let what = "the look for its programs".to_owned();
-        builds::shell(what, &self.installed, None, Vec::new(), &Interrupt::new()).is_ok()
+        Interrupt::new().is_ok_and(|interrupt| {
+            builds::shell(what, &self.installed, None, Vec::new(), &interrupt).is_ok()
+        })
     }
 
     /// What a user means by `given`: nothing and options are added to the adapter's own command,

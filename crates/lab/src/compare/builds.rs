@@ -94,7 +94,8 @@ impl Drop for WorkTrees {
             // What is left is removed with the directory, and forgotten by the next prune.
             let tree = tree.to_string_lossy();
             let remove = ["worktree", "remove", "--force", &tree];
-            let _ = git(&self.repository, &remove, &Interrupt::new());
+            let interrupt = Interrupt::new();
+            let _ = interrupt.map(|interrupt| git(&self.repository, &remove, &interrupt));
         }
     }
 }

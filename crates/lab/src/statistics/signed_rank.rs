@@ -80,15 +80,17 @@ impl Pairs {
 /// P(T⁺ ≤ t) for t = 0 ..= n(n+1)/2 when each of the ranks 1 ..= n is positive with chance ½.
 pub(super) fn null_distribution(n: usize) -> Vec<f64> {
     let mut chance = vec![0.0; n * (n + 1) / 2 + 1];
+    let mut without = chance.clone();
     chance[0] = 1.0;
     let mut largest = 0;
     for rank in 1..=n {
-        largest += rank;
-        // Downwards, so that `chance[t - rank]` is still without this rank.
-        for t in (0..=largest).rev() {
-            let with = if t >= rank { chance[t - rank] } else { 0.0 };
-            chance[t] = f64::midpoint(chance[t], with);
+        without[..=largest].copy_from_slice(&chance[..=largest]);
+        // With this rank or without it, each with chance ½; sums that are not reached are zero.
+        chance[..=largest].iter_mut().for_each(|p| *p /= 2.0);
+        for (p, with) in chance[rank..].iter_mut().zip(&without[..=largest]) {
+            *p += with / 2.0;
         }
+        largest += rank;
     }
     let mut sum = 0.0;
     for p in &mut chance {

@@ -77,7 +77,7 @@ fn missing_programs_say_how_to_install_them() {
     let place = tempfile::tempdir().unwrap();
     let set_up = |given: &str| {
         let sides = Side::parse(&[given.to_owned()], "--", &[], false, Some(&adapter)).unwrap();
-        adapter.set_up(&sides, place.path(), &Interrupt::new()).map(drop)
+        adapter.set_up(&sides, place.path(), &Interrupt::new().unwrap()).map(drop)
     };
     let error = set_up("-x").unwrap_err();
     assert_eq!(error.to_string(), "own is not installed; apt-get install y");
@@ -92,7 +92,7 @@ fn real(name: &str, shorter: &[&str]) {
         println!("skipped: {name} is not installed; {}", adapter.install);
         return;
     }
-    let (place, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::new());
+    let (place, interrupt) = (tempfile::tempdir().unwrap(), Interrupt::new().unwrap());
     let shorter: Vec<String> = shorter.iter().map(|&word| word.to_owned()).collect();
     let sides = Side::parse(&shorter, "--", &[], false, Some(&adapter)).unwrap();
     let files = adapter.set_up(&sides, place.path(), &interrupt).unwrap();
