@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use unherd_lab::{
-    Adapter, CompareRequest, Error, Interrupt, Side, Source, StoredRecord, WorkTrees, build,
+    Adapter, CompareRequest, Error, Interrupt, Side, Source, StoredRecord, Sweep, WorkTrees, build,
     compare, compare_records, compare_trials,
 };
 use unherd_sys::Timestamp;
@@ -109,8 +109,11 @@ fn request(
         cleanup: args.cleanup.clone(),
         check: args.check,
         exit_code: args.exit_code,
-        cpus: args.cpus,
-        memory_bytes: args.cgroup,
+        sweep: Sweep {
+            values: args.sweep.iter().map(|text| Sweep::values(text)).collect::<Result<_, _>>()?,
+            cpus: args.cpus.clone(),
+            memory_bytes: args.cgroup.clone().map_or_else(Vec::new, |sizes| sizes.0),
+        },
         timeout: args.timeout,
         out: args.out.clone(),
         resume: resume.map(|it| it.directory.to_owned()),

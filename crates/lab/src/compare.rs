@@ -11,6 +11,7 @@ mod metrics;
 mod readers;
 mod records;
 mod sides;
+mod sweep;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub use metrics::Source;
 pub use readers::Format;
 pub use records::compare_records;
 pub use sides::Side;
+pub use sweep::Sweep;
 
 use crate::bench::{BenchObserver, Outcome, concluded, resumed};
 use crate::catalogue::Workload;
@@ -32,7 +34,7 @@ use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
 use crate::plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Step, Until};
 use crate::record::{Header, Record};
-use crate::result::{BenchResult, looks_of};
+use crate::result::{BenchResult, Point, looks_of};
 use crate::round::{Round, counting};
 use crate::series::{Measure, Series};
 use crate::statistics::{Better, pairs_advised, pairs_needed, pilot_rounds};
@@ -94,10 +96,8 @@ pub struct CompareRequest {
     pub check: bool,
     /// The code that each command must end with.
     pub exit_code: i32,
-    /// The first N CPUs.
-    pub cpus: Option<usize>,
-    /// The memory of each process, in a cgroup.
-    pub memory_bytes: Option<u64>,
+    /// What differs from cell to cell.
+    pub sweep: Sweep,
     /// How long one process may take.
     pub timeout: Duration,
     /// Where the record goes.
@@ -144,16 +144,19 @@ pub fn compare(
         .as_ref()
         .map(|adapter| adapter.set_up(&request.sides, &request.directory, interrupt))
         .transpose()?;
-    let programs: Vec<PathBuf> =
-        request.sides.iter().map(Side::program).collect::<Result<_, _>>()?;
+    let cells = cells(request)?;
     // A cgroup without processes costs nothing; the next start tries again.
     let _ = Cgroup::sweep();
-    let mut commands = Commands { request, programs, files, metrics: None, interrupt };
+    let cells = cells.into_iter().map(|cell| FilledCell::new(request, cell));
+    let cells = cells.collect::<Result<Vec<_>, Error>>()?;
+    let mut commands = Commands { request, cells, files, metrics: None, interrupt };
     let first = commands.first_runs()?;
     let metrics = commands.metrics(&first)?;
     let description = described(&metrics)?;
     commands.metrics = Some(metrics);
-    let mut plan = planned(request, &description, first.iter().map(|run| run.elapsed).sum())?;
+    let took = first.iter().flatten().map(|run| run.elapsed).sum();
+    let cells = commands.cells.iter().map(|filled| filled.cell.clone()).collect();
+    let mut plan = planned(request, &description, cells, took)?;
     if let Some(directory) = &request.resume {
         // By default it follows from the time of the first run, which is another one now.
         plan.rounds = crate::record::StoredRecord::load(directory)?.header.plan.rounds;
@@ -162,7 +165,7 @@ pub fn compare(
         plan: plan.clone(),
         command: request.command.clone(),
         machine: json!(Machine::describe()),
-        marks: sides::sameness(&request.sides, &commands.programs),
+        marks: sides::sameness(&request.sides, &commands.cells[0].programs),
         description: Some(description),
         sides: request.sides.clone(),
     };
@@ -231,14 +234,23 @@ fn judged(request: &CompareRequest, workload: &Workload) -> Result<Vec<Judged>, 
     Ok(judged)
 }
 
-/// `first_runs` is what one run of each command takes together.
+/// Every point at which the commands are compared.
+fn cells(request: &CompareRequest) -> Result<Vec<Cell>, Error> {
+    let words = request.sides.iter().flat_map(|side| &side.words);
+    let lines = request.prepare.iter().chain(&request.cleanup);
+    let texts: Vec<&str> = words.chain(lines).map(String::as_str).collect();
+    request.sweep.cells(&texts)
+}
+
+/// `first_runs` is what one run of each command in each cell takes together.
 fn planned(
     request: &CompareRequest,
     workload: &Workload,
+    cells: Vec<Cell>,
     first_runs: Duration,
 ) -> Result<Plan, Error> {
     let judged = judged(request, workload)?;
-    let comparisons = judged.len() * (request.sides.len() - 1);
+    let comparisons = cells.len() * judged.len() * (request.sides.len() - 1);
     let advised = pairs_advised(comparisons);
     let (rounds, until) = match (request.rounds, request.until) {
         (Some(_), Some(_)) => {
@@ -246,7 +258,8 @@ fn planned(
         }
         (Some(rounds), None) => (rounds, None),
         (None, None) => {
-            let that_fit = UNLESS_TOLD.as_secs_f64() / first_runs.as_secs_f64().max(1e-6);
+            let time = UNLESS_TOLD.as_secs_f64() * cells.len() as f64;
+            let that_fit = time / first_runs.as_secs_f64().max(1e-6);
             (advised.max((that_fit as usize).min(ROUNDS_UNLESS_TOLD)), None)
         }
         (None, Some(width)) => {
@@ -280,7 +293,7 @@ fn planned(
         workload: COMPARE.to_owned(),
         contenders: request.sides.iter().map(contender).collect(),
         bases: 1,
-        cells: vec![Cell { threads: 0, cpus: request.cpus, params: Default::default() }],
+        cells,
         judged,
         rounds,
         seed: request.seed,
@@ -294,72 +307,108 @@ fn planned(
 /// The commands, ready to be run.
 struct Commands<'a> {
     request: &'a CompareRequest,
-    programs: Vec<PathBuf>,
+    cells: Vec<FilledCell>,
     files: Option<AdapterFiles>,
     /// Known after the first runs.
     metrics: Option<Metrics>,
     interrupt: &'a Interrupt,
 }
 
+/// The commands at one point of the sweep.
+struct FilledCell {
+    cell: Cell,
+    sides: Vec<Side>,
+    programs: Vec<PathBuf>,
+    prepare: Option<String>,
+    cleanup: Option<String>,
+}
+
+impl FilledCell {
+    fn new(request: &CompareRequest, cell: Cell) -> Result<Self, Error> {
+        let fill = |text: &String| sweep::filled(text, &cell);
+        let sides: Vec<Side> = request
+            .sides
+            .iter()
+            .map(|side| Side { words: side.words.iter().map(fill).collect(), ..side.clone() })
+            .collect();
+        let programs = sides.iter().map(Side::program).collect::<Result<_, _>>()?;
+        let (prepare, cleanup) =
+            (request.prepare.as_ref().map(fill), request.cleanup.as_ref().map(fill));
+        Ok(Self { cell, sides, programs, prepare, cleanup })
+    }
+
+    /// What errors add to a side's name.
+    fn shown(&self) -> String {
+        let point = Point::of_cell(&self.cell).to_string();
+        if point.is_empty() { point } else { format!(" at {point}") }
+    }
+}
+
 impl Commands<'_> {
-    /// One run of each, before the rounds.
-    fn first_runs(&self) -> Result<Vec<Finished>, Error> {
-        let sides = self.request.sides.iter().enumerate();
-        sides
-            .map(|(index, side)| {
-                let finished = self.process(index)?;
-                self.succeeded(&finished).map(|()| finished.clone()).map_err(|how| Error::Step {
-                    what: format!("the first run of {}", side.label),
+    /// One run of each in each cell, before the rounds.
+    fn first_runs(&self) -> Result<Vec<Vec<Finished>>, Error> {
+        let run = |cell: usize, index: usize| {
+            let side = &self.request.sides[index];
+            let finished = self.process(cell, index)?;
+            match self.succeeded(&finished) {
+                Ok(()) => Ok(finished),
+                Err(how) => Err(Error::Step {
+                    what: format!("the first run of {}{}", side.label, self.cells[cell].shown()),
                     how,
                     output: finished.stderr,
-                })
-            })
-            .collect()
+                }),
+            }
+        };
+        let of_cell = |cell| (0..self.request.sides.len()).map(|side| run(cell, side)).collect();
+        (0..self.cells.len()).map(of_cell).collect()
     }
 
     /// What is measured, from what the first runs have printed.
-    fn metrics(&self, first: &[Finished]) -> Result<Metrics, Error> {
+    fn metrics(&self, first: &[Vec<Finished>]) -> Result<Metrics, Error> {
         let CompareRequest { sides, adapter, more_is_better, .. } = self.request;
         let adapted = adapter.iter().flat_map(|adapter| &adapter.sources);
         let sources: Vec<Source> = adapted.chain(&self.request.sources).cloned().collect();
         let format = match self.request.read {
             Read::Nothing => None,
             Read::As(format) => Some(format),
-            Read::Detect if sources.is_empty() => Format::of(&first[0].stdout),
+            Read::Detect if sources.is_empty() => Format::of(&first[0][0].stdout),
             Read::Detect => None,
         };
         let mut metrics = Metrics::new(sources, format, more_is_better.clone());
         if let Some(format) = format {
-            metrics.printed = format.read(&first[0].stdout);
+            metrics.printed = format.read(&first[0][0].stdout);
             if metrics.printed.is_empty() {
                 return Err(Error::Step {
                     what: format!("the first run of {}", sides[0].label),
                     how: format!("its output is not that of {}", format.name()),
-                    output: first[0].stdout.clone(),
+                    output: first[0][0].stdout.clone(),
                 });
             }
         }
-        for (side, finished) in sides.iter().zip(first) {
-            metrics.read(finished, own_bytes()).map_err(|how| Error::Step {
-                what: format!("the first run of {}", side.label),
-                how,
-                output: format!("{}{}", finished.stdout, finished.stderr),
-            })?;
+        for (cell, runs) in self.cells.iter().zip(first) {
+            for (side, finished) in sides.iter().zip(runs) {
+                metrics.read(finished, own_bytes()).map_err(|how| Error::Step {
+                    what: format!("the first run of {}{}", side.label, cell.shown()),
+                    how,
+                    output: format!("{}{}", finished.stdout, finished.stderr),
+                })?;
+            }
+            let other = runs.iter().position(|finished| finished.digest != runs[0].digest);
+            if let Some(other) = other.filter(|_| self.request.check) {
+                let (a, b) = (&sides[0].label, &sides[other].label);
+                return Err(Error::usage(
+                    format!("{a} and {b} print different outputs{}", cell.shown()),
+                    "see what they print, or leave out --check",
+                ));
+            }
         }
-        let digests: Vec<u64> = first.iter().map(|finished| finished.digest).collect();
-        match digests.iter().position(|digest| *digest != digests[0]) {
-            Some(other) if self.request.check => Err(Error::usage(
-                format!("{} and {} print different outputs", sides[0].label, sides[other].label),
-                "see what they print, or leave out --check",
-            )),
-            _ => Ok(metrics),
-        }
+        Ok(metrics)
     }
 
     /// One process of one side, with what is to be done before and after it.
-    fn process(&self, index: usize) -> Result<Finished, Error> {
-        let CompareRequest { prepare, cleanup, cpus, memory_bytes, timeout, .. } = self.request;
-        let side = &self.request.sides[index];
+    fn process(&self, cell: usize, index: usize) -> Result<Finished, Error> {
+        let FilledCell { cell, sides, programs, prepare, cleanup } = &self.cells[cell];
+        let (side, program) = (&sides[index], &programs[index]);
         let directory = side.directory.as_deref();
         let files = self.files.iter().map(|files| (adapter::DIRECTORY, &*files.directory));
         let environment: Vec<_> = files.chain([("UNHERD_SIDE", &*side.label)]).collect();
@@ -371,21 +420,21 @@ impl Commands<'_> {
             None => Ok(()),
         };
         around("--prepare", prepare)?;
-        let cgroup = memory_bytes
+        let cgroup = sweep::memory_bytes(cell)
             .map(Cgroup::create)
             .transpose()
             .map_err(|error| Error::usage(error.to_string(), "or leave out --cgroup"))?;
         let args = side.words[1..].iter().map(Into::into).collect();
         let launch = Launch {
-            cpus: *cpus,
+            cpus: cell.cpus,
             cgroup: cgroup.as_ref().map(Cgroup::procs),
             directory,
             environment: environment.clone(),
             own_session: true,
-            ..Launch::new(&self.programs[index], args, *timeout)
+            ..Launch::new(program, args, self.request.timeout)
         };
         let finished = launch.run(self.interrupt).map_err(|source| {
-            let what = format!("cannot run {}", self.programs[index].display());
+            let what = format!("cannot run {}", program.display());
             Error::machine(what, "see whether it is a program for this machine", source)
         })?;
         around("--cleanup", cleanup)?;
@@ -431,7 +480,8 @@ impl Measure for Commands<'_> {
     ) -> Result<Round, Error> {
         let side = &self.request.sides[step.contender];
         let resume = || format!("unherd compare --resume {}", record.directory().display());
-        let finished = self.process(step.contender)?;
+        let finished = self.process(step.cell, step.contender)?;
+        let cell = &self.cells[step.cell].cell;
         if finished.ending == Ending::Interrupted {
             // The plan's number is the most where it goes on until the intervals are narrow.
             let rounds = self.request.rounds.unwrap_or(number);
@@ -458,8 +508,8 @@ impl Measure for Commands<'_> {
             cell: step.cell,
             label: side.label.clone(),
             threads: 0,
-            cpus: self.request.cpus,
-            params: Default::default(),
+            cpus: cell.cpus,
+            params: cell.params.iter().map(|(name, value)| (name.clone(), json!(value))).collect(),
             seed: step.seed,
             check,
             metrics: metrics.into_iter().collect(),

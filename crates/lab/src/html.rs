@@ -6,6 +6,7 @@
 
 mod drawings;
 mod scale;
+mod sweep;
 
 use std::fmt::Write as _;
 
@@ -37,6 +38,7 @@ pub fn html(header: &Header, result: &BenchResult) -> String {
         include_str!("html/style.css")
     );
     page.push_str(&marks(result));
+    page.push_str(&sweep::sweeps(&header.plan, result));
     page.push_str(&comparisons(header, result));
     page.push_str(&verdict_table(result));
     page.push_str(&medians(result));

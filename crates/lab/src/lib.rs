@@ -31,6 +31,7 @@ mod random;
 mod record;
 mod result;
 mod round;
+mod scaling;
 mod series;
 mod size;
 mod surroundings;
@@ -41,7 +42,8 @@ mod waits;
 
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
 pub use compare::{
-    Adapter, CompareRequest, Format, Read, Side, Source, WorkTrees, build, compare, compare_records,
+    Adapter, CompareRequest, Format, Read, Side, Source, Sweep, WorkTrees, build, compare,
+    compare_records,
 };
 pub use csv::csv;
 pub use date::today;
@@ -58,6 +60,7 @@ pub use result::{
     SummaryLine, TraceLine, Traced,
 };
 pub use round::{Round, agree, counting};
+pub use scaling::{LoadLine, PartLine, ScalingLine};
 pub use size::{format_size, parse_share, parse_size};
 pub use surroundings::{FOREIGN_MAX, Surroundings};
 pub use tables::{Progress, markdown, summary, tables};

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unherd_host::Profile;
 
-use crate::plan::{Contender, Judged, Plan, Until};
+use crate::plan::{Cell, Contender, Judged, Plan, Until};
 use crate::round::Round;
+use crate::scaling::{ScalingLine, scaling};
 use crate::statistics::{
     ALPHA, Comparison, Judgement, Look, Tail, Verdict, judge_at, judge_exact, log_ratio, look_at,
     looks, rounds_to_find, summary, tail,
@@ -42,6 +43,9 @@ pub struct BenchResult {
     pub summary: Vec<SummaryLine>,
     /// Every verdict.
     pub comparisons: Vec<ComparisonLine>,
+    /// How throughput grows, where a load was swept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<ScalingLine>,
     /// The profiles of one more round of each implementation, if any were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfileLine>,
@@ -247,6 +251,7 @@ impl BenchResult {
             rounds: rounds.iter().map(|round| round_line(plan, round)).collect(),
             summary: summaries(plan, judged),
             comparisons,
+            scaling: scaling(plan, rounds),
             profiles: Vec::new(),
             traces: Vec::new(),
         }
@@ -269,9 +274,21 @@ impl std::fmt::Display for Point {
 }
 
 impl Point {
+    /// What a heading about it ends with.
+    pub(crate) fn suffix(&self) -> String {
+        match self.to_string() {
+            point if point.is_empty() => point,
+            point => format!(", {point}"),
+        }
+    }
+
     /// The point at which the plan's cell of this index stands.
     pub(crate) fn of(plan: &Plan, cell: usize) -> Self {
-        let cell = &plan.cells[cell];
+        Self::of_cell(&plan.cells[cell])
+    }
+
+    /// The point at which a cell stands.
+    pub(crate) fn of_cell(cell: &Cell) -> Self {
         Self { threads: cell.threads, cpus: cell.cpus, params: cell.params.clone() }
     }
 }
@@ -371,7 +388,7 @@ fn family<'a>(
 }
 
 /// The rounds that are judged: without the pilot.
-fn judged_rounds(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
+pub(crate) fn judged_rounds(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
     let pilot = plan.until.map_or(0, |until| until.pilot);
     rounds.iter().filter(|round| round.round > pilot).cloned().collect()
 }

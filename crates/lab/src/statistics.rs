@@ -22,6 +22,8 @@
 //! - *And the worst rounds?* The estimate is one of the middle: it does not move when one round in
 //!   ten takes three times as long. So the scatter and the worst rounds of the two sides are
 //!   compared beside it ([`Tail`]).
+//! - *And with more threads?* The universal scalability law, fitted to each round by itself
+//!   ([`Usl`]).
 //!
 //! **A verdict never contradicts its interval**, because the test is defined by the interval: the
 //! p-value is the smallest α whose interval leaves out "no change". Where no difference is zero and
@@ -40,6 +42,7 @@ mod rank_sum;
 mod signed_rank;
 mod stopping;
 mod tail;
+mod usl;
 mod verdict;
 
 #[cfg(test)]
@@ -51,6 +54,7 @@ pub use rank_sum::{SAMPLE_MAX, Shift, shift};
 pub use signed_rank::{Interval, Pairs};
 pub use stopping::{Look, look_at, looks, pilot_rounds};
 pub use tail::{OUTLIER, Tail, tail};
+pub use usl::{Coefficients, Estimate, LOADS_MIN, Usl};
 pub use verdict::{
     Better, Comparison, Judgement, NoRatio, Verdict, judge, judge_at, judge_exact, log_ratio,
     log_ratios,

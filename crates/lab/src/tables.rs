@@ -10,6 +10,7 @@ mod number;
 mod profile;
 mod slices;
 mod summary;
+mod sweep;
 mod tiotest;
 mod trace;
 mod wait_account;
@@ -22,11 +23,12 @@ use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
 use crate::statistics::Better;
 
-pub(crate) use compared::{columns, compared, shown, title, verdicts, word};
+pub(crate) use compared::{columns, compared, duration, shown, title, verdicts, word};
 pub(crate) use comparison::finding;
 pub use markdown::markdown;
 pub(crate) use number::{number, percent, times};
 pub use summary::summary;
+pub(crate) use sweep::{estimate, part_title, parts_of};
 
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +73,23 @@ pub fn tables(
         });
         text.push_str(&trace::traces(result, &point));
     }
+    if progress == Progress::Done {
+        text.push_str(&sweep::sweep(plan, result));
+    }
+    text.push_str(&marks(result));
+    printable(&text)
+}
+
+/// What a reader must know before believing the figures.
+fn marks(result: &BenchResult) -> String {
+    let mut text = String::new();
     if !result.marks.is_empty() {
         text.push_str("\nBefore believing these figures:\n");
         for mark in &result.marks {
             let _ = writeln!(text, "  * {mark}");
         }
     }
-    printable(&text)
+    text
 }
 
 /// How many rounds have every contender in every cell.

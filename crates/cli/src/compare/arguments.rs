@@ -23,6 +23,7 @@ Examples:
   unherd compare --adapter hackbench -- -- --pipe
   unherd compare out/compare-MONDAY out/compare-TUESDAY
   unherd compare --git v1.0 HEAD --build 'cargo build -r' -- target/release/tool input
+  unherd compare --sweep jobs=1,2,4,8 -- ./old -j{jobs} -- ./new -j{jobs}
   unherd compare --between ::: -- cargo bench -- decode ::: cargo bench -- encode")]
 pub(crate) struct CompareArgs {
     /// Instead of commands, two records: whether they can be compared, and how they differ.
@@ -115,12 +116,17 @@ pub(crate) struct CompareArgs {
     /// The code that the commands must end with.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) exit_code: i32,
-    /// The first N CPUs only.
-    #[arg(long, value_name = "N", value_parser = cpus)]
-    pub(crate) cpus: Option<usize>,
-    /// A memory cgroup for each process: memory=512M.
-    #[arg(long, value_name = "memory=SIZE", value_parser = memory)]
-    pub(crate) cgroup: Option<u64>,
+    /// Compare at each of these values, which stand for {NAME} in the commands; several --sweep
+    /// make every combination. Where NAME is threads, clients, jobs, processes, workers or
+    /// connections, how throughput grows with it is shown, too.
+    #[arg(long, value_name = "NAME=VALUE,…")]
+    pub(crate) sweep: Vec<String>,
+    /// The first N CPUs only; several make a sweep.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = cpus)]
+    pub(crate) cpus: Vec<usize>,
+    /// A memory cgroup for each process, memory=512M; several sizes make a sweep.
+    #[arg(long, value_name = "memory=SIZE,…", value_parser = memory)]
+    pub(crate) cgroup: Option<Memory>,
     /// How many seconds one process may take.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) timeout: Duration,
@@ -197,11 +203,17 @@ fn plus_minus(text: &str) -> Result<f64, String> {
     share(text.trim_start_matches('±'))
 }
 
-fn memory(text: &str) -> Result<u64, String> {
+/// Sizes of cgroups, in bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory(pub(crate) Vec<u64>);
+
+fn memory(text: &str) -> Result<Memory, String> {
     let given = text.strip_prefix("memory=").ok_or_else(|| "give memory=512M".to_owned())?;
-    size(given).and_then(|bytes| {
-        if bytes == 0 { Err("0 leaves nothing to run in".to_owned()) } else { Ok(bytes) }
-    })
+    let sizes = given.split(',').map(|text| match size(text)? {
+        0 => Err("0 leaves nothing to run in".to_owned()),
+        bytes => Ok(bytes),
+    });
+    sizes.collect::<Result<_, _>>().map(Memory)
 }
 
 fn cpus(text: &str) -> Result<usize, String> {

@@ -105,6 +105,49 @@ fn benchmarks_of_others_are_read_and_judged() {
 }
 
 #[test]
+fn swept_values_stand_in_the_commands() {
+    let place = Place::new();
+    let options = ["--sweep", "jobs=1,2,4,8", "--metric", "ops_per_s=ops: (.*)", "--rounds", "12"];
+    let ran = shells(&place, &options, &["echo ops: {jobs}", "echo ops: 3"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for part in [
+        "B is better than A: ops_per_s at jobs 1 3.00 ×",
+        "  ops_per_s  A  B  B against A\n  jobs 1     1  3  BETTER ",
+        "  jobs 4     4  3  WORSE          1.33 × worse (1.33 to 1.33)\n",
+        "  A: ops_per_s by jobs; what each one takes of a thread's time\n",
+        "contention (σ)  ",
+        "12 rounds, each a fresh process",
+        "95 % sure that all 4 intervals hold",
+    ] {
+        assert!(ran.stdout.contains(part), "{part}: {}", ran.stdout);
+    }
+    assert_eq!(place.run("report record").stdout, ran.stdout);
+    for (sweep, what) in [("x=1,2", "{x} stands in no command"), ("jobs", "has no values")] {
+        let refused = shells(&place, &["--sweep", sweep], &["echo {jobs}", "true"]);
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{refused:?}");
+        assert!(refused.stderr.contains(what), "{refused:?}");
+    }
+    let options = ["--sweep", "jobs=0,1", "--out", "other"];
+    let failed = shells(&place, &options, &["exit {jobs}", "true"]);
+    assert!(
+        failed.stderr.contains("the first run of A at jobs 1: it ended with exit"),
+        "{failed:?}"
+    );
+}
+
+#[test]
+fn cpus_and_memory_are_swept() {
+    let place = Place::new();
+    let options = ["--cpus", "1", "--cgroup", "memory=64M,128M", "--metric", "n=n: (.*)"];
+    let ran = shells(&place, &options, &["echo n: $(nproc)", "echo n: 1"]);
+    if ran.stderr.contains("cgroup") {
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    assert!(ran.stdout.contains("  1 CPUs, memory 128M  1  1  SAME "), "{ran:?}");
+}
+
+#[test]
 fn records_are_compared_or_the_reason_is_given() {
     let place = Place::new();
     let record = |out: &str, name: &str, costs: &[u32; 2]| {

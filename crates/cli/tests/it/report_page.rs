@@ -36,13 +36,14 @@ fn chromium() -> Option<&'static str> {
     names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
 }
 
-fn compared(place: &Place) -> serde_json::Value {
+fn compared(place: &Place, sweep: &[&str], first: &str) -> serde_json::Value {
     let output = place
         .command("compare --shell --rounds 14 --keep-disturbed --out record --format json")
         .args(["--html", "page.html", "--markdown", "page.md", "--csv", "page.csv"])
         .args(["--names", "a-name-that-is-rather-long-for-a-phone,b"])
         .args(["--metric", "cost_us=cost: (.*)", "--metric", "rate_per_s=rate: (.*)"])
-        .args(["--", "echo cost: 100 ; echo rate: 7", "--", "echo cost: 50; echo rate: 7"])
+        .args(sweep)
+        .args(["--", first, "--", "echo cost: 50; echo rate: 7"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -52,7 +53,7 @@ fn compared(place: &Place) -> serde_json::Value {
 #[test]
 fn reports_go_into_files() {
     let place = Place::new();
-    let result = compared(&place);
+    let result = compared(&place, &[], "echo cost: 100 ; echo rate: 7");
     let read = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
     let csv = read("page.csv");
     let values: usize = result["rounds"]
@@ -81,7 +82,7 @@ fn the_page_fits_phones_and_screens() {
         return;
     };
     let place = Place::new();
-    compared(&place);
+    compared(&place, &["--sweep", "jobs=1,2,4,8"], "echo cost: 100; echo rate: {jobs}");
     let page = fs::read_to_string(place.path().join("page.html")).unwrap();
     let quoted = serde_json::to_string(&page).unwrap().replace("</", "<\\/");
     fs::write(place.path().join("frames.html"), FRAMES.replace("PAGE", &quoted)).unwrap();
@@ -99,10 +100,11 @@ fn the_page_fits_phones_and_screens() {
     assert_eq!(seen.len(), 3);
     for frame in &seen {
         assert_eq!(frame["overflow"], 0, "{frame}");
-        // Two metrics with three drawings each.
-        assert_eq!((&frame["headings"], &frame["drawings"]), (&1.into(), &6.into()), "{frame}");
+        // Two metrics with a drawing of the sweep each, and three at each of the four loads.
+        assert_eq!((&frame["headings"], &frame["drawings"]), (&1.into(), &26.into()), "{frame}");
         let text = frame["text"].as_str().unwrap();
         assert!(text.contains("2.00 × faster (2.00 to 2.00)"), "{text}");
+        assert!(text.contains("rate_per_s by jobs") && text.contains("contention"), "{text}");
         let (verdict, ran) = (text.find("is better than"), text.find("What was run"));
         assert!(verdict.unwrap() < ran.unwrap(), "the verdict comes first: {text}");
     }

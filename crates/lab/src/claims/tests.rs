@@ -61,6 +61,7 @@ pub(crate) fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
         rounds: Vec::new(),
         summary: Vec::new(),
         comparisons,
+        scaling: Vec::new(),
         profiles: Vec::new(),
         traces: Vec::new(),
     }

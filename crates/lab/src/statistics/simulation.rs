@@ -344,3 +344,41 @@ fn without_pairing_drift_looks_like_an_effect() {
     println!("sequential: {wrong:.4} called different");
     assert!(wrong > 0.20, "{wrong}");
 }
+
+#[test]
+fn scalability_intervals_cover_the_truth() {
+    let (lambda, sigma, kappa, rounds) = (100.0, 0.05, 0.002_f64, 12);
+    let loads = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0_f64];
+    let mut machine = Machine::new(77);
+    let mut covered = [0; 3];
+    for _ in 0..TRIALS {
+        let measured: Vec<Vec<f64>> = (0..rounds)
+            .map(|_| {
+                let mut order: Vec<usize> = (0..loads.len()).collect();
+                machine.random.shuffle(&mut order);
+                let mut throughput = vec![0.0; loads.len()];
+                for at in order {
+                    let others = loads[at] - 1.0;
+                    let cost: f64 = (1.0 + sigma * others + kappa * loads[at] * others) / loads[at];
+                    throughput[at] = lambda / machine.measure(cost.ln());
+                }
+                throughput
+            })
+            .collect();
+        let found = Usl::fit(&loads, &measured).unwrap();
+        // What drifts is the machine's speed: there is no one λ to be covered.
+        let truths = [sigma, kappa, ((1.0 - sigma) / kappa).sqrt()];
+        for (count, (estimate, truth)) in
+            covered.iter_mut().zip([found.sigma, found.kappa, found.peak].into_iter().zip(truths))
+        {
+            let (low, high) = (estimate.low.unwrap(), estimate.high.unwrap_or(f64::INFINITY));
+            *count += usize::from((low..=high).contains(&truth));
+        }
+    }
+    let shares = covered.map(|count| count as f64 / TRIALS as f64);
+    println!(
+        "covered: contention {:.4}, crosstalk {:.4}, peak {:.4}",
+        shares[0], shares[1], shares[2]
+    );
+    assert!(shares.iter().all(|share| (0.93..=0.97).contains(share)), "{shares:?}");
+}

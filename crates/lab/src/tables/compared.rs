@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::comparison::{finding, is_time, tail_lines};
+use super::marks;
 use super::number::{number, percent};
+use super::sweep::sweep;
 use crate::printable::printable;
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
@@ -22,17 +24,16 @@ pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
         };
     }
     let _ = writeln!(text, "{}", course(header, result));
-    let (_, others) = header.plan.sides();
-    for other in others {
-        text.push_str(&judged(header, result, &other.label));
-    }
-    text.push_str(&not_judged(header, result));
-    if !result.marks.is_empty() {
-        text.push_str("\nBefore believing these figures:\n");
-        for mark in &result.marks {
-            let _ = writeln!(text, "  * {mark}");
+    if header.plan.cells.len() > 1 {
+        text.push_str(&sweep(&header.plan, result));
+    } else {
+        let (_, others) = header.plan.sides();
+        for other in others {
+            text.push_str(&judged(header, result, &other.label));
         }
+        text.push_str(&not_judged(header, result));
     }
+    text.push_str(&marks(result));
     let _ = write!(text, "\n{verdict}");
     printable(&text)
 }
@@ -63,15 +64,20 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
     let of = |verdict: Verdict| -> Vec<&ComparisonLine> {
         lines.iter().copied().filter(|line| line.verdict == verdict).collect()
     };
+    let is_sweep = lines.iter().any(|line| line.point != lines[0].point);
+    let at = |line: &ComparisonLine| match is_sweep {
+        true => format!(" at {}", line.point),
+        false => String::new(),
+    };
     let named = |found: &[&ComparisonLine]| {
         let name = |line: &&ComparisonLine| match line.verdict {
             Verdict::Faster | Verdict::Slower => {
                 let times = finding(line, delta);
                 let times = times.trim().replace(" faster", "").replace(" slower", "");
                 let times = times.replace(" better", "").replace(" worse", "");
-                format!("{} {times}", title(&line.metric))
+                format!("{}{} {times}", title(&line.metric), at(line))
             }
-            _ => title(&line.metric),
+            _ => format!("{}{}", title(&line.metric), at(line)),
         };
         let mut names: Vec<String> = found.iter().take(NAMED_MAX).map(name).collect();
         if found.len() > NAMED_MAX {
@@ -252,12 +258,12 @@ pub(crate) fn shown(metric: &str, value: f64) -> String {
     }
 }
 
-fn duration(seconds: f64) -> String {
-    let (value, unit) = match seconds {
+pub(crate) fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds.abs() {
         0.0 => return "0".to_owned(),
-        s if s >= 1.0 => (s, "s"),
-        s if s >= 1e-3 => (s * 1e3, "ms"),
-        s => (s * 1e6, "µs"),
+        s if s >= 1.0 => (seconds, "s"),
+        s if s >= 1e-3 => (seconds * 1e3, "ms"),
+        _ => (seconds * 1e6, "µs"),
     };
     format!("{} {unit}", number((value * 1e3).round() / 1e3))
 }

@@ -11,6 +11,7 @@ use unherd_host::{Profile, Side};
 use super::line_of;
 use crate::plan::{Contender, Plan};
 use crate::result::{BenchResult, Point, Profiled};
+use crate::scaling::knee;
 
 const WORKLOAD: &str = "slices";
 
@@ -20,9 +21,6 @@ const FLOOR: &str = "floor";
 /// What the metrics of a pass begin with, and what the report would have said of it.
 const PASSES: [(&str, &str); 2] =
     [("cold", "a file of which a fifth fits in memory"), ("hot", "a part of it that is in memory")];
-
-/// Fewer megabytes a second than this share of the peak are a fall.
-const FALL: f64 = 0.95;
 
 /// Functions shown of a profile.
 const ROUTINES: usize = 20;
@@ -118,12 +116,6 @@ Loads Type  blksize    count av_time    tput    usr%    sys%  intr% |   s/GB dev
         text.push_str(if knee == Some(row) { "  <- knee\n" } else { "\n" });
     }
     Some(text)
-}
-
-/// The row of the highest throughput, if a later one falls short of it.
-fn knee(tput: &[f64]) -> Option<usize> {
-    let peak = (0..tput.len()).max_by(|a, b| tput[*a].total_cmp(&tput[*b]))?;
-    tput[peak..].iter().any(|later| *later < FALL * tput[peak]).then_some(peak)
 }
 
 /// As the report has sizes and counts: `256.00K`.
@@ -227,14 +219,6 @@ Loads Type  blksize    count av_time    tput    usr%    sys%  intr% |   s/GB dev
     8 read  256.00K  256.00K   52.57 1213.63    2.20 1423.60  24.30 |  8.000      -    4.00
 ";
         assert_eq!(table(&sweep, "before", of_2006).unwrap(), expected);
-    }
-
-    #[test]
-    fn a_peak_that_nothing_falls_short_of_is_no_knee() {
-        assert_eq!(knee(&[789.59, 1191.56, 1724.63, 1213.63]), Some(2));
-        assert_eq!(knee(&[1000.0, 1200.0, 1190.0, 1150.0]), None);
-        assert_eq!(knee(&[1000.0, 900.0, 1200.0]), None);
-        assert_eq!(knee(&[]), None);
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod tests {
             rounds: Vec::new(),
             summary: Vec::new(),
             comparisons: Vec::new(),
+            scaling: Vec::new(),
             profiles: Vec::new(),
         };
         let first = traces(&result, &point(1));
