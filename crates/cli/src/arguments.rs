@@ -2,16 +2,17 @@
 //! only once it has been asked; then they are options like all others, in the help too.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Arg, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use unherd_lab::catalogue::{ParamKind, Registry, Workload};
-use unherd_lab::{Error, parse_share, parse_size};
+use unherd_lab::{BlockPlan, Error, Header, parse_share, parse_size};
 
 use crate::compare::CompareArgs;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use crate::reports::ReportFiles;
 use crate::trace::TraceArgs;
 
@@ -52,6 +53,33 @@ pub(crate) enum Command {
         name: Option<String>,
     },
     Compare(Box<CompareArgs>),
+    /// Measure one block of a plan that `--plan` has written, on this machine.
+    ///
+    /// The command line is the plan's. A block that was begun on this machine is gone on with.
+    RunBlock {
+        /// Which block, from 1.
+        number: usize,
+        /// The plan's file.
+        #[arg(long, value_name = "FILE")]
+        plan: PathBuf,
+        /// Where the block's record goes [default: FILE without its ending, and -NUMBER].
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Join the records of a plan's blocks into one, and judge it.
+    Merge {
+        /// The records that `unherd run-block` has written.
+        #[arg(required = true, value_name = "RECORD")]
+        blocks: Vec<PathBuf>,
+        /// Where the joined record goes [default: out/WORKLOAD-DATE].
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// What to print; json has the schema unherd.bench/1.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+        #[command(flatten)]
+        files: ReportFiles,
+    },
     Trace(Box<TraceArgs>),
     /// Run the published claims again.
     #[command(hide = true)]
@@ -125,6 +153,8 @@ pub(crate) struct BenchArgs {
     /// Where the record goes [default: out/WORKLOAD-DATE].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) blocks: PlanArgs,
     /// What to print; json has the schema unherd.bench/1.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -157,6 +187,34 @@ pub(crate) struct BenchArgs {
     /// 1 where that is too often, or with --plant too rarely.
     #[arg(long, value_name = "N")]
     pub(crate) repeat: Option<usize>,
+}
+
+/// Measuring on several machines.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct PlanArgs {
+    /// Measure nothing here: write the plan, in blocks of rounds for `unherd run-block`, into this
+    /// file.
+    #[arg(long, value_name = "FILE", requires = "blocks", conflicts_with_all = [
+        "out", "html", "markdown", "csv", "repeat"
+    ])]
+    pub(crate) plan: Option<PathBuf>,
+    /// How many blocks.
+    #[arg(long, value_name = "N", requires = "plan")]
+    pub(crate) blocks: Option<usize>,
+}
+
+impl PlanArgs {
+    /// Writes the plan and says what to do with it.
+    pub(crate) fn write(&self, path: &Path, header: Header) -> Result<ExitCode, Failure> {
+        let plan = BlockPlan::new(header, self.blocks.unwrap_or(1))?;
+        plan.write(path)?;
+        let (shown, blocks, rounds) = (path.display(), plan.blocks, plan.header.plan.rounds);
+        output::print(&format!(
+            "{rounds} rounds in {blocks} blocks. On each machine: unherd run-block NUMBER --plan \
+             {shown}\nThen: unherd merge RECORD…\n"
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// What to do with the claims.

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use unherd_lab::catalogue::{RegisteredWorkload, Registry};
 use unherd_lab::{
-    BenchResult, Conditions, Dirty, Error, Interrupt, MachineOptions, Plan, Request, StoredRecord,
-    bench, summary, trials,
+    BenchResult, Conditions, Dirty, Error, Header, Interrupt, MachineOptions, Plan, Request,
+    StoredRecord, bench, summary, trials,
 };
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
 
 use crate::arguments::{self, Arguments, BenchArgs, Command, Format};
+use crate::blocks::BlockRun;
 use crate::output::{self, Failure, note};
 use crate::progress::Progress;
 use crate::reports::ReportFiles;
@@ -41,6 +42,9 @@ fn start(
 ) -> Result<ExitCode, Failure> {
     check_cpus(&request)?;
     let plan = Plan::new(&request, known)?;
+    if let (Some(path), None, None) = (&args.blocks.plan, conditions.block, &conditions.resume) {
+        return args.blocks.write(path, planned(plan, known, conditions));
+    }
     if let Some(warning) = plan.warning() {
         note(&warning);
     }
@@ -73,11 +77,46 @@ fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
         let what = format!("{} was not made by `unherd bench`", directory.display());
         return Err(Failure::usage(&what, "name the record of a bench"));
     };
-    let known = registry.workload(&header.plan.workload)?;
-    let request = Request { seed: header.plan.seed, ..request(&args, params) };
-    let resume = Some(directory.to_owned());
-    let conditions = Conditions { resume, command: header.command, ..conditions(&args)? };
-    start(&args, known, request, conditions)
+    run_again(&args, params, registry, &BlockRun::of_record(directory, header))
+}
+
+/// Goes on with a record, or measures a block of a plan.
+pub(crate) fn run_again(
+    args: &BenchArgs,
+    params: Vec<(String, Vec<String>)>,
+    registry: &Registry,
+    again: &BlockRun,
+) -> Result<ExitCode, Failure> {
+    let Header { plan, command, .. } = &again.header;
+    let known = registry.workload(&plan.workload)?;
+    let request = Request { seed: plan.seed, ..request(args, params) };
+    if Plan::new(&request, known)? != *plan {
+        return Err(Failure::usage(
+            "the command line gives another plan here than where it was planned",
+            "use the same version and the same runners, or measure again",
+        ));
+    }
+    let conditions = Conditions {
+        out: Some(again.out.clone()),
+        resume: again.is_begun.then(|| again.out.clone()),
+        block: again.block,
+        command: command.clone(),
+        ..conditions(args)?
+    };
+    start(args, known, request, conditions)
+}
+
+/// What a plan's file holds.
+fn planned(plan: Plan, known: &RegisteredWorkload, conditions: Conditions) -> Header {
+    Header {
+        plan,
+        command: conditions.command,
+        machine: serde_json::Value::Null,
+        marks: Vec::new(),
+        description: Some(known.workload.clone()),
+        sides: Vec::new(),
+        blocks: Vec::new(),
+    }
 }
 
 /// `unherd report`: judges a record again.
@@ -159,6 +198,7 @@ fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
         },
         out: args.out.clone(),
         resume: None,
+        block: None,
         keep_disturbed: args.keep_disturbed,
         profile: args.profile,
         trace: args.trace.then(runners::own_executable).transpose()?,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use unherd_lab::{
     Adapter, CompareRequest, Error, Interrupt, Side, Source, StoredRecord, Sweep, WorkTrees, build,
-    compare, compare_records, compare_trials,
+    compare, compare_records, compare_trials, plan_comparison,
 };
 use unherd_sys::Timestamp;
 
@@ -15,6 +15,7 @@ pub(crate) use arguments::CompareArgs;
 
 use crate::arguments::{Arguments, Command, Format, parse};
 use crate::bench::json;
+use crate::blocks::BlockRun;
 use crate::output::{self, Failure, note};
 use crate::progress::Progress;
 
@@ -30,10 +31,18 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-fn start(args: &CompareArgs, resume: Option<&StoredRecordOf<'_>>) -> Result<ExitCode, Failure> {
-    let request = request(args, resume)?;
+/// Goes on with a record, or measures a block of a plan.
+pub(crate) fn run_again(args: &CompareArgs, run: &BlockRun) -> Result<ExitCode, Failure> {
+    start(args, Some(run))
+}
+
+fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failure> {
+    let request = request(args, again)?;
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let (request, trees) = built(args, request, &interrupt)?;
+    if let (Some(path), None) = (&args.blocks.plan, again) {
+        return args.blocks.write(path, plan_comparison(&request, &interrupt)?);
+    }
     let mut progress = Progress::new(false);
     if let Some(count) = args.repeat {
         let trials = compare_trials(&request, count, &mut progress, &interrupt)?;
@@ -67,28 +76,19 @@ fn start(args: &CompareArgs, resume: Option<&StoredRecordOf<'_>>) -> Result<Exit
     }
 }
 
-/// A record to go on with.
-struct StoredRecordOf<'a> {
-    directory: &'a Path,
-    record: StoredRecord,
-}
-
 /// Goes on with the record in `directory` by the command line that began it.
 fn resume(directory: &Path) -> Result<ExitCode, Failure> {
-    let record = StoredRecord::load(directory)?;
-    let words: Vec<_> = record.header.command.iter().map(Into::into).collect();
+    let header = StoredRecord::load(directory)?.header;
+    let words: Vec<_> = header.command.iter().map(Into::into).collect();
     let parsed = parse(&words, None)?;
     let Ok(Arguments { command: Command::Compare(args), .. }) = parsed else {
         let what = format!("{} was not made by `unherd compare`", directory.display());
         return Err(Failure::usage(&what, "go on with a bench by `unherd bench --resume`"));
     };
-    start(&args, Some(&StoredRecordOf { directory, record }))
+    run_again(&args, &BlockRun::of_record(directory, header))
 }
 
-fn request(
-    args: &CompareArgs,
-    resume: Option<&StoredRecordOf<'_>>,
-) -> Result<CompareRequest, Failure> {
+fn request(args: &CompareArgs, again: Option<&BlockRun>) -> Result<CompareRequest, Failure> {
     let sources = args.metric.iter().map(|text| Source::pattern(text));
     let json = args.json.iter().map(|path| Ok(Source::json(path)));
     let seed = args.seed.unwrap_or_else(|| Timestamp::now().as_ns() & u64::from(u32::MAX));
@@ -103,7 +103,7 @@ fn request(
         judge: args.judge.clone(),
         rounds: args.rounds,
         until: args.until,
-        seed: resume.map_or(seed, |it| it.record.header.plan.seed),
+        seed: again.map_or(seed, |it| it.header.plan.seed),
         delta: args.delta,
         prepare: args.prepare.clone(),
         cleanup: args.cleanup.clone(),
@@ -115,10 +115,12 @@ fn request(
             memory_bytes: args.cgroup.clone().map_or_else(Vec::new, |sizes| sizes.0),
         },
         timeout: args.timeout,
-        out: args.out.clone(),
-        resume: resume.map(|it| it.directory.to_owned()),
+        out: again.map_or_else(|| args.out.clone(), |it| Some(it.out.clone())),
+        resume: again.filter(|it| it.is_begun).map(|it| it.out.clone()),
+        plan: again.map(|it| it.header.plan.clone()),
+        block: again.and_then(|it| it.block),
         keep_disturbed: args.keep_disturbed,
-        command: resume.map_or_else(this_command, |it| it.record.header.command.clone()),
+        command: again.map_or_else(this_command, |it| it.header.command.clone()),
     })
 }
 

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod bench;
+mod blocks;
 mod claims;
 mod compare;
 mod output;
@@ -52,6 +53,10 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
             bench::report(&directory, format, &files)
         }
         (Command::Compare(args), _) => compare::run(&args),
+        (Command::RunBlock { number, plan, out }, _) => blocks::run(number, &plan, out.as_deref()),
+        (Command::Merge { blocks, out, format, files }, _) => {
+            blocks::join(&blocks, out.as_deref(), format, &files)
+        }
         (Command::Trace(args), _) => trace::run(&args),
         (Command::Claims(args), _) => claims::run(&args),
         (Command::Workloads { .. } | Command::Bench(_), None) => {

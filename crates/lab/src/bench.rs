@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::Value;
 use unherd_host::Cgroup;
 
+use crate::blocks::{Block, MeasuredBlock};
 use crate::catalogue::RegisteredWorkload;
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
@@ -32,6 +34,8 @@ pub struct Conditions {
     pub out: Option<PathBuf>,
     /// Instead of a new record, the one to go on with.
     pub resume: Option<PathBuf>,
+    /// Only the rounds of this block.
+    pub block: Option<Block>,
     /// Run nothing again because other programs used the machine.
     pub keep_disturbed: bool,
     /// After the judged rounds, one more of each contender under the sampler.
@@ -118,16 +122,18 @@ pub fn bench(
         marks: prepared.marks.clone(),
         description: Some(known.workload.clone()),
         sides: Vec::new(),
+        blocks: measured_here(conditions.block, &prepared.machine),
     };
     let (record, rounds) = match &conditions.resume {
         None => (Record::create(conditions.out.as_deref(), &header)?, Vec::new()),
         Some(directory) => resumed(directory, &mut header)?,
     };
-    let series = Series::new(plan, record, rounds, conditions.keep_disturbed);
+    let block = conditions.block;
+    let series = Series::new(plan, record, rounds, block, conditions.keep_disturbed);
     let runner = Runner { plan, known, conditions, prepared, interrupt };
     let mut run = Run { runner, series };
     let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
-    let groups = plan.rounds * plan.cells.len() - run.series.finished_groups();
+    let groups = run.series.groups_left();
     let processes = (groups + further * plan.cells.len()) * plan.contenders.len();
     watch.begun(plan, processes, run.series.record.directory());
     let done = run.all_rounds(watch, &header);
@@ -143,6 +149,11 @@ pub fn bench(
     failed = concluded(done, &mut result)?.or(failed);
     let tables = run.runner.tables(&result, rounds, Progress::Done);
     Ok(Outcome { header, result, tables, failed, record: run.series.record })
+}
+
+/// The block that this machine measures, if it is one.
+pub(crate) fn measured_here(block: Option<Block>, machine: &Value) -> Vec<MeasuredBlock> {
+    block.map(|block| MeasuredBlock::here(block, machine.clone())).into_iter().collect()
 }
 
 /// What ended the rounds early; an error only where the rounds that finished say nothing.

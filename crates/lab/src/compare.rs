@@ -27,7 +27,8 @@ pub use records::compare_records;
 pub use sides::Side;
 pub use sweep::Sweep;
 
-use crate::bench::{BenchObserver, Outcome, concluded, resumed};
+use crate::bench::{BenchObserver, Outcome, concluded, measured_here, resumed};
+use crate::blocks::Block;
 use crate::catalogue::Workload;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
@@ -104,6 +105,10 @@ pub struct CompareRequest {
     pub out: Option<PathBuf>,
     /// Instead of a new record, the one to go on with.
     pub resume: Option<PathBuf>,
+    /// The plan that must come of it, where it was made before.
+    pub plan: Option<Plan>,
+    /// Only the rounds of this block of it.
+    pub block: Option<Block>,
     /// Run nothing again because other programs used the machine.
     pub keep_disturbed: bool,
     /// The command line, for the record.
@@ -139,6 +144,41 @@ pub fn compare(
     watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
+    let (commands, mut header) = ready(request, interrupt)?;
+    header.blocks = measured_here(request.block, &header.machine);
+    let plan = header.plan.clone();
+    let (record, rounds) = match &request.resume {
+        None => (Record::create(request.out.as_deref(), &header)?, Vec::new()),
+        Some(directory) => resumed(directory, &mut header)?,
+    };
+    let mut series = Series::new(&plan, record, rounds, request.block, request.keep_disturbed);
+    let groups = series.groups_left();
+    watch.begun(&plan, groups * plan.contenders.len(), series.record.directory());
+    let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
+    watch.ended();
+    let counted = counting(&plan, &series.rounds);
+    let marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
+    let mut result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
+    let failed = concluded(done, &mut result)?;
+    let tables = compared(&header, &result);
+    Ok(Outcome { header, result, tables, failed, record: series.record })
+}
+
+/// The first runs of the commands, and the plan that follows from them, for machines that measure
+/// its blocks.
+///
+/// # Errors
+///
+/// Those of [`compare()`] before its first round.
+pub fn plan_comparison(request: &CompareRequest, interrupt: &Interrupt) -> Result<Header, Error> {
+    ready(request, interrupt).map(|(_, header)| header)
+}
+
+/// The commands after their first runs, and what is to be done with them.
+fn ready<'a>(
+    request: &'a CompareRequest,
+    interrupt: &'a Interrupt,
+) -> Result<(Commands<'a>, Header), Error> {
     let files = request
         .adapter
         .as_ref()
@@ -157,34 +197,27 @@ pub fn compare(
     let took = first.iter().flatten().map(|run| run.elapsed).sum();
     let cells = commands.cells.iter().map(|filled| filled.cell.clone()).collect();
     let mut plan = planned(request, &description, cells, took)?;
-    if let Some(directory) = &request.resume {
+    if let Some(known) = &request.plan {
         // By default it follows from the time of the first run, which is another one now.
-        plan.rounds = crate::record::StoredRecord::load(directory)?.header.plan.rounds;
+        plan.rounds = known.rounds;
+        if plan != *known {
+            return Err(Error::usage(
+                "the command line gives another plan here than where it was planned",
+                "see whether the commands are the same, and print the same metrics",
+            ));
+        }
     }
     let mut header = Header {
-        plan: plan.clone(),
         command: request.command.clone(),
         machine: json!(Machine::describe()),
         marks: sides::sameness(&request.sides, &commands.cells[0].programs),
         description: Some(description),
         sides: request.sides.clone(),
+        blocks: Vec::new(),
+        plan,
     };
-    header.marks.extend(plan.warning());
-    let (record, rounds) = match &request.resume {
-        None => (Record::create(request.out.as_deref(), &header)?, Vec::new()),
-        Some(directory) => resumed(directory, &mut header)?,
-    };
-    let mut series = Series::new(&plan, record, rounds, request.keep_disturbed);
-    let groups = plan.rounds * plan.cells.len() - series.finished_groups();
-    watch.begun(&plan, groups * plan.contenders.len(), series.record.directory());
-    let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
-    watch.ended();
-    let counted = counting(&plan, &series.rounds);
-    let marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
-    let mut result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
-    let failed = concluded(done, &mut result)?;
-    let tables = compared(&header, &result);
-    Ok(Outcome { header, result, tables, failed, record: series.record })
+    header.marks.extend(header.plan.warning());
+    Ok((commands, header))
 }
 
 /// Whether this is a look after which all intervals are as narrow as was asked for.

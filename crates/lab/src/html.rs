@@ -17,7 +17,7 @@ use crate::printable::printable;
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, RoundLine};
 use crate::statistics::{Better, Verdict, log_ratio};
-use crate::tables::{finding, shown, summary, title, verdicts, word};
+use crate::tables::{finding, own, shown, summary, title, verdicts, word};
 
 /// The page has drawings of at most this many comparisons, those that differ first.
 const DRAWN_MAX: usize = 24;
@@ -41,6 +41,7 @@ pub fn html(header: &Header, result: &BenchResult) -> String {
     page.push_str(&sweep::sweeps(&header.plan, result));
     page.push_str(&comparisons(header, result));
     page.push_str(&verdict_table(result));
+    page.push_str(&machines(result));
     page.push_str(&medians(result));
     page.push_str(&circumstances(header, result));
     page.push_str("</main>\n</body>\n</html>\n");
@@ -182,6 +183,31 @@ fn verdict_table(result: &BenchResult) -> String {
     text
 }
 
+/// Each machine's own estimates, where there were several.
+fn machines(result: &BenchResult) -> String {
+    if result.machines.is_empty() {
+        return String::new();
+    }
+    let mut text = "<section>\n<h2>Each machine by itself</h2>\n<div class=\"scroll\">\n<table>\n\
+                    <tr><th scope=\"col\">machine</th><th class=\"left\" scope=\"col\">metric</th>\
+                    <th class=\"left\" scope=\"col\">sides</th><th scope=\"col\">pairs</th><th \
+                    class=\"left\" scope=\"col\">how much better</th></tr>\n"
+        .to_owned();
+    for line in &result.machines {
+        let cells = [
+            line.machine.clone(),
+            format!("{}{}", title(&line.metric), line.point.suffix()),
+            format!("{} against {}", line.label, line.base),
+            line.pairs.to_string(),
+            own(line),
+        ];
+        let cells = cells.map(|cell| format!("<td class=\"left\">{}</td>", escaped(&cell)));
+        let _ = writeln!(text, "<tr>{}</tr>", cells.concat());
+    }
+    text.push_str("</table>\n</div>\n</section>\n");
+    text
+}
+
 fn medians(result: &BenchResult) -> String {
     let mut text = "<section>\n<h2>All metrics</h2>\n<div class=\"scroll\">\n<table>\n<tr><th \
                     scope=\"col\">metric</th><th class=\"left\" scope=\"col\">side</th><th \
@@ -253,6 +279,7 @@ mod tests {
             marks: Vec::new(),
             description: None,
             sides: Vec::new(),
+            blocks: Vec::new(),
         };
         (html(&header, &result), result)
     }

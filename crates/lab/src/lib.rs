@@ -14,6 +14,7 @@ pub mod claims;
 pub mod statistics;
 
 mod bench;
+mod blocks;
 mod compare;
 mod csv;
 mod date;
@@ -41,9 +42,10 @@ mod trials;
 mod waits;
 
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
+pub use blocks::{BLOCKS_SCHEMA, Block, BlockPlan, MachineLine, MeasuredBlock, merge};
 pub use compare::{
     Adapter, CompareRequest, Format, Read, Side, Source, Sweep, WorkTrees, build, compare,
-    compare_records,
+    compare_records, plan_comparison,
 };
 pub use csv::csv;
 pub use date::today;

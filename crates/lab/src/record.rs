@@ -3,19 +3,19 @@
 //! | file | holds | written |
 //! |---|---|---|
 //! | `plan.json` | the plan, the command line, the machine, the marks | before the first round |
-//! | `rounds/001.jsonl` | a line for each contender and cell | each line as it finishes |
+//! | `rounds/001.jsonl` | a line for each contender and cell, also of short rounds after it | as they finish |
 //! | `result.json` | schema `unherd.bench/1` | at the end, after it was printed |
 //! | `tables.txt` | the same as tables | at the end |
 //! | `traces/IMPL-CELL.{txt,json}` | what the tracer saw, if asked for | after each traced round |
 //! | `stderr.txt` | what a failed runner wrote | when one fails |
 //!
-//! A line is one write; a reader leaves out a last line that has no end. A file of the end is
+//! A reader leaves out a last line that has no end. A file of the end is
 //! written beside its place and renamed into it, so that a full disk leaves the old one, or none.
 //! `plan.json` is made once: of two benches that are given one directory the second is refused. Its
 //! lock is held while rounds are added.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -23,6 +23,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::blocks::{self, MeasuredBlock};
 use crate::catalogue::Workload;
 use crate::compare::Side;
 use crate::date;
@@ -60,13 +61,15 @@ pub struct Header {
     /// The commands, where any commands were compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sides: Vec<Side>,
+    /// The blocks of a plan that was divided: the one that this is, or all that were joined.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<MeasuredBlock>,
 }
 
 /// A record being written.
 #[derive(Debug)]
 pub struct Record {
     directory: PathBuf,
-    current: Option<(usize, File)>,
     /// Held for its lock.
     _plan: File,
 }
@@ -102,7 +105,7 @@ impl Record {
             let _ = fs::remove_file(&path);
             return Err(cannot(source));
         }
-        Ok(Self { directory, current: None, _plan: plan })
+        Ok(Self { directory, _plan: plan })
     }
 
     /// Opens a record to add rounds to.
@@ -115,7 +118,7 @@ impl Record {
         let cannot = |source| failed(&path, "cannot open the record", source, false);
         let plan = File::options().read(true).write(true).open(&path).map_err(cannot)?;
         match flock(&plan, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { directory: directory.to_owned(), current: None, _plan: plan }),
+            Ok(()) => Ok(Self { directory: directory.to_owned(), _plan: plan }),
             Err(Errno::WOULDBLOCK) => Err(Error::usage(
                 format!("a bench is adding to {}", directory.display()),
                 "wait for its end",
@@ -139,23 +142,19 @@ impl Record {
         &self.directory
     }
 
-    /// Appends a finished round.
+    /// Appends finished rounds, all to the file of the first: where rounds are short, making a file
+    /// for each would take as long as they do.
     ///
     /// # Errors
     ///
     /// [`Error::Record`], for instance when the disk is full.
-    pub fn append(&mut self, round: &Round) -> Result<(), Error> {
-        let path = self.directory.join(ROUNDS).join(format!("{:03}.jsonl", round.round));
-        let failed = |source| failed(&path, "cannot append a finished round", source, true);
-        let mut file = match self.current.take() {
-            Some((number, file)) if number == round.round => file,
-            _ => File::options().create(true).append(true).open(&path).map_err(failed)?,
-        };
-        let mut line = compact(round);
-        line.push('\n');
-        file.write_all(line.as_bytes()).map_err(failed)?;
-        self.current = Some((round.round, file));
-        Ok(())
+    pub fn append(&self, rounds: &[Round]) -> Result<(), Error> {
+        let Some(first) = rounds.first() else { return Ok(()) };
+        let path = self.directory.join(ROUNDS).join(format!("{:03}.jsonl", first.round));
+        let lines: String = rounds.iter().map(|round| compact(round) + "\n").collect();
+        open_lines(&path)
+            .and_then(|mut file| file.write_all(lines.as_bytes()))
+            .map_err(|source| failed(&path, "cannot append a finished round", source, true))
     }
 
     /// Writes the result and its tables.
@@ -182,6 +181,21 @@ impl Record {
             failed(&path, "cannot write", source, true)
         })
     }
+}
+
+/// Opens a file of lines to append to, without a last line that has no end: a kill or a full disk
+/// cut it off, and the next line would follow it directly.
+fn open_lines(path: &Path) -> io::Result<File> {
+    let mut file = File::options().read(true).create(true).append(true).open(path)?;
+    if file.metadata()?.len() > 0 {
+        let mut kept = Vec::new();
+        file.read_to_end(&mut kept)?;
+        let whole = kept.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        if whole < kept.len() {
+            file.set_len(whole as u64)?;
+        }
+    }
+    Ok(file)
 }
 
 /// A record that was kept.
@@ -221,8 +235,13 @@ impl StoredRecord {
     pub fn result(&self) -> BenchResult {
         let Header { plan, machine, marks, .. } = &self.header;
         let rounds = counting(plan, &self.rounds);
-        let marks = [marks.clone(), surroundings::marks(plan, &self.rounds)].concat();
-        BenchResult::new(plan, &rounds, machine.clone(), marks)
+        let of_blocks = blocks::marks(&self.header, &self.rounds);
+        let marks = [marks.clone(), of_blocks, surroundings::marks(plan, &self.rounds)].concat();
+        let mut result = BenchResult::new(plan, &rounds, machine.clone(), marks);
+        let (machines, marks) = blocks::machines(&self.header, &rounds, &result);
+        result.machines = machines;
+        result.marks.extend(marks);
+        result
     }
 
     /// The result with the profiles and traces that were kept, and its tables.
@@ -326,6 +345,7 @@ mod tests {
             marks: vec![],
             description: None,
             sides: Vec::new(),
+            blocks: Vec::new(),
         }
     }
 
@@ -333,18 +353,19 @@ mod tests {
     fn truncated_record_can_be_read() {
         let place = tempfile::tempdir().unwrap();
         let out = place.path().join("deep/record");
-        let mut record = Record::create(Some(&out), &header()).unwrap();
+        let record = Record::create(Some(&out), &header()).unwrap();
         let rounds = [round(1, "before", 2.0), round(1, "unherd", 1.0), round(2, "before", 2.0)];
-        for round in &rounds {
-            record.append(round).unwrap();
-        }
-        let torn = out.join("rounds/002.jsonl");
+        record.append(&rounds[..1]).unwrap();
+        record.append(&rounds[1..]).unwrap();
+        let torn = out.join("rounds/001.jsonl");
         let mut file = File::options().append(true).open(torn).unwrap();
         file.write_all(b"{\"round\": 2, \"ce").unwrap();
         let kept = StoredRecord::load(&out).unwrap();
         assert_eq!(kept.header, header());
         assert_eq!(kept.rounds, rounds);
         assert_eq!(kept.result().comparisons[0].pairs, 1);
+        record.append(&rounds[..1]).unwrap();
+        assert_eq!(StoredRecord::load(&out).unwrap().rounds.len(), 4, "the torn line is gone");
     }
 
     #[test]
@@ -374,8 +395,8 @@ mod tests {
         let error = Record::reopen(place.path()).unwrap_err();
         assert!(error.to_string().contains("a bench is adding to"), "{error}");
         drop(first);
-        let mut again = Record::reopen(place.path()).unwrap();
-        again.append(&round(1, "before", 2.0)).unwrap();
+        let again = Record::reopen(place.path()).unwrap();
+        again.append(&[round(1, "before", 2.0)]).unwrap();
         assert_eq!(StoredRecord::load(place.path()).unwrap().rounds.len(), 1);
         assert!(Record::reopen(&place.path().join("absent")).is_err());
     }
@@ -408,11 +429,10 @@ mod tests {
 
     #[test]
     fn full_disk_fails_the_run() {
-        let full = File::options().write(true).open("/dev/full").unwrap();
         let place = tempfile::tempdir().unwrap();
-        let mut record = Record::create(Some(place.path()), &header()).unwrap();
-        record.current = Some((1, full));
-        let error = record.append(&round(1, "before", 2.0)).unwrap_err();
+        let record = Record::create(Some(place.path()), &header()).unwrap();
+        std::os::unix::fs::symlink("/dev/full", place.path().join("rounds/001.jsonl")).unwrap();
+        let error = record.append(&[round(1, "before", 2.0)]).unwrap_err();
         assert_eq!(error.exit_code(), 1);
         assert!(error.to_string().ends_with("make room, or give --out"), "{error}");
     }

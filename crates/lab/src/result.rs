@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unherd_host::Profile;
 
+use crate::blocks::MachineLine;
 use crate::plan::{Cell, Contender, Judged, Plan, Until};
 use crate::round::Round;
 use crate::scaling::{ScalingLine, scaling};
@@ -46,6 +47,9 @@ pub struct BenchResult {
     /// How throughput grows, where a load was swept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scaling: Vec<ScalingLine>,
+    /// Each machine's own estimates, where blocks of rounds were measured on several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineLine>,
     /// The profiles of one more round of each implementation, if any were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfileLine>,
@@ -252,6 +256,7 @@ impl BenchResult {
             summary: summaries(plan, judged),
             comparisons,
             scaling: scaling(plan, rounds),
+            machines: Vec::new(),
             profiles: Vec::new(),
             traces: Vec::new(),
         }

@@ -4,11 +4,13 @@
 //! take longer than the process itself, so there it is looked up every [`WINDOW`], for all that ran
 //! in between; the lines of the record are written then too.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use unherd_sys::Timestamp;
 
 use crate::bench::BenchObserver;
+use crate::blocks::Block;
 use crate::error::Error;
 use crate::plan::{Plan, Step};
 use crate::record::Record;
@@ -30,6 +32,8 @@ pub(crate) struct Series<'a> {
     pub(crate) record: Record,
     /// All attempts, as the record has them.
     pub(crate) rounds: Vec<Round>,
+    /// Which rounds are run: all, or those of one block.
+    numbers: RangeInclusive<usize>,
     keep_disturbed: bool,
     window: Option<(Timestamp, SurroundingsProbe)>,
     /// Those of `rounds` before this one are in the record.
@@ -44,11 +48,13 @@ impl<'a> Series<'a> {
         plan: &'a Plan,
         record: Record,
         rounds: Vec<Round>,
+        block: Option<Block>,
         keep_disturbed: bool,
     ) -> Self {
+        let numbers = block.map_or(1..=plan.rounds, |block| block.first..=block.last);
         let written = rounds.len();
         let undecided = Vec::new();
-        Self { plan, record, rounds, keep_disturbed, window: None, written, undecided }
+        Self { plan, record, rounds, numbers, keep_disturbed, window: None, written, undecided }
     }
 
     /// Runs all rounds until `is_enough`, which is asked after each with its number. What was
@@ -70,7 +76,7 @@ impl<'a> Series<'a> {
         watch: &mut dyn BenchObserver,
         is_enough: &mut dyn FnMut(&Self, usize, &mut dyn BenchObserver) -> bool,
     ) -> Result<(), Error> {
-        for number in 1..=self.plan.rounds {
+        for number in self.numbers.clone() {
             let steps = self.plan.round(number);
             for group in steps.chunks(self.plan.contenders.len()) {
                 if !self.is_finished(number, group[0].cell) {
@@ -126,12 +132,10 @@ impl<'a> Series<'a> {
                 round.surroundings = surroundings;
             }
         }
-        while self.written < self.rounds.len() {
-            // Measured, whether it can be written or not.
-            self.written += 1;
-            self.record.append(&self.rounds[self.written - 1])?;
-        }
-        Ok(())
+        // Measured, whether they can be written or not.
+        let new = self.written..self.rounds.len();
+        self.written = new.end;
+        self.record.append(&self.rounds[new])
     }
 
     /// Runs the groups again in which others used the machine.
@@ -171,10 +175,10 @@ impl<'a> Series<'a> {
         })
     }
 
-    /// How many groups need not be run.
-    pub(crate) fn finished_groups(&self) -> usize {
+    /// How many groups are still to be run.
+    pub(crate) fn groups_left(&self) -> usize {
         let cells = 0..self.plan.cells.len();
-        let groups = (1..=self.plan.rounds).flat_map(|n| cells.clone().map(move |cell| (n, cell)));
-        groups.filter(|&(number, cell)| self.is_finished(number, cell)).count()
+        let groups = self.numbers.clone().flat_map(|n| cells.clone().map(move |cell| (n, cell)));
+        groups.filter(|&(number, cell)| !self.is_finished(number, cell)).count()
     }
 }

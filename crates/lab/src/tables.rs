@@ -5,6 +5,7 @@
 
 mod compared;
 mod comparison;
+mod machines;
 mod markdown;
 mod number;
 mod profile;
@@ -25,6 +26,7 @@ use crate::statistics::Better;
 
 pub(crate) use compared::{columns, compared, duration, shown, title, verdicts, word};
 pub(crate) use comparison::finding;
+pub(crate) use machines::own;
 pub use markdown::markdown;
 pub(crate) use number::{number, percent, times};
 pub use summary::summary;
@@ -75,6 +77,7 @@ pub fn tables(
     }
     if progress == Progress::Done {
         text.push_str(&sweep::sweep(plan, result));
+        text.push_str(&machines::machines(result));
     }
     text.push_str(&marks(result));
     printable(&text)

@@ -7,7 +7,7 @@ use clap::Args;
 use unherd_lab::statistics::Verdict;
 use unherd_lab::{self as lab, ComparisonLine, Read, parse_share};
 
-use crate::arguments::{Format, seconds, share, size};
+use crate::arguments::{Format, PlanArgs, seconds, share, size};
 use crate::reports::ReportFiles;
 
 /// Compare any commands in alternating rounds, and judge the difference.
@@ -29,7 +29,7 @@ pub(crate) struct CompareArgs {
     /// Instead of commands, two records: whether they can be compared, and how they differ.
     #[arg(value_name = "RECORD", requires = "second", conflicts_with_all = [
         "commands", "adapter", "git", "aa", "rounds", "until", "repeat", "metric", "json", "judge",
-        "check", "fail_on", "seed", "out", "html", "markdown", "csv",
+        "check", "fail_on", "seed", "out", "html", "markdown", "csv", "plan",
     ])]
     pub(crate) first: Option<PathBuf>,
     /// The later one.
@@ -68,7 +68,7 @@ pub(crate) struct CompareArgs {
     pub(crate) rounds: Option<usize>,
     /// Instead of a number of rounds: go on until all intervals are within this share of their
     /// middle, such as 1%; 500 rounds at most.
-    #[arg(long, value_name = "SHARE", value_parser = plus_minus)]
+    #[arg(long, value_name = "SHARE", value_parser = plus_minus, conflicts_with = "plan")]
     pub(crate) until: Option<f64>,
     /// A metric in the commands' output: the pattern's first group, or all that it matches. It must
     /// match once. Less is better, unless the name ends in _per_s.
@@ -152,6 +152,8 @@ pub(crate) struct CompareArgs {
     /// Where the record goes [default: out/compare-DATE].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) blocks: PlanArgs,
     /// What to print; json has the schema unherd.bench/1.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod blocks;
 mod claims;
 mod compare;
 mod endings;

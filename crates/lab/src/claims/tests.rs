@@ -62,6 +62,7 @@ pub(crate) fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
         summary: Vec::new(),
         comparisons,
         scaling: Vec::new(),
+        machines: Vec::new(),
         profiles: Vec::new(),
         traces: Vec::new(),
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::comparison::{finding, is_time, tail_lines};
+use super::machines::machines;
 use super::marks;
 use super::number::{number, percent};
 use super::sweep::sweep;
@@ -33,6 +34,7 @@ pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
         }
         text.push_str(&not_judged(header, result));
     }
+    text.push_str(&machines(result));
     text.push_str(&marks(result));
     let _ = write!(text, "\n{verdict}");
     printable(&text)

@@ -59,6 +59,7 @@ mod tests {
             summary: Vec::new(),
             comparisons: Vec::new(),
             scaling: Vec::new(),
+            machines: Vec::new(),
             profiles: Vec::new(),
         };
         let first = traces(&result, &point(1));
