@@ -1,7 +1,7 @@
 //! How many rounds it would take, from the scatter of those that there are.
 
 use super::Pairs;
-use super::signed_rank::null_distribution;
+use super::signed_rank::Cuts;
 use crate::random::Random;
 
 /// How many imagined benches stand behind an answer.
@@ -24,7 +24,8 @@ pub fn rounds_to_find(log_ratios: &[f64], delta: f64, alpha: f64) -> Option<usiz
     let scale = (count / (count - 1.0).max(1.0)).sqrt();
     let deviations: Vec<f64> = finite.iter().map(|d| scale * (d - centre)).collect();
     let shift = (1.0 + delta).ln();
-    let finds = |rounds: usize| finds(&deviations, shift, rounds, alpha);
+    let mut cuts = Cuts::new(alpha);
+    let mut finds = |rounds: usize| finds(&deviations, shift, rounds, cuts.of(rounds));
     // Up in steps of a fifth until it is enough, then back to the least that is.
     let mut below = 0;
     let mut enough = 2;
@@ -46,10 +47,9 @@ pub fn rounds_to_find(log_ratios: &[f64], delta: f64, alpha: f64) -> Option<usiz
     Some(enough)
 }
 
-/// Whether imagined benches of `rounds` rounds find `shift`, all but [`MISSES_MAX`] of them.
-fn finds(deviations: &[f64], shift: f64, rounds: usize, alpha: f64) -> bool {
-    let at_most = null_distribution(rounds);
-    let cut = at_most.partition_point(|&p| 2.0 * p <= alpha);
+/// Whether imagined benches of `rounds` rounds find `shift`, all but [`MISSES_MAX`] of them, where
+/// `cut` rank sums are too small to be chance.
+fn finds(deviations: &[f64], shift: f64, rounds: usize, cut: usize) -> bool {
     if cut == 0 {
         return false;
     }

@@ -78,20 +78,9 @@ impl Pairs {
 }
 
 /// P(T⁺ ≤ t) for t = 0 ..= n(n+1)/2 when each of the ranks 1 ..= n is positive with chance ½.
-pub(super) fn null_distribution(n: usize) -> Vec<f64> {
-    let mut chance = vec![0.0; n * (n + 1) / 2 + 1];
-    let mut without = chance.clone();
-    chance[0] = 1.0;
-    let mut largest = 0;
-    for rank in 1..=n {
-        without[..=largest].copy_from_slice(&chance[..=largest]);
-        // With this rank or without it, each with chance ½; sums that are not reached are zero.
-        chance[..=largest].iter_mut().for_each(|p| *p /= 2.0);
-        for (p, with) in chance[rank..].iter_mut().zip(&without[..=largest]) {
-            *p += with / 2.0;
-        }
-        largest += rank;
-    }
+fn null_distribution(n: usize) -> Vec<f64> {
+    let mut chance = vec![1.0];
+    (1..=n).for_each(|rank| add_rank(&mut chance, rank));
     let mut sum = 0.0;
     for p in &mut chance {
         sum += *p;
@@ -100,9 +89,64 @@ pub(super) fn null_distribution(n: usize) -> Vec<f64> {
     chance
 }
 
+/// From the chances of each sum of the ranks below this one to those with it: it is positive with
+/// chance ½. Goes down by blocks of `rank` sums, so that what a block is added from is still
+/// without the rank, and neither overlaps the other.
+fn add_rank(chance: &mut Vec<f64>, rank: usize) {
+    chance.resize(chance.len() + rank, 0.0);
+    for start in (rank..chance.len()).step_by(rank).rev() {
+        let (below, block) = chance.split_at_mut(start);
+        for (p, with) in block.iter_mut().zip(&below[start - rank..]) {
+            *p = (*p + with) / 2.0;
+        }
+    }
+    chance[..rank].iter_mut().for_each(|p| *p /= 2.0);
+}
+
+/// For growing numbers of pairs, how many of the smallest sums an interval of 1 − α may cut off.
+/// Numbers that were asked for before cost nothing.
+#[derive(Debug)]
+pub(super) struct Cuts {
+    alpha: f64,
+    /// Of the largest number of pairs so far.
+    chance: Vec<f64>,
+    cuts: Vec<usize>,
+}
+
+impl Cuts {
+    pub(super) fn new(alpha: f64) -> Self {
+        Self { alpha, chance: vec![1.0], cuts: vec![0] }
+    }
+
+    /// Those of `n` pairs.
+    pub(super) fn of(&mut self, n: usize) -> usize {
+        while self.cuts.len() <= n {
+            add_rank(&mut self.chance, self.cuts.len());
+            let mut sum = 0.0;
+            let is_cut = |p: &&f64| {
+                sum += **p;
+                2.0 * sum <= self.alpha
+            };
+            self.cuts.push(self.chance.iter().take_while(is_cut).count());
+        }
+        self.cuts[n]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cuts_are_those_of_the_intervals() {
+        let mut cuts = Cuts::new(0.05);
+        for n in [40, 5, 6, 12, 120, 13] {
+            let expected = null_distribution(n).partition_point(|&p| 2.0 * p <= 0.05);
+            assert_eq!(cuts.of(n), expected, "{n}");
+        }
+        // Hollander, Wolfe and Chicken, table A.4: P(T⁺ ≤ 0) is 1/64 for six pairs.
+        assert_eq!((cuts.of(5), cuts.of(6)), (0, 1));
+    }
 
     const TEN: [f64; 10] = [0.021, -0.013, 0.034, 0.008, 0.055, -0.002, 0.041, 0.017, 0.029, 0.003];
     const TWELVE: [f64; 12] = [1.5, -0.7, 2.2, 0.3, -1.1, 3.4, 0.9, -2.6, 4.1, 1.3, -0.2, 2.9];
