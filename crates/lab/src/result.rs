@@ -279,6 +279,20 @@ impl std::fmt::Display for Point {
 }
 
 impl Point {
+    /// What is not the same at all of these points.
+    pub(crate) fn apart<'a>(&self, points: impl Iterator<Item = &'a Self> + Clone) -> Self {
+        let differs = |is_same: &dyn Fn(&Self) -> bool| !points.clone().all(is_same);
+        let threads = differs(&|other| other.threads == self.threads);
+        let cpus = differs(&|other| other.cpus == self.cpus);
+        let mut params = self.params.clone();
+        params.retain(|name, value| differs(&|other| other.params.get(name) == Some(value)));
+        Self {
+            threads: if threads { self.threads } else { 0 },
+            cpus: self.cpus.filter(|_| cpus),
+            params,
+        }
+    }
+
     /// What a heading about it ends with.
     pub(crate) fn suffix(&self) -> String {
         match self.to_string() {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::COMPARE;
 use crate::plan::Plan;
-use crate::result::{Point, judged_rounds};
+use crate::result::{BenchResult, Point, judged_rounds};
 use crate::round::Round;
 use crate::statistics::{Better, Coefficients, LOADS_MIN, Usl, summary};
 use crate::waits;
@@ -72,6 +72,23 @@ pub struct PartLine {
     /// In seconds.
     #[serde(flatten)]
     pub coefficients: Coefficients,
+}
+
+impl ScalingLine {
+    /// What sets its point apart from those of the other lines.
+    pub(crate) fn apart(&self, result: &BenchResult) -> Point {
+        self.point.apart(result.scaling.iter().map(|line| &line.point))
+    }
+
+    /// The load at which the law is furthest from the median throughput, and how many times that it
+    /// says.
+    pub(crate) fn furthest(&self) -> Option<(usize, f64)> {
+        let law = self.law?;
+        let ratio =
+            |line: &LoadLine| Some((line.load, law.throughput(line.load as f64)? / line.per_s));
+        let off = |(_, ratio): &(usize, f64)| ratio.ln().abs();
+        self.loads.iter().filter_map(ratio).max_by(|a, b| off(a).total_cmp(&off(b)))
+    }
 }
 
 /// Which dimension of a sweep is the load.

@@ -17,7 +17,7 @@ use crate::record::Record;
 use crate::round::{Round, agree};
 use crate::surroundings::{SurroundingsProbe, is_to_be_repeated};
 
-/// At most a hundredth of it goes into looking at the surroundings.
+/// Less than a hundredth of it goes into looking at the surroundings.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// Something that can run one process of a plan.
@@ -36,6 +36,8 @@ pub(crate) struct Series<'a> {
     numbers: RangeInclusive<usize>,
     keep_disturbed: bool,
     window: Option<(Timestamp, SurroundingsProbe)>,
+    /// For the next window, from the end of the last.
+    next: Option<SurroundingsProbe>,
     /// Those of `rounds` before this one are in the record.
     written: usize,
     /// Groups of which it is not decided whether they are run again.
@@ -54,7 +56,17 @@ impl<'a> Series<'a> {
         let numbers = block.map_or(1..=plan.rounds, |block| block.first..=block.last);
         let written = rounds.len();
         let undecided = Vec::new();
-        Self { plan, record, rounds, numbers, keep_disturbed, window: None, written, undecided }
+        Self {
+            plan,
+            record,
+            rounds,
+            numbers,
+            keep_disturbed,
+            window: None,
+            next: None,
+            written,
+            undecided,
+        }
     }
 
     /// Runs all rounds until `is_enough`, which is asked after each with its number. What was
@@ -106,7 +118,8 @@ impl<'a> Series<'a> {
         let first = self.rounds.len();
         for &step in group {
             watch.starting(number, &self.plan.contenders[step.contender].label);
-            let begin = || (Timestamp::now(), SurroundingsProbe::begin());
+            let next = &mut self.next;
+            let begin = || (Timestamp::now(), next.take().unwrap_or_else(SurroundingsProbe::begin));
             let (began, _) = *self.window.get_or_insert_with(begin);
             let round = measure.measure((number, attempt), step, &self.record)?;
             self.rounds.push(round);
@@ -127,7 +140,8 @@ impl<'a> Series<'a> {
     /// Tells the processes since the window's beginning what went on meanwhile, and writes them.
     fn close_window(&mut self) -> Result<(), Error> {
         if let Some((_, probe)) = self.window.take() {
-            let surroundings = probe.end();
+            let (surroundings, next) = probe.end();
+            self.next = Some(next);
             for round in &mut self.rounds[self.written..] {
                 round.surroundings = surroundings;
             }

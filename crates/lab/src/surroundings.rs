@@ -67,20 +67,22 @@ impl SurroundingsProbe {
         }
     }
 
-    pub(crate) fn end(self) -> Surroundings {
-        let elapsed = Timestamp::now().since(self.began);
+    /// What went on since the beginning, and a probe of what comes next: one look serves both.
+    pub(crate) fn end(self) -> (Surroundings, Self) {
+        let next = Self::begin();
+        let elapsed_s = next.began.since(self.began).as_secs_f64();
         let share = |part: Duration, of: f64| part.as_secs_f64() / of.max(1e-9);
-        let elapsed_s = elapsed.as_secs_f64();
-        let pressure = self.pressure.zip(Pressure::now()).map(|(from, to)| to.since(from));
-        let foreign = self.foreign.zip(ForeignCpu::now()).map(|(from, to)| to.since(from));
+        let pressure = self.pressure.zip(next.pressure).map(|(from, to)| to.since(from));
+        let foreign = self.foreign.zip(next.foreign).map(|(from, to)| to.since(from));
         let foreign = foreign.map(|time| if time > TICKS { time } else { Duration::ZERO });
-        Surroundings {
+        let surroundings = Surroundings {
             foreign_cpu_share: foreign.map(|time| share(time, elapsed_s * processors() as f64)),
             load_1min: self.load_1min,
             cpu_pressure: pressure.map(|it| share(it.cpu, elapsed_s)),
             io_pressure: pressure.map(|it| share(it.io, elapsed_s)),
             memory_pressure: pressure.map(|it| share(it.memory, elapsed_s)),
-        }
+        };
+        (surroundings, next)
     }
 }
 

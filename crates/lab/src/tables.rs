@@ -30,7 +30,7 @@ pub(crate) use machines::own;
 pub use markdown::markdown;
 pub(crate) use number::{number, percent, times};
 pub use summary::summary;
-pub(crate) use sweep::{estimate, part_title, parts_of};
+pub(crate) use sweep::{estimate, part_title, parts_of, worst};
 
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

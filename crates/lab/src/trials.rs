@@ -38,8 +38,10 @@ pub struct Trials {
     pub second_is_slower: bool,
     /// How many benches.
     pub trials: usize,
-    /// Rounds of each.
+    /// Rounds of each; the most, where each goes on until its intervals are narrow.
     pub rounds: usize,
+    /// Whether that is so.
+    pub until_narrow: bool,
     /// Where all randomness started.
     pub seed: u64,
     /// Benches in which any comparison was called faster or slower.
@@ -99,7 +101,8 @@ impl Trials {
                 100.0 * ALPHA
             )
         };
-        format!("{workload}, {implementation}, {rounds} rounds each, seed {seed}: {what}\n")
+        let most = if self.until_narrow { "at most " } else { "" };
+        format!("{workload}, {implementation}, {most}{rounds} rounds each, seed {seed}: {what}\n")
     }
 
     fn count(&mut self, comparisons: &[ComparisonLine]) {
@@ -183,6 +186,7 @@ pub fn compare_trials(
         |side: &Side| (&side.words, &side.directory) == (&sides[0].words, &sides[0].directory);
     let mut trials = Trials {
         implementation: sides.iter().map(Side::shown).collect::<Vec<_>>().join(" against "),
+        until_narrow: request.until.is_some(),
         ..Trials::none(COMPARE.to_owned(), request.seed, !sides.iter().all(is_first))
     };
     trials.repeat(count, request.out.as_deref(), &mut |seed, out, rounds| {
@@ -207,6 +211,7 @@ impl Trials {
             second_is_slower,
             trials: 0,
             rounds: 0,
+            until_narrow: false,
             seed,
             different: 0,
             comparisons: 0,

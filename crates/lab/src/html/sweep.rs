@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::result::{BenchResult, Point, SummaryLine};
 use crate::scaling::{Load, ScalingLine};
 use crate::statistics::Usl;
-use crate::tables::{duration, estimate, number, part_title, parts_of, shown, title};
+use crate::tables::{duration, estimate, number, part_title, parts_of, shown, title, worst};
 
 /// What marks the sides, beside their colours; further ones begin again.
 const MARKERS: [char; 6] = ['●', '▲', '■', '◆', '▼', '✚'];
@@ -39,7 +39,7 @@ pub(super) fn sweeps(plan: &Plan, result: &BenchResult) -> String {
         }
     }
     for line in &result.scaling {
-        text.push_str(&scaling(line));
+        text.push_str(&scaling(line, &line.apart(result)));
     }
     text.push_str("</section>\n");
     text
@@ -52,18 +52,22 @@ fn figure(
     metric: &str,
     along: Option<(&Load, &Point)>,
 ) -> String {
+    let all: Vec<Point> = (0..plan.cells.len()).map(|cell| Point::of(plan, cell)).collect();
+    let at = along.map_or_else(String::new, |(load, rest)| {
+        let rests: Vec<Point> = all.iter().map(|point| load.rest(point)).collect();
+        rest.apart(rests.iter()).suffix()
+    });
     let points: Vec<(f64, String, Point)> = (0..plan.cells.len())
         .filter_map(|cell| {
             let point = Point::of(plan, cell);
             let Some((load, rest)) = along else {
-                return Some((cell as f64, point.to_string(), point));
+                return Some((cell as f64, point.apart(all.iter()).to_string(), point));
             };
             let count = load.at(&point).filter(|_| load.rest(&point) == *rest)?;
             // A load is swept in multiples.
             Some(((count as f64).log2(), count.to_string(), point))
         })
         .collect();
-    let at = along.map_or_else(String::new, |(_, rest)| rest.suffix());
     let by = along.map_or("point", |(load, _)| load.name());
     let heading = format!("{} by {by}{at}", title(metric));
     let mut text = format!("<h3>{}</h3>\n<figure>\n<p class=\"legend\">", escaped(&heading));
@@ -164,9 +168,9 @@ fn is_knee(result: &BenchResult, label: &str, metric: &str, point: &Point) -> bo
 }
 
 /// What a unit of work takes at each load, and the law.
-fn scaling(line: &ScalingLine) -> String {
+fn scaling(line: &ScalingLine, point: &Point) -> String {
     let rate = if line.metric == "wall_s" { "runs_per_s" } else { &*line.metric };
-    let heading = format!("{}: {rate} by {}{}", line.label, line.load, line.point.suffix());
+    let heading = format!("{}: {rate} by {}{}", line.label, line.load, point.suffix());
     let parts = parts_of(line.loads.iter().map(|load| &load.parts_s));
     let mut text = format!(
         "<h3>{}</h3>\n<div class=\"scroll\">\n<table>\n<tr><th scope=\"col\">{}</th><th \
@@ -194,6 +198,8 @@ fn scaling(line: &ScalingLine) -> String {
     }
     if let Some(law) = &line.law {
         text.push_str(&law_list(law));
+        let worst = worst(line).unwrap_or_default();
+        let _ = writeln!(text, "<p>{}</p>", escaped(&worst));
     }
     text
 }

@@ -90,3 +90,17 @@ fn nothing_against_something_is_infinitely_better() {
     let comparison = &judged(&some).comparisons[0];
     assert_eq!((comparison.verdict, comparison.ratio), (Verdict::Faster, None));
 }
+
+#[test]
+fn points_are_told_apart_by_what_differs() {
+    let point = |threads, buckets: &str| Point {
+        threads,
+        cpus: Some(2),
+        params: [("buckets".to_owned(), buckets.to_owned()), ("size".to_owned(), "4".to_owned())]
+            .into(),
+    };
+    let all = [point(1, "16"), point(4, "16"), point(4, "64")];
+    let apart = all.clone().map(|point| point.apart(all.iter()).to_string());
+    assert_eq!(apart, ["1 thread, buckets 16", "4 threads, buckets 16", "4 threads, buckets 64"]);
+    assert_eq!(all[0].apart(all[..1].iter()).to_string(), "");
+}

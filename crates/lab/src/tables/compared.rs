@@ -68,7 +68,7 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
     };
     let is_sweep = lines.iter().any(|line| line.point != lines[0].point);
     let at = |line: &ComparisonLine| match is_sweep {
-        true => format!(" at {}", line.point),
+        true => format!(" at {}", line.point.apart(lines.iter().map(|line| &line.point))),
         false => String::new(),
     };
     let named = |found: &[&ComparisonLine]| {
@@ -265,9 +265,11 @@ pub(crate) fn duration(seconds: f64) -> String {
         0.0 => return "0".to_owned(),
         s if s >= 1.0 => (seconds, "s"),
         s if s >= 1e-3 => (seconds * 1e3, "ms"),
-        _ => (seconds * 1e6, "µs"),
+        s if s >= 1e-6 => (seconds * 1e6, "µs"),
+        _ => (seconds * 1e9, "ns"),
     };
-    format!("{} {unit}", number((value * 1e3).round() / 1e3))
+    // Not −0.
+    format!("{} {unit}", number((value * 1e3).round() / 1e3 + 0.0))
 }
 
 #[cfg(test)]
@@ -302,6 +304,7 @@ mod tests {
     fn values_have_units_for_people() {
         let shown = [0.0, 0.000_012_34, 0.0123, 1.5].map(|value| shown("wall_s", value));
         assert_eq!(shown, ["0", "12.34 µs", "12.30 ms", "1.500 s"]);
+        assert_eq!([2.5e-7, -1e-15, -0.002].map(duration), ["250 ns", "0 ns", "-2 ms"]);
         assert_eq!(super::shown("peak_bytes", 2_097_152.0), "2 MiB");
         assert_eq!(super::shown("ops", 3.0), "3");
     }

@@ -44,7 +44,10 @@ fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) 
         let name = if name.is_empty() { &line.metric } else { name };
         let several = lines.iter().any(|other| other.point != line.point);
         match several {
-            true => format!("{} at {}", name.replace('_', " "), line.point),
+            true => {
+                let point = line.point.apart(lines.iter().map(|line| &line.point));
+                format!("{} at {point}", name.replace('_', " "))
+            }
             false => name.replace('_', " "),
         }
     };

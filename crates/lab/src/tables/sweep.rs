@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use super::compared::{columns, duration, shown, title, word};
 use super::comparison::finding;
 use super::line_of;
-use super::number::number;
+use super::number::{number, percent};
 use crate::plan::Plan;
-use crate::result::{BenchResult, ComparisonLine};
+use crate::result::{BenchResult, ComparisonLine, Point};
 use crate::scaling::ScalingLine;
 use crate::statistics::{Coefficients, Estimate, Usl};
 
@@ -34,7 +34,7 @@ pub(super) fn sweep(plan: &Plan, result: &BenchResult) -> String {
         }
     }
     for line in &result.scaling {
-        text.push_str(&scaling(line));
+        text.push_str(&scaling(line, &line.apart(result)));
     }
     text
 }
@@ -50,7 +50,7 @@ fn table(result: &BenchResult, lines: &[&ComparisonLine]) -> String {
                 .map_or_else(|| "-".to_owned(), |found| shown(&line.metric, found.median))
         };
         rows.push([
-            line.point.to_string(),
+            line.point.apart(lines.iter().map(|line| &line.point)).to_string(),
             median(&line.base),
             median(&line.label),
             format!("{:<13}  {}", word(line), finding(line, result.delta).trim()),
@@ -60,8 +60,8 @@ fn table(result: &BenchResult, lines: &[&ComparisonLine]) -> String {
 }
 
 /// One throughput of one side over the loads: what a unit takes, and the law.
-fn scaling(line: &ScalingLine) -> String {
-    let ScalingLine { label, metric, load, point, loads, knee, law, parts } = line;
+fn scaling(line: &ScalingLine, point: &Point) -> String {
+    let ScalingLine { label, metric, load, loads, knee, law, parts, .. } = line;
     let parts_named = parts_of(loads.iter().map(|line| &line.parts_s));
     let rate = if metric == "wall_s" { "runs_per_s" } else { metric };
     let mut text = format!("\n  {label}: {rate} by {load}{}", point.suffix());
@@ -98,12 +98,12 @@ fn scaling(line: &ScalingLine) -> String {
     }
     text.push_str(&right_columns(&rows));
     if let Some(law) = law {
-        text.push_str(&law_lines(law));
+        text.push_str(&law_lines(line, law));
     }
     text
 }
 
-fn law_lines(law: &Usl) -> String {
+fn law_lines(line: &ScalingLine, law: &Usl) -> String {
     let mut text = String::new();
     for (name, found, what) in [
         ("alone (λ)", law.lambda, "a second"),
@@ -113,7 +113,16 @@ fn law_lines(law: &Usl) -> String {
     ] {
         let _ = writeln!(text, "    {name:<14}  {:<32}  {what}", estimate(found));
     }
+    if let Some(worst) = worst(line) {
+        let _ = writeln!(text, "    {worst}");
+    }
     text
+}
+
+/// Where the law is furthest from what was measured.
+pub(crate) fn worst(line: &ScalingLine) -> Option<String> {
+    let (load, ratio) = line.furthest()?;
+    Some(format!("the law is furthest off at {load}: by {}", percent(ratio)))
 }
 
 /// An estimate with its interval.
@@ -252,7 +261,7 @@ mod tests {
         };
         let law = before.law.unwrap();
         assert!(within(law.sigma, 0.1) && within(law.kappa, 0.1), "{law:?}");
-        let text = scaling(before);
+        let text = scaling(before, &before.point);
         assert_eq!(text.matches("<- knee").count(), 1, "{text}");
         assert!(text.contains("asleep: lock"), "{text}");
     }
