@@ -111,7 +111,7 @@ fn swept_values_stand_in_the_commands() {
     let ran = shells(&place, &options, &["echo ops: {jobs}", "echo ops: 3"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for part in [
-        "B is better than A: ops_per_s at jobs 1 3.00 ×",
+        "B is better than A by ops_per_s: at jobs 1 3.00 × (3.00 to 3.00), at jobs 2 ",
         "  ops_per_s  A  B  B against A\n  jobs 1     1  3  BETTER ",
         "  jobs 4     4  3  WORSE          1.33 × worse (1.33 to 1.33)\n",
         "  A: ops_per_s by jobs; what each one takes of a thread's time\n",

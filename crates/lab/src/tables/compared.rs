@@ -67,9 +67,14 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
         lines.iter().copied().filter(|line| line.verdict == verdict).collect()
     };
     let is_sweep = lines.iter().any(|line| line.point != lines[0].point);
-    let at = |line: &ComparisonLine| match is_sweep {
-        true => format!(" at {}", line.point.apart(lines.iter().map(|line| &line.point))),
-        false => String::new(),
+    let one_metric = lines.iter().all(|line| line.metric == lines[0].metric);
+    let name_of = |line: &ComparisonLine| {
+        let point = line.point.apart(lines.iter().map(|line| &line.point));
+        match (is_sweep, one_metric) {
+            (false, _) => title(&line.metric),
+            (true, false) => format!("{} at {point}", title(&line.metric)),
+            (true, true) => format!("at {point}"),
+        }
     };
     let named = |found: &[&ComparisonLine]| {
         let name = |line: &&ComparisonLine| match line.verdict {
@@ -77,9 +82,9 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
                 let times = finding(line, delta);
                 let times = times.trim().replace(" faster", "").replace(" slower", "");
                 let times = times.replace(" better", "").replace(" worse", "");
-                format!("{}{} {times}", title(&line.metric), at(line))
+                format!("{} {times}", name_of(line))
             }
-            _ => format!("{}{}", title(&line.metric), at(line)),
+            _ => name_of(line),
         };
         let mut names: Vec<String> = found.iter().take(NAMED_MAX).map(name).collect();
         if found.len() > NAMED_MAX {
@@ -90,21 +95,28 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
     let (better, worse) = (of(Verdict::Faster), of(Verdict::Slower));
     let times = lines.iter().all(|line| is_time(&line.metric));
     let (is_better, is_worse) = if times { ("faster", "slower") } else { ("better", "worse") };
+    let by = match is_sweep && one_metric {
+        true => format!(" by {}", title(&lines[0].metric)),
+        false => String::new(),
+    };
     let mut parts = Vec::new();
     if !better.is_empty() {
-        parts.push(format!("{label} is {is_better} than {base}: {}", named(&better)));
+        parts.push(format!("{label} is {is_better} than {base}{by}: {}", named(&better)));
     }
     if !worse.is_empty() {
-        parts.push(format!("{label} is {is_worse} than {base}: {}", named(&worse)));
+        parts.push(format!("{label} is {is_worse} than {base}{by}: {}", named(&worse)));
     }
     let same = of(Verdict::Same);
     if !same.is_empty() {
         let within = number(100.0 * delta);
-        parts.push(format!("{label} and {base} are the same within {within} %: {}", named(&same)));
+        parts.push(format!(
+            "{label} and {base} are the same within {within} %{by}: {}",
+            named(&same)
+        ));
     }
     let open = of(Verdict::CannotTell);
     if !open.is_empty() {
-        parts.push(format!("{label} and {base} cannot be told apart: {}", named(&open)));
+        parts.push(format!("{label} and {base} cannot be told apart{by}: {}", named(&open)));
     }
     format!("{}.\n", parts.join("; "))
 }

@@ -45,8 +45,11 @@ fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) 
         let several = lines.iter().any(|other| other.point != line.point);
         match several {
             true => {
-                let point = line.point.apart(lines.iter().map(|line| &line.point));
-                format!("{} at {point}", name.replace('_', " "))
+                let point = line.point.apart(lines.iter().map(|line| &line.point)).to_string();
+                match lines.iter().any(|other| other.metric != line.metric) {
+                    true => format!("{} at {point}", name.replace('_', " ")),
+                    false => point,
+                }
             }
             false => name.replace('_', " "),
         }
