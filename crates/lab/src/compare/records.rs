@@ -11,6 +11,7 @@ use crate::fingerprint::fingerprint;
 use crate::plan::Judged;
 use crate::printable::printable;
 use crate::record::StoredRecord;
+use crate::result::Point;
 use crate::round::{Round, counting};
 use crate::statistics::{ALPHA, Better, SAMPLE_MAX, Shift, shift};
 use crate::tables::{columns, shown, times, title};
@@ -117,15 +118,14 @@ impl Common {
         let plan = &records[0].header.plan;
         let cells = plan.cells.len();
         let alpha = ALPHA / (self.labels.len() * self.judged.len() * cells) as f64;
+        let all: Vec<Point> = (0..cells).map(|cell| Point::of(plan, cell)).collect();
         let mut lines = Vec::new();
         for cell in 0..cells {
             for (label, judged) in
                 self.labels.iter().flat_map(|label| self.judged.iter().map(move |it| (label, it)))
             {
-                let mut what = format!("{label}, {}", title(&judged.metric));
-                if cells > 1 {
-                    let _ = write!(what, ", cell {}", cell + 1);
-                }
+                let point = Point::of(plan, cell).apart(all.iter());
+                let what = format!("{label}, {}{}", title(&judged.metric), point.suffix());
                 let values = rounds.each_ref().map(|all| values(all, cell, label, &judged.metric));
                 if let Some(many) = values.iter().find(|values| values.len() > SAMPLE_MAX) {
                     let what = format!("one has {} rounds", many.len());
