@@ -144,7 +144,7 @@ fn drawing(
                  text-anchor=\"middle\">{marker}</text>",
                 middle + 4.5
             );
-            if is_knee(result, label, metric, point) {
+            if is_knee(plan, result, label, metric, point) {
                 let _ = writeln!(
                     text,
                     "<circle class=\"side{side} knee\" cx=\"{x:.1}\" cy=\"{middle:.1}\" r=\"10\"/>"
@@ -156,15 +156,13 @@ fn drawing(
     text
 }
 
-fn is_knee(result: &BenchResult, label: &str, metric: &str, point: &Point) -> bool {
-    result.scaling.iter().any(|line| {
-        let at = match &*line.load {
-            "threads" if point.threads > 0 => Some(point.threads),
-            "cpus" => point.cpus,
-            name => point.params.get(name).and_then(|text| text.parse().ok()),
-        };
-        (&*line.label, &*line.metric) == (label, metric) && line.knee.is_some() && line.knee == at
-    })
+fn is_knee(plan: &Plan, result: &BenchResult, label: &str, metric: &str, point: &Point) -> bool {
+    let Some(load) = Load::of(plan) else { return false };
+    let (at, rest) = (load.at(point), load.rest(point));
+    let is_meant = |line: &&ScalingLine| {
+        (&*line.label, &*line.metric) == (label, metric) && line.point == rest
+    };
+    result.scaling.iter().find(is_meant).is_some_and(|line| line.knee.is_some() && line.knee == at)
 }
 
 /// What a unit of work takes at each load, and the law.
@@ -213,4 +211,43 @@ fn law_list(law: &Usl) -> String {
     ];
     let row = |(name, found)| format!("<li>{name}: {}</li>\n", escaped(&estimate(found)));
     format!("<ul>\n{}</ul>\n", rows.map(row).concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::tests::registry;
+    use crate::plan::Request;
+    use crate::round::tests::round;
+
+    #[test]
+    fn knees_are_marked_in_their_own_sweep() {
+        let request = Request {
+            seed: 3,
+            delta: 0.02,
+            threads: vec![1, 2, 4],
+            params: vec![("buckets".to_owned(), vec!["1".to_owned(), "16".to_owned()])],
+            metrics: vec!["work_per_s".to_owned()],
+            ..Request::default()
+        };
+        let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        let mut rounds = Vec::new();
+        for (cell, at) in plan.cells.iter().enumerate() {
+            // With one bucket two threads are the most that help; with sixteen all do.
+            let cost = if at.params["buckets"] == "1" && at.threads == 4 { 8.0 } else { 4.0 };
+            for label in ["before", "unherd"] {
+                let cost = cost / at.threads as f64 * if cost == 8.0 { 4.0 } else { 1.0 };
+                rounds.extend(
+                    (1..=10)
+                        .map(|number| crate::round::Round { cell, ..round(number, label, cost) }),
+                );
+            }
+        }
+        let result = BenchResult::new(&plan, &rounds, serde_json::Value::Null, Vec::new());
+        let text = sweeps(&plan, &result);
+        assert_eq!(text.matches("<figure>").count(), 2, "one for each number of buckets");
+        assert_eq!(text.matches(" knee\"").count(), 2, "one for each side, and in one figure");
+        assert!(text.contains("<h3>work_per_s by threads, buckets 16</h3>"), "{text}");
+        assert!(!text.contains("alone, a second"), "three loads are too few for the law");
+    }
 }
