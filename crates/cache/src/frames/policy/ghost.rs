@@ -111,7 +111,7 @@ impl Ghost {
         let bucket = (u128::from(mixed) * self.buckets.len() as u128) >> u64::BITS;
         let name = ((mixed ^ (mixed >> 32)) << NEIGHBOUR_BITS) | (page % (1 << NEIGHBOUR_BITS));
         let highest = 1 << (u32::BITS - TIME_BITS - 1);
-        (bucket as usize, name as u32 % highest | highest)
+        (bucket as usize, (name as u32 % highest) | highest)
     }
 }
 
