@@ -66,7 +66,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Begins a cache.
+    /// Returns a builder with the defaults.
     pub fn builder() -> CacheBuilder {
         CacheBuilder {
             capacity_bytes: 64 << 20,
@@ -84,8 +84,9 @@ impl Cache {
     }
 
     /// Opens a file, or another handle of one that is open in this cache. Blocks on the file
-    /// system, under `file` while others open or close the same file, and under `file-lock` for a
-    /// lock that others hold, no longer than [`OpenOptions::lock_wait`] says (see [`File`]).
+    /// system, while others open or close the same file, and for a lock that others hold, no longer
+    /// than [`OpenOptions::lock_wait`] says. ([`File`] lists the names `file` and `file-lock` under
+    /// which the [`Ledger`](unherd_sync::Ledger) counts these waits.)
     ///
     /// # Errors
     /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];
@@ -98,9 +99,9 @@ impl Cache {
     /// As [`Cache::open`], of a file that is open already, such as one that another process has
     /// sent, or that has no name.
     ///
-    /// The cache keeps a duplicate of the descriptor, whose opening it puts into direct I/O and
-    /// locks: other duplicates share both. It must have been opened for reading, and for writing as
-    /// well if `options` say so. `create` means nothing here.
+    /// The cache keeps a duplicate of the descriptor. It sets `O_DIRECT` and the lock on the open
+    /// file description, which all duplicates share. It must have been opened for reading, and for
+    /// writing as well if `options` say so. `create` means nothing here.
     ///
     /// # Errors
     /// As [`Cache::open`]; [`Error::Open`] with `EBADF` if it was opened otherwise, and with
@@ -148,10 +149,10 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// The capacity is as it was then, though pages may have been given up.
+    /// On an error the capacity is unchanged, though pages may have been given up.
     /// [`Error::CapacityOutOfRange`]; [`Error::InsufficientMemory`] and [`Error::Memory`];
-    /// [`Error::CannotShrink`] if more than three quarters of what was to be left are pinned or
-    /// cannot be written back, or too many others become so meanwhile; [`Error::Forked`].
+    /// [`Error::CannotShrink`] if more than three quarters of the new capacity are pinned or cannot
+    /// be written back, before or meanwhile, or no frame became free in time; [`Error::Forked`].
     pub fn resize(&self, capacity_bytes: usize) -> Result<(), Error> {
         let page_bytes = self.page_bytes();
         let most = self.owner.core.frames().len();
@@ -168,8 +169,8 @@ impl Cache {
         self.owner.core.io.kind
     }
 
-    /// Whether the kernel took the advice to back the pages' memory by huge pages of its own. It
-    /// may still lack free ones.
+    /// Whether the kernel took the advice to back the pages' memory by transparent huge pages.
+    /// It may still lack free ones.
     pub fn huge_pages_advised(&self) -> bool {
         self.owner.core.memory().huge_pages_advised()
     }
@@ -179,7 +180,7 @@ impl Cache {
         self.owner.core.supply().pools.count()
     }
 
-    /// What was counted since the cache was built. Looks at what is kept about each frame, where
+    /// What was counted since the cache was built. Visits every frame, where
     /// hits are counted: about 1 ms for 1 GiB of pages.
     pub fn stats(&self) -> Stats {
         self.owner.core.pages.stats()
@@ -272,8 +273,8 @@ impl CacheBuilder {
         Self { io, ..self }
     }
 
-    /// Wait queues, over which pages are hashed; rounded up to a power of two. The default is
-    /// 256.
+    /// Wait queues of the cache, to which pages are hashed, each with a lock; rounded up to a power
+    /// of two. The default is 256. More may help where very many threads miss at a time.
     pub fn queues(self, queues: usize) -> Self {
         Self { queues, ..self }
     }
@@ -287,7 +288,7 @@ impl CacheBuilder {
     }
 
     /// How long a call waits for a free frame before it fails. The default is 30 s. A call that
-    /// waits for a page, for which another call waits for a frame, may fail with that one, a
+    /// waits for another call to bring a page in fails when that one does, which may be up to a
     /// sixteenth of the time earlier.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
@@ -298,19 +299,19 @@ impl CacheBuilder {
         Self { policy, ..self }
     }
 
-    /// Whether the kernel is asked to back the pages' memory by huge pages of its own, so that a
-    /// hit rarely waits for a look-up of its address. It is by default; whether it does,
+    /// Whether the kernel is asked to back the pages' memory by transparent huge pages, so that
+    /// hits cause fewer TLB misses. It is by default; whether it does so,
     /// [`Cache::huge_pages_advised`] and the line `AnonHugePages` in /proc/self/smaps tell.
     ///
-    /// The memory is taken when the cache is built, in either case. Without huge pages it is what
-    /// the system is set up for, which may be huge pages as well.
+    /// The memory is taken when the cache is built, in either case. With `false`, the system's
+    /// setting applies, which may give huge pages as well.
     pub fn huge_pages(self, huge_pages: bool) -> Self {
         let huge_pages = if huge_pages { HugePages::Advised } else { HugePages::AsConfigured };
         Self { huge_pages, ..self }
     }
 
-    /// The NUMA nodes among which frames are shared out, and their processors: by default those of
-    /// this machine where the thread that builds the cache may run. A page is brought into the
+    /// The NUMA nodes among which frames are shared out, and their processors: by default the
+    /// nodes on which the thread that builds the cache may run. A page is brought into the
     /// memory of the node where its reader runs, if there is room or a page to give up; a cache
     /// that is too small for that keeps to one node.
     ///
@@ -331,9 +332,8 @@ impl CacheBuilder {
     /// its threads.
     ///
     /// # Errors
-    /// [`BuildError`], whose variants name the value that does not do.
-    /// [`BuildError::InsufficientMemory`] comes before any memory is taken; but others may take at
-    /// the same time what was available then.
+    /// [`BuildError`], whose variants name the invalid value. [`BuildError::InsufficientMemory`]
+    /// comes before any memory is taken; but the memory may be gone by the time it is allocated.
     pub fn build(self) -> Result<Cache, BuildError> {
         let Self { capacity_bytes, page_bytes, .. } = self;
         if !page_bytes.is_power_of_two() || !PAGE_BYTES.contains(&page_bytes) {

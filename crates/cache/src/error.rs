@@ -43,8 +43,8 @@ impl fmt::Display for Operation {
 ///
 /// | error | [`ErrorKind`](std::io::ErrorKind) |
 /// |---|---|
-/// | `Io`, `Open`, `Memory`, `LostWrites` with a number of the kernel | that of the number |
-/// | `NoFrames`, `CannotShrink` | that of its `write_error`; `TimedOut` without |
+/// | `Io`, `Open`, `Memory`, `LostWrites` with an `errno` | that of the `errno` |
+/// | `NoFrames`, `CannotShrink` | that of its `write_error`; `TimedOut` if there is none |
 /// | `UnexpectedEof`, `Truncated` | `UnexpectedEof` |
 /// | `ShortTransfer` | `WriteZero` |
 /// | `FileTooLarge` | `FileTooLarge` |
@@ -59,12 +59,12 @@ impl fmt::Display for Operation {
 ///
 /// Which of them may pass by themselves, so that it makes sense to try again:
 ///
-/// - `NoFrames` and `CannotShrink`, when guards have been dropped, and whatever their `write_error`
-///   names is mended; both have waited already
+/// - `NoFrames` and `CannotShrink`, when guards have been dropped, and the cause in `write_error`
+///   is repaired; both have waited already
 /// - `Io` and `ShortTransfer` of a write, for instance when a full disk has space again: the pages
 ///   stay in the cache, and the next sync tries them again
 /// - `Locked`, `TooManyPins`, `WouldDeadlock`, when others, or the caller itself, have let go
-/// - `NotSynced`, after a sync
+/// - `NotSynced`, after a sync; `Truncated`, when the other program has written again
 /// - `InsufficientMemory` and `Memory`, with less, or later
 ///
 /// `LostWrites` stands for a loss: what was written is to be written again.
@@ -102,16 +102,15 @@ pub enum Error {
         file: Arc<Path>,
         /// Where the page begins that could not be read, in bytes.
         offset: u64,
-        /// The bytes of the file that the device has had.
+        /// The length of the file on the device, as it was before.
         len: u64,
     },
     /// No frame became free in time.
     NoFrames {
         /// Frames that somebody has pinned, or holds for changing.
         pinned: usize,
-        /// Threads that took them. One is known of each frame: the one that took it when nobody
-        /// else had it. Those that took it after that are not counted for it, and a guard that was
-        /// sent to another thread counts for the one that it came from.
+        /// Threads that hold them. Of each frame one thread is counted: its first holder. A guard
+        /// that was sent to another thread counts for the one that it came from.
         threads: usize,
         /// Frames whose write-back failed.
         unwritten: usize,
@@ -132,7 +131,8 @@ pub enum Error {
         /// What [`CacheBuilder::max_capacity`](crate::CacheBuilder::max_capacity) has said.
         most_bytes: usize,
     },
-    /// The cache cannot shrink that far: no other frame became free in time.
+    /// The cache cannot shrink that far: more than three quarters of the new capacity are pinned or
+    /// cannot be written back, or no frame became free in time.
     CannotShrink {
         /// What was asked for.
         capacity_bytes: usize,
@@ -145,7 +145,7 @@ pub enum Error {
         bytes: usize,
         /// Bytes that are available.
         available_bytes: u64,
-        /// The file that says so.
+        /// The file that says so: `/proc/meminfo`, or a cgroup's limit.
         limit: PathBuf,
     },
     /// The kernel has not given the memory by which the cache is to grow.

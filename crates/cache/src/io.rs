@@ -28,18 +28,21 @@ const AUTO_THREADS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Io {
     /// [`Io::Ring`] where that can be had, and else [`Io::Threads`] of 4; which of them it is,
-    /// [`Cache::io`](crate::Cache::io) tells. A device may have no queue, as io_uring is not
-    /// allowed (in containers it often is not), or another cache may have it.
+    /// [`Cache::io`](crate::Cache::io) tells. `Ring` cannot be had where
+    /// io_uring is forbidden (often in containers), or where another cache uses the queue of the
+    /// same [`Device`](unherd_sys::Device). Caches with the default device have a queue each.
     #[default]
     Auto,
-    /// Write-backs, readahead and the reads of tasks are queued, and one thread of the cache takes
-    /// the completions. Threads read by themselves, until 128 do so at a time; the others queue.
+    /// Write-backs, readahead and the reads of async tasks are queued by the device (io_uring, for
+    /// files of the kernel), and one thread of the cache, the I/O thread, takes the completions.
+    /// Threads read by themselves, until 128 do so at a time; the others queue.
     Ring,
-    /// As [`Io::Ring`], without a queue of the device: the transfers are made by this many more
-    /// threads of the cache, 1 to 1024.
+    /// As [`Io::Ring`], without a queue of the device: the transfers are made by this many
+    /// threads of the cache, 1 to 1024, beside the I/O thread.
     Threads(usize),
     /// Each thread does its own, by blocking calls, and the cache has no thread. Nothing is read
-    /// before its reader comes to it, and a sync writes one run after the other.
+    /// before its reader comes to it, and a sync writes one run of neighbouring pages after the
+    /// other.
     Blocking,
 }
 

@@ -1,5 +1,5 @@
-//! A page cache in your process, and the keyed wait table that it is built on, for storage engines
-//! and servers on Linux.
+//! A page cache in your process, for storage engines and servers on Linux; and the wait table that
+//! it is built on: threads sleep on a key, and a wake of that key wakes no others.
 //!
 //! A first program: it opens a file, writes, makes that durable, and looks at a page.
 //!
@@ -11,10 +11,10 @@
 //!     # let place = std::env::temp_dir().join(format!("unherd-{}", std::process::id()));
 //!     # std::fs::create_dir(&place)?;
 //!     # std::env::set_current_dir(&place)?;
-//!     let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all taken now
+//!     let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all allocated now
 //!     let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
-//!     file.write_all_at(b"hello", 4096)?; // in page 1, as a page has 4 KiB; in the cache alone
-//!     file.page_mut(PageNo(1))?.write(0, b"J"); // a part of a page, for this thread alone
+//!     file.write_all_at(b"hello", 4096)?; // page 1: pages have 4 KiB by default
+//!     file.page_mut(PageNo(1))?.write(0, b"J"); // changes a part; readers see all or nothing
 //!     file.sync_all()?; // on stable storage now
 //!     let page = file.page(PageNo(1))?; // pinned: these bytes stay, whatever others write
 //!     assert_eq!(&page[..5], b"Jello");
@@ -23,13 +23,15 @@
 //! }
 //! ```
 //!
-//! The file is read and written by direct I/O, which bypasses the kernel's page cache; where a file
-//! system (such as tmpfs) refuses that, [`OpenOptions::direct`] goes without. While it is open, it
-//! is locked against other processes ([`OpenOptions::lock`]). **What was not synced is lost if the
-//! process is killed**, in any order; what follows for databases stands at [`File`].
+//! The file is read and written by direct I/O, which bypasses the kernel's page cache. Where a file
+//! system refuses that, and on tmpfs, where there is nothing to bypass, [`OpenOptions::direct`]
+//! lets the cache use the kernel's page cache. While a file is open, it is locked against other
+//! processes ([`OpenOptions::lock`]). **What was not synced may be lost if the process is killed**,
+//! and a later write may survive where an earlier one is lost; what follows for databases stands at
+//! [`File`].
 //!
-//! Examples of the wait table, of locks and of devices name the crates from which `unherd`
-//! re-exports everything: read `unherd_sync` and `unherd_sys` as `unherd`.
+//! Examples of the wait table, of locks and of devices name the crates that define them: read
+//! `unherd_sync` as `unherd`.
 //!
 //! # What is in it
 //!
@@ -41,15 +43,15 @@
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
-//! | tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
+//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
-//! | locks | [`Mutex`], [`Condvar`]: a byte and a pointer, fair within a bound, without allocation |
+//! | locks | [`Mutex`], [`Condvar`]: of 1 and 8 bytes, without allocation; a sleeper is overtaken for about 1 ms at most |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
-//! | what was waited for | [`Ledger`], always on: waits, wakeups and needless wakeups by [`Reason`] |
+//! | what was waited for | [`Ledger`], always on unless built with `uncounted`: waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |
-//! | errors | [`Error`], [`BuildError`]: they carry the values, and `?` makes [`std::io::Error`] of them |
+//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong, and `?` makes [`std::io::Error`] of them |
 //! | the kernel's errors | [`Errno`] |
 //!
 //! # Waiting without a cache
@@ -61,7 +63,7 @@
 //! let table = WaitTable::<u64>::builder().build();
 //! let is_done = AtomicBool::new(false);
 //! std::thread::scope(|scope| {
-//!     // Sleeps until the condition holds; of all keys, only a wake of this one wakes it.
+//!     // Sleeps until the condition holds; only a wake of key 42 wakes it.
 //!     scope.spawn(|| table.wait_until(&42, || is_done.load(Acquire), Reason::OTHER));
 //!     is_done.store(true, Release);
 //!     table.wake_all(&42);
@@ -73,8 +75,8 @@
 //! | feature | |
 //! |---|---|
 //! | `cache` (default) | the page cache; without it the wait table, the ledger and devices remain |
-//! | `async` (default) | waits and reads in tasks; needs no runtime |
-//! | `ablation`, `uncounted` | switches for measuring what a mechanism is worth; not for programs |
+//! | `async` (default) | waits and reads in async tasks; needs no runtime |
+//! | `ablation`, `uncounted` | turn parts of the library off for benchmarks; not for programs |
 //!
 //! Everything is re-exported from `unherd-cache`, `unherd-sync` and `unherd-sys`, which can be used
 //! alone.
@@ -88,6 +90,12 @@
 //! | pool | the frames of one NUMA node; most machines have one |
 //! | handle | a [`File`]; several may be open for one file, and share its pages |
 //! | hit, miss | the page that is asked for is in a frame, or must be read |
+//! | evict | take a page that can be read again from its frame, for another; also *give up* |
+//! | readahead | reading pages before they are asked for; a *run* is a row of pages in one transfer |
+//! | transfer | one read or write by the device; the *I/O thread* of a cache ends those that are queued |
+//! | index | the table that says which frame holds a page |
+//! | bucket | one of the wait queues of a table, with its lock; keys are hashed to buckets |
+//! | waiter, wake | who sleeps for a key, and what ends that; needless if the waiter must sleep again |
 //! | pin | keeps a page in its frame and its bytes as they are; a [`PageGuard`] has one |
 //! | torn | read while it was changed: some bytes old, some new |
 //! | dirty | changed in the cache, and not yet written to the device |
@@ -106,7 +114,8 @@ pub use unherd_sync::*;
 #[doc(inline)]
 pub use unherd_sys::{Device, DirectDevice, Errno, NodeId, Topology, TopologyError};
 
-/// What a [`Device`] of one's own names: files, buffers, transfers and their completions.
+/// Types that you need to write a [`Device`] of your own: files, buffers, transfers and their
+/// completions.
 pub mod device {
     #[doc(inline)]
     pub use unherd_sys::{

@@ -76,8 +76,8 @@ impl OpenOptions {
         Self { create, ..self }
     }
 
-    /// Create the file, and fail with [`Error::Open`] (`EEXIST`) where there is one. Goes before
-    /// [`OpenOptions::create`].
+    /// Create the file, and fail with [`Error::Open`] (`EEXIST`) where there is one. Takes
+    /// precedence over [`OpenOptions::create`].
     pub fn create_new(self, create_new: bool) -> Self {
         Self { create_new, ..self }
     }
@@ -89,8 +89,8 @@ impl OpenOptions {
     }
 
     /// Hold an advisory lock, by flock(2), until the last handle of the file is dropped: exclusive
-    /// for writing and shared for reading (on by default). Without it nothing tells whether
-    /// somebody else changes the file, whose pages this cache would go on to serve as they were.
+    /// for writing and shared for reading (on by default). Without it, changes by
+    /// others go unnoticed, and the cache serves stale pages (but see [`File::invalidate`]).
     pub fn lock(self, lock: bool) -> Self {
         Self { lock, ..self }
     }
@@ -101,10 +101,10 @@ impl OpenOptions {
     /// A process that was killed may hold its locks for some time after its end. Where it had
     /// transfers in an io_uring ([`Io::Ring`](crate::Io::Ring)), the kernel ends these first, and
     /// only then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
-    /// A program that is started again at once should not fail for that.
+    /// Hence the default: a program that is started again at once should not fail for that.
     ///
     /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms
-    /// and so on up to each 16 ms, and sleeps under `file-lock` between.
+    /// 4 ms, 8 ms, and then every 16 ms, and sleeps under `file-lock` between.
     pub fn lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
     }
@@ -130,24 +130,25 @@ impl OpenOptions {
 ///
 /// When the last handle is dropped, dirty pages (which the cache has and the device does not) are
 /// written back, but not flushed, and the file is closed; its lock is released. What cannot be
-/// written is lost then: the next handle for writing is told ([`Error::LostWrites`]);
-/// [`File::close`] tells the caller before the drop. If it is dropped in a waker, as the waker
-/// drops its task, a thread that is started for it does this; where none can be, the file stays
-/// open.
+/// written is lost then: the first [`File::sync_all`] of the next handle for
+/// writing returns [`Error::LostWrites`]; [`File::close`] tells the caller before the drop. If a
+/// task's waker drops the last handle, a new thread does this; where none can be started, the file
+/// stays open.
 ///
 /// # What a killed process loses
 ///
-/// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, in any
-/// order, where pwrite(2) would leave them in the kernel's page cache. A program that counts on
-/// that order must sync instead: SQLite on this cache is safe with `synchronous=FULL`, and not with
-/// `OFF`, nor with `NORMAL` in WAL mode.
+/// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and
+/// a later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
+/// kernel's page cache. A program that counts on that must sync, or write back by
+/// [`File::close`] of a handle, which lets the kernel have it: `examples/sqlite` does so at each
+/// commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
 /// synced before the pages that it describes are changed in the cache.
 ///
-/// Pages are written whole ([`File::write_unit`]). So a write that a crash has torn may take along
-/// any bytes of its page, also some that were synced before; and the file may be longer than it
-/// was, by zeros up to the end of that page.
+/// Pages are written whole ([`File::write_unit`]). If a crash tears such a write, some
+/// sectors of the page have the new bytes and the others the old; and the file may be longer than
+/// it was, by zeros up to the end of that page.
 ///
 /// # Blocking
 ///
@@ -221,9 +222,9 @@ impl File {
     }
 
     /// How many bytes are written together, at least: a page. A crash during a write-back may leave
-    /// any mixture of old and new bytes in such a unit, also where nothing has changed meanwhile,
-    /// as far as the device does not write more at once than a sector. Keep in one unit only what
-    /// may be torn together. Does not block.
+    /// old bytes in some sectors of such a unit and new ones in others, unless the device writes
+    /// more than a sector atomically. Keep in one unit only what may be torn together. Does not
+    /// block.
     pub fn write_unit(&self) -> usize {
         self.core().memory().page_bytes()
     }
@@ -246,7 +247,7 @@ impl File {
     /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
     /// writes to no shared memory, except to the page's mark of use (by which the cache chooses
     /// what to keep) where that is not set. The first use of a page that was read ahead may begin
-    /// further reads, and so take locks and end pins of others, but does not wait.
+    /// further reads, and so take locks for a few steps, but does not wait.
     ///
     /// # Errors
     /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
@@ -318,9 +319,9 @@ impl File {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::FileTooLarge`] if
     /// the file system does not allow a file to reach to the end of the last page that is written;
-    /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if as many
-    /// pages as may be newer than the device could not be written back (a sync tries again at once,
-    /// a write each 100 ms);
+    /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if
+    /// the limit of dirty pages is reached and none could be written back (a sync tries again at
+    /// once, a write every 100 ms);
     /// [`Error::WouldDeadlock`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
@@ -391,9 +392,9 @@ impl File {
     /// quota, a device that is gone) the other pages are not tried.
     ///
     /// # Errors
-    /// Of the writes of a sync that failed, the one that is first in the file. Else the latest
-    /// error since this handle last reported one, be it of this sync or of a write-back
-    /// in between: each handle reports each error once, but every call that fails says so. What
+    /// Returns the failed write with the lowest offset; if none failed, the latest error that this
+    /// handle has not reported yet, of this sync or of a write-back in between. So each handle
+    /// reports each error of the past once, and every call that fails says so. What
     /// could not be written stays dirty and is tried again by the next call, which succeeds if the
     /// device then takes it.
     /// [`Error::LostDurability`] is reported until the file is closed. [`Error::LostWrites`]: see
@@ -449,8 +450,8 @@ impl File {
     /// thread; so its waker must not make calls of the cache that block. If a waker panics, the
     /// panic is thrown away (the panic hook has seen it).
     ///
-    /// The future may be dropped at any time, and what it was about to get goes to others: those
-    /// that wait for the same page bring it in, and a free frame goes to the next that wants one. A
+    /// The future may be dropped at any time, and what it was about to get goes to others: another
+    /// waiter for the page reads it, and a free frame goes to the next that wants one. A
     /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
     /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
     /// keep a pin, or have threads and tasks wait for the page that it was to bring in. So a
@@ -579,10 +580,10 @@ impl File {
     /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
     /// it should do nothing but read. What it reads may not belong together before the end;
     /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
-    /// too (the panic hook has seen it; with `panic = "abort"` the process ends). A loop in `look`
-    /// that torn bytes make endless ends if it loads from this page. What `look` gave is dropped
-    /// like any value: if that panics, so does this. A page that is not there, or changes all the
-    /// time, is pinned for it. It may call the cache.
+    /// too (the panic hook has seen it; with `panic = "abort"` the process ends). A loop
+    /// that torn bytes would make endless is ended at a load from this page. What `look` gave is
+    /// dropped like any value: if that panics, so does this. A page that is not there, or changes
+    /// all the time, is pinned meanwhile. `look` may call the cache.
     ///
     /// Blocks and fails as [`File::page`].
     ///
@@ -615,7 +616,7 @@ impl File {
     /// Begins to read those of the pages that are missing, neighbours together, and does not wait
     /// for them. Gives how many of the pages were looked at, from the first on: the cache holds
     /// pages that nobody has used yet in a quarter of its frames at most, and leaves the others
-    /// out, as it does where frames cannot be had at once. A read that fails is silent: who asks
+    /// out, and those for which no frame is free. A read that fails is silent: who asks
     /// for the page reads it again. Takes locks for a few steps, and does not block otherwise.
     ///
     /// With [`Io::Blocking`](crate::Io::Blocking) nothing reads beside the callers, and it does
@@ -629,7 +630,7 @@ impl File {
     /// (with [`Io::Blocking`](crate::Io::Blocking) only neighbours, together), however it is
     /// scattered. A page may come twice. What is read and not taken was for nothing.
     ///
-    /// Each step blocks and fails as [`File::page`]; the stream may go on behind an error.
+    /// Each step blocks and fails as [`File::page`]; the stream may go on after an error.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
@@ -687,7 +688,7 @@ impl File {
     /// It writes back what is dirty in the file (but does not flush), and reports. After that the
     /// handle refuses writes and syncs ([`Error::Closed`]), and a second call does nothing. It
     /// takes `&self`, for handles that are shared or stand behind a trait. Reads that others are
-    /// in, and guards, go on.
+    /// in, and guards, go on; so do reads by this handle, until it is dropped.
     ///
     /// A page that somebody is changing just now, by a call or with a [`PageMut`] that lives, is
     /// neither awaited nor written: it might never come to rest. A change that ends later is
@@ -698,8 +699,8 @@ impl File {
     /// # Errors
     /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
     /// written back in three attempts. The drop tries that once more; if it fails as well, that is
-    /// lost, and the next handle for writing is told ([`Error::LostWrites`]). To lose nothing, sync
-    /// first. [`Error::WouldDeadlock`]: nothing was done.
+    /// lost, and the first sync of the next handle for writing returns [`Error::LostWrites`]. To
+    /// lose nothing, sync first. [`Error::WouldDeadlock`]: nothing was done.
     pub fn close(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
         self.core().check_none_held(&self.file)?;

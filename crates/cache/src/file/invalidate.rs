@@ -31,7 +31,7 @@ impl File {
     /// bytes before this returns, and none after.
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and, at the end of the file, `file`.
-    /// Looks at the whole index.
+    /// Takes time for each page in the cache.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;

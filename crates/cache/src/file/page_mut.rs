@@ -137,7 +137,7 @@ fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
 /// Read it as a slice; change it by [`write`](Self::write), [`fill`](Self::fill),
 /// [`copy_within`](Self::copy_within) and the calls for numbers. It gives no `&mut [u8]`: other
 /// threads may be looking at the page ([`File::peek`](crate::File::peek)), so each store to it must
-/// be an atomic one. What was there before is kept until the drop, for
+/// be an atomic one. What a write replaces is kept until the drop, for
 /// [`abandon`](Self::abandon), so a write costs a second copy.
 ///
 /// It stays with its thread. This does not compile:

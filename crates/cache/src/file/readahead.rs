@@ -123,12 +123,13 @@ impl Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Advice {
-    /// In streams or at random: a miss that goes on where another ended is read ahead of.
+    /// In streams or at random: a miss that continues an earlier one starts readahead.
     #[default]
     Normal,
-    /// In streams: each miss is read ahead of, from the first on.
+    /// In streams: each miss starts readahead, from the first on.
     Sequential,
-    /// At random: nothing is brought in that was not asked for, and nothing is written behind.
+    /// At random: nothing is brought in that was not asked for, and dirty pages are not
+    /// written before a sync or a want of frames.
     Random,
 }
 

@@ -9,7 +9,11 @@ use crate::frames::frame::Pin;
 use crate::frames::memory::RacyPage;
 use crate::pages::table::Pages;
 
-/// A pinned page: its bytes do not change while the guard lives.
+/// A pinned page, by [`File::page`](crate::File::page): a slice of [`Cache::page_bytes`] bytes,
+/// also of the last page of a file. They do not change while the guard lives, which keeps a frame.
+/// A guard may be sent to another thread.
+///
+/// [`Cache::page_bytes`]: crate::Cache::page_bytes
 pub struct PageGuard<'a> {
     pages: &'a Pages,
     /// Taken by the drop of the guard.

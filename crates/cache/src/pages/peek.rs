@@ -54,8 +54,8 @@ macro_rules! getters {
         #[doc = concat!("The ", $what, " at `at`.")]
         ///
         /// # Errors
-        /// [`Torn`] may be told here already: so that a loop over what was torn ends, each 64th
-        /// load asks.
+        /// [`Torn`] may be returned already here: so that a loop over torn bytes ends, each 64th
+        /// load looks whether the page has changed.
         ///
         /// # Panics
         /// If it does not lie in the page, and that is not because something was torn.
