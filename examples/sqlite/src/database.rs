@@ -2,69 +2,96 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rusqlite::ffi;
 use unherd::{Cache, File, OpenOptions, OwnedPageGuard, PageNo};
 
-use crate::locks::{Lock, Shared};
+use crate::locks::{Identity, Lock, Shared};
+
+/// Fetched pages cannot be evicted: they may be the cache's frames divided by this.
+const FETCHED_DIVISOR: usize = 4;
 
 /// The files of one VFS.
 #[derive(Debug)]
 pub(crate) struct Files {
     cache: Cache,
-    locks: Mutex<Vec<(PathBuf, Weak<Shared>)>>,
+    /// How many pages are fetched. Relaxed: a count for itself.
+    fetched: Arc<AtomicUsize>,
 }
 
 /// One connection's file.
 pub(crate) struct Database {
     pub(crate) lock: Lock,
+    cache: Cache,
     file: Arc<File>,
-    page_bytes: u64,
+    /// The name it was opened by, and whose it was then.
+    name: PathBuf,
+    identity: Identity,
     /// The pages that SQLite reads in the cache's memory now: a few for each cursor.
-    fetched: Vec<OwnedPageGuard>,
+    fetched: Vec<Fetched>,
+    fetched_of_all: Arc<AtomicUsize>,
 }
+
+/// A page that SQLite reads in the cache's memory. It is counted until it is dropped.
+struct Fetched {
+    page: OwnedPageGuard,
+    _counted: Counted,
+}
+
+struct Counted(Arc<AtomicUsize>);
 
 impl Files {
     pub(crate) fn new(cache: Cache) -> Self {
-        Self { cache, locks: Mutex::default() }
+        Self { cache, fetched: Arc::default() }
     }
 
     /// Opens a database as `flags` say, and gives the flags that came true.
     pub(crate) fn open(&self, path: &Path, flags: c_int) -> Result<(Database, c_int), c_int> {
         let create = flags & ffi::SQLITE_OPEN_CREATE != 0;
         let write = flags & ffi::SQLITE_OPEN_READWRITE != 0;
-        let opened = self.cache.open(path, OpenOptions::new().write(write).create(create));
-        let (file, flags) = match opened.map_err(|error| io::Error::from(error).kind()) {
-            Ok(file) => (file, flags),
-            Err(io::ErrorKind::WouldBlock) => return Err(ffi::SQLITE_BUSY),
+        let open = |options| self.cache.open(path, options).map_err(|e| io::Error::from(e).kind());
+        let (file, flags) = match open(OpenOptions::new().write(write).create(create)) {
             // As the unix VFS: what may not be written can be read.
             Err(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) if write => {
-                let file = self.cache.open(path, OpenOptions::new());
                 let flags = flags & !(ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE);
-                (file.map_err(|_| ffi::SQLITE_CANTOPEN)?, flags | ffi::SQLITE_OPEN_READONLY)
+                (open(OpenOptions::new()), flags | ffi::SQLITE_OPEN_READONLY)
             }
-            Err(_) => return Err(ffi::SQLITE_CANTOPEN),
+            opened => (opened, flags),
         };
+        let file = file.map_err(|kind| match kind {
+            // Another cache or process has it, or this cache has it for reading only.
+            io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy => ffi::SQLITE_BUSY,
+            _ => ffi::SQLITE_CANTOPEN,
+        })?;
+        let identity = identity(path).ok_or(ffi::SQLITE_CANTOPEN)?;
         let database = Database {
-            lock: Lock::new(self.locks_of(file.path())),
+            lock: Lock::new(Shared::of(identity)),
+            cache: self.cache.clone(),
             file: Arc::new(file),
-            page_bytes: self.cache.page_bytes() as u64,
+            name: path.to_owned(),
+            identity,
             fetched: Vec::new(),
+            fetched_of_all: self.fetched.clone(),
         };
         Ok((database, flags))
     }
+}
 
-    fn locks_of(&self, path: &Path) -> Arc<Shared> {
-        let mut all = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(_, locks)| locks.strong_count() > 0);
-        let known = all.iter().find(|(known, _)| known == path);
-        known.and_then(|(_, locks)| locks.upgrade()).unwrap_or_else(|| {
-            let locks = Arc::default();
-            all.push((path.to_owned(), Arc::downgrade(&locks)));
-            locks
-        })
+impl Counted {
+    /// `None` if `max` are counted.
+    fn new(count: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
+        let counted = Self(count.clone());
+        (count.fetch_add(1, Ordering::Relaxed) < max).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -93,6 +120,22 @@ impl Database {
         done(self.file.sync_all(), ffi::SQLITE_IOERR_FSYNC)
     }
 
+    /// Gives the kernel what is dirty, so that a killed process does not lose it. With
+    /// `synchronous=OFF` SQLite asks for no more.
+    pub(crate) fn write_back(&self) -> c_int {
+        // The close of a second handle writes back, and does not flush.
+        let options = OpenOptions::new().write(true);
+        let second =
+            if self.has_moved() { None } else { self.cache.open(&self.name, options).ok() };
+        let written = second.map_or_else(|| self.file.sync_all(), |second| second.close());
+        done(written, ffi::SQLITE_IOERR_WRITE)
+    }
+
+    /// Whether the name is no file's now, or another's.
+    pub(crate) fn has_moved(&self) -> bool {
+        identity(&self.name) != Some(self.identity)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.file.len()
     }
@@ -100,20 +143,23 @@ impl Database {
     /// The bytes in the cache's memory, which stay there and as they are until [`Self::unfetch`].
     /// `None`: they are to be read in the usual way.
     pub(crate) fn fetch(&mut self, offset: u64, count: usize) -> Option<*const u8> {
-        let (page, at) = (offset / self.page_bytes, (offset % self.page_bytes) as usize);
+        let page_bytes = self.cache.page_bytes() as u64;
+        let (page, at) = (offset / page_bytes, (offset % page_bytes) as usize);
         if offset + count as u64 > self.file.len() {
             return None;
         }
+        let frames_max = self.cache.frames() / FETCHED_DIVISOR;
+        let counted = Counted::new(&self.fetched_of_all, frames_max)?;
         // An error comes again where SQLite reads, which tells it.
-        let guard = self.file.page_owned(PageNo(page)).ok()?;
-        let bytes = guard.get(at..at + count)?.as_ptr();
-        self.fetched.push(guard);
+        let page = self.file.page_owned(PageNo(page)).ok()?;
+        let bytes = page.get(at..at + count)?.as_ptr();
+        self.fetched.push(Fetched { page, _counted: counted });
         Some(bytes)
     }
 
     /// Gives back what [`Self::fetch`] gave.
     pub(crate) fn unfetch(&mut self, bytes: *const u8) {
-        let held = |guard: &OwnedPageGuard| guard.as_ptr_range().contains(&bytes);
+        let held = |fetched: &Fetched| fetched.page.as_ptr_range().contains(&bytes);
         if let Some(last) = self.fetched.iter().rposition(held) {
             self.fetched.swap_remove(last);
         }
@@ -123,6 +169,11 @@ impl Database {
     pub(crate) fn sector_bytes(&self) -> c_int {
         self.file.write_unit() as c_int
     }
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// SQLite's code for an error of the cache, or `other` where SQLite has no word for its cause.

@@ -1,12 +1,19 @@
 //! Who may read and write a database: the locks of its connections in this process.
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rusqlite::ffi::{
     SQLITE_BUSY, SQLITE_LOCK_EXCLUSIVE, SQLITE_LOCK_NONE, SQLITE_LOCK_PENDING,
     SQLITE_LOCK_RESERVED, SQLITE_LOCK_SHARED, SQLITE_OK,
 };
+
+/// A file's device and inode.
+pub(crate) type Identity = (u64, u64);
+
+/// The databases of all VFSs of the process that are open: two of them may have one cache, whose
+/// flock(2) does not keep them apart.
+static OPEN: Mutex<Vec<(Identity, Weak<Shared>)>> = Mutex::new(Vec::new());
 
 /// What the connections of one database share.
 #[derive(Debug, Default)]
@@ -28,6 +35,17 @@ pub(crate) struct Lock {
 }
 
 impl Shared {
+    pub(crate) fn of(database: Identity) -> Arc<Self> {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, shared)| shared.strong_count() > 0);
+        let known = open.iter().find(|(known, _)| *known == database);
+        known.and_then(|(_, shared)| shared.upgrade()).unwrap_or_else(|| {
+            let shared = Arc::default();
+            open.push((database, Arc::downgrade(&shared)));
+            shared
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is locked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -174,8 +174,23 @@ unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, out: *mut
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn file_control(_: *mut ffi::sqlite3_file, _: c_int, _: *mut c_void) -> c_int {
-    ffi::SQLITE_NOTFOUND
+unsafe extern "C" fn file_control(
+    file: *mut ffi::sqlite3_file,
+    control: c_int,
+    out: *mut c_void,
+) -> c_int {
+    // SAFETY: a file of `open`.
+    let database = unsafe { database(file) };
+    match control {
+        // The end of a commit without a WAL, and of a checkpoint, whatever `synchronous` is.
+        ffi::SQLITE_FCNTL_SYNC | ffi::SQLITE_FCNTL_CKPT_DONE => database.write_back(),
+        ffi::SQLITE_FCNTL_HAS_MOVED => {
+            // SAFETY: a place for the answer.
+            unsafe { *out.cast::<c_int>() = c_int::from(database.has_moved()) };
+            ffi::SQLITE_OK
+        }
+        _ => ffi::SQLITE_NOTFOUND,
+    }
 }
 
 unsafe extern "C" fn sector_size(file: *mut ffi::sqlite3_file) -> c_int {

@@ -1,0 +1,141 @@
+//! What must not go wrong where locks, pins, names and kills meet.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tempfile::TempDir;
+use unherd::Cache;
+
+fn open(path: &Path, vfs: &str) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)
+}
+
+fn dir() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
+}
+
+fn cache(pages: usize) -> Cache {
+    let frame_wait = Duration::from_millis(100);
+    Cache::builder().capacity(pages * 4096).frame_wait(frame_wait).build().unwrap()
+}
+
+fn integrity(connection: &Connection) -> String {
+    connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn two_names_of_a_cache_exclude_each_other() {
+    for names in [["left", "right"], ["same", "same"]] {
+        let (dir, cache) = (dir(), cache(256));
+        let path = dir.path().join("data.db");
+        let [first, second] = names.map(|name| {
+            unherd_example_sqlite::register(name, cache.clone()).unwrap();
+            open(&path, name).unwrap()
+        });
+        second.busy_timeout(Duration::ZERO).unwrap();
+        first.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let refused = second.execute_batch("BEGIN IMMEDIATE").unwrap_err();
+        assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    }
+}
+
+#[test]
+fn cursors_leave_most_of_the_cache() {
+    const CURSORS: i64 = 60;
+    let dir = dir();
+    let path = dir.path().join("data.db");
+    unherd_example_sqlite::register("cursors", cache(48)).unwrap();
+    let fill = "CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB);
+        WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c WHERE x < 4999)
+        INSERT INTO t SELECT x, randomblob(400) FROM c";
+    open(&path, "cursors").unwrap().execute_batch(fill).unwrap();
+    let connection = open(&path, "cursors").unwrap();
+    connection.execute_batch("PRAGMA mmap_size=1000000000; PRAGMA cache_size=5").unwrap();
+    let prepare = |_| connection.prepare("SELECT a FROM t WHERE a >= ?").unwrap();
+    let mut selects: Vec<_> = (0..CURSORS).map(prepare).collect();
+    let mut open_rows = Vec::new();
+    for (at, select) in (0..).zip(&mut selects) {
+        let mut rows = select.query([at * 80]).unwrap();
+        let key: i64 = rows.next().unwrap().unwrap().get(0).unwrap();
+        assert_eq!(key, at * 80);
+        open_rows.push(rows);
+    }
+}
+
+#[test]
+fn renamed_database_is_not_written() {
+    let dir = dir();
+    let path = dir.path().join("data.db");
+    unherd_example_sqlite::register("renamed", cache(256)).unwrap();
+    let first = open(&path, "renamed").unwrap();
+    first.execute_batch("CREATE TABLE t(a)").unwrap();
+    let moved = |step: &str| {
+        let refused = first.execute_batch("INSERT INTO t VALUES(1)").unwrap_err();
+        let code = refused.sqlite_error().unwrap().extended_code;
+        assert_eq!(code, rusqlite::ffi::SQLITE_READONLY_DBMOVED, "{step}");
+    };
+    let old = dir.path().join("old.db");
+    std::fs::rename(&path, &old).unwrap();
+    moved("renamed");
+    std::fs::copy(&old, &path).unwrap();
+    moved("replaced");
+    // The file in its place is another database, with locks of its own.
+    open(&path, "renamed").unwrap().execute_batch("INSERT INTO t VALUES(1)").unwrap();
+    std::fs::rename(&old, &path).unwrap();
+    first.execute_batch("INSERT INTO t VALUES(1)").unwrap();
+}
+
+#[test]
+fn writer_beside_a_reader_is_busy() {
+    let dir = dir();
+    let path = dir.path().join("data.db");
+    unherd_example_sqlite::register("reader", cache(256)).unwrap();
+    open(&path, "reader").unwrap().execute_batch("CREATE TABLE t(a)").unwrap();
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let reader = Connection::open_with_flags_and_vfs(&path, flags, "reader").unwrap();
+    let refused = open(&path, "reader").unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    drop(reader);
+    open(&path, "reader").unwrap().execute_batch("INSERT INTO t VALUES(1)").unwrap();
+}
+
+/// The process that `kill_without_syncs_damages_nothing` starts.
+#[test]
+fn commits_without_syncs_and_dies() {
+    let Ok(path) = std::env::var("SQLITE_KILLED_DATABASE") else { return };
+    let setup = std::env::var("SQLITE_KILLED_SETUP").unwrap();
+    unherd_example_sqlite::register("killed", cache(64)).unwrap();
+    let connection = open(Path::new(&path), "killed").unwrap();
+    connection.execute_batch(&setup).unwrap();
+    let tables = "CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB); CREATE INDEX i ON t(b)";
+    connection.execute_batch(tables).unwrap();
+    for first in (0..1000).step_by(50) {
+        connection.execute_batch("BEGIN").unwrap();
+        for key in first..first + 50 {
+            connection.execute("INSERT INTO t VALUES(?, randomblob(200))", [key]).unwrap();
+        }
+        connection.execute_batch("COMMIT").unwrap();
+    }
+    // As kill -9: nothing is dropped.
+    std::process::abort();
+}
+
+#[test]
+fn kill_without_syncs_damages_nothing() {
+    let wal = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=9";
+    for setup in ["PRAGMA synchronous=OFF", &format!("{wal}; PRAGMA synchronous=OFF")] {
+        let dir = dir();
+        let path = dir.path().join("data.db");
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "commits_without_syncs_and_dies"]);
+        child.env("SQLITE_KILLED_DATABASE", &path).env("SQLITE_KILLED_SETUP", setup);
+        let ended = child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(ended.code(), None, "it was to die by a signal");
+        let plain = Connection::open(&path).unwrap();
+        assert_eq!(integrity(&plain), "ok", "{setup}");
+        let rows: i64 = plain.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 1000, "{setup}");
+    }
+}
