@@ -44,8 +44,8 @@
 //! there too: a power cut may lose the last commits, and damages nothing.
 //!
 //! If a flush fails after changed pages have left the cache, it is not known what the device holds.
-//! Then commits fail with `SQLITE_IOERR` until all connections to the database are closed: see
-//! [`LostDurability`](unherd::Error::LostDurability). That is by design.
+//! Then connections get `SQLITE_IOERR`, also for reads, until all connections to the database are
+//! closed: see [`LostDurability`](unherd::Error::LostDurability). That is by design.
 
 mod database;
 mod locks;
