@@ -290,8 +290,8 @@ impl WakeRow {
     }
 }
 
-/// The last event of each processor and context: its row, and how many it woke, where it was more
-/// than the one that its row has from the start.
+/// The last event of each processor and context that no followed thread caused: its row, and how
+/// many it woke, where it was more than the one that its row has from the start.
 fn open_events(programs: &Programs) -> Result<Vec<(WakeKey, u64)>, TraceError> {
     let map = programs.map("uh_cpus")?;
     let cpus = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
@@ -300,8 +300,9 @@ fn open_events(programs: &Programs) -> Result<Vec<(WakeKey, u64)>, TraceError> {
         let mut reader = Reader(&cpu);
         for _ in 0..3 {
             let _task_instance_cause_last_id: [u64; 5] = reader.u64s();
-            let (_index, woken, _polls, _pad) =
+            let (_index, woken, _polls, _mixed) =
                 (reader.u32(), reader.u32(), reader.u32(), reader.u32());
+            let _site_run: [u64; 2] = reader.u64s();
             let key = reader.take();
             if woken >= 2 {
                 events.push((key, u64::from(woken)));

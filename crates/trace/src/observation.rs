@@ -114,6 +114,11 @@ pub enum Object {
     },
 }
 
+impl Object {
+    /// What threads waited for that were woken one by one, each at a futex of its own.
+    pub const SEVERAL_FUTEXES: Self = Self::Futex(0);
+}
+
 /// The waits at one site. A *sleep* is a blocking switch-out; being preempted is none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WaitRow {

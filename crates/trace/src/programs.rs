@@ -361,7 +361,7 @@ mod tests {
         ("uh_stalls", 8, 3 * 8 + 8),
         ("uh_pairs", 16, 8),
         ("uh_processes", 4, 8 + 16 + 8 * 8),
-        ("uh_cpus", 4, 3 * (5 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
+        ("uh_cpus", 4, 3 * (7 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
         ("uh_copying", 4, 9 * 8),
         (VARIABLES, 4, 16 * 8 + 8),
         ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),

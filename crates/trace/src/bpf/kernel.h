@@ -156,6 +156,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	void *bpf_storage;
+	unsigned long nvcsw;
 };
 
 struct linux_binprm {

@@ -262,14 +262,17 @@ struct uh_event {
 	u32 index;
 	u32 woken;
 	u32 polls;
-	u32 pad;
+	u32 mixed; /* the woken waited at several futexes, and the key names none */
+	u64 site;  /* of a futex call: from where it was made */
+	u64 run;   /* and how often the thread had slept before */
 	struct uh_wake_key key;
 };
 /* How many an event woke; the ring of a processor remembers its last UH_EVENT_RING. */
 #define UH_EVENT_RING 1024
 struct uh_event_size {
 	u64 id;
-	u64 woken;
+	u32 woken;
+	u32 mixed;
 };
 #define UH_CONTEXTS 3 /* task, soft interrupt, hard interrupt */
 struct uh_cpu {

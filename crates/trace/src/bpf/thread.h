@@ -120,6 +120,7 @@ struct uh_thread {
 	struct uh_contended spinning_lock;
 	/* Not yet added to the process. */
 	u64 counts[UH_PROCESS_COUNTS];
+	struct uh_event open; /* the last that it caused */
 	u64 user_base_ns;
 	u64 system_base_ns;
 	u64 run_base_ns;

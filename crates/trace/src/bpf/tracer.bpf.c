@@ -153,6 +153,7 @@ int BPF_PROG(uh_leave, struct task_struct *task)
 		return 0;
 	uh_count_redundant(t);
 	uh_flush_slots(t);
+	uh_close_event(&t->open);
 	uh_settle(t, task);
 	t->flags |= UH_LEAVING;
 	uh_add(uh_tally.threads_now, -1);
@@ -482,6 +483,7 @@ int uh_flush(struct bpf_iter__task *ctx)
 		}
 		uh_count_redundant(t);
 		uh_flush_slots(t);
+		uh_close_event(&t->open);
 	}
 	uh_settle(t, task);
 	return 0;

@@ -150,6 +150,8 @@ static __always_inline bool uh_count_in_herd(struct uh_slot *slot, u32 count)
 	if (size->woken < 2)
 		return 0;
 	key = slot->waker;
+	if (size->mixed)
+		key.value = 0;
 	row = bpf_map_lookup_elem(&uh_wakes, &key);
 	if (row) {
 		uh_add(row->counts[count], 1);

@@ -3,9 +3,11 @@
  * Wakeups, by who caused them, and the events that cause several.
  *
  * An event is one call or one interrupt and all that it wakes for one object. In a thread it
- * lasts at most as long as the call; one that is moved to another processor midway makes two. In
- * an interrupt, and in a thread whose calls nobody looks at, it ends when the next wake is late; in
- * an interrupt also when a timer or a socket may have been the cause of the next: a network
+ * lasts as long as the call; but to wake all by one futex call each, as Python's
+ * `Condition.notify_all` does, is one event too. That lasts while the thread does not sleep, calls
+ * for the same object or from the same site, is not late, and wakes others each time. In an
+ * interrupt, and in a thread whose calls nobody looks at, an event ends when the next wake is late;
+ * in an interrupt also when a timer or a socket may have been the cause of the next: a network
  * interrupt handles many packets in a row, and two threads that get one each are no herd.
  */
 #ifndef UNHERD_WAKE_H
@@ -74,6 +76,16 @@ static __always_inline void uh_close_event(struct uh_event *event)
 	uh_raise(&row->counts[UH_LARGEST], event->woken);
 }
 
+/* The call as the kernel sees it at once: a loop calls from one depth of the stack. */
+static __always_inline u64 uh_call_site(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	return regs->ip + (regs->sp << 16);
+#elif defined(__TARGET_ARCH_arm64)
+	return regs->user_regs.pc + (regs->user_regs.sp << 16);
+#endif
+}
+
 /* What a timer interrupts has no part in the wake. */
 static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, u64 events,
 					    u32 cause, bool followed)
@@ -97,6 +109,7 @@ static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct 
 	size = bpf_map_lookup_elem(&uh_events, &event->index);
 	if (size) {
 		size->woken = 1;
+		size->mixed = 0;
 		size->id = event->id;
 	}
 	row = uh_wake_row(&key);
@@ -107,6 +120,41 @@ static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct 
 	before = uh_add(row->counts[UH_EVENTS], 1);
 	uh_add(row->counts[UH_WOKEN], 1);
 	uh_sample_waker(ctx, row, before, key.cause, followed);
+}
+
+/* The woken are found to have waited at several futexes: the event goes on to another row. */
+static __always_inline void uh_mix_event(void *ctx, struct uh_event *event)
+{
+	struct uh_wake_key key = event->key;
+	struct uh_wake_row *row = uh_wake_row(&key);
+	u64 before;
+
+	if (row) {
+		uh_add(row->counts[UH_EVENTS], -1);
+		uh_add(row->counts[UH_WOKEN], -1);
+	}
+	event->mixed = 1;
+	event->key.value = key.value = 0;
+	row = uh_wake_row(&key);
+	if (!row) {
+		uh_add(uh_tally.lost_wakes, 1);
+		return;
+	}
+	before = uh_add(row->counts[UH_EVENTS], 1);
+	uh_add(row->counts[UH_WOKEN], 1);
+	uh_sample_waker(ctx, row, before, key.cause, 1);
+}
+
+/* Whether a futex call goes on with what the thread's last one began. */
+static __always_inline bool uh_is_burst(struct uh_event *event, struct uh_wake_key *key,
+					struct uh_thread *t, struct uh_thread *by,
+					struct task_struct *current, u64 now, u64 site)
+{
+	/* Who is woken again has come back meanwhile: a lock that is handed to and fro, say. */
+	return by->futex && event->run == current->nvcsw && now - event->last_ns < UH_EVENT_GAP_NS &&
+	       (key->kind == UH_FUTEX || key->kind == UH_PARKER) && event->key.kind == key->kind &&
+	       (event->key.value == key->value || event->site == site) &&
+	       !(t->waking.event_id == event->id && t->waking.event_index == event->index);
 }
 
 /* The timer that runs now, if any, and whether it is the thread's own. */
@@ -161,6 +209,7 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	struct uh_wake_key key = {};
 	struct uh_cpu *cpu = uh_cpu();
 	struct uh_event *event;
+	u64 site = 0;
 	bool own, same;
 
 	if (!cpu)
@@ -176,7 +225,7 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	uh_describe_wake(&key, cpu, t, by, (u64)current, context, now);
 	if (uh_in_timer(cpu, context, (u64)task, &own))
 		key.cause = UH_BY_TIMER;
-	event = &cpu->open[context];
+	event = by ? &by->open : &cpu->open[context];
 	same = event->task == (u64)current && event->instance == instance &&
 	       event->cause_seq == cpu->cause_seq && event->key.cause == key.cause &&
 	       event->key.nr == key.nr &&
@@ -184,17 +233,29 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 					       now - event->last_ns < UH_EVENT_GAP_NS) &&
 	       ((event->key.kind == key.kind && event->key.value == key.value) ||
 		(polls && event->polls));
+	if (by && key.cause == UH_BY_CALL && by->futex) {
+		site = uh_call_site((struct pt_regs *)bpf_task_pt_regs(current));
+		if (!same && event->key.cause == key.cause && event->key.nr == key.nr)
+			same = uh_is_burst(event, &key, t, by, current, now, site);
+	}
 	if (same && event->woken) {
+		if (site && !event->mixed && event->key.value != key.value)
+			uh_mix_event(ctx, event);
 		event->woken++;
 		size = bpf_map_lookup_elem(&uh_events, &event->index);
-		if (size && size->id == event->id)
+		if (size && size->id == event->id) {
 			size->woken = event->woken;
+			size->mixed = event->mixed;
+		}
 	} else {
 		uh_close_event(event);
 		event->task = (u64)current;
 		event->instance = instance;
 		event->cause_seq = cpu->cause_seq;
 		event->polls = polls;
+		event->mixed = 0;
+		event->site = site;
+		event->run = current->nvcsw;
 		event->key = key;
 		uh_open_event(ctx, cpu, event, by != 0);
 	}

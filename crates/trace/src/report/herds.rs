@@ -114,15 +114,22 @@ impl Needless {
 pub(crate) struct Sleepers<'a> {
     at: BTreeMap<Object, BTreeMap<&'a str, Needless>>,
     at_descriptors: BTreeMap<&'a str, Needless>,
+    at_futexes: BTreeMap<&'a str, Needless>,
 }
 
 impl<'a> Sleepers<'a> {
     pub(crate) fn new(waits: &'a [WaitLine]) -> Self {
-        let mut new = Self { at: BTreeMap::new(), at_descriptors: BTreeMap::new() };
+        let mut new = Self {
+            at: BTreeMap::new(),
+            at_descriptors: BTreeMap::new(),
+            at_futexes: BTreeMap::new(),
+        };
         for line in waits.iter().filter(|line| !line.needless.is_zero()) {
             new.at.entry(line.key).or_default().entry(&line.comm).or_default().add(line);
             if is_descriptor(line.key) {
                 new.at_descriptors.entry(&line.comm).or_default().add(line);
+            } else if is_futex(line.key) {
+                new.at_futexes.entry(&line.comm).or_default().add(line);
             }
         }
         new
@@ -133,6 +140,10 @@ impl<'a> Sleepers<'a> {
         let at_object = self.at.get(&herd.key).into_iter().flatten();
         let able: Vec<&'a str> = match herd.key {
             Object::None => Vec::new(),
+            Object::SEVERAL_FUTEXES => {
+                let holds = self.at_futexes.iter().filter(|(_, of)| of.holds(herd));
+                holds.map(|(comm, _)| *comm).collect()
+            }
             Object::Futex(_) => {
                 at_object.filter(|(_, of)| of.holds(herd)).map(|(comm, _)| *comm).collect()
             }
@@ -158,6 +169,10 @@ impl<'a> Sleepers<'a> {
     }
 }
 
+fn is_futex(object: Object) -> bool {
+    matches!(object, Object::Futex(_))
+}
+
 fn is_descriptor(object: Object) -> bool {
     !matches!(object, Object::None | Object::Futex(_))
 }
@@ -165,6 +180,7 @@ fn is_descriptor(object: Object) -> bool {
 /// Whether the waits of one site may be part of a herd of their program.
 pub(crate) fn may_have_woken(herd: &Herd, site: &[&WaitLine]) -> bool {
     site.iter().filter(|line| !line.needless.is_zero()).any(|line| match herd.key {
+        Object::SEVERAL_FUTEXES => is_futex(line.key),
         Object::Futex(_) => line.key == herd.key,
         _ => is_descriptor(line.key),
     })

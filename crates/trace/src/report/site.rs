@@ -317,6 +317,7 @@ pub(crate) fn object_text(object: Object, name: Option<&str>) -> String {
     };
     match object {
         Object::None => named("nothing named".into()),
+        Object::SEVERAL_FUTEXES => named("several futexes".into()),
         Object::Futex(word) => named(format!("futex {word:#x}")),
         Object::Descriptor(number) => named(format!("fd {number}")),
         Object::Set(address) => named(format!("set {address:#x}")),

@@ -86,6 +86,97 @@ fn possible_waste_without_herd_never_leads() {
     assert!(verdict[1].starts_with("Possible: Up to 3.6 %"), "{verdict:?}");
 }
 
+#[test]
+fn larger_possible_waste_is_never_hidden() {
+    // Locks and stalls lead with some of the threads' time. More than half of the CPU time may be
+    // needless, and none of that came in herds.
+    let mut observation = observation();
+    let pool = observation.waits.iter_mut().find(|row| row.possibly_needless > 1_000).unwrap();
+    (pool.possibly_needless_in_herds, pool.possibly_needless_cpu_ns) = (0, 2_220_000_000);
+    observation.totals.threads = 2;
+    observation.waits.retain(|row| row.needless_in_call == 0);
+    observation.wakes.clear();
+    let verdict = Report::new(&observation, &mut symbols()).verdict;
+    assert!(verdict[0].contains("stalls") || verdict[0].contains("locks"), "{verdict:?}");
+    let last = verdict.last().unwrap();
+    assert!(last.starts_with("Possible: Up to 57 % of the CPU may go to needless"), "{verdict:?}");
+}
+
+#[test]
+fn waste_of_many_sites_is_not_called_little() {
+    let mut observation = observation();
+    observation.locks.clear();
+    observation.stalls.clear();
+    observation.wakes.clear();
+    let row = observation.waits.swap_remove(0);
+    // 0.5 % of the CPU at each of 100 programs.
+    observation.waits.clear();
+    for pid in 1..=100 {
+        let comm = format!("program{pid}");
+        observation.processes.push(seen::Process { pid, comm, ..Default::default() });
+        let needless_cpu_ns = 19_450_000;
+        observation.waits.push(seen::WaitRow { pid, needless_cpu_ns, ..row.clone() });
+    }
+    let verdict = Report::new(&observation, &mut symbols()).verdict;
+    assert!(verdict[0].starts_with("No one site is likely"), "{verdict:?}");
+    assert!(verdict[0].contains("take 50 to 91 % of the CPU"), "{verdict:?}");
+}
+
+proptest! {
+    /// Whatever was seen: one ranking, and no line that another part of the report denies.
+    #[test]
+    fn verdict_and_summary_agree(
+        costs in proptest::collection::vec((0u64..400_000_000, 0u64..400_000_000, 0u64..10), 5),
+        user_ns in 0u64..100_000_000_000,
+        others: bool,
+    ) {
+        let mut observation = observation();
+        observation.wakes.clear();
+        observation.waits.drain(..15);
+        (observation.totals.user_ns, observation.totals.threads) = (user_ns, 2);
+        if !others {
+            observation.locks.clear();
+            observation.stalls.clear();
+            observation.futexes.clear();
+        }
+        for (row, (proven_ns, possible_ns, in_herds)) in observation.waits.iter_mut().zip(costs) {
+            (row.needless_in_call, row.possibly_needless) = (9, 9);
+            row.possibly_needless_in_herds = in_herds;
+            (row.needless_cpu_ns, row.possibly_needless_cpu_ns) = (proven_ns, possible_ns);
+        }
+        let report = Report::new(&observation, &mut symbols());
+        let verdict = report.verdict.join("\n");
+        let weights: Vec<f64> = report.findings.iter().map(Finding::weight).collect();
+        prop_assert!(weights.is_sorted_by(|a, b| a >= b), "{weights:?}");
+        let costs = report.findings.iter().filter_map(|finding| finding.cost);
+        let most = costs.map(|cost| cost.percent_high).fold(0.0, f64::max);
+        let bound = quantity::percents(most, most);
+        prop_assert!(most < 1.0 || verdict.contains(&bound), "{most} is not in:\n{verdict}");
+        let needless_ns = report.summary.needless_wakeups_cpu_ns.unwrap();
+        let little = verdict.starts_with("Little") || verdict.starts_with("Nothing");
+        let cpu_ns = report.summary.cpu_ns();
+        prop_assert!(!little || needless_ns.proven * 100 < cpu_ns, "{needless_ns:?}:\n{verdict}");
+        let little = verdict.starts_with("Little");
+        prop_assert!(!little || needless_ns.possible * 100 < cpu_ns, "{needless_ns:?}:\n{verdict}");
+        // The findings divide what the summary adds up.
+        let is_needless = |of: &&Finding| of.waste == Waste::NeedlessWakeups;
+        let costs = report.findings.iter().filter(is_needless).filter_map(|of| of.cost);
+        let (low, high) = costs.fold((0, 0), |sum, of| (sum.0 + of.ns_low, sum.1 + of.ns_high));
+        prop_assert_eq!((low, high), (needless_ns.proven, needless_ns.possible));
+    }
+}
+
+#[test]
+fn several_futexes_are_herd_of_waker() {
+    let mut observation = observation();
+    let herd = observation.wakes.iter_mut().find(|row| row.object == Object::Futex(CONDITION));
+    herd.unwrap().object = Object::SEVERAL_FUTEXES;
+    let named = herds_named(&observation);
+    let pool = named.iter().filter(|(comm, _)| comm == "pool").collect::<Vec<_>>();
+    let [(_, Some(herd))] = &pool[..] else { panic!("{named:?}") };
+    assert!(herd.ends_with("woken by futex for several futexes"), "{herd}");
+}
+
 /// Sleeps shorter than a switch in the pool, and nothing else that is worth a word.
 fn short_sleeps(count: u64, pool_cpu_ns: Option<u64>) -> Report {
     let mut observation = observation();

@@ -1,8 +1,13 @@
 //! The verdict: at most five lines that say what was found, where, and what to try.
+//!
+//! It leads with the finding of the highest rank and never hides a larger bound: where another
+//! finding may cost more than the first does at most, a line names it. It calls waste little only
+//! if the summary does so too.
 
 use super::Report;
 use super::findings::{Cost, CostKind, Finding};
 use super::quantity::{count, duration, interval, percents};
+use super::share::percent;
 use crate::advice::Waste;
 
 /// Below this share of the CPU or of the threads' time there is little to gain.
@@ -19,13 +24,17 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     }
     let mut lines = Vec::new();
     if top.weight() < LITTLE_PERCENT {
-        let may = |finding: &&Finding| {
-            finding.cost.is_some_and(|cost| cost.percent_high >= LITTLE_PERCENT)
-        };
-        let may = report.findings.iter().find(may);
+        let may = largest_possible(report).filter(|may| most(may) >= LITTLE_PERCENT);
         let headline = headline(may.unwrap_or(top));
         let (headline, place) = (headline.trim_end_matches('.'), site(may.unwrap_or(top)));
+        let (all_low, all_high) = all_needless(report);
+        let many_sites = all_low >= LITTLE_PERCENT || may.is_none() && all_high >= LITTLE_PERCENT;
         lines.push(match may {
+            _ if many_sites => format!(
+                "No one site is likely to waste {LITTLE_PERCENT} % or more, but needless wakeups \
+                 at all sites take {} of the CPU.",
+                percents(all_low, all_high)
+            ),
             Some(_) => {
                 format!("Nothing was found that is likely to waste {LITTLE_PERCENT} % or more.")
             }
@@ -49,12 +58,32 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     if !report.judged {
         lines.push("Wakeups, polls and futex calls were not looked at.".to_owned());
     }
+    let larger =
+        largest_possible(report).filter(|other| most(other) > most(top).max(LITTLE_PERCENT));
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
-    if let Some(second) = second.filter(|_| lines.len() < 5) {
-        let headline = headline(second);
-        lines.push(format!("Next: {}: {}.", headline.trim_end_matches('.'), site(second)));
+    let other = larger.map(|of| ("Possible", of)).or_else(|| second.map(|of| ("Next", of)));
+    if let Some((label, other)) = other.filter(|_| lines.len() < 5) {
+        let headline = headline(other);
+        lines.push(format!("{label}: {}: {}.", headline.trim_end_matches('.'), site(other)));
     }
     lines
+}
+
+/// The upper end of what it costs, in percent.
+fn most(finding: &Finding) -> f64 {
+    finding.cost.map_or(0.0, |cost| cost.percent_high)
+}
+
+/// The finding that may cost most; of equals the one that ranks first.
+fn largest_possible(report: &Report) -> Option<&Finding> {
+    report.findings.iter().rev().max_by(|a, b| most(a).total_cmp(&most(b)))
+}
+
+/// Both ends of what all needless wakeups of the summary take, in percent of the CPU.
+fn all_needless(report: &Report) -> (f64, f64) {
+    let all_ns = report.summary.needless_wakeups_cpu_ns.unwrap_or_default();
+    let share = |ns| percent(ns, report.summary.cpu_ns()).unwrap_or_default();
+    (share(all_ns.proven), share(all_ns.possible))
 }
 
 fn nothing(report: &Report) -> String {

@@ -90,6 +90,32 @@ fn root_broadcast_is_one_wake_event() {
     assert!(sum(&seen, |row| row.possibly_needless_in_herds) >= row.herd_possibly);
 }
 
+/// The herds of a scene in which one thread wakes eight others one by one, 200 times.
+fn herds_of_roll(scene: &str, object: impl Fn(Object) -> bool) {
+    let (seen, truth) = trace(scene);
+    let needless = number(&truth, "needless");
+    let rows: Vec<_> = seen.wakes.iter().filter(|row| object(row.object)).collect();
+    let row = rows.iter().max_by_key(|row| row.herds).expect("a roll call is a herd");
+    println!("{needless} needless: {row:?}");
+    assert_eq!(row.largest, 8, "{row:?}");
+    // One woken thread may get in between two calls, and then a round makes two or none.
+    assert!((150..=300).contains(&row.herds), "{row:?}");
+    let (_, possible) = interval(&seen);
+    let in_herds = sum(&seen, |row| row.possibly_needless_in_herds);
+    assert!(needless > 1_000 && needless <= possible, "{needless} of at most {possible}");
+    assert!(in_herds * 10 >= possible * 8, "{in_herds} of {possible}");
+    assert!(row.herd_possibly * 10 >= needless * 7, "{row:?} {truth}");
+    assert!(!row.stacks.is_empty(), "no stack of the caller");
+    assert_nothing_lost(&seen);
+}
+
+#[test]
+fn root_wakes_one_by_one_are_one_herd() {
+    let Some(_machine) = root("a roll call") else { return };
+    herds_of_roll("roll 8 200 1", |object| matches!(object, Object::Futex(word) if word != 0));
+    herds_of_roll("roll 8 200 0", |object| object == Object::SEVERAL_FUTEXES);
+}
+
 #[test]
 fn root_nothing_is_proven_against_a_signal() {
     let Some(_machine) = root("signal") else { return };

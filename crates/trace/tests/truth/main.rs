@@ -10,6 +10,7 @@ mod futexes;
 mod ledger;
 mod lookout;
 mod monitor;
+mod roll;
 
 use std::process::ExitCode;
 
@@ -18,9 +19,10 @@ use serde_json::Value;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 9] = [
+const SCENES: [(&str, usize, Scene); 10] = [
     ("accept", 3, |n| accept::herd(n[0], n[1], n[2] != 0)),
     ("monitor", 3, |n| monitor::tokens(n[0], n[1], n[2] != 0)),
+    ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
     ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
     ("eventfd", 2, |n| lookout::by_eventfd(n[0], n[1])),
     ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
