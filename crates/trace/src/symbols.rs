@@ -8,6 +8,7 @@
 //! What cannot be named stays visible: `[file+0xoffset]` or `[unknown]`, and is counted. A file
 //! that was deleted or replaced is not looked at, because its successor would give wrong names.
 
+mod demangle;
 mod frame;
 mod kernel;
 mod perf_map;
@@ -21,6 +22,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use serde::Serialize;
 
+use self::demangle::demangled;
 pub use self::frame::{Frame, Side};
 pub(crate) use self::frame::{file_name, printable};
 use self::kernel::KernelFunctions;
@@ -66,7 +68,7 @@ impl Symbols {
             .enable_auto_reload(false)
             .enable_code_info(true)
             .enable_inlined_fns(true)
-            .enable_demangling(true)
+            .enable_demangling(false)
             .build();
         Self {
             elf,
@@ -189,7 +191,7 @@ fn frames_of(symbol: &Sym<'_>, module: &str) -> Vec<Frame> {
     let frame = |name: &str, info: Option<&CodeInfo<'_>>, inlined: bool| {
         let (file, line) = place(info);
         Frame {
-            name: printable(name),
+            name: printable(&demangled(name)),
             module: Some(module.to_owned()),
             file,
             line,

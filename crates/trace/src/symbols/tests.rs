@@ -1,5 +1,7 @@
 use std::process::{Command, Stdio};
 
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
+
 use super::*;
 
 const KALLSYMS: &str = "\
@@ -166,4 +168,32 @@ fn kernel_functions_reach_to_the_next() {
 fn hidden_kernel_addresses_give_no_names() {
     let text = "0000000000000000 T schedule\n0000000000000000 T other\n";
     assert!(!Symbols::new().with_kallsyms(text).kernel(0x10, true)[0].known);
+}
+
+#[test]
+fn one_letter_c_name_is_no_type() {
+    // Of a C program without debug information nothing tells the language.
+    let directory = tempfile::tempdir().unwrap();
+    let (source, library) = (directory.path().join("w.c"), directory.path().join("w.so"));
+    fs::write(&source, "int w(void) { return 1; }\nint _ZN4work3oneEv(void) { return 2; }\n")
+        .unwrap();
+    let flags = ["-shared", "-nostdlib", "-o"];
+    let built = Command::new("cc").args(flags).arg(&library).arg(&source).status().unwrap();
+    assert!(built.success());
+    let bytes = fs::read(&library).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let path = library.to_str().unwrap();
+    let name_at = |name: &str| {
+        let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(name)).unwrap();
+        let within = |segment: &object::Segment<'_, '_>| {
+            (segment.address()..segment.address() + segment.size()).contains(&symbol.address())
+        };
+        let segment = file.segments().find(within).unwrap();
+        let (offset, size) = segment.file_range();
+        let this = process(vec![mapping(0x1000, 0x1000 + size, offset, path)]);
+        let address = 0x1000 + symbol.address() - segment.address();
+        Symbols::new().user(&this, address, true)[0].name.clone()
+    };
+    assert_eq!(name_at("w"), "w");
+    assert_eq!(name_at("_ZN4work3oneEv"), "work::one()");
 }
