@@ -25,7 +25,8 @@ use unherd_sys::{Deadline, Errno};
 
 use crate::{AnyOutcome, Outcome, Reason, Tag, Token, Verdict, WAIT_ANY_MAX, Wait, WaitTable};
 
-/// A word that threads can wait on in a [`FutexTable`]: an atomic of 8, 16, 32 or 64 bits.
+/// A word that threads can wait on in a [`FutexTable`]: an atomic of 8, 16, 32 or 64 bits. Its
+/// `Value`, in the signatures there, is `u8`, `u16`, `u32` or `u64`.
 pub trait FutexWord: sealed::Word {}
 
 impl FutexWord for AtomicU8 {}
@@ -75,7 +76,8 @@ pub enum FutexOp {
 
 /// futex(2) for words of this process: wait, wake, requeue, by the word's address.
 ///
-/// Results and errors are the kernel's; where they differ, `docs/futex.md` says so. Words are
+/// Results and errors are as the kernel's; the exceptions stand in the repository's
+/// `docs/futex.md`. Words are
 /// references, so none is null or misaligned. There are no flags: the words are private to the
 /// process, and words that processes share belong to the kernel's own futex(2). Nothing is
 /// allocated after the table was built.
@@ -185,7 +187,7 @@ impl FutexTable {
     }
 
     /// Wakes up to `n` threads that wait for `word`, the longest waiting first, and says how many
-    /// (`FUTEX_WAKE`). As the kernel does, it takes 0 for 1.
+    /// (`FUTEX_WAKE`). An `n` of 0 is treated as 1, as in the kernel.
     #[inline]
     pub fn wake<W: FutexWord>(&self, word: &W, n: usize) -> usize {
         self.table.wake(&address(word), n.max(1)).total()
@@ -205,8 +207,8 @@ impl FutexTable {
     }
 
     /// Wakes up to `wake_n` threads that wait for `from`, has the next `move_n` wait for `to`, and
-    /// says how many both are (`FUTEX_REQUEUE`). From a word to itself the latter stay where they
-    /// are, and are counted. Here 0 is 0.
+    /// says how many both are (`FUTEX_REQUEUE`). If both are the same word, nobody moves, but
+    /// the next `move_n` are counted. Here 0 means none.
     pub fn requeue<W: FutexWord, V: FutexWord>(
         &self,
         from: &W,
@@ -266,7 +268,7 @@ impl FutexTable {
 
     /// Changes `other` as `op` says, wakes up to `n` threads that wait for `word` and, if the value
     /// before satisfies `compare`, up to `other_n` that wait for `other`; says how many both are
-    /// (`FUTEX_WAKE_OP`). As the kernel does, it takes 0 for 1.
+    /// (`FUTEX_WAKE_OP`). A number of 0 is treated as 1, as in the kernel.
     pub fn wake_op<W: FutexWord>(
         &self,
         word: &W,

@@ -43,13 +43,23 @@ pub(crate) enum Field {
 /// How many [`Field`]s there are.
 pub(crate) const FIELDS: usize = Field::LocksContended as usize + 1;
 
-/// The process's account of waits. Always on.
+/// The process's account of waits: of each [`Reason`], how often and how long threads slept, who
+/// woke them, and what was for nothing ([`Counts`] says what each count is). It is always on,
+/// unless built with the feature `uncounted`.
+///
+/// ```
+/// # use unherd_sync as unherd;
+/// use unherd::Ledger;
+/// let before = Ledger::snapshot();
+/// // … work …
+/// println!("{}", Ledger::snapshot().since(&before));
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Ledger;
 
 impl Ledger {
     /// The counts of all threads, living and ended, by reason. Takes no lock on the counts; its
-    /// cost grows with the number of threads that there were at a time (72 bytes read of each for
+    /// cost grows with the largest number of threads alive at once (72 bytes read of each for
     /// each reason).
     #[cfg(not(any(loom, shuttle)))]
     pub fn snapshot() -> Snapshot {

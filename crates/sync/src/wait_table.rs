@@ -185,13 +185,15 @@ fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(0)
 }
 
-/// A hash table of wait queues whose wakes are filtered by key.
+/// A hash table of wait queues whose wakes are filtered by key. A *bucket* is one wait queue and
+/// its lock; keys are hashed to buckets.
 ///
 /// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
 /// is built. `Eq` and `Hash` of the key,
 /// `validate` and filters run inside the table (all but `Hash` under a bucket lock): they must be
-/// short, and must not call the table. If one panics, the table stays whole, those claimed so far
-/// are woken, and the panic goes on to the caller. Wakers of tasks run with no lock held.
+/// short, and must not call the table. If one panics, the table stays whole, those already chosen
+/// are woken, and the panic goes on to the caller. The [`Waker`](std::task::Waker)s of async tasks
+/// run with no lock held.
 ///
 /// ```
 /// # use unherd_sync as unherd;
@@ -251,7 +253,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Bytes of a waiter, on the stack of its thread or in the future of its task.
     pub const WAITER_BYTES: usize = size_of::<Node<K>>();
 
-    /// Begins a table.
+    /// Returns a builder with the defaults.
     pub fn builder() -> WaitTableBuilder<K> {
         WaitTableBuilder {
             buckets: None,

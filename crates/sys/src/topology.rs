@@ -115,8 +115,7 @@ impl Topology {
     /// without NUMA, a sandbox), there is one node with every processor.
     ///
     /// A node may have no processors (memory alone), and one may have no memory, which this does
-    /// not tell: a wish for its memory is refused when it is made
-    /// ([`Map::bind`](crate::Map::bind)).
+    /// not tell: a wish for its memory is refused when it is made.
     pub fn read(root: &Path) -> Result<Self, TopologyError> {
         const LIMIT: u32 = NodeId::COUNT_MAX as u32;
         let dir = root.join("devices/system/node");

@@ -39,8 +39,9 @@ use crate::{Outcome, TimedOut, Token, Wait};
 
 /// Lets threads that hold a [`Mutex`](super::Mutex) sleep until a condition has changed.
 ///
-/// A notification wakes no thread that would then sleep for the mutex. Threads may be woken without
-/// a notification: look at the condition in a loop, or use [`Condvar::wait_while`].
+/// Notified threads that would only queue for the mutex are moved to its queue, still asleep.
+/// Threads may be woken without a notification: look at the condition in a loop, or use
+/// [`Condvar::wait_while`].
 ///
 /// ```
 /// # use unherd_sync as unherd;
@@ -144,7 +145,8 @@ impl Condvar {
 
     /// Notifies the thread that has waited longest; says whether there was one.
     ///
-    /// With nobody waiting it costs a load, or what a wake of nobody costs.
+    /// With nobody waiting it costs a load before the first wait ever, and what a wake of nobody
+    /// costs after it.
     #[inline]
     pub fn notify_one(&self) -> bool {
         self.notify(1) > 0

@@ -34,11 +34,11 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 /// ```
 ///
 /// # Fairness
-/// `BARGING_US` is for how many microseconds other threads may take the mutex before a thread that
-/// sleeps for it: 1,000, unless [`Mutex::with_barging`] says otherwise. Once in that time an unlock
-/// hands the mutex over to the first that sleeps, if it has slept for as long. 0 hands it over at
-/// each unlock, in the order in which threads came, which costs a switch of threads each time;
-/// `u32::MAX`, an hour, is as good as never.
+/// `BARGING_US` is how long, in microseconds, running threads may take the mutex ahead of a thread
+/// that sleeps for it (*barging*): 1,000, unless [`Mutex::with_barging`] says otherwise. Once in
+/// that time an unlock hands the mutex directly to the longest sleeper, if it has slept for as
+/// long. 0 hands it over at each unlock, in the order in which threads came, which costs a switch
+/// of threads each time; `u32::MAX`, over an hour, is as good as never.
 ///
 /// # Misuse
 /// A guard that is forgotten ([`std::mem::forget`]) leaves the mutex locked for ever. A thread that
@@ -96,8 +96,8 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
 
     /// Locks it. Sleeps, under the reason `mutex`, while another thread holds it.
     ///
-    /// One compare-and-swap if it is free. Else it looks for some microseconds, unless others
-    /// sleep already, and then waits in the process's table of locks.
+    /// One compare-and-swap if it is free. Else it spins for some microseconds, unless others
+    /// sleep already, and then sleeps in a wait table that all locks of the process share.
     ///
     /// # Panics
     /// In debug builds, if this thread holds it.

@@ -70,7 +70,7 @@ pub enum AnyOutcome {
     TimedOut,
 }
 
-/// A wait for any of several keys that cannot be.
+/// Why a [`WaitTable::wait_any`](super::WaitTable::wait_any) is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitAnyError {

@@ -2,9 +2,8 @@
 
 /// What a thread waits for: keys of three lengths in one table.
 ///
-/// Report 000 thought of passing a comparator to let page waits, buffer waits and futexes share a
-/// table, "at the cost of indirect function calls". An enum compares its kinds inline instead. Any
-/// other type that is `Copy + Eq + Hash` can be a table's key as well.
+/// An enum compares its kinds inline, without the indirect call of a comparator. Any other type
+/// that is `Copy + Eq + Hash` can be a table's key as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(shuttle), derive(Hash))]
 pub enum WaitKey {

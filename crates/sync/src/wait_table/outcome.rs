@@ -71,8 +71,7 @@ impl From<Deadline> for Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// A wake found it. What the waker wrote before is visible. In a table that does not filter,
-    /// a wake of another key ends a wait as well, with `Token(0)`.
+    /// A wake found it. What the thread that woke it wrote before is visible.
     Woken(Token),
     /// The deadline passed, and no wake had found it by then.
     TimedOut,

@@ -51,12 +51,11 @@ use crate::ledger::Field;
 
 impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes all shared waiters of `from` and up to `wake_n` exclusive ones, as [`WaitTable::wake`]
-    /// does, and has the next `move_n` exclusive ones wait for `to`, behind all that do already.
-    /// Shared waiters are never moved.
+    /// does (see [`Wait::shared`](super::Wait::shared)), and has the next `move_n` exclusive ones
+    /// wait for `to`, behind all that do already. Shared waiters are never moved.
     ///
-    /// They keep their order, deadlines and tags. From a key to itself nobody moves, and in a table
-    /// that does not filter all of the bucket are woken, and nobody moves. Promises nothing about
-    /// a wake of `to` that is on its way meanwhile: see [`WaitTable::requeue_if`].
+    /// They keep their order, deadlines and tags. From a key to itself nobody moves. Promises
+    /// nothing about a wake of `to` that is on its way meanwhile: see [`WaitTable::requeue_if`].
     ///
     /// With nobody there it costs what such a wake costs; else the locks of two buckets, and a
     /// step under both for each that is moved.
@@ -67,9 +66,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// As [`WaitTable::requeue`], if `validate` says so; `None`, and nothing is done, if not.
     ///
     /// `validate` says whether there is still reason to wait for `to`. It runs under the locks of
-    /// both buckets, if anybody waits for `from`: what holds of [`WaitTable::wait`]'s holds of
-    /// it and of wakes of `to`. It is asked again for each 32 that are woken; if it says no then,
-    /// those were woken, and nobody is moved.
+    /// both buckets, if anybody waits for `from`: the rules for the `validate` of
+    /// [`WaitTable::wait`] apply to it, for wakes of `to`. It is asked again after every 32 that
+    /// are woken; if it says no then, those were woken, and nobody is moved.
     pub fn requeue_if(
         &self,
         from: &K,

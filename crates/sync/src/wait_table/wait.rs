@@ -22,7 +22,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// what the waker wrote before: a caller that uses other data after `Invalid` loads the
     /// condition with Acquire, and the waker stores it with Release.
     ///
-    /// Blocks under the reason of `how`. A deadline in the past still validates once. Signals do
+    /// `how` is a [`Reason`], a [`Deadline`](unherd_sys::Deadline), or a [`Wait`] with both. Blocks
+    /// under its reason. A deadline in the past still validates once. Signals do
     /// not end the wait. Costs the bucket lock, a fence, and a futex wait; with a timeout the
     /// bucket lock once more.
     #[inline]
@@ -168,8 +169,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// `condition` is looked at once without a lock, then as the `validate` of each wait and after
     /// each wakeup; what it reads must be stored before the wake. That finds the waiter with
     /// Relaxed accesses; to use other data afterwards, store with Release and load with Acquire,
-    /// since the first look has no other tie to the waker. A wakeup after which it is false is
-    /// counted as needless.
+    /// since the first look takes no lock that the waker has held. A wakeup after which it is false
+    /// is counted as needless.
     ///
     /// # Errors
     /// [`TimedOut`] if it is still false at the deadline.

@@ -19,13 +19,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Waiters are exclusive unless they asked for [`Wait::shared`](super::Wait::shared). Those
     /// that come later are not woken.
     ///
-    /// Never sleeps except for the bucket lock. With nobody waiting, or nobody of the key's class,
-    /// of 16 in a bucket (since others of its tree came, of 6), it costs the hash, a fence, a load
-    /// of the bucket's word, and a count in the ledger. Waiters are woken 32 at a time, after the
-    /// bucket is unlocked, so a wake takes a bounded number of steps for each time it holds the
-    /// lock; those whose turn has not come may time out meanwhile, or be woken by others, and are
-    /// not counted then. Of each 32 the threads are woken before the tasks; a task's waker that
-    /// blocks holds up the tasks behind it, and all of the next 32.
+    /// Never sleeps except for the bucket lock. Where nobody waits, or nobody whose key falls into
+    /// the same of the bucket's 16 classes of hashes (6, if many wait), it costs the hash, a fence,
+    /// a load of the bucket's word, and a count in the ledger. Waiters are woken 32 at a time,
+    /// after the bucket is unlocked, so a wake takes a bounded number of steps for each time it
+    /// holds the lock; those whose turn has not come may time out meanwhile, or be woken by others,
+    /// and are not counted then. Of each 32 the threads are woken before the tasks; a task's waker
+    /// that blocks holds up the tasks behind it, and all of the next 32.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
@@ -38,9 +38,6 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     }
 
     /// As [`WaitTable::wake`]; each that is woken gets `token`.
-    ///
-    /// If the table does not filter, all waiters of the bucket are woken, and those of other keys,
-    /// as those beyond `n`, get `Token(0)`.
     #[inline]
     pub fn wake_with(&self, key: &K, n: usize, token: Token) -> Woken {
         let hash = self.hash_of(key);
@@ -110,7 +107,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
     /// those that it chooses with `token`, and says how many.
     ///
-    /// For each 32 that it wakes it passes by those again that it has shown before.
+    /// After every 32 woken it walks the queue from the start, past those that `filter` has seen,
+    /// without asking it again.
     pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> Woken {
         let hash = self.hash_of(key);
         if self.has_nobody(hash) {
