@@ -145,14 +145,17 @@ static __always_inline void uh_mix_event(void *ctx, struct uh_event *event)
 	uh_sample_waker(ctx, row, before, key.cause, 1);
 }
 
-/* Whether a futex call goes on with what the thread's last one began. */
+/*
+ * Whether a futex call goes on with what the thread's last one began. Whom our own library wakes
+ * it has chosen one by one, so what one thread wakes there in a row is no burst.
+ */
 static __always_inline bool uh_is_burst(struct uh_event *event, struct uh_wake_key *key,
 					struct uh_thread *t, struct uh_thread *by,
 					struct task_struct *current, u64 now, u64 site)
 {
 	/* Who is woken again has come back meanwhile: a lock that is handed to and fro, say. */
 	return by->futex && event->run == current->nvcsw && now - event->last_ns < UH_EVENT_GAP_NS &&
-	       (key->kind == UH_FUTEX || key->kind == UH_PARKER) && event->key.kind == key->kind &&
+	       key->kind == UH_FUTEX && event->key.kind == UH_FUTEX &&
 	       (event->key.value == key->value || event->site == site) &&
 	       !(t->waking.event_id == event->id && t->waking.event_index == event->index);
 }
