@@ -124,11 +124,11 @@ impl Cache {
     /// when it has it. Others go on meanwhile, and hits are as fast as ever.
     ///
     /// To shrink, pages are given up as if others were wanted in their place: those that the policy
-    /// chooses, dirty ones when they are written back; [`Stats`](crate::Stats) count them as
-    /// evicted. The memory of their frames goes back to the system: of pages of less than 4 KiB as
-    /// far as whole pages of the system become free by one call, of memory that is locked
-    /// (mlock(2)) since Linux 5.18. The cache has no huge pages from then on, since the kernel
-    /// fills up those of which a part is gone. To grow, memory is taken, as by
+    /// chooses, dirty ones when they are written back; [`Stats`](crate::Stats) counts them in
+    /// `evictions`. The memory of their frames goes back to the system. With pages of less than
+    /// 4 KiB, only pages of the system go back that one call frees as a whole; memory that is locked
+    /// (mlock(2)) goes back since Linux 5.18. The cache has no huge pages from then on, since the
+    /// kernel would fill those up again of which a part is gone. To grow, memory is taken, as by
     /// [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
     ///
     /// Blocks under `frame` while another call of it runs. To shrink, it first writes dirty pages
@@ -273,8 +273,8 @@ impl CacheBuilder {
         Self { io, ..self }
     }
 
-    /// Wait queues of the cache, to which pages are hashed, each with a lock; rounded up to a power
-    /// of two. The default is 256. More may help where very many threads miss at a time.
+    /// Buckets of the cache's wait table, to which pages are hashed; rounded up to a power of two.
+    /// The default is 256. More may help where very many threads miss at a time.
     pub fn queues(self, queues: usize) -> Self {
         Self { queues, ..self }
     }
@@ -288,8 +288,8 @@ impl CacheBuilder {
     }
 
     /// How long a call waits for a free frame before it fails. The default is 30 s. A call that
-    /// waits for another call to bring a page in fails when that one does, which may be up to a
-    /// sixteenth of the time earlier.
+    /// waits for another call to bring a page in fails together with that one, possibly after only
+    /// fifteen sixteenths of the time.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
     }

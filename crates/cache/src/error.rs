@@ -218,7 +218,8 @@ pub enum Error {
         /// The largest length that the file may have.
         len_max: u64,
     },
-    /// A page holds what was written and not synced, so it cannot be read again from the device.
+    /// [`File::invalidate`](crate::File::invalidate): a page holds what was written and not synced,
+    /// so it cannot be read again from the device.
     NotSynced {
         /// The file.
         file: Arc<Path>,
@@ -240,7 +241,8 @@ pub enum Error {
         /// The path.
         file: Arc<Path>,
     },
-    /// The cache holds the file read-only, and a new handle asks to write it.
+    /// The cache holds the file read-only, and a new handle asks to write it: drop those handles
+    /// first.
     HeldReadOnly {
         /// The file.
         file: Arc<Path>,
@@ -284,8 +286,8 @@ pub enum Error {
         file: Arc<Path>,
     },
     /// An earlier opening of the file by this cache ended while pages could not be written: what
-    /// was written to them is lost. Reported by the first `sync_all` of the handles that were
-    /// opened for writing since, until one has; then it is forgotten.
+    /// was written to them is lost. Reported once, by the first `sync_all` of a handle that was
+    /// opened for writing since.
     LostWrites {
         /// The file.
         file: Arc<Path>,

@@ -35,9 +35,10 @@ pub enum Io {
     Auto,
     /// Write-backs, readahead and the reads of async tasks are queued by the device (io_uring, for
     /// files of the kernel), and one thread of the cache, the I/O thread, takes the completions.
-    /// Threads read by themselves, until 128 do so at a time; the others queue.
+    /// Up to 128 threads at a time read by blocking calls of their own; the reads of others
+    /// are queued.
     Ring,
-    /// As [`Io::Ring`], without a queue of the device: the transfers are made by this many
+    /// As [`Io::Ring`], without such a queue: the transfers are made by this many
     /// threads of the cache, 1 to 1024, beside the I/O thread.
     Threads(usize),
     /// Each thread does its own, by blocking calls, and the cache has no thread. Nothing is read

@@ -79,7 +79,8 @@ pub enum FutexOp {
 /// Results and errors are as the kernel's; the exceptions stand in the repository's
 /// `docs/futex.md`. Words are
 /// references, so none is null or misaligned. There are no flags: the words are private to the
-/// process, and words that processes share belong to the kernel's own futex(2). Nothing is
+/// process, and words that processes share belong to the kernel's own futex(2). The ledger counts
+/// its waits under the reason `futex`. Nothing is
 /// allocated after the table was built.
 ///
 /// ```
@@ -164,7 +165,7 @@ impl FutexTable {
     ///
     /// # Errors
     /// `EINVAL` for no words, or more than [`WAIT_ANY_MAX`]. `EAGAIN` if one holds another value;
-    /// but a wake that came before that was found is reported. `ETIMEDOUT` as
+    /// but if a wake came earlier, that is reported. `ETIMEDOUT` as
     /// [`FutexTable::wait`].
     pub fn wait_any<W: FutexWord>(
         &self,
@@ -208,7 +209,7 @@ impl FutexTable {
 
     /// Wakes up to `wake_n` threads that wait for `from`, has the next `move_n` wait for `to`, and
     /// says how many both are (`FUTEX_REQUEUE`). If both are the same word, nobody moves, but
-    /// the next `move_n` are counted. Here 0 means none.
+    /// the next `move_n` are counted. A `wake_n` of 0 wakes none here.
     pub fn requeue<W: FutexWord, V: FutexWord>(
         &self,
         from: &W,

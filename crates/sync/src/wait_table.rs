@@ -110,14 +110,14 @@ pub struct WaitTableBuilder<K> {
 
 impl<K> WaitTableBuilder<K> {
     /// How many buckets the table has, rounded up to a power of two, from 1 to 2²⁰. Without this,
-    /// 256 for each processor. Each takes 64 bytes of addresses, and memory by the page once it is
-    /// used.
+    /// 256 for each processor. Each takes 64 bytes of address space, and memory by the page once it
+    /// is used.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
         Self { buckets: Some(buckets), ..self }
     }
 
-    /// The reason that the table's locks and wakes are accounted to, and waits that name none.
+    /// The reason under which the ledger counts locks, wakes, and waits that name no reason.
     #[must_use]
     pub fn reason(self, reason: Reason) -> Self {
         Self { reason, ..self }
@@ -140,7 +140,7 @@ impl<K> WaitTableBuilder<K> {
 
     /// Whether a wake can see without the lock that only others wait in the bucket (it does by
     /// default). Without, it sees that nobody waits there, and otherwise takes the lock to look: so
-    /// that what the signature saves can be measured.
+    /// that what this summary of the waiters saves can be measured.
     #[cfg(any(feature = "ablation", shuttle))]
     #[must_use]
     pub fn signature(self, signature: bool) -> Self {
@@ -149,7 +149,7 @@ impl<K> WaitTableBuilder<K> {
 
     /// Builds it. On a machine with several NUMA nodes its pages come from all of them in turn.
     ///
-    /// Ends the process if there are no addresses for the buckets, as an allocation does.
+    /// Ends the process if no address space is left for the buckets, as an allocation does.
     pub fn build(self) -> WaitTable<K> {
         let buckets = self.buckets.unwrap_or_else(default_buckets);
         let buckets = buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
@@ -190,10 +190,10 @@ fn random_seed() -> u64 {
 ///
 /// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
 /// is built. `Eq` and `Hash` of the key,
-/// `validate` and filters run inside the table (all but `Hash` under a bucket lock): they must be
-/// short, and must not call the table. If one panics, the table stays whole, those already chosen
-/// are woken, and the panic goes on to the caller. The [`Waker`](std::task::Waker)s of async tasks
-/// run with no lock held.
+/// `validate` (see [`wait`](Self::wait)) and the filter of [`wake_where`](Self::wake_where) run
+/// inside the table (all but `Hash` under a bucket lock): they must be short, and must not call the
+/// table. If one panics, the table stays whole, those already chosen are woken, and the panic goes
+/// on to the caller. The [`Waker`](std::task::Waker)s of async tasks run with no lock held.
 ///
 /// ```
 /// # use unherd_sync as unherd;

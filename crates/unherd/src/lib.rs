@@ -45,9 +45,9 @@
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
 //! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
-//! | locks | [`Mutex`], [`Condvar`]: of 1 and 8 bytes, without allocation; a sleeper is overtaken for about 1 ms at most |
+//! | locks | [`Mutex`], [`Condvar`]: of 1 and 8 bytes, without allocation; the longest sleeper is handed a busy one once in about 1 ms |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
-//! | what was waited for | [`Ledger`], always on unless built with `uncounted`: waits, wakeups and needless wakeups by [`Reason`] |
+//! | what was waited for | [`Ledger`], always on unless built with `uncounted`: the library's waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |
@@ -90,21 +90,22 @@
 //! | pool | the frames of one NUMA node; most machines have one |
 //! | handle | a [`File`]; several may be open for one file, and share its pages |
 //! | hit, miss | the page that is asked for is in a frame, or must be read |
-//! | evict | take a page that can be read again from its frame, for another; also *give up* |
+//! | evict | remove a page from its frame, for another page; it can be read again from the device |
 //! | readahead | reading pages before they are asked for; a *run* is a row of pages in one transfer |
-//! | transfer | one read or write by the device; the *I/O thread* of a cache ends those that are queued |
+//! | transfer | one read or write by the device; the *I/O thread* of a cache takes the completions of queued ones |
 //! | index | the table that says which frame holds a page |
 //! | bucket | one of the wait queues of a table, with its lock; keys are hashed to buckets |
 //! | waiter, wake | who sleeps for a key, and what ends that; needless if the waiter must sleep again |
 //! | pin | keeps a page in its frame and its bytes as they are; a [`PageGuard`] has one |
 //! | torn | read while it was changed: some bytes old, some new |
 //! | dirty | changed in the cache, and not yet written to the device |
-//! | write-back | the writing of dirty pages to the device, which may still keep them in a volatile cache |
-//! | flush | makes the device put that on stable storage; [`File::sync_all`] writes back and flushes |
+//! | write-back | the writing of dirty pages to the device; it may still keep them in a volatile cache |
+//! | flush | makes the device put what was written on stable storage; [`File::sync_all`] writes back and flushes |
 //! | device | the storage under the cache: the kernel's files, or a [`Device`] of your own |
 //! | policy | chooses the page that gives its frame up ([`PolicyKind`]): S3-FIFO by default, or CLOCK |
 //! | mark of use | a bit of a frame that a hit sets, for the policy |
-//! | ledger | counts of all waits of the process, by [`Reason`]; [`File`] lists the cache's reasons |
+//! | shared, exclusive | a wake finds all shared waiters of a key, and as many exclusive ones as it is for |
+//! | ledger | counts of all waits in this library, by [`Reason`]; [`File`] lists the cache's reasons |
 
 #[cfg(feature = "cache")]
 #[doc(inline)]

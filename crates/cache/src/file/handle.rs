@@ -103,7 +103,7 @@ impl OpenOptions {
     /// only then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
     /// Hence the default: a program that is started again at once should not fail for that.
     ///
-    /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms
+    /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms,
     /// 4 ms, 8 ms, and then every 16 ms, and sleeps under `file-lock` between.
     pub fn lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
@@ -140,8 +140,8 @@ impl OpenOptions {
 /// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and
 /// a later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
 /// kernel's page cache. A program that counts on that must sync, or write back by
-/// [`File::close`] of a handle, which lets the kernel have it: `examples/sqlite` does so at each
-/// commit.
+/// [`File::close`] of a handle: what the device has survives the process, though not a power cut.
+/// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
 /// synced before the pages that it describes are changed in the cache.
@@ -310,8 +310,8 @@ impl File {
     }
 
     /// Writes `bytes` at `offset`, as pwrite(2), and makes the file longer if they reach beyond its
-    /// end; a gap between reads as zeros. Gives the number of bytes written: fewer than asked for
-    /// only if a later page met an error, which the next call meets first.
+    /// end; a gap before them is read as zeros. Gives the number of bytes written: fewer than asked
+    /// for only if a later page met an error, which the next call meets first.
     ///
     /// The bytes are in memory then; [`File::sync_all`] makes them durable. Blocks under
     /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device.
@@ -320,9 +320,9 @@ impl File {
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::FileTooLarge`] if
     /// the file system does not allow a file to reach to the end of the last page that is written;
     /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if
-    /// the limit of dirty pages is reached and none could be written back (a sync tries again at
-    /// once, a write every 100 ms);
-    /// [`Error::WouldDeadlock`].
+    /// the dirty pages of the file are three quarters of the frames that no other file's are, and
+    /// none could be written back (a sync always tries again; writes try once in 100 ms, and fail
+    /// at once in between); [`Error::WouldDeadlock`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
@@ -454,7 +454,7 @@ impl File {
     /// waiter for the page reads it, and a free frame goes to the next that wants one. A
     /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
     /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
-    /// keep a pin, or have threads and tasks wait for the page that it was to bring in. So a
+    /// keep a pin, or leave others waiting for the page that it was to bring in. So a
     /// thread that polls such futures should make no blocking calls between.
     ///
     /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
@@ -580,8 +580,8 @@ impl File {
     /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
     /// it should do nothing but read. What it reads may not belong together before the end;
     /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
-    /// too (the panic hook has seen it; with `panic = "abort"` the process ends). A loop
-    /// that torn bytes would make endless is ended at a load from this page. What `look` gave is
+    /// too (the panic hook has seen it; with `panic = "abort"` the process ends). In a
+    /// loop that torn bytes would make endless, a load returns [`Torn`]. What `look` gave is
     /// dropped like any value: if that panics, so does this. A page that is not there, or changes
     /// all the time, is pinned meanwhile. `look` may call the cache.
     ///

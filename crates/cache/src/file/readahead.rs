@@ -123,10 +123,11 @@ impl Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Advice {
-    /// In streams or at random: a miss that continues an earlier one starts readahead.
+    /// In any order, by several readers perhaps: a miss that goes on where an earlier one ended
+    /// starts readahead.
     #[default]
     Normal,
-    /// In streams: each miss starts readahead, from the first on.
+    /// In rows: each miss starts readahead, from the first on.
     Sequential,
     /// At random: nothing is brought in that was not asked for, and dirty pages are not
     /// written before a sync or a want of frames.

@@ -16,10 +16,10 @@ pub struct Counts {
     pub wakeups: u64,
     /// Wakeups after which the condition was still false.
     pub needless_wakeups: u64,
-    /// Wake calls that found a waiter. One that a panic of the key's code ended is not counted;
-    /// those whom it had found are, as wakeups.
+    /// Wake calls that found a waiter. A wake that was cut short by a panic is not
+    /// counted; the waiters that it woke are.
     pub wakes: u64,
-    /// Wake calls that found none. A call to wake 0 is none.
+    /// Wake calls that found none. A call that may wake 0 is not counted.
     pub empty_wakes: u64,
     /// Waits that their deadline ended.
     pub timeouts: u64,

@@ -16,16 +16,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Wakes all shared waiters of `key` and up to `n` exclusive ones, the longest waiting first,
     /// and says how many.
     ///
-    /// Waiters are exclusive unless they asked for [`Wait::shared`](super::Wait::shared). Those
-    /// that come later are not woken.
+    /// Waiters are exclusive unless they asked for [`Wait::shared`](super::Wait::shared): a wake
+    /// finds all shared ones, however few it is for. Those that come later are not woken.
     ///
-    /// Never sleeps except for the bucket lock. Where nobody waits, or nobody whose key falls into
-    /// the same of the bucket's 16 classes of hashes (6, if many wait), it costs the hash, a fence,
-    /// a load of the bucket's word, and a count in the ledger. Waiters are woken 32 at a time,
-    /// after the bucket is unlocked, so a wake takes a bounded number of steps for each time it
-    /// holds the lock; those whose turn has not come may time out meanwhile, or be woken by others,
-    /// and are not counted then. Of each 32 the threads are woken before the tasks; a task's waker
-    /// that blocks holds up the tasks behind it, and all of the next 32.
+    /// Never sleeps except for the bucket lock. Where nobody waits, or nobody with a
+    /// similar hash (a bucket tells 16 groups of hashes apart; 6, if many wait), it costs the hash,
+    /// a fence, a load of the bucket's word, and a count in the ledger. Waiters are woken 32 at a
+    /// time, after the bucket is unlocked, so a wake takes a bounded number of steps for each time
+    /// it holds the lock; those whose turn has not come may time out meanwhile, or be woken by
+    /// others, and are not counted then. Of each 32 the threads are woken before the tasks; a
+    /// task's waker that blocks holds up the tasks behind it, and all of the next 32.
     #[inline]
     pub fn wake(&self, key: &K, n: usize) -> Woken {
         self.wake_with(key, n, Token(0))
