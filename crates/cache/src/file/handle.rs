@@ -319,10 +319,10 @@ impl File {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::FileTooLarge`] if
     /// the file system does not allow a file to reach to the end of the last page that is written;
-    /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if
-    /// the dirty pages of the file are three quarters of the frames that no other file's are, and
-    /// none could be written back (a sync always tries again; writes try once in 100 ms, and fail
-    /// at once in between); [`Error::WouldDeadlock`].
+    /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if the
+    /// file has as many dirty pages as it may (three quarters of the frames that dirty pages of
+    /// other files leave), and none could be written back: a sync always tries again; writes try
+    /// once in 100 ms, and fail at once in between; [`Error::WouldDeadlock`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
