@@ -127,9 +127,9 @@ impl Cache {
     /// chooses, dirty ones when they are written back; [`Stats`](crate::Stats) counts them in
     /// `evictions`. The memory of their frames goes back to the system. With pages of less than
     /// 4 KiB, only pages of the system go back that one call frees as a whole; memory that is
-    /// locked (mlock(2)) goes back since Linux 5.18. The cache has no huge pages from then on, since the
-    /// kernel would fill those up again of which a part is gone. To grow, memory is taken, as by
-    /// [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
+    /// locked (mlock(2)) goes back since Linux 5.18. The cache has no huge pages from then on,
+    /// since the kernel would fill those up again of which a part is gone. To grow, memory is
+    /// taken, as by [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
     ///
     /// Blocks under `frame` while another call of it runs. To shrink, it first writes dirty pages
     /// back as [`File::sync_all`] does, without a flush, if more than three quarters of what is to
