@@ -57,17 +57,19 @@ impl fmt::Display for Operation {
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
 ///
-/// Which of them may pass by themselves, so that it makes sense to try again:
+/// After these it makes sense to try again, and when:
 ///
 /// - `NoFrames` and `CannotShrink`, when guards have been dropped, and the cause in `write_error`
-///   is repaired; both have waited already
+///   is repaired; these calls have waited already
 /// - `Io` and `ShortTransfer` of a write, for instance when a full disk has space again: the pages
 ///   stay in the cache, and the next sync tries them again
-/// - `Locked`, `TooManyPins`, `WouldDeadlock`, when others, or the caller itself, have let go
+/// - `Locked`, `HeldReadOnly`, `TooManyPins`, when others have dropped their handles or guards
+/// - `WouldDeadlock`, when the caller has dropped its own [`PageMut`](crate::PageMut)
 /// - `NotSynced`, after a sync; `Truncated`, when the other program has written again
 /// - `InsufficientMemory` and `Memory`, with less, or later
 ///
-/// `LostWrites` stands for a loss: what was written is to be written again.
+/// `LostWrites` and `LostDurability` stand for a loss: open the file again, look what it holds, and
+/// write again what is missing.
 ///
 /// `Debug` gives the same text, which is what a program prints whose `main` returns the error.
 #[derive(Clone, PartialEq, Eq)]
@@ -285,8 +287,8 @@ pub enum Error {
         /// The file.
         file: Arc<Path>,
     },
-    /// An earlier opening of the file by this cache ended while pages could not be written: what
-    /// was written to them is lost. Reported once, by the first `sync_all` of a handle that was
+    /// The last handle of the file was dropped while pages could not be written: what was written
+    /// to them is lost. Reported once: by the first `sync_all` of any handle that this cache has
     /// opened for writing since.
     LostWrites {
         /// The file.

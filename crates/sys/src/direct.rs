@@ -48,10 +48,17 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 /// when the drop returns.
 ///
 /// ```
-/// # fn main() -> Result<(), unherd_sys::OpenError> {
+/// # mod unherd {
+/// #     pub use unherd_sys::*;
+/// #     pub mod device {
+/// #         pub use unherd_sys::{OpenError, OpenHow};
+/// #     }
+/// # }
+/// # fn main() -> Result<(), unherd::device::OpenError> {
 /// # let dir = tempfile::tempdir().expect("a directory for temporary files");
 /// # let path = dir.path().join("pages");
-/// use unherd_sys::{Device, DirectDevice, OpenHow};
+/// use unherd::device::OpenHow;
+/// use unherd::{Device, DirectDevice, Errno};
 ///
 /// let device = DirectDevice::new();
 /// let how = OpenHow { write: true, create: true, buffered_fallback: true, ..OpenHow::default() };
@@ -60,7 +67,7 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 /// assert_eq!(device.len(opened.file)?, 1 << 20);
 /// device.sync(opened.file)?;
 /// device.close(opened.file);
-/// assert_eq!(device.len(opened.file), Err(unherd_sys::Errno::BADF));
+/// assert_eq!(device.len(opened.file), Err(Errno::BADF));
 /// # Ok(())
 /// # }
 /// ```

@@ -25,13 +25,11 @@
 //!
 //! The file is read and written by direct I/O, which bypasses the kernel's page cache. Where a file
 //! system refuses that, and on tmpfs, where there is nothing to bypass, [`OpenOptions::direct`]
-//! lets the cache use the kernel's page cache. While a file is open, it is locked against other
-//! processes ([`OpenOptions::lock`]). **What was not synced may be lost if the process is killed**,
-//! and a later write may survive where an earlier one is lost; what follows for databases stands at
-//! [`File`].
+//! lets the cache use the kernel's page cache. While a file is open it is locked: exclusively for
+//! writing, shared for reading ([`OpenOptions::lock`]).
 //!
-//! Examples of the wait table, of locks and of devices name the crates that define them: read
-//! `unherd_sync` as `unherd`.
+//! **What was not synced may be lost if the process is killed**, and a later write may survive
+//! where an earlier one is lost; what follows for databases stands at [`File`].
 //!
 //! # What is in it
 //!
@@ -51,7 +49,7 @@
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |
-//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong, and `?` makes [`std::io::Error`] of them |
+//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong; its page says after which to try again; `?` makes [`std::io::Error`] of them |
 //! | the kernel's errors | [`Errno`] |
 //!
 //! # Waiting without a cache
@@ -76,6 +74,7 @@
 //! |---|---|
 //! | `cache` (default) | the page cache; without it the wait table, the ledger and devices remain |
 //! | `async` (default) | waits and reads in async tasks; needs no runtime |
+//! | `lock_api` | raw locks for the crate `lock_api`, by which its users can switch |
 //! | `ablation`, `uncounted` | turn parts of the library off for benchmarks; not for programs |
 //!
 //! Everything is re-exported from `unherd-cache`, `unherd-sync` and `unherd-sys`, which can be used

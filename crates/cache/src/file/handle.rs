@@ -88,9 +88,10 @@ impl OpenOptions {
         Self { truncate, ..self }
     }
 
-    /// Hold an advisory lock, by flock(2), until the last handle of the file is dropped: exclusive
-    /// for writing and shared for reading (on by default). Without it, changes by
-    /// others go unnoticed, and the cache serves stale pages (but see [`File::invalidate`]).
+    /// Hold an advisory lock, by flock(2), until the last handle of the file is dropped (on by
+    /// default). It is exclusive for writing, and shared for reading: several caches and processes
+    /// may read a file together. Who does not ask for the lock is not kept out. Without it, changes
+    /// by others go unnoticed, and the cache serves stale pages (but see [`File::invalidate`]).
     pub fn lock(self, lock: bool) -> Self {
         Self { lock, ..self }
     }
@@ -123,6 +124,14 @@ impl OpenOptions {
 ///
 /// It is not `Clone`: share a handle by `&` or [`Arc`](std::sync::Arc), or open the file again for
 /// another one.
+///
+/// # Errors
+///
+/// Each call lists the errors of its own. Beside those, every call that reads or writes the device
+/// may return [`Error::Io`], [`Error::NoFrames`] and [`Error::Truncated`], writes back and so may
+/// return [`Error::ShortTransfer`], and fails with [`Error::Forked`] in a child of fork(2) for all
+/// but pages that are in memory. Every call that writes or syncs returns [`Error::Closed`] once
+/// [`File::close`] was called on the handle.
 ///
 /// # Closing
 ///
@@ -250,9 +259,8 @@ impl File {
     /// further reads, and so take locks for a few steps, but does not wait.
     ///
     /// # Errors
-    /// [`Error::Io`] if the device failed on a page; [`Error::NoFrames`]; [`Error::OutOfRange`];
-    /// [`Error::WouldDeadlock`].
-    /// The contents of `buf` are then unspecified.
+    /// [`Error::OutOfRange`]; [`Error::WouldDeadlock`]; the [errors](File#errors) of all reads. The
+    /// contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;
@@ -317,12 +325,14 @@ impl File {
     /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::NoFrames`]; [`Error::FileTooLarge`] if
-    /// the file system does not allow a file to reach to the end of the last page that is written;
-    /// [`Error::Io`] if a part of a page is written, and the rest could not be read, or if the
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::WouldDeadlock`];
+    /// [`Error::FileTooLarge`] if the file system does not allow a file to reach to the end of the
+    /// last page that is written; the [errors](File#errors) of all writes.
+    ///
+    /// [`Error::Io`] comes if a part of a page is written and the rest could not be read, or if the
     /// file has as many dirty pages as it may (three quarters of the frames that dirty pages of
-    /// other files leave), and none could be written back: a sync always tries again; writes try
-    /// once in 100 ms, and fail at once in between; [`Error::WouldDeadlock`].
+    /// other files leave) and none could be written back. Writes try that again once in 100 ms, and
+    /// fail at once in between; a sync always tries.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
         let core = self.core();
@@ -370,8 +380,8 @@ impl File {
     /// Waits for writers under `file`, and for pages in write-back.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`], [`Error::NoFrames`],
-    /// [`Error::Io`], [`Error::WouldDeadlock`]: the length is as it was.
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`],
+    /// [`Error::WouldDeadlock`]; the [errors](File#errors) of all writes. The length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;
@@ -526,8 +536,9 @@ impl File {
     }
 
     /// The page, for this thread alone: until the guard is dropped, others who want the page wait
-    /// under `page-change`, and so do syncs of the file; changes of its length wait under `file`.
-    /// Guards of the page that exist keep what they had. The changes are seen by others together,
+    /// under `page-change`, whether they pin it, peek at it, read or write it, and so do syncs of
+    /// the file; changes of its length wait under `file`. Guards of the page that exist keep what
+    /// they had. The changes are seen by others together,
     /// when the guard is dropped. If it is dropped while the thread unwinds, or by
     /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing
     /// dirty, and does not make the file longer.
@@ -563,8 +574,9 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`], [`Error::NoFrames`],
-    /// [`Error::Io`]; [`Error::WouldDeadlock`] if the thread holds the page already.
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`];
+    /// [`Error::WouldDeadlock`] if the thread holds the page already; the [errors](File#errors) of
+    /// all reads and writes.
     pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
         self.check_write()?;
         self.core().check_page(page)?;
@@ -599,8 +611,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::page`]; [`Error::TornElsewhere`], if `look` is inside the look at another page,
-    /// and returns what that said.
+    /// As [`File::page`]; [`Error::TornElsewhere`] if `look` returned the [`Torn`] of another page,
+    /// at which a closure around this one looks.
     ///
     /// # Panics
     /// If `look` does, over bytes that belong together.
@@ -614,10 +626,11 @@ impl File {
     }
 
     /// Begins to read those of the pages that are missing, neighbours together, and does not wait
-    /// for them. Gives how many of the pages were looked at, from the first on: the cache holds
-    /// pages that nobody has used yet in a quarter of its frames at most, and leaves the others
-    /// out, and those for which no frame is free. A read that fails is silent: who asks
-    /// for the page reads it again. Takes locks for a few steps, and does not block otherwise.
+    /// for them. Returns how many of the pages it went through, from the first on: it stops where a
+    /// quarter of the frames hold pages that were read ahead and that nobody has used yet; ask for
+    /// the rest later. Pages for which no frame is free at once are left out, but count. A read
+    /// that fails is silent: who asks for the page reads it again. Takes locks for a few steps, and
+    /// does not block otherwise.
     ///
     /// With [`Io::Blocking`](crate::Io::Blocking) nothing reads beside the callers, and it does
     /// nothing.
