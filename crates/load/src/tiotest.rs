@@ -12,6 +12,7 @@
 //! implementations alike.
 
 mod cached;
+mod direct;
 mod kernel;
 mod phases;
 mod plan;
@@ -31,6 +32,10 @@ const IMPLS: &[Impl] = &[
     Impl {
         name: "kernel-dontcache",
         about: "the same calls with RWF_DONTCACHE: its page cache keeps nothing (Linux 6.14)",
+    },
+    Impl {
+        name: "kernel-direct",
+        about: "direct I/O, no cache: the floor of sequential phases, a transfer a block in others",
     },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
     Impl {
@@ -63,6 +68,7 @@ impl Workload for TioTest {
         match job.with.as_str() {
             "kernel" => kernel::run(job, &plan, Way::Buffered),
             "kernel-dontcache" => kernel::run(job, &plan, Way::DontCache),
+            "kernel-direct" => direct::run(job, &plan),
             "unherd" => cached::run(job, &plan, Filter::ByKey),
             "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing),
             _ => Err(job.unknown_impl(&self.describe())),
