@@ -35,8 +35,7 @@ pub enum Io {
     Auto,
     /// Write-backs, readahead and the reads of async tasks are queued by the device (io_uring, for
     /// files of the kernel), and one thread of the cache, the I/O thread, takes the completions.
-    /// Up to 128 threads at a time read by blocking calls of their own; the reads of others
-    /// are queued.
+    /// A thread that misses a page reads it by a blocking call of its own.
     Ring,
     /// As [`Io::Ring`], without such a queue: the transfers are made by this many
     /// threads of the cache, 1 to 1024, beside the I/O thread.

@@ -196,7 +196,7 @@ impl Core {
         let filled = match self.begin_fill(file, announced, claims) {
             BegunFill::Ended(filled) => filled,
             BegunFill::ToRead(run) => match engine.begin(self, run) {
-                Ok(ticket) => ticket.wait_async().await,
+                Ok(ticket) => ticket.wait().await,
                 Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
             },
         };
@@ -231,15 +231,9 @@ impl Core {
         Run::fill(file.clone(), first, fill, self.memory().page_bytes())
     }
 
-    /// Reads by this thread, or queues the read if too many threads do so.
+    /// Reads by this thread.
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
-        let own = self.io.engine.as_ref().map(Engine::try_own_read);
-        if let (Some(engine), Some(None)) = (&self.io.engine, &own) {
-            return match engine.begin(self, run) {
-                Ok(ticket) => ticket.wait(),
-                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
-            };
-        }
+        let _own = self.io.engine.as_ref().map(Engine::begin_own_read);
         self.finish_fill(run, |run| self.move_blocking(run))
     }
 

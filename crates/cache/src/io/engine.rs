@@ -1,15 +1,15 @@
 //! Queued I/O: transfers are submitted, and one thread of the cache reaps.
 //!
-//! A thread that misses a page reads it itself, as it would sleep either way, and is woken once
-//! instead of having another woken first. Only where [`OWN_READS_MAX`] threads do so, the next
-//! submits its read, and waits for its page: the I/O thread wakes such threads in groups.
+//! What is queued is what nobody's thread waits for: writes behind, reads ahead, and the reads of
+//! tasks. A thread that misses a page reads it itself, as it would sleep either way, and is woken
+//! once instead of having another woken first.
 //!
 //! An operation is kept in a slot from its submission until its transfer is complete, be the thread
 //! that wanted it there or not: the slot owns the claim or the run, and with it the memory. The
 //! tag of a transfer is the number of its slot.
 //!
-//! The thread or task that brings a page in waits for the page like everybody else, and finds its
-//! pin in the slot, for which it has a [`Ticket`]. A task may be dropped while it waits:
+//! A task that brings a page in waits for the page like everybody else, and finds its pin in the
+//! slot, for which it has a [`Ticket`]. It may be dropped while it waits:
 //!
 //! ```text
 //!  the ticket is dropped                    the I/O thread completes the read
@@ -40,10 +40,6 @@ use crate::pages::wait::Want;
 
 mod completing;
 pub(crate) use completing::Completing;
-
-/// Threads that read by themselves. Chosen by measurement: with 8 and 64 threads that takes about
-/// two thirds of the CPU of queued reads, with 512 as much.
-const OWN_READS_MAX: u32 = 128;
 
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
@@ -131,13 +127,10 @@ pub(crate) struct Ticket<'a> {
     is_taken: bool,
 }
 
+#[cfg(feature = "async")]
 impl Ticket<'_> {
     fn is_filled(&self) -> bool {
         self.is_filled.load(Ordering::Relaxed)
-    }
-
-    fn how_to_wait(&self) -> Wait {
-        Wait::new(self.core.reasons().page_read).tag(Want::Read.tag())
     }
 
     fn take(&mut self) -> Option<Result<Pin, Errno>> {
@@ -147,22 +140,9 @@ impl Ticket<'_> {
     }
 
     /// Waits for the end of the read, under `page-read`.
-    pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
-        // Without a deadline it cannot time out.
-        let how = self.how_to_wait();
-        loop {
-            let _ = self.core.pages.waits.wait_until(&self.page, || self.is_filled(), how);
-            if let Some(filled) = self.take() {
-                return filled;
-            }
-        }
-    }
-
-    /// As [`Ticket::wait`], in a task.
-    #[cfg(feature = "async")]
-    pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
+    pub(crate) async fn wait(mut self) -> Result<Pin, Errno> {
         // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
-        let how = self.how_to_wait().shared();
+        let how = Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared();
         loop {
             let still = || !self.is_filled();
             let outcome = self.core.pages.waits.wait_async(&self.page, still, how).await;
@@ -308,10 +288,10 @@ impl Engine {
         unsafe { self.device.submit(transfer) };
     }
 
-    /// The right of a thread to read by itself, if not too many do.
-    pub(crate) fn try_own_read(&self) -> Option<OwnRead<'_>> {
-        let own = OwnRead(self);
-        (self.own_reads.fetch_add(1, Ordering::Relaxed) < OWN_READS_MAX).then_some(own)
+    /// A thread reads by itself.
+    pub(crate) fn begin_own_read(&self) -> OwnRead<'_> {
+        self.own_reads.fetch_add(1, Ordering::Relaxed);
+        OwnRead(self)
     }
 
     /// Whether so little is being read that the device is idle unless somebody reads ahead.

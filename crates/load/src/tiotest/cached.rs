@@ -31,7 +31,6 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadE
     let cache = Cache::builder()
         .capacity(capacity_bytes)
         .page_size(PAGE_BYTES as usize)
-        // A thread sleeps on the page that it has missed, as a reader in the kernel does.
         .io(Io::Ring)
         .queues(queues)
         .filtered(filter == Filter::ByKey)
