@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use unherd_sync::{Outcome, Wait};
 use unherd_sys::primitives::{Arc, Ordering};
-use unherd_sys::{AvailableMemory, Timestamp};
+use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::core::Core;
@@ -45,12 +46,14 @@ impl Core {
             return Err(Error::InsufficientMemory { bytes, available_bytes, limit });
         }
         self.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
-        self.pages.notify_idle(frames);
+        // There is room for more dirty pages, too.
+        self.pages.notify_idle(usize::MAX);
         Ok(())
     }
 
-    /// First dirty pages are written back, while nothing is taken from anybody: what cannot be
-    /// written is known then, and other files have room for dirty pages of their own.
+    /// First dirty pages are written back, while nothing is taken from anybody: most of them while
+    /// others have the room that they had, and the rest while no more come than `left` frames allow.
+    /// So what cannot be written is known before a frame is taken.
     fn shrink_by(&self, frames: usize) -> Result<(), Error> {
         let left = self.supply().len() - frames;
         let cannot = |waited| {
@@ -58,25 +61,34 @@ impl Core {
             let cause = Arc::new(self.no_frames(waited));
             Err(Error::CannotShrink { capacity_bytes, cause })
         };
+        self.write_back_to(left);
         let mut given_up = GivenUp::new(self, left);
-        if !self.write_back_to(left) || self.holds_too_many(left) {
+        let (mut began, mut waited) = (Timestamp::now(), Duration::ZERO);
+        while !self.write_back_to(left) {
+            if self.holds_too_many(left) || waited >= self.frame_wait {
+                return cannot(waited);
+            }
+            // What others are changing is not written.
+            self.wait_for_change(WAIT.min(self.frame_wait));
+            waited = Timestamp::now().since(began);
+        }
+        if self.holds_too_many(left) {
             return cannot(Duration::ZERO);
         }
-        let mut began = Timestamp::now();
+        self.take_shares(&mut given_up, frames);
+        began = Timestamp::now();
         while given_up.claims.len() < frames {
-            let wanted = (frames - given_up.claims.len()).min(BATCH);
-            let mut taken = self.try_take_run(NO_PAGE, wanted);
-            if taken.is_empty() {
-                let waited = Timestamp::now().since(began);
-                if self.holds_too_many(left) || waited >= self.frame_wait {
-                    return cannot(waited);
-                }
-                let rest = (self.frame_wait - waited).min(WAIT);
-                taken.extend(self.take_before(NO_PAGE, Timestamp::now().after(rest)));
-            }
-            if !taken.is_empty() {
-                given_up.add(taken);
+            let end = Timestamp::now().after(WAIT.min(self.frame_wait));
+            let taken = self.take_before(NO_PAGE, end);
+            if let Some(claim) = taken {
+                given_up.add(vec![claim]);
+                self.take_anywhere(&mut given_up, frames);
                 began = Timestamp::now();
+                continue;
+            }
+            let waited = Timestamp::now().since(began);
+            if self.holds_too_many(left) || waited >= self.frame_wait {
+                return cannot(waited);
             }
         }
         if self.holds_too_many(left) {
@@ -84,6 +96,51 @@ impl Core {
         }
         given_up.set_aside();
         Ok(())
+    }
+
+    /// Takes `frames` frames, as far as they can be had at once: of each pool as large a part as of
+    /// the others.
+    fn take_shares(&self, given_up: &mut GivenUp<'_>, frames: usize) {
+        let pools = &self.supply().pools;
+        let mut present = self.supply().len();
+        for pool in 0..pools.count() {
+            let has = pools.lock(pool).len();
+            let missing = frames - given_up.claims.len();
+            let share = (missing as u128 * has as u128).div_ceil(present.max(1) as u128) as usize;
+            self.take_from(given_up, pool, share.min(missing));
+            present -= has.min(present);
+        }
+        self.take_anywhere(given_up, frames);
+    }
+
+    /// Takes what is missing of `frames` frames, as far as it can be had at once.
+    fn take_anywhere(&self, given_up: &mut GivenUp<'_>, frames: usize) {
+        for pool in 0..self.supply().pools.count() {
+            self.take_from(given_up, pool, frames - given_up.claims.len());
+        }
+    }
+
+    fn take_from(&self, given_up: &mut GivenUp<'_>, pool: usize, frames: usize) {
+        let mut left = frames;
+        while left > 0 {
+            let taken = self.take_from_pool(pool, left.min(BATCH));
+            if taken.is_empty() {
+                break;
+            }
+            left -= taken.len();
+            given_up.add(taken);
+        }
+    }
+
+    /// Waits under `frame` until a write-back or change by others has ended, for `most` at most.
+    fn wait_for_change(&self, most: Duration) {
+        let waiters = &self.supply().waiters;
+        let _entered = waiters.enter_for_room();
+        let deadline = Deadline::at(Timestamp::now().after(most));
+        let how = Wait::new(self.reasons().frame).deadline(deadline);
+        if let Outcome::Woken(_) = waiters.wait_for_room(self.waits(), waiters.idled(), how) {
+            waiters.pass_on(self.waits(), &mut None);
+        }
     }
 
     /// Whether more than three quarters of `left` frames are pinned, or cannot be written back.
@@ -134,10 +191,12 @@ impl<'a> GivenUp<'a> {
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
         let claims = std::mem::take(&mut self.claims);
-        let count = claims.len();
         self.core.supply().put_back(claims);
         self.core.supply().aim_at(usize::MAX);
-        // Also one that waits for room for a dirty page.
-        self.core.pages.notify_idle(count.max(1));
+        // There is more room for dirty pages again, too.
+        self.core.pages.notify_idle(usize::MAX);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,8 @@ pub(crate) struct Attempts {
     end: Timestamp,
     /// Whether it was woken, and has found nothing since.
     pub(crate) woken: bool,
+    /// See [`FrameWaiters::pass_on`](crate::frames::waiters::FrameWaiters::pass_on).
+    pub(crate) passed: Option<u32>,
 }
 
 /// What came of an attempt to have a frame.
@@ -74,6 +76,13 @@ impl Core {
         claims
     }
 
+    /// Up to `wanted` empty frames of a pool, for no page, whoever waits for one.
+    pub(crate) fn take_from_pool(&self, pool: usize, wanted: usize) -> Vec<Claim> {
+        let (claims, dirty) = self.pages.take_from_pool(pool, wanted);
+        self.write_ahead(dirty);
+        claims
+    }
+
     /// An empty frame for the page. Blocks under `frame` while there is none, and under the device
     /// while it writes a page back; gives up at the cache's frame deadline, counted from when the
     /// caller `began` to wait for a frame, if it did before.
@@ -110,7 +119,10 @@ impl Core {
             };
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until));
             match self.supply().waiters.wait(self.waits(), seen, wait) {
-                Outcome::Woken(LOOK) => attempts.woken = true,
+                Outcome::Woken(LOOK) => {
+                    attempts.woken = true;
+                    self.supply().waiters.pass_on(self.waits(), &mut attempts.passed);
+                }
                 Outcome::Woken(handed) => {
                     if let Some(claim) = self.supply().take_handed(handed) {
                         let pools = &self.supply().pools;
@@ -129,7 +141,7 @@ impl Core {
     }
 
     pub(crate) fn begin_attempts(&self, key: PageKey, end: Timestamp) -> Attempts {
-        Attempts { key, end, woken: false }
+        Attempts { key, end, woken: false, passed: None }
     }
 
     /// Looks for a frame, and writes pages back as long as that can be done and none is found. The

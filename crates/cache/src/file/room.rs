@@ -1,6 +1,8 @@
 //! Room for pages that are newer than the device: counted, and made; the rule stands in
 //! `unwritten.rs`.
 
+use std::cmp::Reverse;
+
 use unherd_sync::{Outcome, Wait};
 use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Timestamp};
@@ -8,7 +10,6 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::file::core::Core;
 use crate::file::state::FileState;
-use crate::frames::waiters::LOOK;
 use crate::page::PageNo;
 
 /// Unclean pages that are looked at under one lock.
@@ -49,7 +50,7 @@ impl Core {
         self.fits(own, self.files.unwritten.load(Ordering::Relaxed) + 1)
     }
 
-    /// Writes pages of the file back until one more may be newer than the device. Blocks on the
+    /// Writes pages back until one more of the file may be newer than the device. Blocks on the
     /// device or, under `frame`, until a write-back or change by others has ended; up to the
     /// cache's frame deadline.
     ///
@@ -60,7 +61,8 @@ impl Core {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
         let waiters = &self.supply().waiters;
-        let _entered = waiters.enter();
+        let _entered = waiters.enter_for_room();
+        let mut passed = None;
         let made = loop {
             let seen = waiters.idled();
             if self.has_room(file) {
@@ -69,23 +71,34 @@ impl Core {
             if let Some(error) = file.durability.lock().refusal() {
                 break Err(error);
             }
-            if self.write_any_page(file) && self.io.engine.is_none() {
+            if self.write_for_room(file) && self.io.engine.is_none() {
                 continue;
             }
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(end));
-            match waiters.wait(self.waits(), seen, wait) {
-                Outcome::Woken(LOOK) | Outcome::Invalid => {}
-                // It wants none.
-                Outcome::Woken(handed) => {
-                    let handed = self.supply().take_handed(handed);
-                    handed.into_iter().for_each(|claim| self.pages.free_frame(claim));
-                }
+            match waiters.wait_for_room(self.waits(), seen, wait) {
+                Outcome::Woken(_) => waiters.pass_on(self.waits(), &mut passed),
+                Outcome::Invalid => {}
                 Outcome::TimedOut => break Err(self.no_frames(Timestamp::now().since(began))),
             }
         };
         // What woke this thread may have been meant for one that wants a frame.
         self.pages.notify_idle(1);
         made
+    }
+
+    /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
+    /// room, of the one that has most.
+    fn write_for_room(&self, file: &Arc<FileState>) -> bool {
+        if self.write_any_page(file) {
+            return true;
+        }
+        let is_refused = |other: &FileState| {
+            other.unwritten.is_failing() && other.durability.lock().refusal().is_some()
+        };
+        let mut others = self.files.all();
+        others.retain(|other| other.id != file.id && !is_refused(other));
+        others.sort_unstable_by_key(|other| Reverse(other.unwritten.pages.load(Ordering::Relaxed)));
+        others.iter().any(|other| self.write_any_page(other))
     }
 
     /// Writes a page of the file back, or begins to, if there is one.

@@ -6,7 +6,7 @@
 //!
 //! A page is counted from its claim for a change on, unless it was newer than the device before,
 //! until it has been written or dropped. A writer that finds the bound reached writes pages of its
-//! file back, or fails with the error of the write that did.
+//! file back, or of others where it has none, or fails with the error of the write that did.
 //!
 //! If writes of a file fail, its dirty pages are *failed*: reclaim takes others first, and tries
 //! these again only [`RETRY_AFTER`] the latest failure. A sync or close tries at once.

@@ -143,6 +143,12 @@ impl Supply {
         self.usage.answer(self.usage.ask(), || self.frames.held())
     }
 
+    /// How often all frames were looked at.
+    #[cfg(test)]
+    pub(crate) fn looks(&self) -> u64 {
+        self.usage.looks()
+    }
+
     /// As [`Supply::held`], for one that is told by another, who has looked.
     pub(crate) fn held_as_told(&self) -> Held {
         self.usage.latest()

@@ -41,6 +41,12 @@ impl FrameUsage {
         Asked(self.begun.load(Ordering::Relaxed))
     }
 
+    /// How many looks have begun.
+    #[cfg(test)]
+    pub(crate) fn looks(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// What was found by a look that began after it was `asked` for.
     pub(crate) fn answer(&self, asked: Asked, look: impl FnOnce() -> Held) -> Held {
         let _looking = self.looking.lock();

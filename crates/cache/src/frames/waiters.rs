@@ -46,6 +46,12 @@
 //! next in the queue, and if there is none, the frame lies where everybody finds it. If it is not
 //! polled for a time, those behind it get the frame: see `alarm.rs`.
 //!
+//! A writer that waits for *room*, until one page more may be newer than the device (`room.rs`),
+//! stands in the queue too, as much of what makes frames idle makes room. It is handed no frame.
+//! What one is told about may be of use only to another kind of waiter behind it. So while somebody
+//! waits for room, whoever is told to look passes it on, once for each count of `idled`: it comes to
+//! each waiter at most once, and to all if none has a use for it.
+//!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
 
@@ -70,6 +76,9 @@ pub(crate) const LOOK: Token = Token(0);
 /// The tag of a thread. That of a task is its deadline in nanoseconds.
 const THREAD: Tag = Tag(0);
 
+/// The tag of a thread that waits for room.
+const ROOM: Tag = Tag(1);
+
 /// The largest batch.
 const BATCH_MAX: usize = 8;
 
@@ -91,6 +100,9 @@ pub(crate) struct FrameWaiters {
     waiting: Alone,
     /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
+    /// Those of `waiting` that wait for room. Relaxed: who waits was counted before it queued, and
+    /// who is woken has seen the queue.
+    for_room: AtomicU32,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
     held: Alone,
     /// Whether fewer waiters were woken than frames became idle, while pages were being written.
@@ -127,6 +139,17 @@ impl Drop for Entered<'_> {
     }
 }
 
+/// That its owner is counted among those who wait for room, until dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct EnteredForRoom<'a>(Entered<'a>);
+
+impl Drop for EnteredForRoom<'_> {
+    fn drop(&mut self) {
+        self.0.0.for_room.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A task's place in the queue. When it is left, a wake that had chosen the task goes on to the
 /// next, whose waker is a stranger's.
 struct PlaceGuard<'a, F>(Pin<&'a mut Option<F>>);
@@ -159,6 +182,7 @@ impl FrameWaiters {
         Self {
             waiting: Alone(AtomicU32::new(0)),
             idled: Alone(AtomicU32::new(0)),
+            for_room: AtomicU32::new(0),
             held: Alone(AtomicU32::new(0)),
             left: AtomicBool::new(false),
             writing: AtomicU32::new(0),
@@ -179,6 +203,12 @@ impl FrameWaiters {
         // the frame, or the one who makes it idle sees this thread.
         fence(Ordering::SeqCst);
         Entered(self)
+    }
+
+    /// As [`FrameWaiters::enter`], for room.
+    pub(crate) fn enter_for_room(&self) -> EnteredForRoom<'_> {
+        self.for_room.fetch_add(1, Ordering::Relaxed);
+        EnteredForRoom(self.enter())
     }
 
     /// How many wait, at a glance.
@@ -215,6 +245,29 @@ impl FrameWaiters {
     /// Waits for a frame, unless one became idle since `seen`.
     pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
         waits.wait(&self.key(), || self.idled.0.load(Ordering::Relaxed) == seen, how)
+    }
+
+    /// As [`FrameWaiters::wait`], for room: it is told nothing but [`LOOK`].
+    pub(crate) fn wait_for_room(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        seen: u32,
+        how: Wait,
+    ) -> Outcome {
+        self.wait(waits, seen, how.tag(ROOM))
+    }
+
+    /// The caller was told to look. If somebody waits for room, has the next look as well, unless
+    /// the caller has `passed` this on.
+    pub(crate) fn pass_on(&self, waits: &WaitTable<WaitKey>, passed: &mut Option<u32>) {
+        if self.for_room.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let told = Some(self.idled());
+        if *passed != told {
+            *passed = told;
+            run_foreign_wakers(|| waits.wake_where(&self.key(), |_| Verdict::WakeAndStop, LOOK));
+        }
     }
 
     /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].
@@ -296,7 +349,7 @@ impl FrameWaiters {
         let mut told = Told::default();
         let mut to_wake = waiters;
         let choose = |tag| {
-            told.has_task |= tag != THREAD;
+            told.has_task |= tag != THREAD && tag != ROOM;
             to_wake -= 1;
             if to_wake == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
         };
@@ -344,12 +397,14 @@ impl FrameWaiters {
         }
     }
 
-    /// Wakes the one that has waited longest with a token of its own, if that is a thread; whether
-    /// it was.
+    /// Wakes the one that has waited longest for a frame with a token of its own, if that is a
+    /// thread; whether it was.
     #[cfg(not(loom))]
     pub(crate) fn hand(&self, waits: &WaitTable<WaitKey>, token: Token) -> bool {
-        let first = |tag| {
-            if tag == THREAD { Verdict::WakeAndStop } else { Verdict::Stop }
+        let first = |tag| match tag {
+            THREAD => Verdict::WakeAndStop,
+            ROOM => Verdict::Skip,
+            _ => Verdict::Stop,
         };
         waits.wake_where(&self.key(), first, token) > 0
     }
@@ -359,7 +414,7 @@ impl FrameWaiters {
     pub(crate) fn expire(&self, waits: &WaitTable<WaitKey>, now: Timestamp) -> Option<Timestamp> {
         let mut next = None;
         let expired = |tag: Tag| {
-            if tag == THREAD {
+            if tag == THREAD || tag == ROOM {
                 return Verdict::Skip;
             }
             let deadline = Timestamp::from_ns(tag.0);

@@ -219,6 +219,20 @@ impl Pages {
         (claims, dirty)
     }
 
+    /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
+    /// write-back; whoever waits for a frame, and whatever others have free.
+    ///
+    /// Gives a dirty page that was met, too.
+    pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
+        let mut claims = Vec::with_capacity(wanted);
+        let pools = &self.supply.pools;
+        let mut pool = pools.lock(at);
+        let missing = wanted.saturating_sub(pool.free_len());
+        let dirty = if missing > 0 { self.evict_run(at, &mut pool, missing) } else { None };
+        pools.pop_free_run(at, &mut pool, wanted, &mut claims);
+        (claims, dirty)
+    }
+
     /// An empty frame for the page of a stream that is written, where the page before it is in the
     /// frame `before`: a neighbour in memory, if one can be had without a write-back, and nobody
     /// waits for a frame. So that streams find neighbours, about an eighth of the frames is

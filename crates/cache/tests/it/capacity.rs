@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unherd_cache::{Advice, Cache, Error, File, Io, PageNo, PolicyKind};
 use unherd_sync::{Ledger, Reason};
-use unherd_sys::primitives::thread;
+use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_sys::{Errno, Topology};
 use unherd_testkit::FaultPlan;
 
@@ -118,6 +118,54 @@ fn another_file_has_room_after_a_shrink() {
         fill_holes(&full, 48);
         cache.resize(8 * PAGE).unwrap();
         other.write_all_at(&[2; PAGE], 0).unwrap();
+    }
+}
+
+/// A sound device takes what files have that came before.
+#[test]
+fn the_last_of_many_files_has_room() {
+    for io in BOTH {
+        for frames in [4, 64] {
+            let cache = cache(frames, frames, io);
+            let mut left = frames;
+            let files: Vec<File> = (0..8)
+                .map(|nth| {
+                    let file = cache.open(format!("f{nth}"), writable()).unwrap();
+                    // As many as it may have without a write-back.
+                    fill_holes(&file, (left * 3 / 4).max(1) as u64);
+                    left -= left * 3 / 4;
+                    file
+                })
+                .collect();
+            files.iter().for_each(|file| file.sync_all().unwrap());
+        }
+    }
+}
+
+#[test]
+fn sound_writers_do_not_hinder_a_shrink() {
+    for io in BOTH {
+        let cache = cache(256, 256, io);
+        let is_over = AtomicBool::new(false);
+        let write = |file: &File| {
+            let mut page = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                page = (page * 5 + 3) % 1024;
+                file.write_all_at(&[1; PAGE], page * PAGE as u64).unwrap();
+            }
+        };
+        let files = ["a", "b"].map(|name| cache.open(name, writable()).unwrap());
+        files.iter().for_each(|file| file.advise(Advice::Random));
+        thread::scope(|scope| {
+            files.iter().for_each(|file| {
+                scope.spawn(|| write(file));
+            });
+            let resized: Vec<_> = (0..40)
+                .map(|nth| cache.resize(if nth % 2 == 0 { 64 } else { 256 } * PAGE))
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert!(resized.iter().all(Result::is_ok), "{resized:?}");
+        });
     }
 }
 

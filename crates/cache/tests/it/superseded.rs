@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
+use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
@@ -379,5 +380,63 @@ fn pins_that_come_meanwhile_end_a_shrink() {
         assert!(matches!(outcome, Err(Error::CannotShrink { .. })), "{outcome:?}");
         assert_eq!((cache.frames(), pins.len()), (64, 16));
         drop(file.page(PageNo(1)).unwrap());
+    });
+}
+
+#[test]
+fn others_write_while_a_shrink_writes_back() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, cache) = gated(78, 64, io, FaultPlan::default());
+        let [a, b] = ["a", "b"].map(|name| cache.open(name, writable()).unwrap());
+        a.advise(Advice::Random);
+        (0..40).for_each(|page| a.write_all_at(&[1; 512], page * 1024).unwrap());
+        device.close_gate();
+        thread::scope(|scope| {
+            let shrink = scope.spawn(|| cache.resize(8 * 512));
+            device.wait_for_held_writes(1);
+            b.write_all_at(&[2; 512], 0).unwrap();
+            assert!(!shrink.is_finished());
+            device.open_gate();
+            shrink.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// Who waits for room is told of it, though others stand before it that cannot use it.
+#[test]
+fn room_is_told_to_those_who_can_use_it() {
+    let _turn = turn();
+    let device = Gated::new(sim(79, FaultPlan::default()));
+    let cache = small(16, 512).device(device.clone()).io(Io::Blocking).build().unwrap();
+    let [a, b, d] = ["a", "b", "d"].map(|name| cache.open(name, writable()).unwrap());
+    for file in [&a, &d] {
+        file.advise(Advice::Random);
+        file.set_len(64 * 512).unwrap();
+    }
+    let held: Vec<_> = (0..12).map(|page| d.page_mut(PageNo(page)).unwrap()).collect();
+    (0..3).for_each(|page| a.write_all_at(&[1; 512], page * 1024).unwrap());
+    device.close_gate();
+    let reason = Reason::register("frame");
+    let before = Ledger::snapshot();
+    let waits = || Ledger::snapshot().since(&before).reason(reason).waits;
+    thread::scope(|scope| {
+        let write = |file, page: u64| {
+            scope.spawn(move || File::write_all_at(file, &[1; 512], page * 512).unwrap())
+        };
+        let blocked: Vec<_> = (20..26).map(|page| write(&d, page)).collect();
+        // Three of them are writing the pages of `a` back.
+        while waits() < 3 {
+            thread::yield_now();
+        }
+        let last = write(&b, 0);
+        while waits() < 4 {
+            thread::yield_now();
+        }
+        device.open_gate();
+        last.join().unwrap();
+        assert!(!blocked.iter().all(|writer| writer.is_finished()));
+        drop(held);
+        blocked.into_iter().for_each(|writer| writer.join().unwrap());
     });
 }
