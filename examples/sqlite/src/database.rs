@@ -33,6 +33,8 @@ pub(crate) struct Database {
     identity: Identity,
     /// The pages that SQLite reads in the cache's memory now: a few for each cursor.
     fetched: Vec<Fetched>,
+    /// Whether pages of a checkpoint could not be written back.
+    checkpoint_failed: bool,
     fetched_of_all: Arc<AtomicUsize>,
 }
 
@@ -75,6 +77,7 @@ impl Files {
             name: path.to_owned(),
             identity,
             fetched: Vec::new(),
+            checkpoint_failed: false,
             fetched_of_all: self.fetched.clone(),
         };
         Ok((database, flags))
@@ -112,12 +115,28 @@ impl Database {
         done(self.file.write_all_at(bytes, offset), ffi::SQLITE_IOERR_WRITE)
     }
 
-    pub(crate) fn set_len(&self, len: u64) -> c_int {
+    /// A checkpoint that has written all frames of the WAL ends by this call, and only if it
+    /// succeeds is the WAL begun again: so it fails while pages of a checkpoint are not written.
+    pub(crate) fn set_len(&mut self, len: u64) -> c_int {
+        if self.checkpoint_failed {
+            let written = self.end_checkpoint();
+            if written != ffi::SQLITE_OK {
+                return written;
+            }
+        }
         done(self.file.set_len(len), ffi::SQLITE_IOERR_TRUNCATE)
     }
 
     pub(crate) fn sync(&self) -> c_int {
         done(self.file.sync_all(), ffi::SQLITE_IOERR_FSYNC)
+    }
+
+    /// Writes back what a checkpoint has written. SQLite does not look at the answer: see
+    /// [`Self::set_len`].
+    pub(crate) fn end_checkpoint(&mut self) -> c_int {
+        let written = self.write_back();
+        self.checkpoint_failed = written != ffi::SQLITE_OK;
+        written
     }
 
     /// Gives the kernel what is dirty, so that a killed process does not lose it. With
@@ -127,7 +146,11 @@ impl Database {
         let options = OpenOptions::new().write(true);
         let second =
             if self.has_moved() { None } else { self.cache.open(&self.name, options).ok() };
-        let written = second.map_or_else(|| self.file.sync_all(), |second| second.close());
+        let written = match second.map(|second| second.close()) {
+            // Another file may have come to the name just before it was opened.
+            Some(closed) if !self.has_moved() => closed,
+            _ => self.file.sync_all(),
+        };
         done(written, ffi::SQLITE_IOERR_WRITE)
     }
 

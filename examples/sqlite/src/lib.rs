@@ -39,7 +39,8 @@
 //!
 //! What a commit changed in the cache is written to the file before the commit ends (with a WAL,
 //! before a checkpoint ends), whatever `synchronous` is. So `kill -9` loses no commit and damages
-//! nothing, with `synchronous=OFF` as well: the journal and the WAL are in the kernel's page cache.
+//! nothing, with `synchronous=OFF` as well: the journal and the WAL are in the kernel's page cache,
+//! if they are files (with `journal_mode` `MEMORY` and `OFF` there is none).
 //! With `OFF` a power cut may damage the database, as with the unix VFS. `NORMAL` with a WAL is as
 //! there too: a power cut may lose the last commits, and damages nothing.
 //!

@@ -182,8 +182,9 @@ unsafe extern "C" fn file_control(
     // SAFETY: a file of `open`.
     let database = unsafe { database(file) };
     match control {
-        // The end of a commit without a WAL, and of a checkpoint, whatever `synchronous` is.
-        ffi::SQLITE_FCNTL_SYNC | ffi::SQLITE_FCNTL_CKPT_DONE => database.write_back(),
+        // The end of a commit without a WAL, whatever `synchronous` is.
+        ffi::SQLITE_FCNTL_SYNC => database.write_back(),
+        ffi::SQLITE_FCNTL_CKPT_DONE => database.end_checkpoint(),
         ffi::SQLITE_FCNTL_HAS_MOVED => {
             // SAFETY: a place for the answer.
             unsafe { *out.cast::<c_int>() = c_int::from(database.has_moved()) };

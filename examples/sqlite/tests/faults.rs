@@ -2,11 +2,13 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tempfile::TempDir;
-use unherd::Cache;
+use unherd::device::{Completion, DeviceFile, IoBufs, OpenError, OpenHow, Opened, Transfer};
+use unherd::{Cache, Deadline, Device, DirectDevice, Errno, Io};
 
 fn open(path: &Path, vfs: &str) -> rusqlite::Result<Connection> {
     Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)
@@ -138,4 +140,101 @@ fn kill_without_syncs_damages_nothing() {
         let rows: i64 = plain.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
         assert_eq!(rows, 1000, "{setup}");
     }
+}
+
+/// The process that `failed_checkpoint_keeps_the_wal` starts. It writes to a file how many commits
+/// have succeeded.
+#[test]
+fn commits_to_a_full_device() {
+    let Ok(path) = std::env::var("SQLITE_BOUNDED_DATABASE") else { return };
+    let builder = Cache::builder().capacity(1024 * 4096).io(Io::Blocking);
+    let cache = builder.device(Arc::new(FullDevice(DirectDevice::new()))).build().unwrap();
+    unherd_example_sqlite::register("full", cache).unwrap();
+    let connection = open(Path::new(&path), "full").unwrap();
+    let setup = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;
+        PRAGMA wal_autocheckpoint=9; PRAGMA synchronous=OFF;
+        CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB)";
+    connection.execute_batch(setup).unwrap();
+    let insert =
+        |key: &i64| connection.execute("INSERT INTO t VALUES(?, randomblob(3000))", [key]).is_ok();
+    let committed = (0..250).take_while(insert).count();
+    std::fs::write(format!("{path}.committed"), committed.to_string()).unwrap();
+    std::process::abort();
+}
+
+#[test]
+fn failed_checkpoint_keeps_the_wal() {
+    let dir = dir();
+    let path = dir.path().join("data.db");
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "commits_to_a_full_device"]).env("SQLITE_BOUNDED_DATABASE", &path);
+    let ended = child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(ended.code(), None, "it was to die by a signal");
+    let committed = std::fs::read_to_string(dir.path().join("data.db.committed")).unwrap();
+    let committed: i64 = committed.parse().unwrap();
+    let plain = Connection::open(&path).unwrap();
+    assert_eq!(integrity(&plain), "ok");
+    let rows: i64 = plain.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+    assert!(committed == 250 && rows >= committed, "{rows} of {committed}");
+}
+
+/// Has room for 400 KiB of each file.
+struct FullDevice(DirectDevice);
+
+// SAFETY: all is done by the device inside, or refused.
+unsafe impl Device for FullDevice {
+    fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
+        self.0.open(path, how)
+    }
+
+    fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
+        self.0.try_lock(file, exclusive)
+    }
+
+    fn close(&self, file: DeviceFile) {
+        self.0.close(file);
+    }
+
+    fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
+        self.0.len(file)
+    }
+
+    fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
+        self.0.set_len(file, len_bytes)
+    }
+
+    unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.read(file, offset, bufs) }
+    }
+
+    unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
+        if offset >= 400 << 10 {
+            return Err(Errno::NOSPC);
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.0.write(file, offset, bufs) }
+    }
+
+    fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
+        self.0.sync(file)
+    }
+
+    fn can_queue(&self) -> bool {
+        false
+    }
+
+    fn claim_queue(&self) -> bool {
+        false
+    }
+
+    fn release_queue(&self) {}
+
+    unsafe fn submit(&self, _: Transfer) {
+        unreachable!("nothing is queued");
+    }
+
+    fn reap(&self, _: &mut Vec<Completion>, _: Deadline) {}
+
+    fn interrupt(&self) {}
 }

@@ -52,8 +52,8 @@ impl Core {
     }
 
     /// First dirty pages are written back, while nothing is taken from anybody: most of them while
-    /// others have the room that they had, and the rest while no more come than `left` frames allow.
-    /// So what cannot be written is known before a frame is taken.
+    /// others have the room that they had, the rest while no more come than `left` frames allow. So
+    /// what cannot be written is known before a frame is taken.
     fn shrink_by(&self, frames: usize) -> Result<(), Error> {
         let left = self.supply().len() - frames;
         let cannot = |waited| {

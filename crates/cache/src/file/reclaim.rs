@@ -76,7 +76,7 @@ impl Core {
         claims
     }
 
-    /// Up to `wanted` empty frames of a pool, for no page, whoever waits for one.
+    /// Up to `wanted` empty frames of a pool, for no page, before all waiters.
     pub(crate) fn take_from_pool(&self, pool: usize, wanted: usize) -> Vec<Claim> {
         let (claims, dirty) = self.pages.take_from_pool(pool, wanted);
         self.write_ahead(dirty);

@@ -48,9 +48,9 @@
 //!
 //! A writer that waits for *room*, until one page more may be newer than the device (`room.rs`),
 //! stands in the queue too, as much of what makes frames idle makes room. It is handed no frame.
-//! What one is told about may be of use only to another kind of waiter behind it. So while somebody
-//! waits for room, whoever is told to look passes it on, once for each count of `idled`: it comes to
-//! each waiter at most once, and to all if none has a use for it.
+//! What a waiter is told may be of use only to one of the other kind behind it. So while somebody
+//! waits for room, a waiter that is told to look passes that on, once for each count of `idled`: it
+//! comes to each waiter at most once, and to all if none has a use for it.
 //!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
@@ -100,8 +100,8 @@ pub(crate) struct FrameWaiters {
     waiting: Alone,
     /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
-    /// Those of `waiting` that wait for room. Relaxed: who waits was counted before it queued, and
-    /// who is woken has seen the queue.
+    /// Those of `waiting` that wait for room. Relaxed: a waiter was counted before it queued, and
+    /// the one that is woken before it has seen the queue, by the lock of the bucket.
     for_room: AtomicU32,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
     held: Alone,
@@ -139,7 +139,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// That its owner is counted among those who wait for room, until dropped.
+/// That its owner is counted among the waiters for room, until dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct EnteredForRoom<'a>(Entered<'a>);

@@ -220,7 +220,7 @@ impl Pages {
     }
 
     /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
-    /// write-back; whoever waits for a frame, and whatever others have free.
+    /// write-back: before all waiters, and also if other pools have free ones.
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {

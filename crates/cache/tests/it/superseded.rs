@@ -403,7 +403,7 @@ fn others_write_while_a_shrink_writes_back() {
     }
 }
 
-/// Who waits for room is told of it, though others stand before it that cannot use it.
+/// A waiter for room hears of it, though others stand before it that cannot use it.
 #[test]
 fn room_is_told_to_those_who_can_use_it() {
     let _turn = turn();
