@@ -76,12 +76,21 @@ pub enum FutexOp {
 
 /// futex(2) for words of this process: wait, wake, requeue, by the word's address.
 ///
-/// Results and errors are as the kernel's; the exceptions stand in the repository's
-/// `docs/futex.md`. Words are
-/// references, so none is null or misaligned. There are no flags: the words are private to the
-/// process, and words that processes share belong to the kernel's own futex(2). The ledger counts
-/// its waits under the reason `futex`. Nothing is
-/// allocated after the table was built.
+/// Results and errors are as the kernel's, except:
+///
+/// - A wait never returns without cause, and no signal ends it: there is no `EINTR`.
+/// - Words are references to atomics and bitsets are never zero, so there is no `EFAULT`, and no
+///   `EINVAL` for these.
+/// - There are no flags: the words are private to the process. Words that processes share belong to
+///   the kernel's own futex(2).
+/// - Words may have 8, 16 or 64 bits as well. A wake finds waiters by the address of their word,
+///   whatever its size; one that only overlaps is another word.
+/// - [`FutexTable::wait_any`] takes 64 words, not 128.
+/// - [`FutexTable::wake_op`] compares by a closure.
+/// - There is no priority inheritance, and there are no robust lists.
+///
+/// The ledger counts its waits under the reason `futex`. Nothing is allocated after the table was
+/// built.
 ///
 /// ```
 /// # use unherd_sync as unherd;

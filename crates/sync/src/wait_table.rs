@@ -130,17 +130,17 @@ impl<K> WaitTableBuilder<K> {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Whether wakes look at keys (they do by default). Without, every wake takes every waiter of
-    /// the bucket: the behaviour that filtered wakeups cure, kept so that the cure can be measured.
+    /// For benchmarks, with the feature `ablation`: whether wakes look at keys (they do by
+    /// default). Without, every wake takes every waiter of the bucket.
     #[cfg(feature = "ablation")]
     #[must_use]
     pub fn filtered(self, filtered: bool) -> Self {
         Self { filtered, ..self }
     }
 
-    /// Whether a wake can see without the lock that only others wait in the bucket (it does by
-    /// default). Without, it sees that nobody waits there, and otherwise takes the lock to look: so
-    /// that what this summary of the waiters saves can be measured.
+    /// For benchmarks, with the feature `ablation`: whether a wake can see without the lock that
+    /// the bucket's waiters have other keys (it can by default). Without, it takes the lock to look
+    /// if anybody waits in the bucket.
     #[cfg(any(feature = "ablation", shuttle))]
     #[must_use]
     pub fn signature(self, signature: bool) -> Self {
@@ -185,8 +185,17 @@ fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(0)
 }
 
-/// A hash table of wait queues whose wakes are filtered by key. A *bucket* is one wait queue and
-/// its lock; keys are hashed to buckets.
+/// A hash table of wait queues: threads and async tasks wait for a key, and a wake of that key
+/// finds them and nobody else. A *bucket* is one wait queue and its lock; keys are hashed to
+/// buckets.
+///
+/// | word | meaning |
+/// |---|---|
+/// | exclusive | a waiter that a wake of `n` counts among its `n`: the default |
+/// | shared | a waiter that every wake of its key wakes, whatever its `n` ([`Wait::shared`]) |
+/// | tag | a number that a waiter brings along ([`Wait::tag`]) |
+/// | filter | the closure of [`wake_where`](Self::wake_where): it sees the tags of a key's waiters and says for each whether to wake it |
+/// | token | a number that a wake hands to those whom it wakes ([`Outcome::Woken`]) |
 ///
 /// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
 /// is built. `Eq` and `Hash` of the key,
@@ -232,6 +241,7 @@ pub struct WaitTable<K> {
     /// The bits of a hash that tell waiters apart.
     hash_mask: u64,
     reason: Reason,
+    /// False only with the feature `ablation`.
     filtered: bool,
 }
 

@@ -21,7 +21,8 @@ pub struct Counts {
     pub wakes: u64,
     /// Wake calls that found none. A call that may wake 0 is not counted.
     pub empty_wakes: u64,
-    /// Waits that their deadline ended.
+    /// Waits of threads that their deadline ended, and waits of tasks that were dropped before a
+    /// wake had found them (tasks have no deadlines).
     pub timeouts: u64,
     /// Bucket locks taken.
     pub locks: u64,

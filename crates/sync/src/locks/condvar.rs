@@ -102,7 +102,8 @@ impl Condvar {
         }
     }
 
-    /// As [`Condvar::wait`]. The mutex is locked again in any case.
+    /// As [`Condvar::wait`], until `deadline` at most. The mutex is locked again in any case, and
+    /// that has no deadline: it takes as long as others hold the mutex.
     ///
     /// # Errors
     /// [`TimedOut`] if no notification had found the thread by the deadline.

@@ -7,16 +7,16 @@ use unherd_sys::Deadline;
 
 use crate::Reason;
 
-/// A waiter's own mark; [`WaitTable::wake_where`](crate::WaitTable::wake_where) shows it to its
-/// filter.
+/// A number that a waiter brings along; the filter of
+/// [`WaitTable::wake_where`](crate::WaitTable::wake_where) sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Tag(pub u64);
 
-/// A waker's own mark; it is handed to each waiter that the wake was meant for.
+/// A number that a wake hands to each waiter that it wakes: see [`Outcome::Woken`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Token(pub u64);
 
-/// How to wait: for what reason, with which mark, until when.
+/// How to wait: for what reason, with which tag, until when.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait {
     pub(super) reason: Option<Reason>,
@@ -106,7 +106,7 @@ impl Woken {
 /// Whom [`WaitTable::wake_one`](crate::WaitTable::wake_one) has chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
-    /// The waiter's own mark.
+    /// The waiter's tag.
     pub tag: Tag,
     /// Whether others wait for the key as well.
     pub more: bool,
@@ -133,8 +133,9 @@ impl PartialOrd<usize> for Woken {
     }
 }
 
-/// The deadline of [`WaitTable::wait_until`](crate::WaitTable::wait_until) passed, and the
-/// condition was still false.
+/// The deadline passed first: before the condition was true
+/// ([`WaitTable::wait_until`](crate::WaitTable::wait_until)), or before a notification came
+/// ([`Condvar::wait_until`](crate::Condvar::wait_until)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 

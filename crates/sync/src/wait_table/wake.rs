@@ -61,7 +61,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let mut batch = WakeBatch::new(Message { token: None, passes_on: true }, 1);
         let guard = self.lock(hash);
         let mut waiters = guard.lists(hash, |other| self.is_key(key, other));
-        // In a table that does not filter, a list is the whole bucket's.
+        // In a table built with `filtered(false)`, a list is the whole bucket's.
         let is_key = |node: NodeRef<'_, K>| self.filtered || node.has_key(|other| other == key);
         let node = waiters.find(|node| is_key(*node) && node.try_claim());
         let chosen = node.map(|node| {
@@ -117,8 +117,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         self.wake_filtered(key, hash, filter, token)
     }
 
-    /// Wakes whom `filter` chooses. If the table does not filter: all, with `token` those that the
-    /// filter chose, with no token the others.
+    /// Wakes whom `filter` chooses. In a table built with `filtered(false)`: all, with `token`
+    /// those that `filter` chose, with no token the others.
     fn wake_filtered(
         &self,
         key: &K,
