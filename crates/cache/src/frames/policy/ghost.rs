@@ -18,11 +18,14 @@ const ENTRIES: usize = 16;
 /// Pages that share a bucket differ in this number of the lowest bits of their hashes alone.
 const NEIGHBOUR_BITS: u32 = 3;
 
-/// Bits of an entry that say when it was made: they wrap around, long after it was replaced.
+/// Bits of an entry that say when it was made: they wrap around, long after it was swept out.
 const TIME_BITS: u32 = 8;
 
 /// In how many steps a page grows too old.
 const STEPS: u32 = 16;
+
+/// Steps in which entries that are too old are swept out of all buckets, once.
+const SWEEP_STEPS: usize = 128;
 
 /// In an entry without a page.
 const NONE: u32 = 0;
@@ -62,6 +65,8 @@ pub(crate) struct Ghost {
     step: u32,
     /// Entries of more steps are too old.
     age_max: u8,
+    /// The bucket from which on the next step sweeps.
+    swept: usize,
 }
 
 impl Ghost {
@@ -76,6 +81,7 @@ impl Ghost {
             in_step: 0,
             step,
             age_max: pages.div_ceil(step) as u8,
+            swept: 0,
         }
     }
 
@@ -93,7 +99,19 @@ impl Ghost {
         if self.in_step == self.step {
             self.in_step = 0;
             self.now = now.wrapping_add(1);
+            self.sweep();
         }
+    }
+
+    /// Forgets what is too old in a part of the buckets: where no page goes, nothing replaces it.
+    fn sweep(&mut self) {
+        let end = self.swept + self.buckets.len().div_ceil(SWEEP_STEPS);
+        let end = end.min(self.buckets.len());
+        let entries = self.buckets[self.swept..end].iter_mut().flat_map(|bucket| &mut bucket.0);
+        for entry in entries.filter(|entry| age(**entry, self.now) > self.age_max) {
+            *entry = NONE;
+        }
+        self.swept = end % self.buckets.len();
     }
 
     /// Forgets a page; gives whether it was remembered.
@@ -128,6 +146,18 @@ mod tests {
             let (bucket, fingerprint) = self.place(page);
             let bucket = &self.buckets[bucket];
             bucket.find(fingerprint).is_some_and(|at| age(bucket.0[at], self.now) <= self.age_max)
+        }
+    }
+
+    #[test]
+    fn what_nobody_replaces_stays_forgotten() {
+        let mut ghost = Ghost::new(4096);
+        let old = |page| super::super::hash(1, page);
+        (0..4096).for_each(|page| ghost.insert(old(page)));
+        for round in 0..40 {
+            (0..8192).for_each(|page| ghost.insert(super::super::hash(2, page)));
+            let known = (0..4096).filter(|&page| ghost.knows(old(page))).count();
+            assert_eq!(known, 0, "round {round}");
         }
     }
 
