@@ -35,6 +35,7 @@ mod owners;
 mod pressure;
 mod process_mark;
 mod sampler;
+mod start;
 mod symbols;
 mod sysctl;
 mod usage;
@@ -50,6 +51,7 @@ pub use sampler::{
     ChainOptions, ChainRow, ChainSampler, Chains, CodeMapping, Profile, ProfileRow, SampleKind,
     SampleScope, Sampler, SamplerError, ThreadSwitches,
 };
+pub use start::Program;
 pub use symbols::Side;
 pub use sysctl::{DirtyLimits, SweptLimits, SysctlError};
 pub use usage::{ChildEnd, ChildProcess, ChildUsage, IoBytes, SpawnHow, Usage};

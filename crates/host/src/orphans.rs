@@ -37,7 +37,8 @@ fn has_children() -> bool {
 
 /// Kills all adopted orphans, and those that they leave in turn, and waits for their end. An orphan
 /// is a child of this process that no [`ChildProcess`](crate::ChildProcess) stands for and that is
-/// not of this process's group: what [`std::process::Command`] starts is none.
+/// not of this process's group: what [`std::process::Command`] starts is none. Where none of them
+/// may be killed, as they are another user's (sudo(8)), they are left alone.
 pub fn end_orphans() {
     if !has_children() {
         return;
@@ -50,15 +51,10 @@ pub fn end_orphans() {
         });
         let pids: Vec<Pid> =
             orphans.filter_map(|process| Pid::from_raw(process.pid as i32)).collect();
-        if pids.is_empty() {
+        // Until it is waited for, its number is its own. Another thread may have waited for it.
+        let is_ended = |pid: &Pid| kill_process(*pid, Signal::KILL).is_ok() && wait4(*pid).is_ok();
+        if pids.iter().filter(|pid| is_ended(pid)).count() == 0 {
             return;
-        }
-        for pid in pids {
-            // Until it is waited for, its number is its own.
-            if kill_process(pid, Signal::KILL).is_ok() {
-                // Another thread may have waited for it: then there is nothing left to do.
-                let _ = wait4(pid);
-            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -22,6 +22,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use unherd_sys::{Deadline, poll_until};
 
 use crate::orphans::children;
+use crate::start::{Program, Started, start};
 
 /// What was used: CPU time, context switches, memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -143,14 +144,38 @@ pub struct SpawnHow<'a> {
 /// A child that runs, or has ended and has not been waited for.
 #[derive(Debug)]
 pub struct ChildProcess {
-    child: Child,
     pid: Pid,
     pidfd: OwnedFd,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
     own_group: bool,
     ended: Option<ChildUsage>,
 }
 
 impl ChildProcess {
+    /// Starts a program without a copy of this process's page tables, which is what
+    /// [`ChildProcess::spawn`] spends most of its time on. The calling thread stands still until
+    /// the program is executed.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says to any step up to the program's execution; a NUL in a text.
+    pub fn start(program: &Program<'_>, how: SpawnHow<'_>) -> io::Result<Self> {
+        let mut known = children();
+        let Started { pid, pidfd, stdout, stderr } = start(program, how)?;
+        known.insert(pid.as_raw_pid() as u32);
+        Ok(Self {
+            pid,
+            pidfd,
+            stdin: None,
+            stdout: stdout.map(ChildStdout::from),
+            stderr: Some(stderr.into()),
+            own_group: how.own_group || how.own_session,
+            ended: None,
+        })
+    }
+
     /// Starts `command`. Errors are those of [`Command::spawn`], which reports a failing exec and
     /// a failing entry into the cgroup alike.
     pub fn spawn(mut command: Command, how: SpawnHow<'_>) -> io::Result<Self> {
@@ -161,26 +186,10 @@ impl ChildProcess {
         let cgroup = how.cgroup.map(|procs| procs.try_clone_to_owned()).transpose()?;
         let parent = getpid();
         let mut started = children();
+        let how = SpawnHow { cgroup: None, ..how };
         let prepare = move || {
-            if let Some(procs) = &cgroup {
-                rustix::io::write(procs, b"0")?;
-            }
-            if let Some(cpus) = how.cpus {
-                let mut set = CpuSet::new();
-                (0..cpus.min(CpuSet::MAX_CPU)).for_each(|cpu| set.set(cpu));
-                sched_setaffinity(None, &set)?;
-            }
-            if how.own_session {
-                setsid()?;
-            }
-            if how.die_with_parent {
-                set_parent_process_death_signal(Some(Signal::KILL))?;
-                // A parent that ended before the line above sends no signal any more.
-                if getppid() != Some(parent) {
-                    return Err(Errno::SRCH.into());
-                }
-            }
-            Ok(())
+            let how = SpawnHow { cgroup: cgroup.as_ref().map(AsFd::as_fd), ..how };
+            settle(how, parent).map_err(io::Error::from)
         };
         // SAFETY: between fork and exec the closure makes system calls and nothing else: it takes
         // no lock and no memory.
@@ -190,7 +199,15 @@ impl ChildProcess {
         drop(started);
         let pid = Pid::from_child(&child);
         match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { child, pid, pidfd, own_group, ended: None }),
+            Ok(pidfd) => Ok(Self {
+                pid,
+                pidfd,
+                stdin: child.stdin.take(),
+                stdout: child.stdout.take(),
+                stderr: child.stderr.take(),
+                own_group,
+                ended: None,
+            }),
             Err(errno) => {
                 child.kill()?;
                 child.wait()?;
@@ -202,22 +219,22 @@ impl ChildProcess {
 
     /// The process number.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw_pid() as u32
     }
 
     /// The writing end of its standard input, if that is a pipe and was not taken before.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
+        self.stdin.take()
     }
 
     /// The reading end of its standard output, if that is a pipe and was not taken before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
-        self.child.stdout.take()
+        self.stdout.take()
     }
 
     /// The reading end of its standard error, if that is a pipe and was not taken before.
     pub fn take_stderr(&mut self) -> Option<ChildStderr> {
-        self.child.stderr.take()
+        self.stderr.take()
     }
 
     /// Something that waits for the child's end on another thread.
@@ -248,7 +265,7 @@ impl ChildProcess {
         // The zombie still has its accounts.
         let io = IoBytes::of(self.pid);
         let ended = ChildUsage { io, ..wait4(self.pid)? };
-        children().remove(&self.child.id());
+        children().remove(&self.pid());
         self.ended = Some(ended);
         Ok(self.ended)
     }
@@ -289,6 +306,30 @@ impl Drop for ChildProcess {
             let _ = self.wait(Deadline::NEVER);
         }
     }
+}
+
+/// What a child does for `how`, between its beginning and the program: system calls and nothing
+/// else, no lock and no memory. The group is the caller's business.
+pub(crate) fn settle(how: SpawnHow<'_>, parent: Pid) -> Result<(), Errno> {
+    if let Some(procs) = how.cgroup {
+        rustix::io::write(procs, b"0")?;
+    }
+    if let Some(cpus) = how.cpus {
+        let mut set = CpuSet::new();
+        (0..cpus.min(CpuSet::MAX_CPU)).for_each(|cpu| set.set(cpu));
+        sched_setaffinity(None, &set)?;
+    }
+    if how.own_session {
+        setsid()?;
+    }
+    if how.die_with_parent {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that ended before the line above sends no signal any more.
+        if getppid() != Some(parent) {
+            return Err(Errno::SRCH);
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn wait4(pid: Pid) -> Result<ChildUsage, Errno> {

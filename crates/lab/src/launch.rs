@@ -11,12 +11,12 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use unherd_host::{ChildProcess, IoBytes, SpawnHow, Usage, adopt_orphans, end_orphans};
+use unherd_host::{ChildProcess, IoBytes, Program, SpawnHow, Usage, adopt_orphans, end_orphans};
 use unherd_sys::{Deadline, Timestamp, poll_until};
 
 use crate::interrupt::Interrupt;
@@ -96,9 +96,13 @@ impl<'a> Launch<'a> {
     ///
     /// Where the child cannot be started or waited for.
     pub(crate) fn run(self, interrupt: &Interrupt) -> io::Result<Finished> {
-        let mut command = self.command();
-        let stdout = if self.discard_output { Stdio::null() } else { Stdio::piped() };
-        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+        let program = Program {
+            path: self.program,
+            args: &self.args,
+            environment: &self.environment,
+            directory: self.directory,
+            discard_output: self.discard_output,
+        };
         let how = SpawnHow {
             die_with_parent: true,
             own_group: true,
@@ -109,7 +113,7 @@ impl<'a> Launch<'a> {
         adopt_orphans()?;
         let started = Timestamp::now();
         let deadline = Deadline::at(started.after(self.timeout));
-        let mut child = ChildProcess::spawn(command, how)?;
+        let mut child = ChildProcess::start(&program, how)?;
         let mut outputs = [
             Output::new(child.take_stdout().map(OwnedFd::from), STDOUT_KEPT_BYTES),
             Output::new(child.take_stderr().map(OwnedFd::from), STDERR_KEPT_BYTES),
@@ -132,15 +136,6 @@ impl<'a> Launch<'a> {
             io: ended.io,
             elapsed,
         })
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(self.program);
-        command.args(&self.args).envs(self.environment.iter().copied());
-        if let Some(directory) = self.directory {
-            command.current_dir(directory);
-        }
-        command
     }
 }
 
