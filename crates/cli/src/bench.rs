@@ -116,6 +116,7 @@ fn planned(plan: Plan, known: &RegisteredWorkload, conditions: Conditions) -> He
         description: Some(known.workload.clone()),
         sides: Vec::new(),
         blocks: Vec::new(),
+        build: None,
     }
 }
 

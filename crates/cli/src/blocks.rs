@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use unherd_lab::{Block, BlockPlan, Header, StoredRecord, merge};
+use unherd_lab::{Block, BlockPlan, Header, StoredRecord, holds_record, merge};
 
 use crate::arguments::{Arguments, Command, Format, needs_catalogue, parse};
 use crate::output::{Failure, note};
@@ -34,7 +34,7 @@ pub(crate) fn run(number: usize, plan: &Path, out: Option<&Path>) -> Result<Exit
     let known = BlockPlan::load(plan)?;
     let block = known.block(number)?;
     let out = out.map_or_else(|| default_out(plan, number), Path::to_owned);
-    let is_begun = out.join("plan.json").exists();
+    let is_begun = holds_record(&out);
     if is_begun {
         let kept = StoredRecord::load(&out)?.header;
         if kept.blocks.iter().all(|it| it.block != block) || kept.command != known.header.command {

@@ -1,6 +1,9 @@
 //! Running a plan: rounds as processes, one after the other, and what is kept of them.
 
 use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ use crate::fingerprint::fingerprint;
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
 use crate::leftovers::RoundDirectory;
-use crate::plan::{Plan, Step};
+use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
 use crate::profile::sample;
 use crate::record::{Header, Record, StoredRecord, metric_names};
@@ -115,6 +118,7 @@ pub fn bench(
 ) -> Result<Outcome, Error> {
     let mut prepared = PreparedMachine::prepare(&known.workload, &conditions.options, interrupt)?;
     prepared.marks.extend(plan.warning());
+    let runner_of = |it: &Contender| known.runner_of(&it.implementation);
     let mut header = Header {
         plan: plan.clone(),
         command: conditions.command.clone(),
@@ -123,6 +127,7 @@ pub fn bench(
         description: Some(known.workload.clone()),
         sides: Vec::new(),
         blocks: measured_here(conditions.block, &prepared.machine),
+        build: build_digest(plan.contenders.iter().filter_map(runner_of)),
     };
     let (record, rounds) = match &conditions.resume {
         None => (Record::create(conditions.out.as_deref(), &header)?, Vec::new()),
@@ -154,6 +159,26 @@ pub fn bench(
 /// The block that this machine measures, if it is one.
 pub(crate) fn measured_here(block: Option<Block>, machine: &Value) -> Vec<MeasuredBlock> {
     block.map(|block| MeasuredBlock::here(block, machine.clone())).into_iter().collect()
+}
+
+/// Of this program's version, and of those that are run: their lengths, and of each the first and
+/// the last MiB, which hold a linker's build ID. `None` where one cannot be read.
+pub(crate) fn build_digest<'a>(programs: impl IntoIterator<Item = &'a Path>) -> Option<String> {
+    const PART_BYTES: u64 = 1 << 20;
+    let mut digest = DefaultHasher::new();
+    digest.write(env!("CARGO_PKG_VERSION").as_bytes());
+    for program in programs {
+        let mut file = fs::File::open(program).ok()?;
+        let length = file.metadata().ok()?.len();
+        digest.write_u64(length);
+        for first in [0, length.saturating_sub(PART_BYTES)] {
+            let mut part = Vec::new();
+            file.seek(SeekFrom::Start(first)).ok()?;
+            file.by_ref().take(PART_BYTES).read_to_end(&mut part).ok()?;
+            digest.write(&part);
+        }
+    }
+    Some(format!("{:016x}", digest.finish()))
 }
 
 /// What ended the rounds early; an error only where the rounds that finished say nothing.
@@ -193,8 +218,12 @@ pub(crate) fn resumed(
     }
     let new: Vec<String> =
         header.marks.drain(..).filter(|mark| !kept.header.marks.contains(mark)).collect();
+    let is_rebuilt = kept.header.build.is_some() && kept.header.build != header.build;
     *header = kept.header;
     header.marks.extend(new);
+    if is_rebuilt {
+        header.marks.push("the programs have changed since the first rounds".to_owned());
+    }
     header.marks.push("the bench was cut short, and gone on with later".to_owned());
     Ok((record, kept.rounds))
 }

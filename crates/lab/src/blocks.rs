@@ -11,6 +11,7 @@
 //! between these. So each machine's own estimate stands beside it, and machines whose intervals
 //! exclude each other are named.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -115,8 +116,11 @@ impl BlockPlan {
             .expect("strings, numbers and maps with string keys always become JSON");
         text.push('\n');
         let file = fs::File::create_new(path);
-        let written =
-            file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+        let written = file.and_then(|mut file| {
+            let written = std::io::Write::write_all(&mut file, text.as_bytes());
+            // Half a plan would be in the way of the next.
+            written.inspect_err(|_| drop(fs::remove_file(path)))
+        });
         written.map_err(|source| {
             Error::machine(
                 format!("cannot make the plan {}", path.display()),
@@ -176,6 +180,10 @@ impl MeasuredBlock {
     }
 }
 
+/// Builds differ from machine to machine for good reasons, and by mistake.
+const OTHER_BUILDS: &str =
+    "the blocks ran programs, or versions of unherd, that differ in their bytes";
+
 /// Joins the records of blocks into a new one at `out`, and gives where it is.
 ///
 /// # Errors
@@ -194,6 +202,7 @@ pub fn merge(blocks: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Error> {
             ));
         };
         let block = block.clone();
+        is_of_block(path, &block.block, &record.rounds)?;
         if let Some((first, other, known)) = records.first() {
             let is_same = known.header.plan == record.header.plan
                 && known.header.command == record.header.command
@@ -222,6 +231,9 @@ pub fn merge(blocks: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Error> {
         return Err(Error::usage("there is nothing to join", "name the records of blocks"));
     };
     let mut header = Header { blocks: Vec::new(), marks: Vec::new(), ..first.header.clone() };
+    if records.iter().any(|(.., record)| record.header.build != header.build) {
+        header.marks.push(OTHER_BUILDS.to_owned());
+    }
     let mut rounds = Vec::new();
     for (_, block, record) in records {
         let new = record.header.marks.into_iter().filter(|mark| !header.marks.contains(mark));
@@ -229,9 +241,32 @@ pub fn merge(blocks: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Error> {
         header.blocks.push(block);
         rounds.extend(record.rounds);
     }
+    if rounds.is_empty() {
+        return Err(Error::usage(
+            "no block has a finished round",
+            "measure one by `unherd run-block`",
+        ));
+    }
     let joined = Record::create(out, &header)?;
     joined.append(&rounds)?;
     Ok(joined.directory().to_owned())
+}
+
+/// Whether the rounds are those of the block, each process once: a file that was copied in would
+/// count twice.
+fn is_of_block(path: &Path, block: &Block, rounds: &[Round]) -> Result<(), Error> {
+    let mut seen = BTreeSet::new();
+    let strange = rounds.iter().find(|it| {
+        !(block.first..=block.last).contains(&it.round)
+            || !seen.insert((it.round, it.cell, it.attempt, &it.label))
+    });
+    let Some(round) = strange else { return Ok(()) };
+    let Block { number, first, last, .. } = block;
+    let (shown, round) = (path.display(), round.round);
+    Err(Error::usage(
+        format!("{shown} has a round {round} that is not its own, or twice"),
+        format!("block {number} is rounds {first} to {last}, each once: measure it again"),
+    ))
 }
 
 /// What is to be said of blocks that are missing, in part or as a whole.
@@ -334,6 +369,7 @@ mod tests {
             description: None,
             sides: Vec::new(),
             blocks: Vec::new(),
+            build: None,
         };
         BlockPlan::new(header, 3).unwrap()
     }

@@ -27,7 +27,7 @@ pub use records::compare_records;
 pub use sides::Side;
 pub use sweep::Sweep;
 
-use crate::bench::{BenchObserver, Outcome, concluded, measured_here, resumed};
+use crate::bench::{BenchObserver, Outcome, build_digest, concluded, measured_here, resumed};
 use crate::blocks::Block;
 use crate::catalogue::Workload;
 use crate::error::Error;
@@ -214,6 +214,7 @@ fn ready<'a>(
         description: Some(description),
         sides: request.sides.clone(),
         blocks: Vec::new(),
+        build: build_digest(commands.cells[0].programs.iter().map(PathBuf::as_path)),
         plan,
     };
     header.marks.extend(header.plan.warning());

@@ -280,6 +280,7 @@ mod tests {
             description: None,
             sides: Vec::new(),
             blocks: Vec::new(),
+            build: None,
         };
         (html(&header, &result), result)
     }

@@ -56,7 +56,7 @@ pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step, Until};
 pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MachineOptions};
 pub use printable::printable;
-pub use record::{Header, Record, StoredRecord};
+pub use record::{Header, Record, StoredRecord, holds_record};
 pub use result::{
     BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,
     SummaryLine, TraceLine, Traced,

@@ -11,11 +11,12 @@
 //!
 //! A reader leaves out a last line that has no end. A file of the end is
 //! written beside its place and renamed into it, so that a full disk leaves the old one, or none.
-//! `plan.json` is made once: of two benches that are given one directory the second is refused. Its
-//! lock is held while rounds are added.
+//! `plan.json` is made once: of two benches that are given one directory the second is refused,
+//! except where the first was cut off before the plan's end. Its lock is held while rounds are
+//! added.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -64,6 +65,9 @@ pub struct Header {
     /// The blocks of a plan that was divided: the one that this is, or all that were joined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<MeasuredBlock>,
+    /// A digest of the programs that were run, and of this one's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
 }
 
 /// A record being written.
@@ -91,20 +95,23 @@ impl Record {
         })?;
         let path = directory.join(PLAN);
         let cannot = |source| failed(&path, "cannot write", source, false);
-        let mut plan = File::create_new(&path).map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => Error::usage(
+        let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut plan = open.map_err(cannot)?;
+        let is_mine = match flock(&plan, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => is_torn(&mut plan).map_err(cannot)? && is_empty(&rounds).map_err(cannot)?,
+            Err(Errno::WOULDBLOCK) => false,
+            Err(errno) => return Err(cannot(errno.into())),
+        };
+        if !is_mine {
+            return Err(Error::usage(
                 format!("{} already holds a record", directory.display()),
                 "give another directory by --out, or go on with it by --resume",
-            ),
-            _ => cannot(source),
-        })?;
-        let locked = flock(&plan, FlockOperation::LockExclusive).map_err(io::Error::from);
-        let written = locked.and_then(|()| plan.write_all(pretty(header).as_bytes()));
-        if let Err(source) = written {
-            // Half a plan is no record, and would be in the way of the next.
-            let _ = fs::remove_file(&path);
-            return Err(cannot(source));
+            ));
         }
+        let text = pretty(header);
+        let written = plan.set_len(0).and_then(|()| plan.rewind());
+        // What is cut off by a full disk is no plan, and the next may have the place.
+        written.and_then(|()| plan.write_all(text.as_bytes())).map_err(cannot)?;
         Ok(Self { directory, _plan: plan })
     }
 
@@ -181,6 +188,23 @@ impl Record {
             failed(&path, "cannot write", source, true)
         })
     }
+}
+
+/// Whether there is a record, whole or cut short, in the directory: a plan without its end is none.
+pub fn holds_record(directory: &Path) -> bool {
+    let open = File::open(directory.join(PLAN));
+    open.and_then(|mut plan| is_torn(&mut plan)).is_ok_and(|is_torn| !is_torn)
+}
+
+/// A plan is written in one go, and its last byte ends a line.
+fn is_torn(plan: &mut File) -> io::Result<bool> {
+    let mut text = Vec::new();
+    plan.read_to_end(&mut text)?;
+    Ok(text.last() != Some(&b'\n'))
+}
+
+fn is_empty(directory: &Path) -> io::Result<bool> {
+    Ok(fs::read_dir(directory)?.next().is_none())
 }
 
 /// Opens a file of lines to append to, without a last line that has no end: a kill or a full disk
@@ -346,6 +370,7 @@ mod tests {
             description: None,
             sides: Vec::new(),
             blocks: Vec::new(),
+            build: None,
         }
     }
 
@@ -375,6 +400,24 @@ mod tests {
         let error = Record::create(Some(place.path()), &header()).unwrap_err();
         assert!(error.to_string().contains("already holds a record"), "{error}");
         assert_eq!(error.exit_code(), 2);
+    }
+
+    #[test]
+    fn torn_plan_is_no_record() {
+        let place = tempfile::tempdir().unwrap();
+        for torn in ["", "{\"schema\""] {
+            fs::write(place.path().join(PLAN), torn).unwrap();
+            assert!(!holds_record(place.path()), "{torn}");
+            drop(Record::create(Some(place.path()), &header()).unwrap());
+            assert!(holds_record(place.path()));
+            assert_eq!(StoredRecord::load(place.path()).unwrap().header, header());
+            fs::remove_file(place.path().join(PLAN)).unwrap();
+        }
+        let of_other = place.path().join("rounds/001.jsonl");
+        fs::write(of_other, "").unwrap();
+        fs::write(place.path().join(PLAN), "").unwrap();
+        let refused = Record::create(Some(place.path()), &header()).unwrap_err();
+        assert!(refused.to_string().contains("already holds a record"), "its rounds are there");
     }
 
     #[test]

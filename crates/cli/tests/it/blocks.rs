@@ -117,6 +117,76 @@ fn blocks_without_sense_are_refused() {
 }
 
 #[test]
+fn block_killed_before_its_plan_begins_again() {
+    let place = Place::new();
+    succeeded(&place, "bench fake --rounds 6 --keep-disturbed --plan p.json --blocks 2");
+    fs::create_dir_all(place.path().join("p-1/rounds")).unwrap();
+    fs::write(place.path().join("p-1/plan.json"), "").unwrap();
+    let begun = succeeded(&place, "run-block 1 --plan p.json");
+    assert!(!begun.stderr.contains("going on"), "{begun:?}");
+    assert_eq!(answers(&place, "p-1").len(), 3 * 2);
+}
+
+#[test]
+fn rounds_of_other_blocks_are_refused() {
+    let place = Place::new();
+    succeeded(&place, "bench fake --rounds 6 --keep-disturbed --plan p.json --blocks 2");
+    succeeded(&place, "run-block 1 --plan p.json");
+    succeeded(&place, "run-block 2 --plan p.json");
+    let rounds = |block: usize| place.path().join(format!("p-{block}/rounds"));
+    let files = |block: usize| fs::read_dir(rounds(block)).unwrap().map(|it| it.unwrap().path());
+    let copied: Vec<_> = files(2).collect();
+    for path in &copied {
+        fs::copy(path, rounds(1).join(path.file_name().unwrap())).unwrap();
+    }
+    let refused = place.run("merge p-1 p-2 --out strange");
+    assert!(refused.stderr.contains("p-1 has a round 4 that is not its own"), "{refused:?}");
+    for path in &copied {
+        fs::remove_file(rounds(1).join(path.file_name().unwrap())).unwrap();
+        let twice = fs::read_to_string(path).unwrap().repeat(2);
+        fs::write(path, twice).unwrap();
+    }
+    let refused = place.run("merge p-1 p-2 --out twice");
+    assert!(
+        refused.stderr.contains("p-2 has a round 4 that is not its own, or twice"),
+        "{refused:?}"
+    );
+    for path in files(1).chain(files(2)) {
+        fs::remove_file(path).unwrap();
+    }
+    let refused = place.run("merge p-1 p-2 --out empty");
+    assert!(refused.stderr.contains("no block has a finished round"), "{refused:?}");
+    for out in ["strange", "twice", "empty"] {
+        assert!(!place.path().join(out).exists(), "{out} was made");
+    }
+}
+
+#[test]
+fn blocks_of_other_programs_are_marked() {
+    let place = Place::new();
+    let tool = place.path().join("tool");
+    let write = |text: &str| {
+        fs::write(&tool, text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&tool, mode).unwrap();
+    };
+    write("#!/bin/sh\n");
+    let plan =
+        "compare --plan p.json --blocks 3 --rounds 12 --keep-disturbed -- ./tool -- ./tool 1";
+    succeeded(&place, plan);
+    succeeded(&place, "run-block 1 --plan p.json");
+    succeeded(&place, "run-block 2 --plan p.json");
+    let same = succeeded(&place, "merge p-1 p-2 --out same");
+    assert!(!same.stdout.contains("differ in their bytes"), "{same:?}");
+    write("#!/bin/sh\n# rebuilt\n");
+    succeeded(&place, "run-block 3 --plan p.json");
+    let other = succeeded(&place, "merge p-1 p-3 --out other");
+    assert!(other.stdout.contains("differ in their bytes"), "{other:?}");
+    let again = succeeded(&place, "run-block 1 --plan p.json");
+    assert!(again.stdout.contains("the programs have changed since"), "{again:?}");
+}
+
+#[test]
 fn commands_run_in_blocks_by_gnu_parallel() {
     let place = Place::new();
     let is_there = Command::new("parallel").arg("--version").output();
