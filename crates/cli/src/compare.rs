@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use unherd_lab::{
-    Adapter, CompareRequest, Error, Interrupt, Side, Source, StoredRecord, Sweep, WorkTrees, build,
-    compare, compare_records, compare_trials, plan_comparison,
+    Adapter, CompareRequest, Confirmation, Error, Interrupt, Outcome, Side, Source, StoredRecord,
+    Sweep, WorkTrees, build, compare, compare_records, compare_trials, confirmations,
+    plan_comparison, to_confirm,
 };
 use unherd_sys::Timestamp;
 
@@ -39,7 +40,8 @@ pub(crate) fn run_again(args: &CompareArgs, run: &BlockRun) -> Result<ExitCode, 
 fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failure> {
     let request = request(args, again)?;
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
-    let (request, trees) = built(args, request, &interrupt)?;
+    let (request, trees) = checked_out(args, request, &interrupt)?;
+    build_sides(args, &request, 0, &interrupt)?;
     if let (Some(path), None) = (&args.blocks.plan, again) {
         return args.blocks.write(path, plan_comparison(&request, &interrupt)?);
     }
@@ -53,7 +55,6 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
         return Ok(if trials.is_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let outcome = compare(&request, &mut progress, &interrupt)?;
-    drop(trees);
     // Print first: writing may fail. Write all the same when nobody reads the output.
     let printed = match args.format {
         Format::Text => output::print(&outcome.tables),
@@ -68,12 +69,52 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     if let Some(error) = outcome.failed {
         return Err(error.into());
     }
+    let mut found = outcome.result.comparisons.clone();
+    if args.confirm {
+        let confirmed = confirm(args, &request, &outcome, &mut progress, &interrupt)?;
+        found.retain(|line| confirmed.iter().any(|it| it.is_confirmed && it.line == *line));
+    }
+    drop(trees);
     let limit = args.fail_on.as_ref();
-    let failed = limit.and_then(|limit| limit.exceeded(&outcome.result.comparisons));
-    match failed {
+    match limit.and_then(|limit| limit.exceeded(&found)) {
         Some(line) => Err(Failure::Unmet(line)),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Measures what was found different again, with other layouts, and says what became of it.
+fn confirm(
+    args: &CompareArgs,
+    request: &CompareRequest,
+    first: &Outcome,
+    progress: &mut Progress,
+    interrupt: &Interrupt,
+) -> Result<Vec<Confirmation>, Failure> {
+    let is_text = args.format == Format::Text;
+    let out = first.directory().join("confirm");
+    let Some(again) = to_confirm(request, &first.result, out)? else {
+        if is_text {
+            output::print("\nNothing differs, so nothing is to be confirmed.\n")?;
+        }
+        return Ok(Vec::new());
+    };
+    build_sides(args, &again, 1, interrupt)?;
+    let second = compare(&again, progress, interrupt)?;
+    let confirmed = confirmations(&first.result, &second.result);
+    let verdict: String = confirmed.iter().map(|it| it.sentence() + ".\n").collect();
+    let printed = match is_text {
+        true => output::print(&format!(
+            "\nOnce more, with other layouts:\n{}\n{verdict}",
+            second.tables
+        )),
+        false => {
+            note(verdict.trim_end());
+            Ok(())
+        }
+    };
+    second.keep()?;
+    printed?;
+    second.failed.map_or(Ok(confirmed), |error| Err(error.into()))
 }
 
 /// Goes on with the record in `directory` by the command line that began it.
@@ -113,7 +154,9 @@ fn request(args: &CompareArgs, again: Option<&BlockRun>) -> Result<CompareReques
             values: args.sweep.iter().map(|text| Sweep::values(text)).collect::<Result<_, _>>()?,
             cpus: args.cpus.clone(),
             memory_bytes: args.cgroup.clone().map_or_else(Vec::new, |sizes| sizes.0),
+            only: Vec::new(),
         },
+        moves_layout: false,
         timeout: args.timeout,
         out: again.map_or_else(|| args.out.clone(), |it| Some(it.out.clone())),
         resume: again.filter(|it| it.is_begun).map(|it| it.out.clone()),
@@ -155,32 +198,37 @@ fn sides(args: &CompareArgs, adapter: Option<&Adapter>) -> Result<Vec<Side>, Fai
     Ok(sides)
 }
 
-/// Builds what is to be built; the work trees are there until they are dropped.
-fn built(
+/// Checks out what is to be compared; the work trees are there until they are dropped.
+fn checked_out(
     args: &CompareArgs,
     mut request: CompareRequest,
     interrupt: &Interrupt,
 ) -> Result<(CompareRequest, Option<WorkTrees>), Failure> {
-    let mut trees = None;
-    if let [base, other] = &*args.git {
-        if base == other {
-            return Err(Failure::usage(&format!("both revisions are {base}"), "name two"));
-        }
-        let made = WorkTrees::check_out(Path::new("."), &args.git, &request.directory, interrupt)?;
-        for (side, path) in request.sides.iter_mut().zip(made.paths()) {
-            side.directory = Some(path.clone());
-        }
-        trees = Some(made);
+    let [base, other] = &*args.git else { return Ok((request, None)) };
+    if base == other {
+        return Err(Failure::usage(&format!("both revisions are {base}"), "name two"));
     }
-    let each = [
-        args.build_a.as_ref().or(args.build.as_ref()),
-        args.build_b.as_ref().or(args.build.as_ref()),
-    ];
-    for (side, line) in request.sides.iter().zip(each) {
+    let trees = WorkTrees::check_out(Path::new("."), &args.git, &request.directory, interrupt)?;
+    for (side, path) in request.sides.iter_mut().zip(trees.paths()) {
+        side.directory = Some(path.clone());
+    }
+    Ok((request, Some(trees)))
+}
+
+/// Builds what is to be built, with `layout` for the lines to link by.
+fn build_sides(
+    args: &CompareArgs,
+    request: &CompareRequest,
+    layout: u32,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let of_first = args.build_a.as_ref().or(args.build.as_ref());
+    let of_second = args.build_b.as_ref().or(args.build.as_ref());
+    for (side, line) in request.sides.iter().zip([of_first, of_second]) {
         if let Some(line) = line {
             note(&format!("building {}", side.label));
-            build(&side.label, line, side.directory.as_deref(), interrupt)?;
+            build(&side.label, line, side.directory.as_deref(), layout, interrupt)?;
         }
     }
-    Ok((request, trees))
+    Ok(())
 }

@@ -7,6 +7,7 @@
 
 mod adapter;
 mod builds;
+mod confirm;
 mod metrics;
 mod readers;
 mod records;
@@ -21,6 +22,7 @@ use unherd_host::{Cgroup, Machine, Usage};
 
 pub use adapter::Adapter;
 pub use builds::WorkTrees;
+pub use confirm::{Confirmation, confirmations, to_confirm};
 pub use metrics::Source;
 pub use readers::Format;
 pub use records::compare_records;
@@ -99,6 +101,8 @@ pub struct CompareRequest {
     pub exit_code: i32,
     /// What differs from cell to cell.
     pub sweep: Sweep,
+    /// Give each process an environment of another length, which moves its stack.
+    pub moves_layout: bool,
     /// How long one process may take.
     pub timeout: Duration,
     /// Where the record goes.
@@ -115,7 +119,8 @@ pub struct CompareRequest {
     pub command: Vec<String>,
 }
 
-/// Builds one side by a line of sh(1), before anything is compared.
+/// Builds one side by a line of sh(1), before anything is compared. `layout` is its
+/// `UNHERD_LAYOUT`: 0, and 1 where it is built again to link in another order.
 ///
 /// # Errors
 ///
@@ -124,10 +129,13 @@ pub fn build(
     label: &str,
     line: &str,
     directory: Option<&Path>,
+    layout: u32,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
     let what = format!("the build of {label} ({line})");
-    builds::shell(what, line, directory, vec![("UNHERD_SIDE", label)], interrupt)
+    let layout = layout.to_string();
+    let environment = vec![("UNHERD_SIDE", label), ("UNHERD_LAYOUT", &layout)];
+    builds::shell(what, line, directory, environment, interrupt)
 }
 
 /// Runs the commands in alternating rounds, keeps the rounds as they finish, and judges them.
@@ -386,7 +394,7 @@ impl Commands<'_> {
     fn first_runs(&self) -> Result<Vec<Vec<Finished>>, Error> {
         let run = |cell: usize, index: usize| {
             let side = &self.request.sides[index];
-            let finished = self.process(cell, index)?;
+            let finished = self.process(cell, index, 0)?;
             match self.succeeded(&finished) {
                 Ok(()) => Ok(finished),
                 Err(how) => Err(Error::Step {
@@ -443,12 +451,13 @@ impl Commands<'_> {
     }
 
     /// One process of one side, with what is to be done before and after it.
-    fn process(&self, cell: usize, index: usize) -> Result<Finished, Error> {
+    fn process(&self, cell: usize, index: usize, seed: u64) -> Result<Finished, Error> {
         let FilledCell { cell, sides, programs, prepare, cleanup } = &self.cells[cell];
         let (side, program) = (&sides[index], &programs[index]);
         let directory = side.directory.as_deref();
         let files = self.files.iter().map(|files| (adapter::DIRECTORY, &*files.directory));
         let environment: Vec<_> = files.chain([("UNHERD_SIDE", &*side.label)]).collect();
+        let padding = self.request.moves_layout.then(|| confirm::padding(seed, index));
         let around = |what: &str, line: &Option<String>| match line {
             Some(line) => {
                 let what = format!("{what} of {} ({line})", side.label);
@@ -462,11 +471,12 @@ impl Commands<'_> {
             .transpose()
             .map_err(|error| Error::usage(error.to_string(), "or leave out --cgroup"))?;
         let args = side.words[1..].iter().map(Into::into).collect();
+        let padding = padding.as_deref().map(|padding| ("UNHERD_PADDING", padding));
         let launch = Launch {
             cpus: cell.cpus,
             cgroup: cgroup.as_ref().map(Cgroup::procs),
             directory,
-            environment: environment.clone(),
+            environment: environment.iter().copied().chain(padding).collect(),
             own_session: true,
             ..Launch::new(program, args, self.request.timeout)
         };
@@ -517,7 +527,7 @@ impl Measure for Commands<'_> {
     ) -> Result<Round, Error> {
         let side = &self.request.sides[step.contender];
         let resume = || format!("unherd compare --resume {}", record.directory().display());
-        let finished = self.process(step.cell, step.contender)?;
+        let finished = self.process(step.cell, step.contender, step.seed)?;
         let cell = &self.cells[step.cell].cell;
         if finished.ending == Ending::Interrupted {
             // The plan's number is the most where it goes on until the intervals are narrow.

@@ -44,8 +44,8 @@ mod waits;
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
 pub use blocks::{BLOCKS_SCHEMA, Block, BlockPlan, MachineLine, MeasuredBlock, merge};
 pub use compare::{
-    Adapter, CompareRequest, Format, Read, Side, Source, Sweep, WorkTrees, build, compare,
-    compare_records, plan_comparison,
+    Adapter, CompareRequest, Confirmation, Format, Read, Side, Source, Sweep, WorkTrees, build,
+    compare, compare_records, confirmations, plan_comparison, to_confirm,
 };
 pub use csv::csv;
 pub use date::today;

@@ -24,12 +24,13 @@ Examples:
   unherd compare out/compare-MONDAY out/compare-TUESDAY
   unherd compare --git v1.0 HEAD --build 'cargo build -r' -- target/release/tool input
   unherd compare --sweep jobs=1,2,4,8 -- ./old -j{jobs} -- ./new -j{jobs}
+  unherd compare --confirm --build 'make LAYOUT=$UNHERD_LAYOUT' -- ./old -- ./new
   unherd compare --between ::: -- cargo bench -- decode ::: cargo bench -- encode")]
 pub(crate) struct CompareArgs {
     /// Instead of commands, two records: whether they can be compared, and how they differ.
     #[arg(value_name = "RECORD", requires = "second", conflicts_with_all = [
         "commands", "adapter", "git", "aa", "rounds", "until", "repeat", "metric", "json", "judge",
-        "check", "fail_on", "seed", "out", "html", "markdown", "csv", "plan",
+        "check", "fail_on", "seed", "out", "html", "markdown", "csv", "plan", "confirm",
     ])]
     pub(crate) first: Option<PathBuf>,
     /// The later one.
@@ -93,7 +94,7 @@ pub(crate) struct CompareArgs {
     /// A line of sh(1) after each process, not measured.
     #[arg(long, value_name = "LINE")]
     pub(crate) cleanup: Option<String>,
-    /// A line of sh(1) for each side, before all else.
+    /// A line of sh(1) for each side, before all else; UNHERD_SIDE names the side.
     #[arg(long, value_name = "LINE")]
     pub(crate) build: Option<String>,
     /// A line of sh(1) that builds the first command.
@@ -137,6 +138,11 @@ pub(crate) struct CompareArgs {
     /// by at least that.
     #[arg(long, value_name = "slower[=SHARE]", value_parser = fail_on)]
     pub(crate) fail_on: Option<FailOn>,
+    /// Measure what was found different once more, with other layouts: each process gets an
+    /// environment of another length, and --build, --build-a and --build-b run again with
+    /// UNHERD_LAYOUT=1, by which they can link in another order. --fail-on then asks for both.
+    #[arg(long, conflicts_with_all = ["plan", "repeat"])]
+    pub(crate) confirm: bool,
     /// Do not run a round again in which other programs used more than 5 % of the processors; a
     /// line below the table says so.
     #[arg(long)]
@@ -170,12 +176,15 @@ pub(crate) struct FailOn {
 
 impl FailOn {
     /// Why it has, if so.
-    pub(crate) fn exceeded(self, lines: &[ComparisonLine]) -> Option<String> {
+    pub(crate) fn exceeded<'a>(
+        self,
+        lines: impl IntoIterator<Item = &'a ComparisonLine>,
+    ) -> Option<String> {
         let bound = 1.0 / (1.0 + self.share);
         let is_over = |line: &&ComparisonLine| {
             line.verdict == Verdict::Slower && line.high.is_some_and(|high| high <= bound)
         };
-        let over: Vec<&ComparisonLine> = lines.iter().filter(is_over).collect();
+        let over: Vec<&ComparisonLine> = lines.into_iter().filter(is_over).collect();
         let first = over.first()?;
         let more = match over.len() {
             1 => String::new(),

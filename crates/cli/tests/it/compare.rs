@@ -517,3 +517,46 @@ fn root_memory_is_bounded_by_a_cgroup() {
     }
     assert_eq!(ran.code, Some(1), "{ran:?}");
 }
+
+#[test]
+fn difference_of_the_first_build_is_not_confirmed() {
+    let place = Place::new();
+    let compared = |name: &str, build_b: &str| {
+        let build = ["--build-a", "echo 100 >a", "--build-b", build_b];
+        let metric = ["--metric", "cost_us=cost: (.*)", "--confirm", "--fail-on", "slower"];
+        let options = [&build[..], &metric, &["--rounds", "12", "--out", name]].concat();
+        shells(&place, &options, &["echo cost: $(cat a)", "echo cost: $(cat b)"])
+    };
+    let luck = compared("luck", "echo $((110 - 10 * UNHERD_LAYOUT)) >b");
+    assert_eq!(luck.code, Some(0), "{luck:?}");
+    assert!(luck.stdout.starts_with("B is slower than A: cost_us 1.10"), "{luck:?}");
+    let last =
+        "not confirmed: cost_us of B against A may differ by the layout of this build alone.";
+    assert_eq!(luck.stdout.lines().last(), Some(last), "{luck:?}");
+    let real = compared("real", "echo 110 >b");
+    assert_eq!(real.code, Some(1), "{real:?}");
+    assert!(real.stdout.ends_with("\nconfirmed: cost_us of B against A.\n"), "{real:?}");
+    assert!(place.path().join("real/confirm/result.json").exists());
+    let equal = compared("equal", "echo 100 >b");
+    assert!(
+        equal.stdout.ends_with("Nothing differs, so nothing is to be confirmed.\n"),
+        "{equal:?}"
+    );
+}
+
+#[test]
+fn only_what_differed_is_confirmed() {
+    let place = Place::new();
+    let options = ["--sweep", "n=1,2,3", "--metric", "cost_us=cost: (.*)", "--confirm"];
+    let script = "echo cost: $(( {n} == 2 ? 200 : 100 )); echo ${#UNHERD_PADDING} >>lengths";
+    let options = [&options[..], &["--rounds", "16"]].concat();
+    let ran = shells(&place, &options, &["echo cost: 100 # {n}", script]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let plan = fs::read_to_string(place.path().join("record/confirm/plan.json")).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["cells"].as_array().unwrap().len(), 1, "{plan}");
+    assert_eq!(plan["cells"][0]["params"]["n"], "2", "{plan}");
+    let lengths = fs::read_to_string(place.path().join("lengths")).unwrap();
+    let moved: std::collections::BTreeSet<_> = lengths.lines().filter(|it| *it != "0").collect();
+    assert!(moved.len() > 10, "17 processes have an environment of another length: {lengths}");
+}

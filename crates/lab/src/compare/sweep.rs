@@ -18,6 +18,8 @@ pub struct Sweep {
     pub cpus: Vec<usize>,
     /// The memory of each process, in a cgroup; empty for none.
     pub memory_bytes: Vec<u64>,
+    /// Of these combinations only these; empty for all.
+    pub only: Vec<Cell>,
 }
 
 impl Sweep {
@@ -95,6 +97,7 @@ impl Sweep {
                 cells.push(cell);
             }
         }
+        cells.retain(|cell| self.only.is_empty() || self.only.contains(cell));
         Ok(cells)
     }
 }
@@ -124,6 +127,7 @@ mod tests {
             values: vec![Sweep::values("n=1,2,4").unwrap()],
             cpus: vec![1, 2],
             memory_bytes: vec![64 << 20],
+            only: Vec::new(),
         };
         let cells = sweep.cells(&["./it --jobs={n}"]).unwrap();
         assert_eq!(cells.len(), 6);
