@@ -14,6 +14,7 @@ use unherd_lab::{BlockPlan, Error, Header, parse_share, parse_size};
 use crate::compare::CompareArgs;
 use crate::output::{self, Failure};
 use crate::reports::ReportFiles;
+use crate::reproduce::ReproduceArgs;
 use crate::trace::TraceArgs;
 
 /// Finds, fixes and proves needless waiting on Linux.
@@ -80,6 +81,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         files: ReportFiles,
     },
+    Reproduce(ReproduceArgs),
     Trace(Box<TraceArgs>),
     /// Run the published claims again.
     #[command(hide = true)]

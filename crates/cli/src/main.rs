@@ -13,6 +13,7 @@ mod compare;
 mod output;
 mod progress;
 mod reports;
+mod reproduce;
 mod runners;
 mod trace;
 mod workloads;
@@ -57,6 +58,7 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
         (Command::Merge { blocks, out, format, files }, _) => {
             blocks::join(&blocks, out.as_deref(), format, &files)
         }
+        (Command::Reproduce(args), _) => reproduce::run(&args),
         (Command::Trace(args), _) => trace::run(&args),
         (Command::Claims(args), _) => claims::run(&args),
         (Command::Workloads { .. } | Command::Bench(_), None) => {

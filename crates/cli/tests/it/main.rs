@@ -10,6 +10,7 @@ mod endings;
 mod herd;
 mod place;
 mod report_page;
+mod reproduce;
 mod trace;
 mod trace_kernels;
 mod trace_signals;

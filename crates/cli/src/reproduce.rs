@@ -1,0 +1,171 @@
+//! `unherd reproduce`: what a report ran, before and after, as far as there are workloads for it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::arguments::{Arguments, Command, parse};
+use crate::output::{self, Failure, note};
+use crate::{bench, runners};
+
+/// Run what one of the five reports ran, and print its tables before and after, with intervals.
+///
+/// 000 filtered wakeups, 001 lockless poll, 002 futex wakeups, 003 lockless page cache, 004
+/// congestion wait. Each bench has a record and a page of its own; what has no workload yet is
+/// named.
+#[derive(Debug, Args)]
+pub(crate) struct ReproduceArgs {
+    /// Which report.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(REPORTS.map(|it| it.number)))]
+    pub(crate) report: String,
+    /// Where records and pages go [default: out/reproduce-REPORT].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Where files are made [default: the current directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The fewest rounds that can decide at all; a mark says so.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print the command lines, and run nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+/// What a report ran.
+struct Report {
+    number: &'static str,
+    about: &'static str,
+    /// The bench's name for the files, its command line, and whether it makes files.
+    benches: &'static [(&'static str, &'static str, bool)],
+    /// What it ran besides, for which there is no workload.
+    missing: &'static str,
+}
+
+const REPORTS: [Report; 5] = [
+    Report {
+        number: "000",
+        about: "filtered wakeups of waiters for pages and buffers",
+        benches: &[
+            ("wakeups", "pagewait --with before,unherd --threads 512", false),
+            ("filter", "tiotest --with unherd-nofilter,unherd --threads 512 --memory 256M", true),
+            ("kernel", "tiotest --with kernel,unherd --threads 512 --memory 256M", true),
+        ],
+        missing: "",
+    },
+    Report {
+        number: "001",
+        about: "poll without a lock",
+        benches: &[],
+        missing: "the static web server and poll with many sources",
+    },
+    Report {
+        number: "002",
+        about: "futex wakeups without the bucket's lock",
+        benches: &[
+            ("hash", "futex-hash --with kernel,unherd --threads 2,16,64", false),
+            ("mutex", "mutex --with pthread,std,unherd --threads 1,2,4,16", false),
+        ],
+        missing: "wake calls (futex-wake) and storms of them (futex-storm)",
+    },
+    Report {
+        number: "003",
+        about: "a page cache whose lookups take no lock",
+        benches: &[
+            (
+                "slices",
+                "slices --with before,kernel,unherd --threads 1,16 --block 4K,256K --memory 256M",
+                true,
+            ),
+            ("hit", "hit --with before,unherd-pin,unherd-peek --threads 1,2", false),
+        ],
+        missing: "",
+    },
+    Report {
+        number: "004",
+        about: "waiting for congestion only where there is some",
+        benches: &[],
+        missing: "memory pressure, the mix of reads and writes, and contiguous allocation",
+    },
+];
+
+impl Report {
+    fn note_missing(&self) {
+        if !self.missing.is_empty() {
+            note(&format!("not in it, as there is no workload yet: {}", self.missing));
+        }
+    }
+}
+
+/// Runs the benches of one report, one after the other. The first that fails ends it.
+pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
+    let report = REPORTS.iter().find(|report| report.number == args.report);
+    let Some(report) = report else {
+        return Err(Failure::usage("there is no such report", "give 000 to 004"));
+    };
+    if report.benches.is_empty() {
+        return Err(Failure::usage(
+            &format!("report {} ({}) cannot be run yet", report.number, report.about),
+            &format!("there is no workload yet for {}", report.missing),
+        ));
+    }
+    let default = || PathBuf::from(format!("out/reproduce-{}", report.number));
+    let out = args.out.clone().unwrap_or_else(default);
+    let lines = report.benches.iter().map(|bench| (bench.0, words(args, &out, *bench)));
+    if args.list {
+        for (_, words) in lines {
+            output::print(&format!("unherd {}\n", words.join(" ")))?;
+        }
+        report.note_missing();
+        return Ok(ExitCode::SUCCESS);
+    }
+    fs::create_dir_all(&out).map_err(|error| {
+        let what = format!("cannot make {}: {error}", out.display());
+        Failure::usage(&what, "name another directory by --out")
+    })?;
+    let registry = runners::registry()?;
+    output::print(&format!("Report {}: {}\n", report.number, report.about))?;
+    for (name, line) in lines {
+        output::print(&format!("\n{name}: unherd {}\n\n", line.join(" ")))?;
+        let words: Vec<OsString> =
+            ["unherd"].into_iter().map(OsString::from).chain(line.iter().map(Into::into)).collect();
+        match parse(&words, Some(&registry))? {
+            Ok(Arguments { command: Command::Bench(args), params }) => {
+                bench::run(&args, params, &registry)?;
+            }
+            _ => return Err(Failure::usage("a bench is none", "report this as a fault")),
+        }
+        note(&format!("its page is {}", page(&out, name).display()));
+    }
+    report.note_missing();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn page(out: &Path, name: &str) -> PathBuf {
+    out.join(format!("{name}.html"))
+}
+
+/// A bench's command line.
+fn words(
+    args: &ReproduceArgs,
+    out: &Path,
+    (name, line, makes_files): (&str, &str, bool),
+) -> Vec<String> {
+    let mut words: Vec<String> =
+        ["bench"].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
+    let mut add = |option: &str, path: &Path| {
+        words.extend([option.to_owned(), path.to_string_lossy().into_owned()]);
+    };
+    if let (Some(directory), true) = (&args.dir, makes_files) {
+        add("--dir", directory);
+    }
+    add("--out", &out.join(name));
+    add("--html", &page(out, name));
+    if args.quick {
+        words.push("--quick".to_owned());
+    }
+    words
+}
