@@ -168,14 +168,14 @@ fn the_rounds_that_are_advised_find_the_change() {
         / 400.0;
     let median = summary(&rounds).unwrap();
     println!("2 % found {found:.3} in the rounds advised, {median:?}");
-    assert!((0.88..0.95).contains(&found), "{found}");
+    assert!(found >= 0.90, "{found}");
 }
 
 #[test]
 fn planted_five_per_cent_is_found_in_printed_rounds() {
     // As `unherd compare --delta 5%` prints them beside a first comparison of twelve rounds.
     // Of 24 processes none may be one of the 3 in 100 that take three times as long.
-    for (jitter, outliers, bound) in [(0.01, 0.0, 0.9), (0.05, 0.0, 0.9), (0.03, 0.03, 0.8)] {
+    for (jitter, outliers) in [(0.01, 0.0), (0.05, 0.0), (0.03, 0.03)] {
         let mut machine = Machine { jitter, outliers, ..Machine::new(43) };
         let (mut rounds, mut found, mut never) = (Vec::new(), 0, 0);
         let trials = 200;
@@ -195,7 +195,7 @@ fn planted_five_per_cent_is_found_in_printed_rounds() {
             "jitter {jitter}, {outliers} outliers: 5 % found {share:.3} in the printed rounds, \
              {rounds:?}; {never} of {trials} printed none"
         );
-        assert!(share >= bound, "{share}");
+        assert!(share >= 0.90, "{share}");
     }
 }
 
