@@ -72,7 +72,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SHARE", value_parser = plus_minus, conflicts_with = "plan")]
     pub(crate) until: Option<f64>,
     /// A metric in the commands' output: the pattern's first group, or all that it matches. It must
-    /// match once. Less is better, unless the name ends in _per_s.
+    /// match once. Less is better, unless the name is a rate's: it
+    /// ends in _per_s or /s, or says throughput, bandwidth, iops, qps, rps or tps.
     #[arg(long, value_name = "NAME=REGEX")]
     pub(crate) metric: Vec<String>,
     /// A metric in the JSON that the commands print: fields and indexes with dots between them.
@@ -207,7 +208,11 @@ fn fail_on(text: &str) -> Result<FailOn, String> {
         Some(rest) => rest.strip_prefix('=').and_then(parse_share),
         None => None,
     };
-    share.map(|share| FailOn { share }).ok_or_else(|| "give slower, or slower=5%".to_owned())
+    match share {
+        Some(share) if share < 1.0 => Ok(FailOn { share }),
+        Some(share) => Err(format!("that is {} %: give slower=5% or slower=0.05", 100.0 * share)),
+        None => Err("give slower, or slower=5%".to_owned()),
+    }
 }
 
 fn plus_minus(text: &str) -> Result<f64, String> {

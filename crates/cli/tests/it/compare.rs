@@ -320,6 +320,7 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
         (&["--judge", "wal_s", "--", "true", "--", "true"], "did you mean 'wall_s'?"),
         (&["--more-is-better", "y", "--", "true", "--", "true"], "no metric is called 'y'"),
         (&["--fail-on", "faster", "--", "true", "--", "true"], "give slower, or slower=5%"),
+        (&["--fail-on", "slower=5", "--", "true", "--", "true"], "that is 500 %: give slower=5%"),
         (&["--cgroup", "cpu=3", "--", "true", "--", "true"], "give memory=512M"),
         (&["--cpus", "0", "--", "true", "--", "true"], "give 1 to"),
         (&["--read", "junit", "--", "true", "--", "true"], "there are: criterion"),

@@ -27,7 +27,7 @@ enum Place {
 }
 
 impl Source {
-    /// `NAME=REGEX`: less is better, unless the name ends in `_per_s`.
+    /// `NAME=REGEX`: less is better, unless the name is that of a rate.
     ///
     /// # Errors
     ///
@@ -115,8 +115,17 @@ impl Source {
     }
 }
 
+/// By the words of the name: a rate is the better, the more it is.
 fn direction(name: &str) -> Better {
-    if name.ends_with("_per_s") { Better::Higher } else { Better::Lower }
+    const RATES: [&str; 7] = ["throughput", "bandwidth", "goodput", "iops", "qps", "rps", "tps"];
+    let name = name.to_lowercase();
+    let words: Vec<&str> = name.split(|c: char| !c.is_alphanumeric()).collect();
+    let is_per_second = name.ends_with("/s")
+        || words
+            .windows(2)
+            .any(|pair| pair[0] == "per" && ["s", "sec", "second"].contains(&pair[1]));
+    let is_rate = is_per_second || words.iter().any(|word| RATES.contains(word));
+    if is_rate { Better::Higher } else { Better::Lower }
 }
 
 fn named(text: &str) -> Option<(&str, &str)> {
@@ -286,6 +295,17 @@ mod tests {
 
     fn read(source: &Source, stdout: &str) -> Result<f64, String> {
         source.read(&printed(stdout, ""))
+    }
+
+    #[test]
+    fn rates_are_known_by_their_names() {
+        for name in ["ops_per_s", "ops_per_sec", "Decode MB/s", "throughput", "db.qps", "read_iops"]
+        {
+            assert_eq!(direction(name), Better::Higher, "{name}");
+        }
+        for name in ["p99_us", "us_per_op", "cost", "wall_s", "peak_bytes", "s_per_transaction"] {
+            assert_eq!(direction(name), Better::Lower, "{name}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::printable::printable;
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
 use crate::size::format_size;
-use crate::statistics::{ALPHA, Verdict};
+use crate::statistics::{ALPHA, Better, Verdict};
 
 /// The whole report.
 pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
@@ -160,7 +160,7 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
     ]];
     for line in &lines {
         rows.push([
-            title(&line.metric),
+            format!("{}{}", title(&line.metric), direction(header, &line.metric)),
             median(result, &line.base, &line.metric),
             median(result, label, &line.metric),
             format!("{:<11}  {}", word(line), finding(line, result.delta).trim()),
@@ -175,6 +175,17 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
     }
     debug_assert!(!header.sides.is_empty());
     text
+}
+
+/// Which way is better, of a metric that is no time.
+fn direction(header: &Header, metric: &str) -> &'static str {
+    let metrics = header.description.iter().flat_map(|workload| &workload.metrics);
+    let better = metrics.filter(|it| it.name == metric).map(|it| it.better).next();
+    match better {
+        Some(Better::Higher) => " (more is better)",
+        Some(Better::Lower) if !is_time(metric) => " (less is better)",
+        _ => "",
+    }
 }
 
 /// The verdict of a line, in the words of its metric.
