@@ -204,7 +204,7 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
     for_each(map, |mut key, mut value| {
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
         let [id, _binds, _sampled] = value.u64s();
-        let counts: [u64; 16] = value.u64s();
+        let counts: [u64; 18] = value.u64s();
         let object_name = file_name(&mut value);
         rows.push(WaitRow {
             pid,
@@ -225,9 +225,11 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
             possibly_needless_in_herds: counts[10],
             needless_cpu_ns: counts[11],
             possibly_needless_cpu_ns: counts[12],
-            timer_polls: counts[13],
-            timer_poll_ns: counts[14],
-            short_sleeps: counts[15],
+            possibly_needless_in_herds_cpu_ns: counts[13],
+            timer_polls: counts[14],
+            timer_poll_ns: counts[15],
+            timer_poll_cpu_ns: counts[16],
+            short_sleeps: counts[17],
             stacks: stacks.of(id, Some(pid)),
         });
     })?;

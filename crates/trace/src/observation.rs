@@ -151,17 +151,22 @@ pub struct WaitRow {
     pub needless_in_call: u64,
     /// Episodes whose later calls all failed with EAGAIN, and that went back to the same object.
     pub needless_again: u64,
-    /// Episodes that went back to the same object without a call that made progress; those above
-    /// are not among them.
+    /// Episodes that went back to the same object without a call that made progress on it; those
+    /// above are not among them.
     pub possibly_needless: u64,
-    /// Of `possibly_needless`, those that were woken together with others.
+    /// Of `possibly_needless`, those that were woken together with others and made no progress on
+    /// anything.
     pub possibly_needless_in_herds: u64,
     /// CPU time of the episodes that are proven needless.
     pub needless_cpu_ns: u64,
     /// CPU time of those that possibly are.
     pub possibly_needless_cpu_ns: u64,
-    /// Woken by a timer and asleep again on the same, with no call that did anything in between.
+    /// CPU time of `possibly_needless_in_herds`.
+    pub possibly_needless_in_herds_cpu_ns: u64,
+    /// Woken by a timer and asleep again on the same, with nothing but a look in between.
     pub timer_polls: u64,
+    /// CPU time from one such sleep to the next.
+    pub timer_poll_cpu_ns: u64,
     /// The sum of the times from one such wakeup to the next; over `timer_polls` it is the period.
     pub timer_poll_ns: u64,
     /// Sleeps that were shorter than a switch there and back takes on this machine.

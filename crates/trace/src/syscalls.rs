@@ -18,6 +18,7 @@ const RESTART: u8 = 8;
 const POLLS: u8 = 16;
 const LEDGER: u8 = 32;
 const LOOKS: u8 = 64;
+const FOR_NOBODY: u8 = 128;
 
 /// What a call waits for.
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ enum Waits {
     Set(u8, u8),
 }
 
-/// Calls that wait for the same in other words share a family.
+/// Calls that wait for the same in other words share a family. `Epoll` is known to the programs.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Family {
@@ -112,6 +113,10 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_writev, Class::new(descriptor(0), Family::Any, 0)),
         (c::SYS_sendto, Class::new(descriptor(0), Family::Any, 0)),
         (c::SYS_sendmsg, Class::new(descriptor(0), Family::Any, 0)),
+        (c::SYS_sendmmsg, Class::new(descriptor(0), Family::Any, 0)),
+        (c::SYS_sendfile, Class::new(descriptor(0), Family::Any, 0)),
+        (c::SYS_splice, Class::new(descriptor(0), Family::Any, 0)),
+        (c::SYS_shutdown, Class::new(descriptor(0), Family::Any, 0)),
         (c::SYS_connect, Class::new(descriptor(0), Family::Any, 0)),
         (c::SYS_io_uring_enter, Class::new(descriptor(0), Family::Any, 0)),
         (c::SYS_flock, Class::new(descriptor(0), Family::Lock, looks)),
@@ -121,8 +126,8 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_rt_sigsuspend, Class::new(Waits::Nothing, Family::Signal, NEUTRAL)),
         (c::SYS_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
         (c::SYS_clock_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
-        (c::SYS_memfd_create, Class::new(Waits::Nothing, Family::MemoryFile, LEDGER)),
-        (c::SYS_mmap, Class::new(Waits::Nothing, Family::Map, LEDGER)),
+        (c::SYS_memfd_create, Class::new(Waits::Nothing, Family::MemoryFile, LEDGER | FOR_NOBODY)),
+        (c::SYS_mmap, Class::new(Waits::Nothing, Family::Map, LEDGER | FOR_NOBODY)),
         (c::SYS_restart_syscall, Class::new(Waits::Nothing, Family::Any, RESTART)),
     ];
     #[cfg(target_arch = "x86_64")]
@@ -185,13 +190,57 @@ fn looking() -> Vec<c::c_long> {
     calls
 }
 
+/// Calls that get something done, of which nobody else has anything: a thread that makes just these
+/// between two sleeps looks at files, or has made itself something to look with.
+fn for_nobody() -> Vec<c::c_long> {
+    let mut calls = vec![
+        c::SYS_openat,
+        c::SYS_openat2,
+        c::SYS_close,
+        c::SYS_getdents64,
+        c::SYS_readlinkat,
+        c::SYS_statfs,
+        c::SYS_fstatfs,
+        c::SYS_getxattr,
+        c::SYS_fgetxattr,
+        c::SYS_faccessat2,
+        c::SYS_getcwd,
+        c::SYS_munmap,
+        c::SYS_mprotect,
+        c::SYS_mremap,
+        c::SYS_brk,
+        c::SYS_mincore,
+        c::SYS_dup,
+        c::SYS_dup3,
+        c::SYS_pipe2,
+        c::SYS_socket,
+        c::SYS_setsockopt,
+        c::SYS_getsockname,
+        c::SYS_getpeername,
+        c::SYS_eventfd2,
+        c::SYS_epoll_create1,
+        c::SYS_epoll_ctl,
+        c::SYS_timerfd_create,
+        c::SYS_timerfd_settime,
+        c::SYS_getrandom,
+        c::SYS_uname,
+        c::SYS_sysinfo,
+        c::SYS_prlimit64,
+        c::SYS_prctl,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    calls.extend([c::SYS_open, c::SYS_getdents, c::SYS_readlink, c::SYS_dup2, c::SYS_pipe]);
+    calls
+}
+
 /// The table, as bytes of `struct uh_class[UH_SYSCALLS]`.
 pub(crate) fn table() -> Vec<u8> {
     let mut table = vec![0; SYSCALLS * CLASS_BYTES];
     let class = |flags| Class::new(Waits::Nothing, Family::Any, flags);
     let neutral = neutral().into_iter().map(|nr| (nr, class(NEUTRAL)));
     let looking = looking().into_iter().map(|nr| (nr, class(NEUTRAL | LOOKS)));
-    for (nr, class) in waiting().into_iter().chain(neutral).chain(looking) {
+    let for_nobody = for_nobody().into_iter().map(|nr| (nr, class(FOR_NOBODY)));
+    for (nr, class) in waiting().into_iter().chain(neutral).chain(looking).chain(for_nobody) {
         let at = nr as usize * CLASS_BYTES;
         if let Some(entry) = table.get_mut(at..at + CLASS_BYTES) {
             entry.copy_from_slice(&class.bytes());
@@ -217,6 +266,7 @@ mod tests {
         let mut numbers: Vec<_> = waiting().into_iter().map(|(nr, _)| nr).collect();
         numbers.extend(neutral());
         numbers.extend(looking());
+        numbers.extend(for_nobody());
         let table = table();
         let filled = table.chunks(CLASS_BYTES).filter(|entry| entry.iter().any(|b| *b != 0));
         let count = numbers.len();

@@ -151,6 +151,56 @@ static __always_inline void uh_look(struct uh_thread *t, struct task_struct *cur
 	}
 }
 
+/*
+ * A call got something done. Which slots it was for, and whether it was done for anybody, is looked
+ * up while that is not known yet: after most wakeups once.
+ */
+static __noinline int uh_progress(struct uh_thread *t, struct pt_regs *regs, u32 nr, bool eof)
+{
+	const volatile struct uh_class *class;
+	struct file *file = 0;
+	u64 descriptor = 0;
+	bool stream = 0, hungry = 0;
+
+	if (!t || !regs || nr >= UH_SYSCALLS)
+		return 0;
+	class = &uh_settings.classes[nr];
+	if (class->object == UH_DESCRIPTOR) {
+		descriptor = (u32)uh_argument(regs, class->arg);
+		file = uh_file_of(descriptor);
+		stream = file && uh_is_stream(file);
+	}
+	/* What is read from a plain file is a look at it. */
+	if (!eof && !(class->flags & UH_FOR_NOBODY) && (stream || !file || !(class->flags & UH_CONSUMES))) {
+		t->deeds++;
+		t->flags &= ~UH_TICKING;
+	}
+	if (!(t->flags & UH_HUNGRY))
+		return 0;
+	for (u32 i = 0; i < UH_SLOTS; i++) {
+		struct uh_slot *slot = &t->slots[i];
+		bool fed;
+
+		if (!(slot->flags & UH_WAS_WOKEN) || (slot->flags & (UH_FED | UH_BY_OWN_TIMER)))
+			continue;
+		if (slot->kind == UH_SET)
+			fed = stream;
+		else if (slot->kind != UH_DESCRIPTOR)
+			continue;
+		else if (slot->family == UH_EPOLL)
+			fed = stream && uh_is_watched(file, slot->value);
+		else
+			fed = class->object == UH_DESCRIPTOR && slot->value == descriptor;
+		if (fed)
+			slot->flags |= UH_FED;
+		else
+			hungry = 1;
+	}
+	if (!hungry)
+		t->flags &= ~UH_HUNGRY;
+	return 0;
+}
+
 static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_regs *regs,
 				      s64 result)
 {
@@ -174,10 +224,15 @@ static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_
 		if ((flags & UH_LOOKS) && result >= 0)
 			t->others++;
 	} else if (result >= 0) {
-		if (result > 0 || !(flags & UH_CONSUMES))
-			t->progress++;
-		else
+		bool eof = !result && (flags & UH_CONSUMES);
+
+		if (eof)
 			t->others++;
+		else
+			t->progress++;
+		/* The end of a stream is what its reader was woken for, but nothing that it did. */
+		if (t->flags & (UH_TICKING | UH_HUNGRY))
+			uh_progress(t, regs, nr, eof);
 	} else if (result == -UH_EAGAIN) {
 		t->eagains++;
 	} else if (result != -UH_EINTR &&
@@ -187,8 +242,13 @@ static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_
 	t->instance++;
 	if (!(t->flags & UH_IN_A_CALL))
 		return;
-	if (t->futex)
+	if (t->futex) {
+		u8 kind = t->futex & ~UH_F_PARKER;
+
 		uh_count_futex(ctx, t, result);
+		if (result > 0 && (kind == UH_F_WAKE || kind == UH_F_REQUEUE))
+			t->deeds++;
+	}
 	uh_count_redundant(t);
 	t->sleeping_lock.lock = 0; /* if its end was missed */
 	t->flags &= ~(UH_IN_A_CALL | UH_SLEPT_IN_CALL);

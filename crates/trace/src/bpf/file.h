@@ -8,6 +8,10 @@
 
 #define UH_TYPE_MASK 0170000 /* S_IFMT */
 #define UH_TYPE_SOCKET 0140000 /* S_IFSOCK */
+#define UH_TYPE_REGULAR 0100000
+#define UH_TYPE_BLOCK 0060000
+#define UH_TYPE_DIRECTORY 0040000
+#define UH_ANON_INODES 0x09041934 /* ANON_INODE_FS_MAGIC */
 #define UH_AF_INET 2
 #define UH_AF_INET6 10
 #define UH_TCP_LISTEN 10
@@ -22,19 +26,62 @@ static __always_inline u16 uh_port(const struct sock *sk)
 	return BPF_CORE_READ(sk, __sk_common.skc_num);
 }
 
-static __noinline int uh_describe_file(struct uh_file *description, u64 descriptor)
+static __always_inline struct file *uh_file_of(u64 descriptor)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct fdtable *table = BPF_CORE_READ(current, files, fdt);
 	struct file *file = 0;
 	struct file **slot;
-	const unsigned char *name;
 
-	if (!description || !table || descriptor >= BPF_CORE_READ(table, max_fds))
+	if (!table || descriptor >= BPF_CORE_READ(table, max_fds))
 		return 0;
 	slot = BPF_CORE_READ(table, fd);
 	bpf_probe_read_kernel(&file, sizeof(file), slot + descriptor);
-	if (!file)
+	return file;
+}
+
+/* Whether something comes out of it only if somebody put it in: no plain file, directory or disk. */
+static __always_inline bool uh_is_stream(struct file *file)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	u16 type = BPF_CORE_READ(inode, i_mode) & UH_TYPE_MASK;
+
+	if (type == UH_TYPE_REGULAR) /* as eventfds and their kin are, since 6.16 */
+		return BPF_CORE_READ(inode, i_sb, s_magic) == UH_ANON_INODES;
+	return type != UH_TYPE_DIRECTORY && type != UH_TYPE_BLOCK;
+}
+
+#define UH_SETS_OF_FILE 64
+
+/* Whether the epoll set watches the file; also if that cannot be known. */
+static __noinline int uh_is_watched(struct file *file, u64 set)
+{
+	struct file *epoll = uh_file_of(set);
+	struct hlist_head *sets;
+	struct hlist_node *node;
+	void *ep;
+
+	if (!file || !epoll || !bpf_core_field_exists(file->f_ep))
+		return 1;
+	ep = BPF_CORE_READ(epoll, private_data);
+	sets = BPF_CORE_READ(file, f_ep);
+	node = sets ? BPF_CORE_READ(sets, first) : 0;
+	for (u32 i = 0; i < UH_SETS_OF_FILE && node; i++) {
+		struct epitem *item = (void *)node - bpf_core_field_offset(struct epitem, fllink);
+
+		if (BPF_CORE_READ(item, ep) == ep)
+			return 1;
+		node = BPF_CORE_READ(node, next);
+	}
+	return 0;
+}
+
+static __noinline int uh_describe_file(struct uh_file *description, u64 descriptor)
+{
+	struct file *file = uh_file_of(descriptor);
+	const unsigned char *name;
+
+	if (!description || !file)
 		return 0;
 	description->mode = BPF_CORE_READ(file, f_inode, i_mode);
 	if ((description->mode & UH_TYPE_MASK) == UH_TYPE_SOCKET) {

@@ -125,13 +125,29 @@ struct dentry {
 struct path {
 	struct dentry *dentry;
 };
+struct super_block {
+	unsigned long s_magic;
+};
 struct inode {
 	u16 i_mode;
+	struct super_block *i_sb;
+};
+struct hlist_node {
+	struct hlist_node *next;
+};
+struct hlist_head {
+	struct hlist_node *first;
+};
+struct eventpoll;
+struct epitem {
+	struct eventpoll *ep;
+	struct hlist_node fllink;
 };
 struct file {
 	struct path f_path;
 	struct inode *f_inode;
 	void *private_data;
+	struct hlist_head *f_ep; /* the sets that it is in; since 5.11 */
 };
 struct fdtable {
 	unsigned int max_fds;

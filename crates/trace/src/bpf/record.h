@@ -37,10 +37,12 @@ enum uh_class_flag {
 	UH_RESTART = 8,     /* goes on with the interrupted call */
 	UH_POLLS = 16,      /* waits for any of several descriptors */
 	UH_LOOKS = 64,      /* neutral, but not a failure where it succeeds */
+	UH_FOR_NOBODY = 128, /* progress, but nothing is done for anybody by it */
 	UH_LEDGER = 32,     /* a ledger may be noticed by it; the family says which it is */
 };
 /* Families that the programs know by name. */
 enum uh_family {
+	UH_EPOLL = 2,
 	UH_MEMORY_FILE = 32,
 	UH_MAP = 33,
 };
@@ -85,8 +87,10 @@ enum uh_wait_count {
 	UH_POSSIBLE_HERD,
 	UH_NEEDLESS_NS,
 	UH_POSSIBLE_NS,
+	UH_POSSIBLE_HERD_NS,
 	UH_TIMER_POLLS,
 	UH_TIMER_POLL_NS,
+	UH_TIMER_POLL_CPU_NS,
 	UH_SHORT,
 	UH_WAIT_COUNTS,
 };

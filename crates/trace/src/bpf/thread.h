@@ -38,6 +38,8 @@ enum uh_thread_flag {
 	UH_SLEPT_IN_CALL = 16,
 	UH_SIGNPOST = 64,    /* its next mapping is a ledger's */
 	UH_DIRTY_PAUSE = 32, /* the next sleep is balance_dirty_pages' */
+	UH_TICKING = 128, /* its own timer has woken it, and it has done nothing since */
+	UH_HUNGRY = 256,  /* woken for a descriptor, and some slot is not fed */
 };
 
 enum uh_slot_flag {
@@ -45,6 +47,7 @@ enum uh_slot_flag {
 	UH_WAS_WOKEN = 2,
 	UH_BY_OWN_TIMER = 4,
 	UH_HAS_EVENT = 8,
+	UH_FED = 16, /* a call made progress on what was waited for */
 };
 
 /* An object that the thread has waited for: its counts, and the last episode there. */
@@ -60,6 +63,7 @@ struct uh_slot {
 	u64 progress;
 	u64 eagains;
 	u64 others;
+	u64 deeds;
 	u64 began_ns;
 	u64 run_ns; /* the thread's CPU time when it went to sleep */
 	u64 cpu_ns; /* what the episode took, once the next sleep has begun */
@@ -110,6 +114,8 @@ struct uh_thread {
 	u64 progress;
 	u64 eagains;
 	u64 others;
+	/* What it did for somebody since its own timer woke it: calls, wakes. Looks are none. */
+	u64 deeds;
 	u64 slept_ns;
 	struct uh_waking waking;
 	u64 redundant;

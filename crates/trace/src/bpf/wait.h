@@ -7,15 +7,23 @@
  * mutex of a condition variable does not hide that the thread came back to the condition
  * variable for nothing. When it comes back to an object, the episode there is judged:
  *
- *   begun by its own timer, no progress since         timer poll
+ *   begun by its own timer, nothing but looks since   timer poll
  *   still in the same call, of a kind that looks      needless, proven
  *   no progress, nothing but EAGAIN (at least one),   needless, proven
  *     and it polls for descriptors
  *   still in the same call, which reads               possibly needless
- *   no progress                                       possibly needless
+ *   no progress on that object                        possibly needless
  *   anything else                                     nothing
  *
- * The last two need an object that has a name: a thread that waits for "a signal" twice may have got two.
+ * The last two need an object that has a name: a thread that waits for "a signal" twice may have
+ * got two. Progress on an object is a call that got something done with that descriptor, or with
+ * one that is in that set; for poll and select, whose sets are gone by then, with any descriptor
+ * that can be polled. What a futex stands for is in memory, and no call is progress on it. So
+ * possible is an upper bound; of it, those that made progress on anything at all do not count in
+ * herds, by which findings are ranked. An episode that is forgotten, since the thread has waited
+ * for four other objects meanwhile, is judged as if the thread came back to its object.
+ *
+ * A timer poll's CPU time must not be more than a look takes, or the thread has computed.
  */
 #ifndef UNHERD_WAIT_H
 #define UNHERD_WAIT_H
@@ -160,16 +168,31 @@ static __always_inline bool uh_count_in_herd(struct uh_slot *slot, u32 count)
 	return 1;
 }
 
-static __always_inline void uh_count_possible(struct uh_slot *slot)
+static __always_inline void uh_count_possible(struct uh_slot *slot, bool progress)
 {
 	slot->counts[UH_POSSIBLE]++;
 	slot->counts[UH_POSSIBLE_NS] += slot->cpu_ns;
-	if (uh_count_in_herd(slot, UH_HERD_POSSIBLE))
+	if (!progress && uh_count_in_herd(slot, UH_HERD_POSSIBLE)) {
 		slot->counts[UH_POSSIBLE_HERD]++;
+		slot->counts[UH_POSSIBLE_HERD_NS] += slot->cpu_ns;
+	}
+}
+
+/* The CPU time of a look: so much to wake up and sleep, and so much for each call. */
+#define UH_LOOK_NS 50000
+#define UH_LOOK_CALLS 16
+
+static __always_inline bool uh_only_looked(struct uh_thread *t, struct uh_slot *slot, u64 cpu_ns)
+{
+	u64 calls = t->instance - slot->instance;
+
+	if (calls > UH_LOOK_CALLS)
+		calls = UH_LOOK_CALLS;
+	return slot->deeds == t->deeds && cpu_ns < (calls + 1) * UH_LOOK_NS;
 }
 
 /* The thread comes back to the slot's object: what was the wakeup there good for? */
-static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now)
+static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now, u64 run_ns)
 {
 	bool same_call, progress;
 
@@ -178,9 +201,12 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 	same_call = (t->flags & UH_IN_A_CALL) && slot->instance == t->instance;
 	progress = slot->progress != t->progress;
 	if (slot->flags & UH_BY_OWN_TIMER) {
-		if (!same_call && !progress) {
+		u64 cpu_ns = run_ns - slot->run_ns;
+
+		if (!same_call && uh_only_looked(t, slot, cpu_ns)) {
 			slot->counts[UH_TIMER_POLLS]++;
 			slot->counts[UH_TIMER_POLL_NS] += now - slot->began_ns;
+			slot->counts[UH_TIMER_POLL_CPU_NS] += cpu_ns;
 		}
 	} else if (same_call) {
 		if (t->class_flags & UH_LOOKS_AGAIN) {
@@ -189,19 +215,27 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
 		} else if (t->class_flags & UH_CONSUMES) {
 			/* A terminal's line, a socket's low-water mark: there may have been a part. */
-			uh_count_possible(slot);
+			uh_count_possible(slot, 0);
 		}
-	} else if (!progress && slot->kind != UH_NONE) {
+	} else if (slot->kind != UH_NONE && !(slot->flags & UH_FED)) {
 		/* What fails with EAGAIN is one of those that were polled for, or nothing to do with it. */
-		if ((t->class_flags & UH_POLLS) && slot->eagains != t->eagains &&
+		if (!progress && (t->class_flags & UH_POLLS) && slot->eagains != t->eagains &&
 		    slot->others == t->others) {
 			slot->counts[UH_AGAIN]++;
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
 		} else {
-			uh_count_possible(slot);
+			uh_count_possible(slot, progress);
 		}
 	}
+}
+
+/* The slot is wanted for another object. */
+static __always_inline void uh_forget(struct uh_thread *t, struct uh_slot *slot)
+{
+	if ((slot->flags & UH_WAS_WOKEN) && !(slot->flags & (UH_FED | UH_BY_OWN_TIMER)) &&
+	    slot->kind != UH_NONE && uh_settings.sees_calls)
+		uh_count_possible(slot, slot->progress != t->progress);
 }
 
 static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_slot *slot)
@@ -253,7 +287,9 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 			return;
 		slot = &t->slots[index];
 		if (uh_slot_is_here(t, slot))
-			uh_judge(t, slot, now);
+			uh_judge(t, slot, now, run_ns);
+		else
+			uh_forget(t, slot);
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
 			uh_bind_slot(t, index);
 		t->slot = index;
@@ -262,6 +298,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		slot->progress = t->progress;
 		slot->eagains = t->eagains;
 		slot->others = t->others;
+		slot->deeds = t->deeds;
 		slot->began_ns = now;
 		slot->run_ns = run_ns;
 		slot->counts[UH_SLEEPS]++;
@@ -339,8 +376,12 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 	slot->counts[UH_ASLEEP_NS] += asleep_ns;
 	if (asleep_ns < uh_settings.round_trip_ns)
 		slot->counts[UH_SHORT]++;
-	if (t->waking.flags & UH_BY_OWN_TIMER)
+	if (t->waking.flags & UH_BY_OWN_TIMER) {
 		slot->counts[UH_TIMER_WAKEUPS]++;
+		t->flags |= UH_TICKING;
+	} else if (slot->kind == UH_DESCRIPTOR || slot->kind == UH_SET) {
+		t->flags |= UH_HUNGRY;
+	}
 	slot->flags |= UH_WAS_WOKEN | t->waking.flags;
 	slot->waker = t->waking.key;
 	slot->event_id = t->waking.event_id;

@@ -223,6 +223,7 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 		if (by) {
 			uh_look(by, current);
 			instance = by->instance;
+			by->deeds += by->flags & UH_IN_A_CALL ? 1 : 0;
 		}
 	}
 	uh_describe_wake(&key, cpu, t, by, (u64)current, context, now);

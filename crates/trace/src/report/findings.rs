@@ -311,7 +311,8 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
     if let Some(period_ns) = sum(lines, |line| line.timer_poll_ns).checked_div(polls) {
         let detail = Some(format!("every {}", super::quantity::duration(period_ns)));
         let count = |line: &WaitLine| line.timer_polls;
-        let cost = scale.sleeps(lines, count);
+        let cpu_ns = Interval::new(sum(lines, |line| line.timer_poll_cpu_ns), 0);
+        let cost = scale.cost(CostKind::Cpu, cpu_ns);
         found.extend(finding(Waste::TimerPolls, count, wakeups, cost, detail, None));
     }
     if needless.possible > 0 {
@@ -323,9 +324,9 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
         let key = herd.map(|herd| herd.key);
         let wakes = finding(Waste::NeedlessWakeups, count, wakeups, cpu, detail, key);
         let waker_stacks = herd.and_then(|herd| herd.stacks.first().copied());
-        let in_herds = sum(lines, |line| line.possible_in_herds);
-        let unproven = needless.possible - needless.proven;
-        let herd_share = percent(in_herds, unproven).unwrap_or_default() / 100.0;
+        let in_herds_ns = sum(lines, |line| line.possible_in_herds_cpu_ns);
+        let unproven_ns = cpu_ns.possible - cpu_ns.proven;
+        let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         found.extend(wakes.map(|wakes| Finding {
             count: needless,
             waker_stacks,

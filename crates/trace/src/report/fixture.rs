@@ -79,6 +79,7 @@ fn waits() -> Vec<WaitRow> {
         needless_again: 6,
         possibly_needless: 2,
         possibly_needless_in_herds: 2,
+        possibly_needless_in_herds_cpu_ns: 16_000_000,
         needless_cpu_ns: 75_000_000,
         possibly_needless_cpu_ns: 16_000_000,
         ..wait(SERVER, libc::SYS_epoll_pwait, Object::Descriptor(number), (1, 11))
@@ -92,6 +93,7 @@ fn waits() -> Vec<WaitRow> {
         needless_in_call: 0,
         possibly_needless: 3_480,
         possibly_needless_in_herds: 3_480,
+        possibly_needless_in_herds_cpu_ns: 90_000_000,
         possibly_needless_cpu_ns: 90_000_000,
         short_sleeps: 25,
         ..wait(POOL, libc::SYS_futex, Object::Futex(CONDITION), (2, 12))
@@ -103,6 +105,7 @@ fn waits() -> Vec<WaitRow> {
         timer_wakeups: 899,
         timer_polls: 898,
         timer_poll_ns: 8_990_000_000,
+        timer_poll_cpu_ns: 8_000_000,
         ..wait(POOL, libc::SYS_clock_nanosleep, Object::None, (3, 13))
     });
     rows.push(WaitRow {

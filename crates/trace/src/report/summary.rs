@@ -52,8 +52,10 @@ pub struct Summary {
     pub refused_waits_cpu_ns: Option<u64>,
     /// Wakes aimed at a thread that was not asleep.
     pub redundant_wakes: Option<u64>,
-    /// Woken by a timer and asleep again on the same, nothing done: needless sleeps.
+    /// Woken by a timer and asleep again on the same, nothing but a look done: needless sleeps.
     pub timer_polls: Option<u64>,
+    /// CPU time of the looks, with the switches there and back.
+    pub timer_polls_cpu_ns: Option<u64>,
     /// Sleeps that were shorter than a switch there and back.
     pub short_sleeps: Option<u64>,
     /// A switch there and back on one processor of this machine: two sleeps.
@@ -128,6 +130,7 @@ impl Summary {
             refused_waits_cpu_ns: calls_ns(|of| of.refused),
             redundant_wakes: waits(|line| line.redundant_wakes),
             timer_polls: waits(|line| line.timer_polls),
+            timer_polls_cpu_ns: waits(|line| line.timer_poll_cpu_ns),
             short_sleeps: waits(|line| line.short_sleeps),
             switch_round_trip_ns: seen.judged.then_some(totals.switch_round_trip_ns),
             futex_call_ns: seen.futexes.map(|_| totals.futex_call_ns),

@@ -79,7 +79,7 @@ fn possible_waste_without_herd_never_leads() {
     let of = |observation: &Observation| Report::new(observation, &mut symbols()).verdict;
     assert!(of(&observation)[0].starts_with("Up to 3.6 % of the CPU may go to needless wakeups"));
     for row in &mut observation.waits {
-        row.possibly_needless_in_herds = 0;
+        (row.possibly_needless_in_herds, row.possibly_needless_in_herds_cpu_ns) = (0, 0);
     }
     let verdict = of(&observation);
     assert!(verdict[0].starts_with("Nothing was found that is likely"), "{verdict:?}");
@@ -93,6 +93,7 @@ fn larger_possible_waste_is_never_hidden() {
     let mut observation = observation();
     let pool = observation.waits.iter_mut().find(|row| row.possibly_needless > 1_000).unwrap();
     (pool.possibly_needless_in_herds, pool.possibly_needless_cpu_ns) = (0, 2_220_000_000);
+    pool.possibly_needless_in_herds_cpu_ns = 0;
     observation.totals.threads = 2;
     observation.waits.retain(|row| row.needless_in_call == 0);
     observation.wakes.clear();
@@ -142,6 +143,7 @@ proptest! {
         for (row, (proven_ns, possible_ns, in_herds)) in observation.waits.iter_mut().zip(costs) {
             (row.needless_in_call, row.possibly_needless) = (9, 9);
             row.possibly_needless_in_herds = in_herds;
+            row.possibly_needless_in_herds_cpu_ns = possible_ns / 9 * in_herds;
             (row.needless_cpu_ns, row.possibly_needless_cpu_ns) = (proven_ns, possible_ns);
         }
         let report = Report::new(&observation, &mut symbols());
@@ -565,6 +567,8 @@ fn any_observation() -> impl Strategy<Value = Observation> {
             (wait.possibly_needless, wait.needless_cpu_ns) = (counts[5], counts[6]);
             (wait.possibly_needless_cpu_ns, wait.timer_polls) = (counts[7], counts[8]);
             (wait.timer_poll_ns, wait.short_sleeps) = (counts[9], counts[10]);
+            (wait.timer_poll_cpu_ns, wait.possibly_needless_in_herds_cpu_ns) =
+                (counts[11], counts[12]);
             let wakes = observation.wakes.len();
             let wake = &mut observation.wakes[index % wakes];
             wake.object = object;

@@ -56,10 +56,14 @@ pub struct WaitLine {
     pub needless_again: u64,
     /// CPU time of the needless episodes.
     pub needless_cpu_ns: Interval,
-    /// Of those that are only possible: woken together with others.
+    /// Of those that are only possible: woken together with others, and no progress on anything.
     pub possible_in_herds: u64,
-    /// Woken by a timer and asleep again on the same, nothing done.
+    /// CPU time of these.
+    pub possible_in_herds_cpu_ns: u64,
+    /// Woken by a timer and asleep again on the same, with nothing but a look in between.
     pub timer_polls: u64,
+    /// CPU time of these looks, with the switches there and back.
+    pub timer_poll_cpu_ns: u64,
     /// The mean time from one such wakeup to the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timer_poll_period_ns: Option<u64>,
@@ -103,7 +107,7 @@ pub struct Waits {
 /// The fields of a line that mean nothing without privilege.
 const PRIVILEGED: [&str; 2] = ["uninterruptible_sleeps", "uninterruptible_ns"];
 /// The fields of a line that mean nothing if wakeups were not judged.
-const JUDGEMENTS: [&str; 11] = [
+const JUDGEMENTS: [&str; 13] = [
     "wakeups",
     "timeouts",
     "redundant_wakes",
@@ -113,7 +117,9 @@ const JUDGEMENTS: [&str; 11] = [
     "needless_again",
     "needless_cpu_ns",
     "possible_in_herds",
+    "possible_in_herds_cpu_ns",
     "timer_polls",
+    "timer_poll_cpu_ns",
     "short_sleeps",
 ];
 
@@ -181,7 +187,9 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
         needless_again: row.needless_again,
         needless_cpu_ns: Interval::new(row.needless_cpu_ns, row.possibly_needless_cpu_ns),
         possible_in_herds: row.possibly_needless_in_herds,
+        possible_in_herds_cpu_ns: row.possibly_needless_in_herds_cpu_ns,
         timer_polls: row.timer_polls,
+        timer_poll_cpu_ns: row.timer_poll_cpu_ns,
         timer_poll_period_ns: row.timer_poll_ns.checked_div(row.timer_polls),
         short_sleeps: row.short_sleeps,
         stacks,

@@ -47,7 +47,7 @@ fn root_without_calls_nothing_is_judged() {
     let Some(_machine) = root("leaving calls alone") else { return };
     let mut options = TraceOptions::default();
     options.calls = false;
-    let (seen, truth) = trace_with("accept 4 50 0", &options);
+    let (seen, truth) = trace_with("accept 4 50 0 0", &options);
     assert!(truth["needless"].as_u64().is_some_and(|needless| needless > 0), "{truth}");
     assert!(seen.waits.iter().any(|row| row.sleeps > 50), "{:#?}", seen.waits);
     assert!(seen.waits.iter().all(|row| row.needless_in_call + row.needless_again == 0));

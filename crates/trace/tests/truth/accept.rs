@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 use unherd_sys::primitives::{Arc, thread};
 
-use crate::count;
+use crate::count::{self, Between, Chores};
 
 const STOP: u64 = 1;
 
@@ -23,8 +23,9 @@ struct Seen {
     needless: u64,
 }
 
-/// `threads` threads take `connects` connections, with EPOLLEXCLUSIVE or without.
-pub(crate) fn herd(threads: usize, connects: usize, exclusive: bool) -> Value {
+/// `threads` threads take `connects` connections, with EPOLLEXCLUSIVE or without, and do something
+/// else before each wait.
+pub(crate) fn herd(threads: usize, connects: usize, exclusive: bool, between: Between) -> Value {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback");
     listener.set_nonblocking(true).expect("a socket can be non-blocking");
     let address = listener.local_addr().expect("it is bound");
@@ -33,7 +34,7 @@ pub(crate) fn herd(threads: usize, connects: usize, exclusive: bool) -> Value {
     let workers: Vec<_> = (0..threads)
         .map(|_| {
             let (listener, stop) = (Arc::clone(&listener), Arc::clone(&stop));
-            thread::spawn(move || serve(&listener, &stop, exclusive))
+            thread::spawn(move || serve(&listener, &stop, exclusive, between))
         })
         .collect();
     count::pause(Duration::from_millis(20));
@@ -62,7 +63,7 @@ pub(crate) fn herd(threads: usize, connects: usize, exclusive: bool) -> Value {
 
 /// Takes connections until told to stop. Every sleep inside epoll_wait(2) is needless but the last
 /// one before a connection was got.
-fn serve(listener: &TcpListener, stop: &OwnedFd, exclusive: bool) -> Seen {
+fn serve(listener: &TcpListener, stop: &OwnedFd, exclusive: bool, between: Between) -> Seen {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor is left");
     let mut flags = EventFlags::IN;
     if exclusive {
@@ -71,8 +72,9 @@ fn serve(listener: &TcpListener, stop: &OwnedFd, exclusive: bool) -> Seen {
     epoll::add(&set, listener, EventData::new_u64(0), flags).expect("a socket can be watched");
     epoll::add(&set, stop, EventData::new_u64(STOP), EventFlags::IN).expect("an eventfd too");
     let mut events = Vec::with_capacity(2);
-    let mut seen = Seen::default();
+    let (mut seen, chores) = (Seen::default(), Chores::new(between));
     loop {
+        chores.go();
         let before = count::sleeps();
         events.clear();
         epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), None).expect("no signals");

@@ -10,20 +10,28 @@ mod futexes;
 mod ledger;
 mod lookout;
 mod monitor;
+mod pauses;
 mod roll;
 
 use std::process::ExitCode;
 
 use serde_json::Value;
 
+use crate::count::Between;
+
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 10] = [
-    ("accept", 3, |n| accept::herd(n[0], n[1], n[2] != 0)),
-    ("monitor", 3, |n| monitor::tokens(n[0], n[1], n[2] != 0)),
+const SCENES: [(&str, usize, Scene); 15] = [
+    ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
+    ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
     ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
+    ("produce", 1, |n| pauses::produce(n[0])),
+    ("guard", 1, |n| pauses::guard(n[0])),
+    ("compute", 1, |n| pauses::compute(n[0])),
+    ("look", 2, |n| pauses::look(n[0], n[1] != 0)),
+    ("sites", 2, |n| pauses::sites(n[0], n[1])),
     ("eventfd", 2, |n| lookout::by_eventfd(n[0], n[1])),
     ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
     ("threads", 1, |n| crowd::threads(n[0])),

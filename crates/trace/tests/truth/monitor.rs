@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use unherd_sys::primitives::{Arc, thread};
 
-use crate::count;
+use crate::count::{self, Between, Chores};
 
 /// What the mutex protects.
 #[derive(Default)]
@@ -17,7 +17,7 @@ struct State {
     closed: bool,
 }
 
-struct Monitor {
+pub(crate) struct Monitor {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     changed: UnsafeCell<libc::pthread_cond_t>,
     state: UnsafeCell<State>,
@@ -29,7 +29,7 @@ unsafe impl Send for Monitor {}
 unsafe impl Sync for Monitor {}
 
 impl Monitor {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
             changed: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
@@ -53,6 +53,29 @@ impl Monitor {
         unsafe { libc::pthread_cond_wait(self.changed.get(), self.mutex.get()) };
     }
 
+    /// Hands over one token; whether somebody waited for it, who has had the last one.
+    pub(crate) fn give(&self) -> bool {
+        self.with(|state| {
+            // SAFETY: under the mutex; the reference ends before it is given up.
+            let now = unsafe { &mut *state };
+            now.tokens += 1;
+            self.tell(false);
+            now.waiting > 0 && now.tokens == 1
+        })
+    }
+
+    /// There will be no more tokens.
+    pub(crate) fn close(&self) {
+        // SAFETY: under the mutex.
+        self.with(|state| unsafe { (*state).closed = true });
+        self.tell(true);
+    }
+
+    /// Takes each token until closed; how many there were.
+    pub(crate) fn take_all(&self) -> u64 {
+        take_tokens(self, Between::Nothing).0
+    }
+
     fn tell(&self, all: bool) {
         let tell = if all { libc::pthread_cond_broadcast } else { libc::pthread_cond_signal };
         // SAFETY: the condition variable is initialized.
@@ -60,13 +83,14 @@ impl Monitor {
     }
 }
 
-/// Hands `rounds` tokens to `waiters` threads, telling all of each or one.
-pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool) -> Value {
+/// Hands `rounds` tokens to `waiters` threads, telling all of each or one; each does something else
+/// before it waits.
+pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool, between: Between) -> Value {
     let monitor = Arc::new(Monitor::new());
     let threads: Vec<_> = (0..waiters)
         .map(|_| {
             let monitor = Arc::clone(&monitor);
-            thread::spawn(move || take_tokens(&monitor))
+            thread::spawn(move || take_tokens(&monitor, between))
         })
         .collect();
     for _ in 0..rounds {
@@ -87,9 +111,7 @@ pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool) -> Value {
         monitor.tell(!one);
     }
     count::pause(Duration::from_millis(5));
-    // SAFETY: under the mutex.
-    monitor.with(|state| unsafe { (*state).closed = true });
-    monitor.tell(true);
+    monitor.close();
     let (mut taken, mut needless) = (0, 0);
     for thread in threads {
         let (took, in_vain) = thread.join().expect("a waiter does not panic");
@@ -100,7 +122,8 @@ pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool) -> Value {
 }
 
 /// Takes tokens until closed; counts them, and the times it was woken for none.
-fn take_tokens(monitor: &Monitor) -> (u64, u64) {
+fn take_tokens(monitor: &Monitor, between: Between) -> (u64, u64) {
+    let chores = Chores::new(between);
     let (mut taken, mut needless) = (0, 0);
     monitor.with(|state| {
         loop {
@@ -115,6 +138,7 @@ fn take_tokens(monitor: &Monitor) -> (u64, u64) {
             if now.closed {
                 return;
             }
+            chores.go();
             now.waiting += 1;
             let before = count::sleeps();
             monitor.wait();

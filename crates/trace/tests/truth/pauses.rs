@@ -1,0 +1,100 @@
+//! Timed sleeps after each of which something is done, or nothing but a look.
+
+use std::fs;
+use std::hint::black_box;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::primitives::{AtomicBool, Ordering};
+
+use crate::count;
+use crate::monitor::Monitor;
+
+const TICK: Duration = Duration::from_millis(1);
+
+/// At each tick hands a worker something to do. Counts the ticks at which it was not waiting yet.
+pub(crate) fn produce(ticks: usize) -> Value {
+    let monitor = Arc::new(Monitor::new());
+    let worker = Arc::clone(&monitor);
+    let worker = thread::spawn(move || worker.take_all());
+    let mut unheard = 0;
+    for _ in 0..ticks {
+        count::pause(TICK);
+        unheard += u64::from(!monitor.give());
+    }
+    monitor.close();
+    let taken = worker.join().expect("the worker does not panic");
+    json!({ "ticks": ticks, "taken": taken, "unheard": unheard })
+}
+
+/// Sleeps with a lock held, for which another thread waits meanwhile.
+pub(crate) fn guard(ticks: usize) -> Value {
+    let lock = Arc::new(Mutex::new(()));
+    let (ended, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let other = (Arc::clone(&lock), Arc::clone(&ended), Arc::clone(&waits));
+    let other = thread::spawn(move || {
+        let (lock, ended, waits) = other;
+        while !ended.load(Ordering::Relaxed) {
+            waits.store(true, Ordering::Relaxed);
+            drop(lock.lock());
+            // So that the other thread is the first to have the lock again.
+            count::pause(TICK / 4);
+        }
+    });
+    let mut unheard = 0;
+    for _ in 0..ticks {
+        let held = lock.lock();
+        waits.store(false, Ordering::Relaxed);
+        count::pause(TICK);
+        unheard += u64::from(!waits.load(Ordering::Relaxed));
+        drop(held);
+    }
+    ended.store(true, Ordering::Relaxed);
+    other.join().expect("it does not panic");
+    json!({ "ticks": ticks, "unheard": unheard })
+}
+
+/// Computes for some 0.3 ms after each pause.
+pub(crate) fn compute(ticks: usize) -> Value {
+    for _ in 0..ticks {
+        count::pause(TICK);
+        (0..300_000u64).for_each(|n| _ = black_box(n));
+    }
+    json!({ "ticks": ticks, "unheard": 0 })
+}
+
+/// Looks for a file that does not come, or what `/proc` says.
+pub(crate) fn look(ticks: usize, at_proc: bool) -> Value {
+    for _ in 0..ticks {
+        count::pause(TICK);
+        if at_proc {
+            assert!(!fs::read("/proc/self/stat").expect("/proc is there").is_empty());
+        } else {
+            assert!(fs::metadata("/proc/self/no-such-file").is_err());
+            assert!(fs::metadata("/").is_ok());
+        }
+    }
+    json!({ "looks": ticks })
+}
+
+/// Sleeps `early` times in one function and then `late` times in another.
+pub(crate) fn sites(early: usize, late: usize) -> Value {
+    early_site(early);
+    late_site(late);
+    json!({ "early": early, "late": late })
+}
+
+// What each returns keeps the compiler from making one of both.
+
+#[inline(never)]
+fn early_site(times: usize) -> u64 {
+    (0..times).for_each(|_| count::pause(TICK));
+    black_box(1)
+}
+
+#[inline(never)]
+fn late_site(times: usize) -> u64 {
+    (0..times).for_each(|_| count::pause(TICK));
+    black_box(2)
+}
