@@ -129,14 +129,16 @@ fn for_each(
     Ok(())
 }
 
-/// The sampled pairs of each row, and how often each was met.
-type Pairs = HashMap<u64, Vec<(Pair, u64)>>;
+/// The sampled pairs of each row, what the samples of each stand for, and the sum of the squares of
+/// that.
+type Pairs = HashMap<u64, Vec<(Pair, u64, u64)>>;
 
 fn read_pairs(map: &MapHandle) -> Result<Pairs, TraceError> {
     let mut pairs = Pairs::new();
     for_each(map, |mut key, mut value| {
         let pair = Pair { row: key.u64(), kernel: key.i32(), user: key.i32() };
-        pairs.entry(pair.row).or_default().push((pair, value.u64()));
+        let [weight, _met, squares] = value.u64s();
+        pairs.entry(pair.row).or_default().push((pair, weight, squares));
     })?;
     Ok(pairs)
 }
@@ -151,7 +153,7 @@ impl Stacks<'_> {
     /// The stacks of a row, which is of this process.
     fn of(&self, row: u64, pid: Option<u32>) -> Vec<SampledStack> {
         let mut counts = BTreeMap::<_, u64>::new();
-        for (pair, count) in self.pairs.get(&row).into_iter().flatten() {
+        for (pair, count, _) in self.pairs.get(&row).into_iter().flatten() {
             let kernel = kernel_stack_id(pair.kernel);
             for (user, count) in self.paths.share_out(*pair, pid, *count) {
                 *counts.entry((kernel, user)).or_default() += count;
@@ -161,6 +163,14 @@ impl Stacks<'_> {
         let mut stacks: Vec<_> = counts.into_iter().map(sampled).collect();
         stacks.sort_by_key(|pair| (std::cmp::Reverse(pair.count), pair.kernel, pair.user));
         stacks
+    }
+
+    /// The number of samples of one weight that say as much as those of this row, which differ.
+    fn samples(&self, row: u64) -> u64 {
+        let pairs = self.pairs.get(&row).into_iter().flatten();
+        let sums =
+            pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.1 as f64, sum.1 + pair.2 as f64));
+        if sums.1 > 0.0 { (sums.0 * sums.0 / sums.1) as u64 } else { 0 }
     }
 }
 
@@ -203,7 +213,7 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
-        let [id, _binds, _sampled] = value.u64s();
+        let [id, _sampled] = value.u64s();
         let counts: [u64; 18] = value.u64s();
         let object_name = file_name(&mut value);
         rows.push(WaitRow {
@@ -231,6 +241,7 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
             timer_poll_cpu_ns: counts[16],
             short_sleeps: counts[17],
             stacks: stacks.of(id, Some(pid)),
+            stack_samples: stacks.samples(id),
         });
     })?;
     rows.sort_by_key(|row| (row.pid, row.syscall, row.object));

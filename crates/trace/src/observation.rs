@@ -173,16 +173,19 @@ pub struct WaitRow {
     pub short_sleeps: u64,
     /// Stacks that were sampled at this site: the kernel's, the user's, how often.
     pub stacks: Vec<SampledStack>,
+    /// How many samples that stand for the same number of sleeps say as much as these.
+    pub stack_samples: u64,
 }
 
-/// A pair of stacks, and how often it was met among those that were looked at.
+/// A pair of stacks, and for how many sleeps or wakes its samples stand: they are taken by chance,
+/// and each stands for the number that it is one of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampledStack {
     /// The kernel's side.
     pub kernel: Option<StackId>,
     /// The program's side.
     pub user: Option<StackId>,
-    /// Times met.
+    /// What its samples stand for.
     pub count: u64,
 }
 

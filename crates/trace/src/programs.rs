@@ -354,12 +354,12 @@ mod tests {
 
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
     const SIZES: [(&str, u32, u32); 13] = [
-        ("uh_waits", 24, 24 + 18 * 8 + 40),
+        ("uh_waits", 24, 16 + 18 * 8 + 40),
         ("uh_wakes", 24, 8 + 8 * 8),
         ("uh_futexes", 24, 10 * 8),
         ("uh_locks", 8, 3 * 8 + 8),
         ("uh_stalls", 8, 3 * 8 + 8),
-        ("uh_pairs", 16, 8),
+        ("uh_pairs", 16, 3 * 8),
         ("uh_processes", 4, 8 + 16 + 8 * 8),
         ("uh_cpus", 4, 3 * (7 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
         ("uh_copying", 4, 9 * 8),

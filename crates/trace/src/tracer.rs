@@ -48,7 +48,7 @@ pub struct TraceOptions {
     pub stack_depth: u32,
     /// Pairs of stacks, by row. About 60 bytes each.
     pub stack_pairs: u32,
-    /// Pairs of stacks that a row samples at once; later it takes every 1,024th or so.
+    /// The first sleeps or wakes of a row, each of which is sampled; later by chance, ever fewer.
     pub first_stacks: u32,
     /// Whether to listen to what system calls return. Without it no wakeup can be judged, and
     /// futex calls and ledgers of programs that start are not seen. The kernel has every call of

@@ -188,7 +188,7 @@ static __noinline int uh_progress(struct uh_thread *t, struct pt_regs *regs, u32
 		else if (slot->kind != UH_DESCRIPTOR)
 			continue;
 		else if (slot->family == UH_EPOLL)
-			fed = stream && uh_is_watched(file, slot->value);
+			fed = stream && uh_is_watched((u64)file, slot->value);
 		else
 			fed = class->object == UH_DESCRIPTOR && slot->value == descriptor;
 		if (fed)

@@ -53,10 +53,13 @@ static __always_inline bool uh_is_stream(struct file *file)
 
 #define UH_SETS_OF_FILE 64
 
-/* Whether the epoll set watches the file; also if that cannot be known. */
-static __noinline int uh_is_watched(struct file *file, u64 set)
+/*
+ * Whether the epoll set watches the file, whose address this is; also if that cannot be known. Not
+ * static, so that the kernel checks it once and not for each way that leads to it.
+ */
+__noinline int uh_is_watched(u64 address, u64 set)
 {
-	struct file *epoll = uh_file_of(set);
+	struct file *file = (void *)address, *epoll = uh_file_of(set);
 	struct hlist_head *sets;
 	struct hlist_node *node;
 	void *ep;

@@ -57,7 +57,7 @@ enum uh_futex_entry {
 struct uh_settings {
 	struct uh_class classes[UH_SYSCALLS];
 	u64 round_trip_ns; /* sleeps that are shorter count as short */
-	u32 first_stacks;  /* samples that a row takes at once, before it takes few */
+	u32 first_stacks;  /* so often a row is sampled each time, before it is by chance */
 	u32 next_child;    /* follow what the loading thread forks next */
 	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
 	u32 exit_has_memory; /* sched_process_exit comes before the memory goes */
@@ -103,7 +103,6 @@ struct uh_file {
 };
 struct uh_wait_row {
 	u64 id;
-	u64 binds;  /* times a thread came to wait here after waiting elsewhere */
 	u64 stacks; /* samples taken */
 	u64 counts[UH_WAIT_COUNTS];
 	struct uh_file file;
@@ -142,11 +141,16 @@ struct uh_wake_row {
 /* In the id of a stack: it is in the second map. */
 #define UH_IN_MORE_STACKS (1 << 30)
 
-/* How often a pair of stacks was met at the row with this id. Below 0: not known. */
+/* A pair of stacks that was met at the row with this id. Below 0: not known. */
 struct uh_pair_key {
 	u64 row;
 	s32 kernel;
 	s32 user;
+};
+struct uh_pair {
+	u64 weight;  /* what its samples stand for */
+	u64 met;     /* their number */
+	u64 squares; /* and the sum of the squares of what each stands for */
 };
 
 /* The top of a user stack with the registers to unwind it. */
@@ -162,7 +166,7 @@ struct uh_copy {
 	struct uh_pair_key pair;
 	u32 pid;
 	u32 kind;
-	u32 stands_for; /* this sample of the pair, and those up to the next copy */
+	u32 stands_for; /* what this sample of the pair stands for, and those up to the next copy */
 	u32 bytes;      /* of the stack, from sp on */
 	u64 ip;
 	u64 sp;

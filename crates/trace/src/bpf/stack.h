@@ -7,15 +7,15 @@
  * do better with the unwind tables of the mapped files, if it has the registers and the top of the
  * stack. So of some of the samples it gets a copy.
  *
- * A copy costs some microseconds, so there are few: of each pair of stacks the first eight
- * samples, then four each time their number doubles; of each row of futex calls the first, the
+ * A copy costs some microseconds, so there are few: of each pair of stacks the first 128 samples,
+ * which are few already, then 64 each time their number doubles; of each row of futex calls the first, the
  * second, the fourth and so on; and in no case more than UH_COPIES_A_SECOND of a kind on each
  * processor.
  */
 #ifndef UNHERD_STACK_H
 #define UNHERD_STACK_H
 
-#define UH_COPIES_A_SECOND 64
+#define UH_COPIES_A_SECOND 512
 #define UH_COPY_WINDOW_NS 1000000000ULL
 /* Reading stops at the first piece that cannot be read, such as the one behind the stack's end. */
 #define UH_COPY_PIECE 1024
@@ -96,22 +96,25 @@ static __noinline int uh_copy_stack(struct uh_pair_key *pair, u32 kind, u32 stan
 	return 0;
 }
 
-/* A sample of both stacks, for the row with this id. The user's is the running thread's. */
-static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool has_user)
+/*
+ * A sample of both stacks, one of `weight`, for the row with this id. The user's is the running
+ * thread's.
+ */
+static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool has_user,
+					     u32 weight)
 {
 	struct uh_pair_key pair = { .row = row };
 	u64 met, step = 1;
 
 	pair.kernel = uh_kernel_stack(ctx);
 	pair.user = has_user ? uh_user_stack(ctx) : -1;
-	met = uh_count_pair(&pair);
+	met = uh_count_pair(&pair, weight);
 	if (!has_user || !met)
 		return;
-	/* A quarter of the greatest power of two in it, and 1 at least. */
-	for (u32 i = 0; i < 24 && step <= met >> 3; i++)
+	for (u32 i = 0; i < 20 && step <= met >> 7; i++)
 		step <<= 1;
 	if (!(met & (step - 1)))
-		uh_copy_stack(&pair, kind, step);
+		uh_copy_stack(&pair, kind, step * weight);
 }
 
 /* A futex call; the row of this word, kind and stack has `calls` of them now. */

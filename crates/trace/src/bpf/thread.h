@@ -70,9 +70,9 @@ struct uh_slot {
 	u64 event_id;
 	struct uh_wake_key waker;
 	u32 event_index;
-	/* Sampling of stacks. */
-	u32 sleeps;
-	u32 samples_left;
+	/* Sampling of stacks: sleeps up to the next sample, and what that stands for. */
+	u32 sample_in;
+	u32 sample_weight;
 	u32 pad;
 	u64 counts[UH_WAIT_COUNTS];
 };
@@ -147,7 +147,7 @@ UH_HASH(uh_wakes, struct uh_wake_key, struct uh_wake_row);
 UH_HASH(uh_futexes, struct uh_futex_key, struct uh_futex_row);
 UH_HASH(uh_locks, struct uh_lock_key, struct uh_spell_row);
 UH_HASH(uh_stalls, struct uh_stall_key, struct uh_spell_row);
-UH_HASH(uh_pairs, struct uh_pair_key, u64);
+UH_HASH(uh_pairs, struct uh_pair_key, struct uh_pair);
 UH_HASH(uh_processes, u32, struct uh_process);
 
 struct {
@@ -224,8 +224,13 @@ const volatile struct uh_settings uh_settings;
 /* Alone in .bss. */
 struct uh_tally uh_tally;
 
-/* Past the first samples of a row one in n is taken: a mask of n - 1. A pair takes some 10 us. */
-#define UH_STACK_INTERVAL 1023
+/*
+ * A sample takes some 10 us. So past the first of a row they are taken by chance, and the more
+ * there are the fewer: after UH_STACK_STEP samples half as often, down to one in 2^10. A sample's
+ * weight is the number that it is one of, so shares are those of all, whenever these came.
+ */
+#define UH_STACK_STEP 8
+#define UH_STACK_SHIFT 10
 
 #define UH_EEXIST 17
 #define uh_add(counter, n) __sync_fetch_and_add(&(counter), (n))
@@ -276,20 +281,32 @@ static __always_inline s32 uh_user_stack(void *ctx)
 	return uh_stack(ctx, BPF_F_USER_STACK);
 }
 
-/* Says how often the pair was met so far; 0 if there is no room to count it. */
-static __always_inline u64 uh_count_pair(struct uh_pair_key *pair)
+/* The weight of the next sample of a row that has `taken` samples now. */
+static __always_inline u32 uh_sample_weight(u64 taken)
 {
-	u64 one = 1, *count;
+	u32 first = uh_settings.first_stacks;
+	u64 shift = taken < first ? 0 : (taken - first) / UH_STACK_STEP + 1;
 
-	count = bpf_map_lookup_elem(&uh_pairs, pair);
-	if (!count) {
-		if (!bpf_map_update_elem(&uh_pairs, pair, &one, BPF_NOEXIST))
+	return 1 << (shift > UH_STACK_SHIFT ? UH_STACK_SHIFT : shift);
+}
+
+/* Says how often the pair was met so far; 0 if there is no room to count it. */
+static __always_inline u64 uh_count_pair(struct uh_pair_key *key, u64 weight)
+{
+	struct uh_pair fresh = { .weight = weight, .met = 1, .squares = weight * weight };
+	struct uh_pair *pair = bpf_map_lookup_elem(&uh_pairs, key);
+
+	if (!pair) {
+		if (!bpf_map_update_elem(&uh_pairs, key, &fresh, BPF_NOEXIST))
 			return 1;
 		/* Full, or another processor was first. */
-		count = bpf_map_lookup_elem(&uh_pairs, pair);
+		pair = bpf_map_lookup_elem(&uh_pairs, key);
 	}
-	if (count)
-		return uh_add(*count, 1) + 1;
+	if (pair) {
+		uh_add(pair->weight, weight);
+		uh_add(pair->squares, weight * weight);
+		return uh_add(pair->met, 1) + 1;
+	}
 	uh_add(uh_tally.lost_pairs, 1);
 	return 0;
 }

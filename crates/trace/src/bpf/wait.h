@@ -81,13 +81,21 @@ static __noinline int uh_flush_slot(struct uh_thread *t, u32 index)
 	return 0;
 }
 
+/* By chance one of the next sleeps: threads that come and go are sampled as others are. */
+static __always_inline void uh_plan_sample(struct uh_slot *slot, u64 taken)
+{
+	u32 weight = uh_sample_weight(taken);
+
+	slot->sample_weight = weight;
+	slot->sample_in = bpf_get_prandom_u32() % (2 * weight - 1);
+}
+
 /* Makes the slot the present call's. The slot of deep sleeps keeps no episode. */
 static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
 {
 	struct uh_wait_row *row;
 	struct uh_wait_key key;
 	struct uh_slot *slot;
-	u64 binds;
 
 	uh_flush_slot(t, index);
 	if (!t || index > UH_DEEP_SLOT)
@@ -98,20 +106,14 @@ static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
 	slot->family = t->family;
 	slot->nr = t->nr;
 	slot->flags = UH_USED;
-	slot->sleeps = 0;
-	slot->samples_left = 0;
+	slot->sample_weight = 0;
 	slot->row = 0;
 	uh_wait_key_of(&key, t, slot);
 	row = uh_wait_row(&key);
 	if (!row)
 		return 0;
 	slot->row = row->id;
-	/* Threads that come and go must not each be sampled; nor must they never be. */
-	binds = uh_add(row->binds, 1);
-	if (row->stacks < uh_settings.first_stacks)
-		slot->samples_left = 4;
-	else if ((binds & UH_STACK_INTERVAL) == 0)
-		slot->samples_left = 1;
+	uh_plan_sample(slot, row->stacks);
 	return 0;
 }
 
@@ -243,17 +245,18 @@ static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_
 	struct uh_wait_key key;
 	struct uh_wait_row *row;
 
-	slot->sleeps++;
-	if (slot->samples_left)
-		slot->samples_left--;
-	else if (slot->sleeps & UH_STACK_INTERVAL)
+	if (!slot->sample_weight)
 		return;
+	if (slot->sample_in) {
+		slot->sample_in--;
+		return;
+	}
 	uh_wait_key_of(&key, t, slot);
 	row = bpf_map_lookup_elem(&uh_waits, &key);
 	if (!row)
 		return;
-	uh_add(row->stacks, 1);
-	uh_sample_stacks(ctx, slot->row, UH_COPY_SLEEP, 1);
+	uh_sample_stacks(ctx, slot->row, UH_COPY_SLEEP, 1, slot->sample_weight);
+	uh_plan_sample(slot, uh_add(row->stacks, 1) + 1);
 }
 
 #define UH_TASK_INTERRUPTIBLE 1

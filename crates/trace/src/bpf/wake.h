@@ -90,9 +90,14 @@ static __always_inline u64 uh_call_site(struct pt_regs *regs)
 static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, u64 events,
 					    u32 cause, bool followed)
 {
-	if (cause == UH_BY_TIMER || (events >= uh_settings.first_stacks && (events & UH_STACK_INTERVAL)))
+	u32 first = uh_settings.first_stacks, weight = 1;
+
+	if (cause == UH_BY_TIMER)
 		return;
-	uh_sample_stacks(ctx, row->id, UH_COPY_WAKE, followed);
+	for (u32 i = 0; i < UH_STACK_SHIFT && events >= first && weight < events / UH_STACK_STEP; i++)
+		weight <<= 1;
+	if (!(bpf_get_prandom_u32() & (weight - 1)))
+		uh_sample_stacks(ctx, row->id, UH_COPY_WAKE, followed, weight);
 }
 
 static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct uh_event *event,

@@ -34,8 +34,8 @@ pub enum CostKind {
 impl CostKind {
     pub(crate) fn whole(self) -> &'static str {
         match self {
-            Self::Cpu => "the CPU",
-            Self::Waiting => "the threads' time",
+            Self::Cpu => "the program's CPU time",
+            Self::Waiting => "its threads' time",
         }
     }
 }
@@ -71,6 +71,10 @@ pub struct Finding {
     pub call: String,
     /// The call site.
     pub site: Site,
+    /// Where a sample of the stacks says that this is the site: the 95 % confidence interval of its
+    /// share of the sleeps, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site_percent_interval: Option<[f64; 2]>,
     /// The object, and how many others there are.
     pub object: String,
     /// How often: for all but needless wakeups and herds both ends are the exact count.
@@ -219,7 +223,9 @@ pub(crate) fn findings(
     for group in futex_groups(futexes).values() {
         found.extend(of_futexes(group, scale));
     }
-    found.extend(locks.iter().map(|lock| of_lock(lock, scale, namer)));
+    // The scheduler's own are a consequence of switches, and no cause of their own.
+    let locks = locks.iter().filter(|lock| !lock.of_scheduler);
+    found.extend(locks.map(|lock| of_lock(lock, scale, namer)));
     found.extend(stalls.iter().map(|stall| of_stall(stall, scale, namer)));
     found.sort_by(|a, b| {
         let cost = b.weight().total_cmp(&a.weight());
@@ -286,6 +292,7 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
             processes: processes(lines, |line| line.pid),
             call: most.call.clone(),
             site: most.site.clone(),
+            site_percent_interval: most.site_percent_interval,
             object,
             count: Interval::new(total, 0),
             of: Some(of),
@@ -360,6 +367,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         processes: usize::from(herd.comm.is_some()),
         call: herd.by.clone(),
         site: herd.site.clone(),
+        site_percent_interval: None,
         object: herd.object.clone(),
         count: herd.needless,
         of: Some(herd.herd_woken),
@@ -392,6 +400,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             processes: processes(lines, |line| line.pid),
             call: format!("futex {}", most.kind),
             site: most.site.clone(),
+            site_percent_interval: None,
             object: match words {
                 1 => format!("futex {:#x}", most.word),
                 2 => format!("futex {:#x} and another", most.word),
@@ -433,7 +442,11 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         processes: 0,
         call: lock.kind.into(),
         site: kernel_site(&lock.caller),
-        object: object_of_stack(lock.stack, namer, &lock.caller),
+        site_percent_interval: None,
+        object: format!(
+            "a lock of the kernel's, which has no name{}",
+            reached_through(lock.stack, namer, &lock.caller)
+        ),
         count: Interval::new(lock.count, 0),
         of: None,
         cost: if lock.spins {
@@ -451,12 +464,12 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
 
 /// The function of the kernel that was entered: the outermost that is not the entry code's, unless
 /// it is the caller itself.
-fn object_of_stack(stack: Option<usize>, namer: &Namer<'_>, caller: &str) -> String {
+fn reached_through(stack: Option<usize>, namer: &Namer<'_>, caller: &str) -> String {
     let is_entry = super::locks::is_entry;
     let frames = stack.and_then(|index| namer.stacks().get(index)).map(|stack| &stack.frames);
     let mut outwards = frames.into_iter().flatten().rev().filter(|frame| !is_entry(&frame.name));
     let entered = outwards.next().filter(|frame| frame.name != caller);
-    entered.map_or_else(String::new, |frame| format!("in {}", frame.name))
+    entered.map_or_else(String::new, |frame| format!(", reached through {}", frame.name))
 }
 
 fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
@@ -476,7 +489,8 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         processes: 0,
         call: stall.kind.into(),
         site: kernel_site(stall.kind),
-        object: object_of_stack(stall.stack, namer, ""),
+        site_percent_interval: None,
+        object: format!("memory{}", reached_through(stall.stack, namer, "")),
         count: Interval::new(stall.count, 0),
         of: None,
         cost: scale.cost(CostKind::Waiting, Interval::new(stall.total_ns, 0)),

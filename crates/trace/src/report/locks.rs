@@ -1,4 +1,4 @@
-//! Table 6, kernel locks that were not free.
+//! Table 6, contended kernel locks: those that were not free.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +19,8 @@ pub struct KernelLock {
     pub caller: String,
     /// What called that, outwards.
     pub below: Vec<String>,
+    /// The scheduler takes it to switch or to wake: more of it is spent the more threads sleep.
+    pub of_scheduler: bool,
     /// How often it was not free.
     pub count: u64,
     /// Time waited.
@@ -73,8 +75,37 @@ const LOCK_FUNCTIONS: [&str; 25] = [
 ];
 
 /// Functions by which a program enters the kernel: they tell nothing of why.
-const ENTRY: [&str; 7] =
-    ["entry_", "do_syscall_64", "x64_sys_call", "ret_from_fork", "el0", "asm_", "exc_page_fault"];
+const ENTRY: [&str; 9] = [
+    "entry_",
+    "do_syscall_64",
+    "x64_sys_call",
+    "ret_from_fork",
+    "el0",
+    "asm_",
+    "exc_page_fault",
+    "exit_to_user_mode",
+    "irqentry_exit",
+];
+
+/// Functions of the scheduler that take the locks of run queues and of sleeping threads.
+const SCHEDULER: [&str; 16] = [
+    "__schedule",
+    "try_to_wake_up",
+    "ttwu_",
+    "sched_ttwu",
+    "task_rq_lock",
+    "__task_rq_lock",
+    "wake_up_new_task",
+    "select_task_rq",
+    "sched_balance",
+    "load_balance",
+    "newidle_balance",
+    "update_blocked_averages",
+    "sched_tick",
+    "scheduler_tick",
+    "task_sched_runtime",
+    "finish_task_switch",
+];
 
 pub(crate) fn is_entry(function: &str) -> bool {
     ENTRY.iter().any(|prefix| function.starts_with(prefix))
@@ -91,11 +122,13 @@ pub(crate) fn locks(rows: &[LockRow], namer: &mut Namer<'_>) -> Vec<KernelLock> 
         let mut callers = names.skip_while(own);
         let caller = callers.next().cloned().unwrap_or_else(|| "?".into());
         let below: Vec<String> = callers.filter(|name| !is_entry(name)).take(3).cloned().collect();
+        let of_scheduler = SCHEDULER.iter().any(|prefix| caller.starts_with(prefix));
         let lock = found.entry((kind, caller.clone())).or_insert_with(|| KernelLock {
             kind,
             spins,
             caller,
             below: below.clone(),
+            of_scheduler,
             count: 0,
             total_ns: 0,
             longest_ns: 0,

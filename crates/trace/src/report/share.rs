@@ -27,6 +27,15 @@ impl Interval {
     }
 }
 
+/// The 95 % confidence interval (Wilson's) of a share in `samples` samples, in percent.
+pub(crate) fn sampled_percent(percent: f64, samples: u64) -> [f64; 2] {
+    const Z: f64 = 1.96;
+    let (share, n) = ((percent / 100.0).clamp(0.0, 1.0), (samples as f64).max(1.0));
+    let middle = (share + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
+    let half = Z / (1.0 + Z * Z / n) * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    [(middle - half).max(0.0) * 100.0, (middle + half).min(1.0) * 100.0]
+}
+
 /// `part` of `whole` in percent, within 0 and 100; `None` if there is no whole.
 pub(crate) fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| (part as f64 * 100.0 / whole as f64).clamp(0.0, 100.0))

@@ -62,12 +62,14 @@ pub struct Summary {
     pub switch_round_trip_ns: Option<u64>,
     /// A futex call that returns at once, on this machine.
     pub futex_call_ns: Option<u64>,
-    /// Kernel locks that were not free.
+    /// Contended kernel locks: waits for one that was not free.
     pub contended_locks: Option<u64>,
     /// Time waited for them.
     pub contended_locks_ns: Option<u64>,
     /// Of that, spent spinning: CPU time, except what a hypervisor took away meanwhile.
     pub contended_locks_cpu_ns: Option<u64>,
+    /// Of that, at the scheduler's own locks: a consequence of switches and wakeups.
+    pub scheduler_locks_cpu_ns: Option<u64>,
     /// Events that woke two or more for the same object, some of them needlessly or possibly so.
     pub herds: Option<u64>,
     /// Stalls in reclaim and write-back.
@@ -138,6 +140,10 @@ impl Summary {
             contended_locks_ns: locks(|lock| lock.total_ns),
             contended_locks_cpu_ns: locks(|lock| if lock.spins { lock.total_ns } else { 0 })
                 .map(|ns| ns.min(cpu_ns)),
+            scheduler_locks_cpu_ns: locks(|lock| {
+                if lock.of_scheduler && lock.spins { lock.total_ns } else { 0 }
+            })
+            .map(|ns| ns.min(cpu_ns)),
             herds: seen.herds.map(|herds| sum(herds, wasteful_herds)),
             stalls: seen.stalls.map(|stalls| sum(stalls, |stall| stall.count)),
             stalls_ns: seen.stalls.map(|stalls| sum(stalls, |stall| stall.total_ns)),

@@ -36,7 +36,8 @@ fn the_verdict_names_share_site_object_and_cure() {
     // 1.200 to 1.456 of 3.89 s of CPU.
     assert_eq!(
         verdict[0],
-        "31 to 37 % of the CPU is spent on needless wakeups (7,376 to 7,408 of 8,512)."
+        "31 to 37 % of the program's CPU time is spent on needless wakeups (7,376 to 7,408 of \
+         8,512)."
     );
     assert_eq!(verdict[1], "Site: epoll_pwait from worker_loop [jit], server.");
     assert!(verdict[2].starts_with("Object: fd 5 anon_inode:[eventpoll] and 15 others; herds of"));
@@ -77,7 +78,10 @@ fn possible_waste_without_herd_never_leads() {
     observation.waits.retain(|row| !is_herd(row));
     observation.totals.user_ns = 0;
     let of = |observation: &Observation| Report::new(observation, &mut symbols()).verdict;
-    assert!(of(&observation)[0].starts_with("Up to 3.6 % of the CPU may go to needless wakeups"));
+    assert!(
+        of(&observation)[0]
+            .starts_with("Up to 3.6 % of the program's CPU time may go to needless wakeups")
+    );
     for row in &mut observation.waits {
         (row.possibly_needless_in_herds, row.possibly_needless_in_herds_cpu_ns) = (0, 0);
     }
@@ -100,7 +104,10 @@ fn larger_possible_waste_is_never_hidden() {
     let verdict = Report::new(&observation, &mut symbols()).verdict;
     assert!(verdict[0].contains("stalls") || verdict[0].contains("locks"), "{verdict:?}");
     let last = verdict.last().unwrap();
-    assert!(last.starts_with("Possible: Up to 57 % of the CPU may go to needless"), "{verdict:?}");
+    assert!(
+        last.starts_with("Possible: Up to 57 % of the program's CPU time may go to needless"),
+        "{verdict:?}"
+    );
 }
 
 #[test]
@@ -120,7 +127,7 @@ fn waste_of_many_sites_is_not_called_little() {
     }
     let verdict = Report::new(&observation, &mut symbols()).verdict;
     assert!(verdict[0].starts_with("No one site is likely"), "{verdict:?}");
-    assert!(verdict[0].contains("take 50 to 91 % of the CPU"), "{verdict:?}");
+    assert!(verdict[0].contains("take 50 to 91 % of the program's CPU time"), "{verdict:?}");
 }
 
 proptest! {
@@ -204,11 +211,16 @@ fn estimated_cost_is_no_bound() {
     assert_eq!((cost.ns_low, cost.ns_high, cost.estimated), (255_000_000, 255_000_000, true));
     let headline = &report.verdict[0];
     assert!(
-        headline.starts_with("About 6.6 % of the CPU is spent on sleeps shorter than a switch"),
+        headline.starts_with(
+            "About 6.6 % of the program's CPU time is spent on sleeps shorter than a switch"
+        ),
         "{headline}"
     );
     let text = text(&report, true, 100, false);
-    assert!(text.contains("about 6.6 % of the CPU") && !text.contains("least"), "{text}");
+    assert!(
+        text.contains("about 6.6 % of the program's CPU time") && !text.contains("least"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -220,7 +232,7 @@ fn estimate_never_exceeds_process_cpu_time() {
     };
     let (ns, headline) = of(Some(389_000_000));
     assert_eq!(ns, 389_000_000);
-    assert!(headline.starts_with("About 10 % of the CPU"), "{headline}");
+    assert!(headline.starts_with("About 10 % of the program's CPU time"), "{headline}");
     assert_eq!(of(None).0, 3_890_000_000, "where it is not known, all CPU time is the bound");
 }
 
@@ -238,6 +250,27 @@ fn the_summary_adds_up() {
     assert_eq!(summary.contended_locks_cpu_ns, Some(3_000_000), "those that spin");
     assert_eq!(summary.herds, Some(1_000), "three events woke two with good cause");
     assert_eq!(summary.context_switches, 14_492);
+}
+
+#[test]
+fn scheduler_locks_are_folded_into_switches() {
+    // As if the spin locks were run queues': a quarter of the CPU time.
+    let mut observation = observation();
+    let kernel = |offset: u64| 0xffff_ffff_8100_0000 + offset;
+    let frames = vec![kernel(0x1210), kernel(0x10), kernel(0x410), kernel(0x610)];
+    observation.stacks.insert(StackId(9), seen::Stack { frames, truncated: false });
+    observation.locks[0].kernel_stack = Some(StackId(9));
+    observation.locks[0].total_ns = 972_500_000;
+    let report = Report::new(&observation, &mut symbols());
+    assert_eq!(report.summary.scheduler_locks_cpu_ns, Some(972_500_000));
+    let is_own = |of: &Finding| of.waste == Waste::KernelLocks && of.call == "spin lock";
+    assert!(!report.findings.iter().any(is_own), "{:?}", report.findings);
+    let last = report.verdict.last().unwrap();
+    assert!(
+        last.starts_with("Switches: about 25 % of the program's CPU time goes to the scheduler's")
+            && last.ends_with("29 % of all sleeps are futex from pool::queue::pop [jit], pool."),
+        "{last}"
+    );
 }
 
 #[test]
@@ -462,7 +495,7 @@ fn text_keeps_width_without_escapes() {
         "Futexes",
         "Top 10 callers",
         "Top CPU consumers",
-        "Kernel locks",
+        "Contended kernel locks",
         "Needless sleeps",
         "Stalls",
         "What pool (4000000200) says",

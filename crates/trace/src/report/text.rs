@@ -112,7 +112,7 @@ impl Report {
             of.wakeups.map_or_else(|| "unknown".into(), count),
             of.calls.map_or_else(|| "unknown".into(), count),
         ))?;
-        let heads = ["", "count", "CPU time", "of CPU", ""];
+        let heads = ["", "count", "CPU time", "of all", ""];
         let mut grid = Grid::new(&heads, &[Left, Right, Right, Right, Left]);
         self.summary_rows(&mut grid);
         page.grid(&grid)
@@ -158,11 +158,16 @@ impl Report {
         row("timer polls", of.timer_polls.map(count), polls_ns, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
+        let own_ns = of.scheduler_locks_cpu_ns.unwrap_or_default();
+        let own = match own_ns {
+            0 => String::new(),
+            ns => format!("; {} at the scheduler's own", duration(ns)),
+        };
         let waited = match (of.contended_locks_ns, of.contended_locks_cpu_ns) {
             (None | Some(0), _) => String::new(),
             // All of them spin.
-            (waited, spun) if waited == spun => "about".to_owned(),
-            (Some(waited), Some(1..)) => format!("about; {} waited in all", duration(waited)),
+            (waited, spun) if waited == spun => format!("about{own}"),
+            (Some(waited), Some(1..)) => format!("about; {} waited in all{own}", duration(waited)),
             (Some(waited), _) => format!("{} waited in all", duration(waited)),
         };
         let spun = exactly(of.contended_locks_cpu_ns);

@@ -14,7 +14,9 @@ use crate::advice::Waste;
 const LITTLE_PERCENT: f64 = 1.0;
 
 pub(super) fn verdict(report: &Report) -> Vec<String> {
-    let Some(top) = report.findings.first() else { return vec![nothing(report)] };
+    let Some(top) = report.findings.first() else {
+        return std::iter::once(nothing(report)).chain(scheduler_locks(report)).collect();
+    };
     if !report.judged && top.weight() < LITTLE_PERCENT {
         // That what was looked at costs little says nothing of the rest.
         return vec![
@@ -32,8 +34,9 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
         lines.push(match may {
             _ if many_sites => format!(
                 "No one site is likely to waste {LITTLE_PERCENT} % or more, but needless wakeups \
-                 at all sites take {} of the CPU.",
-                percents(all_low, all_high)
+                 at all sites take {} of {}.",
+                percents(all_low, all_high),
+                CostKind::Cpu.whole()
             ),
             Some(_) => {
                 format!("Nothing was found that is likely to waste {LITTLE_PERCENT} % or more.")
@@ -44,10 +47,11 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
             "{}: {headline}; {place}.",
             if may.is_some() { "Possible" } else { "The most" }
         ));
+        lines.extend(scheduler_locks(report));
         return lines;
     }
     lines.push(headline(top));
-    lines.push(format!("Site: {}.", site(top)));
+    lines.push(format!("Site: {}{}.", site(top), by_samples(top)));
     if !top.object.is_empty() {
         let detail = top.detail.as_ref().map_or_else(String::new, |detail| format!("; {detail}"));
         lines.push(format!("Object: {}{detail}.", top.object));
@@ -62,6 +66,9 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
         largest_possible(report).filter(|other| most(other) > most(top).max(LITTLE_PERCENT));
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     let other = larger.map(|of| ("Possible", of)).or_else(|| second.map(|of| ("Next", of)));
+    if let Some(line) = scheduler_locks(report).filter(|_| larger.is_none() && lines.len() < 5) {
+        lines.push(line);
+    }
     if let Some((label, other)) = other.filter(|_| lines.len() < 5) {
         let headline = headline(other);
         lines.push(format!("{label}: {}: {}.", headline.trim_end_matches('.'), site(other)));
@@ -122,21 +129,19 @@ fn headline(finding: &Finding) -> String {
         _ => "",
     };
     let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
-    let share = cost_share(cost);
+    let (share, whole) = (cost_share(cost), cost.kind.whole());
     match cost.kind {
         CostKind::Cpu => {
             let judged = matches!(finding.waste, Waste::NeedlessWakeups | Waste::Herd);
             let share = if judged && finding.count.proven == 0 {
                 let most = percents(cost.percent_high, cost.percent_high);
-                format!("up to {most} of the CPU may go to {what}")
+                format!("up to {most} of {whole} may go to {what}")
             } else {
-                format!("{share} of the CPU is spent on {what}")
+                format!("{share} of {whole} is spent on {what}")
             };
             capitalised(&format!("{share} ({number}{proof})."))
         }
-        CostKind::Waiting => {
-            capitalised(&format!("{share} of the threads' time goes to {what} ({number})."))
-        }
+        CostKind::Waiting => capitalised(&format!("{share} of {whole} goes to {what} ({number}).")),
     }
 }
 
@@ -149,6 +154,32 @@ pub(super) fn cost_share(cost: Cost) -> String {
 fn capitalised(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
+/// What the scheduler's own locks take, if that is more than little, and where most sleeps are:
+/// they are a consequence of these.
+fn scheduler_locks(report: &Report) -> Option<String> {
+    let ns = report.summary.scheduler_locks_cpu_ns?;
+    let share = percent(ns, report.summary.cpu_ns()).filter(|share| *share >= LITTLE_PERCENT)?;
+    let most = report.waits.lines.iter().max_by_key(|line| line.sleeps)?;
+    let of = percent(most.sleeps, report.summary.sleeps)?;
+    Some(format!(
+        "Switches: about {} of {} goes to the scheduler's own locks; {} of all sleeps are {} from \
+         {}, {}.",
+        percents(share, share),
+        CostKind::Cpu.whole(),
+        percents(of, of),
+        most.call,
+        most.site,
+        most.comm,
+    ))
+}
+
+/// Where the site is known by a sample of the stacks alone: how much of it is there.
+fn by_samples(finding: &Finding) -> String {
+    finding.site_percent_interval.map_or_else(String::new, |[low, high]| {
+        format!("; by samples, {} of its sleeps are there", percents(low, high))
+    })
 }
 
 /// A kind of waste in words.

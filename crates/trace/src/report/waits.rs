@@ -27,6 +27,9 @@ pub struct WaitLine {
     /// The share that this site has of those stacks, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent: Option<f64>,
+    /// Where stacks were taken of some sleeps only: the 95 % confidence interval of that share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site_percent_interval: Option<[f64; 2]>,
     /// The wait was our library's.
     pub library: bool,
     /// What was waited for.
@@ -163,6 +166,12 @@ impl Waits {
 fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     let stacks = namer.pairs(Some(row.pid), &row.stacks);
     let (site, site_percent) = namer.main_site(&stacks);
+    // Of rows that are looked at each time no sample has more weight than another.
+    let sleeps = row.sleeps.saturating_add(row.uninterruptible_sleeps);
+    let sampled = (1..sleeps).contains(&row.stack_samples);
+    let site_percent_interval = site_percent
+        .filter(|_| sampled)
+        .map(|percent| super::share::sampled_percent(percent, row.stack_samples));
     let proven = row.needless_in_call.saturating_add(row.needless_again);
     WaitLine {
         pid: row.pid,
@@ -173,6 +182,7 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
         },
         site,
         site_percent,
+        site_percent_interval,
         library: row.library,
         object: object_text(row.object, row.object_name.as_deref()),
         sleeps: row.sleeps,

@@ -70,3 +70,16 @@ fn root_futex_calls_without_frames_keep_words() {
         assert!(begins.into_iter().any(|name| last.starts_with(name)), "{functions:?}");
     }
 }
+
+#[test]
+fn root_site_of_most_sleeps_is_named() {
+    let Some(_machine) = root("a site that is met late") else { return };
+    let (_seen, report) = report("sites 10 990");
+    let lines = report.waits.lines.iter().filter(|line| line.call == "nanosleep");
+    let line = lines.max_by_key(|line| line.sleeps).unwrap();
+    let (share, interval) = (line.site_percent.unwrap(), line.site_percent_interval);
+    println!("{} {share} {interval:?}", line.site);
+    assert!(line.site.function.contains("pauses::late_site"), "{:?}", line.site);
+    let [low, high] = interval.expect("no thousand stacks were taken");
+    assert!(low > 70.0 && low < 99.0 && high > 99.0 && share < 100.0, "{share} {interval:?}");
+}

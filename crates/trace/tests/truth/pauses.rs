@@ -4,6 +4,8 @@ use std::fs;
 use std::hint::black_box;
 use std::time::Duration;
 
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
 use serde_json::{Value, json};
 use unherd_sys::primitives::{Arc, Mutex, thread};
 use unherd_sys::primitives::{AtomicBool, Ordering};
@@ -12,6 +14,8 @@ use crate::count;
 use crate::monitor::Monitor;
 
 const TICK: Duration = Duration::from_millis(1);
+/// The same.
+const TIMESPEC: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// At each tick hands a worker something to do. Counts the ticks at which it was not waiting yet.
 pub(crate) fn produce(ticks: usize) -> Value {
@@ -89,12 +93,12 @@ pub(crate) fn sites(early: usize, late: usize) -> Value {
 
 #[inline(never)]
 fn early_site(times: usize) -> u64 {
-    (0..times).for_each(|_| count::pause(TICK));
+    (0..times).for_each(|_| _ = nanosleep(&TIMESPEC));
     black_box(1)
 }
 
 #[inline(never)]
 fn late_site(times: usize) -> u64 {
-    (0..times).for_each(|_| count::pause(TICK));
+    (0..times).for_each(|_| _ = nanosleep(&TIMESPEC));
     black_box(2)
 }

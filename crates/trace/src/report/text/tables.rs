@@ -179,7 +179,7 @@ impl Report {
     }
 
     pub(super) fn write_locks<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
-        page.heading("Kernel locks that were not free")?;
+        page.heading("Contended kernel locks")?;
         let Some(locks) = &self.kernel_locks else { return page.line(UNKNOWN) };
         if locks.is_empty() {
             return page.line(NONE);
@@ -197,7 +197,10 @@ impl Report {
                 &duration(lock.total_ns),
                 &duration(lock.longest_ns),
                 lock.kind,
-                &caller,
+                &format!(
+                    "{caller}{}",
+                    if lock.of_scheduler { " (the scheduler's own)" } else { "" }
+                ),
             ]);
         }
         page.grid(&grid)?;
