@@ -188,10 +188,12 @@ impl<'a> Namer<'a> {
     }
 }
 
-/// The innermost frame that is the program's own; else the outermost wrapper that was walked to
-/// before names end, which is the call as the program knows it; else the innermost.
+/// The innermost frame that is the program's own; else the innermost of a runtime that is no
+/// wrapper; else the outermost wrapper that was walked to before names end, which is the call as
+/// the program knows it; else the innermost.
 fn site_frame(frames: &[Frame]) -> Option<&Frame> {
-    let own = frames.iter().find(|frame| !is_wrapper(frame) && frame.name != "[unknown]");
+    let told = || frames.iter().filter(|frame| !is_wrapper(frame) && frame.name != "[unknown]");
+    let own = told().find(|frame| !is_runtime(frame)).or_else(|| told().next());
     let is_start = |frame: &&Frame| START.iter().any(|name| frame.name.starts_with(name));
     let walked = frames.iter().take_while(|frame| frame.known && !is_start(frame));
     own.or_else(|| walked.last()).or_else(|| frames.first())
@@ -228,9 +230,28 @@ const WRAPPER_CRATES: [&str; 11] = [
     "unherd_sys::",
 ];
 
+/// Runtimes, below which the program's own code waits or wakes, where it is on the stack at all.
+const RUNTIME_FILES: [&str; 5] = ["libjvm.so", "libuv.so", "libgomp", "libomp", "libtbb"];
+
+/// The same of crates.
+const RUNTIME_CRATES: [&str; 10] = [
+    "tokio::",
+    "async_std::",
+    "async_executor::",
+    "async_io::",
+    "crossbeam",
+    "event_listener::",
+    "flume::",
+    "futures_executor::",
+    "futures_util::",
+    "rayon_core::",
+];
+
 /// More of Go's runtime, and what a C library is called inside of a static program.
-const WRAPPER_NAMES: [&str; 30] = [
+const WRAPPER_NAMES: [&str; 32] = [
     "syscall.",
+    "sync.(*",
+    "time.Sleep",
     "internal/",
     "__GI_",
     "__futex",
@@ -285,16 +306,22 @@ const WRAPPER_FUNCTIONS: [&str; 17] = [
 fn is_wrapper(frame: &Frame) -> bool {
     let file = frame.module.as_deref().unwrap_or(&frame.name);
     WRAPPER_FILES.iter().any(|prefix| file.starts_with(prefix))
-        || is_of_wrapper_crate(&frame.name)
+        || is_of_crate(&frame.name, &WRAPPER_CRATES)
         || WRAPPER_NAMES.iter().any(|prefix| frame.name.starts_with(prefix))
         || WRAPPER_FUNCTIONS.contains(&frame.name.as_str())
 }
 
+fn is_runtime(frame: &Frame) -> bool {
+    let file = frame.module.as_deref().unwrap_or_default();
+    RUNTIME_FILES.iter().any(|prefix| file.starts_with(prefix))
+        || is_of_crate(&frame.name, &RUNTIME_CRATES)
+}
+
 /// By the path of a Rust function; of a method, that of its type; where the type has none
 /// (`<isize as core::cmp::PartialOrd>::le`), the trait's.
-fn is_of_wrapper_crate(name: &str) -> bool {
-    let of_wrapper = |path: &str| WRAPPER_CRATES.iter().any(|prefix| path.starts_with(prefix));
-    let Some(inner) = name.strip_prefix('<') else { return of_wrapper(name) };
+fn is_of_crate(name: &str, crates: &[&str]) -> bool {
+    let of_crate = |path: &str| crates.iter().any(|prefix| path.starts_with(prefix));
+    let Some(inner) = name.strip_prefix('<') else { return of_crate(name) };
     let bare = |path: &str| {
         let path = path.trim_start_matches(['&', '*', '[', '(']);
         let words = ["const ", "mut ", "dyn "].iter();
@@ -303,9 +330,10 @@ fn is_of_wrapper_crate(name: &str) -> bool {
     let kind = bare(inner);
     let path = kind.split([' ', '>', '<', ';', ',', ']', ')']).next().unwrap_or_default();
     match (path.contains("::"), inner.split_once(" as ")) {
-        (true, _) => of_wrapper(path),
-        (false, Some((_, implemented))) => of_wrapper(implemented),
-        (false, None) => true,
+        (true, _) => of_crate(path),
+        (false, Some((_, implemented))) => of_crate(implemented),
+        // A primitive type's, so core's.
+        (false, None) => crates.contains(&"core::"),
     }
 }
 
@@ -365,6 +393,22 @@ mod tests {
         assert_eq!(chosen(&[("runtime.futex", "go"), ("main.work", "go")]), "main.work");
         assert_eq!(chosen(&[("poll", "libc.so.6"), ("[nginx+0x1234]", "nginx")]), "[nginx+0x1234]");
         assert_eq!(chosen(&[("poll_events", "app")]), "poll_events", "only whole names of calls");
+    }
+
+    #[test]
+    fn runtimes_are_walked_through_to_program() {
+        let notify = [
+            ("syscall", "libc.so.6"),
+            ("parking_lot_core::parking_lot::unpark_one", "app"),
+            ("<tokio::runtime::scheduler::multi_thread::park::Unparker>::unpark", "app"),
+            ("tokio::sync::notify::Notify::notify_one", "app"),
+            ("app::queue::push", "app"),
+        ];
+        assert_eq!(chosen(&notify), "app::queue::push");
+        assert_eq!(chosen(&notify[..4]), notify[2].0, "a worker's own stack has nothing else");
+        let java = [("poll", "libc.so.6"), ("ObjectMonitor::wait", "libjvm.so"), ("run", "")];
+        assert_eq!(chosen(&java), "run");
+        assert_eq!(chosen(&[("sync.(*Cond).Wait", "go"), ("main.work", "go")]), "main.work");
     }
 
     #[test]

@@ -14,15 +14,19 @@ fn functions(report: &Report, stack: Option<usize>) -> Vec<String> {
     frames.iter().map(|frame| short(&frame.name)).collect()
 }
 
-/// What a session saw of a scene.
 fn report(arguments: &str) -> (Observation, Report) {
+    report_with(arguments, &mut Symbols::new())
+}
+
+/// What a session saw of a scene.
+pub(crate) fn report_with(arguments: &str, symbols: &mut Symbols) -> (Observation, Report) {
     let target = Target::Command(scene(arguments));
     let mut session = Session::start(target, &SessionOptions::default()).expect("root may trace");
     let ended = session.run(Deadline::after(Duration::from_secs(20)), None).expect("it is traced");
     assert!(matches!(ended, Pause::Ended(Some(status)) if status.success()), "{ended:?}");
     let seen = session.finish().expect("the maps can be read");
     println!("{:?}", seen.losses);
-    let report = Report::new(&seen, &mut Symbols::new());
+    let report = Report::new(&seen, symbols);
     (seen, report)
 }
 

@@ -35,22 +35,27 @@ pub(crate) fn produce(ticks: usize) -> Value {
 /// Sleeps with a lock held, for which another thread waits meanwhile.
 pub(crate) fn guard(ticks: usize) -> Value {
     let lock = Arc::new(Mutex::new(()));
-    let (ended, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let other = (Arc::clone(&lock), Arc::clone(&ended), Arc::clone(&waits));
+    let flags: [_; 3] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+    let [ended, waits, is_held] = flags.clone();
+    let other = Arc::clone(&lock);
     let other = thread::spawn(move || {
-        let (lock, ended, waits) = other;
+        let [ended, waits, is_held] = flags;
         while !ended.load(Ordering::Relaxed) {
-            waits.store(true, Ordering::Relaxed);
-            drop(lock.lock());
-            // So that the other thread is the first to have the lock again.
-            count::pause(TICK / 4);
+            if is_held.load(Ordering::Relaxed) {
+                waits.store(true, Ordering::Relaxed);
+                let held = other.lock();
+                waits.store(false, Ordering::Relaxed);
+                drop(held);
+            }
+            thread::yield_now();
         }
     });
     let mut unheard = 0;
     for _ in 0..ticks {
         let held = lock.lock();
-        waits.store(false, Ordering::Relaxed);
+        is_held.store(true, Ordering::Relaxed);
         count::pause(TICK);
+        is_held.store(false, Ordering::Relaxed);
         unheard += u64::from(!waits.load(Ordering::Relaxed));
         drop(held);
     }
