@@ -52,6 +52,8 @@ mod wait_table;
 
 pub use futex_table::{FutexOp, FutexTable, FutexWord};
 pub use ledger::{Counts, Ledger, Snapshot};
+#[cfg(all(feature = "async", not(loom)))]
+pub use locks::AsyncMutexGuard;
 pub use locks::{Condvar, RawMutex};
 #[cfg(not(loom))]
 pub use locks::{Mutex, MutexGuard};

@@ -18,6 +18,8 @@ mod condvar;
 mod mutex;
 mod owner;
 mod raw_mutex;
+#[cfg(feature = "async")]
+mod settled_wait;
 mod table;
 
 #[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
@@ -31,6 +33,8 @@ mod shuttle;
 mod tests;
 
 pub use condvar::Condvar;
+#[cfg(all(feature = "async", not(loom)))]
+pub use mutex::AsyncMutexGuard;
 #[cfg(not(loom))]
 pub use mutex::{Mutex, MutexGuard};
 pub use raw_mutex::RawMutex;

@@ -1,6 +1,9 @@
 //! The locks under loom: exclusion, wakeups and what they publish.
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
+#[cfg(feature = "async")]
+mod task;
+
 use std::time::Duration;
 
 use unherd_sys::primitives::{Arc, UnsafeCell, thread};

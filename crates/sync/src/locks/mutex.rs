@@ -72,6 +72,19 @@ pub struct MutexGuard<'a, T: ?Sized, const BARGING_US: u32 = 1000> {
 // SAFETY: a shared guard gives a shared reference to the value.
 unsafe impl<T: ?Sized + Sync, const BARGING_US: u32> Sync for MutexGuard<'_, T, BARGING_US> {}
 
+/// A [`Mutex`] that a task has locked by [`Mutex::lock_async`]: unlocks it on drop.
+///
+/// Unlike a [`MutexGuard`] it may go to another thread, as its task does.
+#[cfg(feature = "async")]
+#[must_use = "the mutex is unlocked as soon as the guard is dropped"]
+pub struct AsyncMutexGuard<'a, T: ?Sized, const BARGING_US: u32 = 1000>(
+    MutexGuard<'a, T, BARGING_US>,
+);
+
+// SAFETY: it gives what the mutex guards; that it is a thread's is known of threads' locks alone.
+#[cfg(feature = "async")]
+unsafe impl<T: ?Sized + Send, const BARGING_US: u32> Send for AsyncMutexGuard<'_, T, BARGING_US> {}
+
 impl<T> Mutex<T> {
     /// An unlocked mutex, fair as its type says.
     pub const fn new(value: T) -> Self {
@@ -124,12 +137,33 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
         self.raw.lock(Self::BARGING, deadline).then(|| self.guard())
     }
 
+    /// As [`Mutex::lock`], in an async task: tasks and threads stand in one queue. No runtime is
+    /// needed, and no memory is allocated.
+    ///
+    /// The guard may be held across an `.await` and go to other threads. A future that is dropped
+    /// gives back what it was given: no hand-over is lost. But a mutex that was handed over to a
+    /// task stays locked until that is polled or dropped; so do not leave the future lying about,
+    /// half done. There is no deadline, for there is no clock without a runtime: drop the future
+    /// when its timer says so. A task that locks what it holds waits for ever, in debug builds too.
+    ///
+    /// ```
+    /// # use unherd_sync as unherd;
+    /// async fn add(total: &unherd::Mutex<u64>, n: u64) {
+    ///     *total.lock_async().await += n;
+    /// }
+    /// ```
+    #[cfg(feature = "async")]
+    pub async fn lock_async(&self) -> AsyncMutexGuard<'_, T, BARGING_US> {
+        self.raw.lock_async(Self::BARGING).await;
+        AsyncMutexGuard(self.guard())
+    }
+
     /// The value, which no other thread can reach.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// That of a mutex that this thread has locked just now.
+    /// That of a mutex that was locked just now.
     fn guard(&self) -> MutexGuard<'_, T, BARGING_US> {
         MutexGuard { mutex: self, _of_this_thread: PhantomData }
     }
@@ -148,6 +182,39 @@ impl<T: ?Sized, const BARGING_US: u32> MutexGuard<'_, T, BARGING_US> {
         let guard = std::mem::ManuallyDrop::new(self);
         // SAFETY: it is locked by this guard, which does not unlock it again.
         unsafe { guard.mutex.raw.unlock(Duration::ZERO) };
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T: ?Sized, const BARGING_US: u32> AsyncMutexGuard<'_, T, BARGING_US> {
+    /// As [`MutexGuard::unlock_fair`].
+    pub fn unlock_fair(self) {
+        self.0.unlock_fair();
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T: ?Sized, const BARGING_US: u32> Deref for AsyncMutexGuard<'_, T, BARGING_US> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T: ?Sized, const BARGING_US: u32> DerefMut for AsyncMutexGuard<'_, T, BARGING_US> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T: ?Sized + fmt::Debug, const B: u32> fmt::Debug for AsyncMutexGuard<'_, T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -16,6 +16,9 @@
 //! - **M4** While AWAKE is set, a thread that was given AWAKENED is on its way. It clears AWAKE as
 //!   it takes the mutex, or under the bucket lock while another holds that. Either way an unlock
 //!   follows that sees AWAKE cleared. So an unlock that sees it set needs to wake nobody.
+//! - **M5** A task that is dropped with a token that it has not seen settles it: HANDED_OVER by an
+//!   unlock (M3), AWAKENED as M4 says of a waiter that comes, which then leaves. `settled_wait` has
+//!   the race.
 //!
 //! ```text
 //!  waiter                                   holder
@@ -50,8 +53,10 @@ use std::time::Duration;
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU8, Ordering, spin_loop};
 
-use super::barging::{is_over, now};
+use super::barging::{is_over, since};
 use super::owner::Owner;
+#[cfg(feature = "async")]
+use super::settled_wait::SettledWait;
 use super::table::{Address, locks};
 use crate::{Outcome, Tag, Token, Wait};
 
@@ -152,6 +157,80 @@ impl RawMutex {
         self.owner.set();
     }
 
+    /// Locks it in a task, whose thread may be another after each poll: so nobody is its owner.
+    #[cfg(feature = "async")]
+    pub(super) async fn lock_async(&self, barging: Duration) {
+        let (mut awake, mut asleep_since) = (0, None);
+        loop {
+            let state = self.state.load(Ordering::Relaxed);
+            if state & LOCKED == 0 {
+                if self.take(state, awake).is_ok() {
+                    return;
+                }
+            } else if state & PARKED != 0 || self.set_parked(state) {
+                let since = *asleep_since.get_or_insert_with(|| since(barging));
+                let how = Wait::new(locks().mutex).tag(since);
+                let is_held = || self.clear_while_held(awake);
+                let wait = locks().wait_async(&Address::of(self), is_held, how);
+                let brought = (awake != 0).then_some(AWAKENED);
+                let settle = |token| self.settle(token, barging);
+                let outcome = SettledWait::new(wait, brought, settle).await;
+                if outcome == Outcome::Invalid {
+                    continue;
+                }
+                if awake != 0 {
+                    locks().note_needless(locks().mutex);
+                }
+                match outcome {
+                    Outcome::Woken(HANDED_OVER) => return, // M3
+                    _ => awake = AWAKE,
+                }
+            }
+        }
+    }
+
+    /// Gives `token` back, for a task that is gone. M5.
+    #[cfg(feature = "async")]
+    #[cold]
+    fn settle(&self, token: Token, barging: Duration) {
+        if token == AWAKENED && self.clear_or_take_awake() {
+            return;
+        }
+        // SAFETY: it was handed over (M3), or taken just now.
+        unsafe { self.unlock(barging) };
+    }
+
+    /// Clears AWAKE: true if another holds the mutex, whose unlock sees it; false if this had to
+    /// take the mutex.
+    #[cfg(feature = "async")]
+    fn clear_or_take_awake(&self) -> bool {
+        loop {
+            let state = self.state.load(Ordering::Relaxed);
+            if state & LOCKED == 0 {
+                if self.take(state, AWAKE).is_ok() {
+                    return false;
+                }
+            } else if state & PARKED != 0 || self.set_parked(state) {
+                // A wait that is none: to look under the bucket lock (M2).
+                let mut is_held = false;
+                let look = || {
+                    is_held = self.clear_while_held(AWAKE);
+                    false
+                };
+                let _refused = locks().wait(&Address::of(self), look, locks().mutex);
+                if is_held {
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Panics if this thread holds it, as a part of `lock`.
+    #[track_caller]
+    pub(super) fn check_owner(&self, lock: &str) {
+        self.owner.check(lock, std::ptr::from_ref(self).addr());
+    }
+
     /// Sets PARKED, for waiters that are about to be moved here, and says whether the mutex is
     /// held: if not, PARKED is set only where `even_if_free`. Under the lock of its bucket.
     pub(super) fn expect_waiters(&self, even_if_free: bool) -> bool {
@@ -176,7 +255,7 @@ impl RawMutex {
     #[cold]
     #[track_caller]
     fn lock_slow(&self, mut awake: u8, barging: Duration, deadline: Deadline) -> bool {
-        self.owner.check("mutex", std::ptr::from_ref(self).addr());
+        self.check_owner("mutex");
         let (mut looks, mut asleep_since) = (0, None);
         loop {
             let state = self.state.load(Ordering::Relaxed);
@@ -188,9 +267,7 @@ impl RawMutex {
                 (0..FIRST_PAUSE << looks).for_each(|_| spin_loop());
                 looks += 1;
             } else if state & PARKED != 0 || self.set_parked(state) {
-                // A mutex that is always handed over asks for no time.
-                let since = *asleep_since
-                    .get_or_insert_with(|| if barging.is_zero() { Tag(0) } else { Tag(now()) });
+                let since = *asleep_since.get_or_insert_with(|| since(barging));
                 let outcome = self.sleep(awake, since, deadline);
                 if outcome == Outcome::Invalid {
                     continue;

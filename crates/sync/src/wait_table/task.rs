@@ -50,7 +50,7 @@ use std::task::{Context, Poll, RawWakerVTable, Waker};
 use unherd_sys::Timestamp;
 
 use super::node::{Node, Sleeper};
-use super::{Outcome, Wait, WaitTable};
+use super::{Outcome, Token, Wait, WaitTable};
 use crate::Ledger;
 
 /// What tells wakers apart.
@@ -228,6 +228,18 @@ impl<K: Copy + Eq + Hash, F: FnOnce() -> bool> WaitFuture<'_, K, F> {
 }
 
 impl<K: Copy + Eq + Hash, F> WaitFuture<'_, K, F> {
+    /// Ends the wait, if it is queued: the token, if a wake had chosen it by then. It is the
+    /// caller's to pass on or to settle.
+    pub(crate) fn leave(&self) -> Option<Token> {
+        let Stage::Queued { asleep_since, .. } = self.stage.get() else { return None };
+        // T3: it does not wait for the waker.
+        let woken = !self.table.unlink(&self.node);
+        self.end(asleep_since, woken);
+        // The waker, if it is still here, is dropped with the future: T1.
+        // SAFETY: it was woken.
+        woken.then(|| unsafe { self.node.token() })
+    }
+
     fn end(&self, asleep_since: Timestamp, woken: bool) {
         self.stage.set(Stage::Done);
         self.table.count_end(self.how, asleep_since, woken);
@@ -236,15 +248,9 @@ impl<K: Copy + Eq + Hash, F> WaitFuture<'_, K, F> {
 
 impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
     fn drop(&mut self) {
-        let Stage::Queued { asleep_since, .. } = self.stage.get() else { return };
-        // T3: it does not wait for the waker.
-        let woken = !self.table.unlink(&self.node);
-        self.end(asleep_since, woken);
-        // The waker, if it is still here, is dropped with the future: T1.
+        let Some(token) = self.leave() else { return };
         // SAFETY: it was woken.
-        if woken && !self.how.shared && unsafe { self.sleeper.passes_on() } {
-            // SAFETY: as above.
-            let token = unsafe { self.node.token() };
+        if !self.how.shared && unsafe { self.sleeper.passes_on() } {
             // SAFETY: as above.
             unsafe { self.table.pass_on(&self.node, token) };
         }

@@ -3,6 +3,7 @@
 
 mod allocation;
 mod any;
+mod async_locks;
 mod futex;
 mod lock_api;
 mod model;

@@ -1,0 +1,38 @@
+//! Tasks that wait for locks, beside threads.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use unherd_sync::Mutex;
+use unherd_sys::primitives::thread;
+use unherd_testkit::block_on;
+
+#[test]
+fn mutex_excludes_tasks_and_threads() {
+    let count = Mutex::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..5000).for_each(|_| *count.lock() += 1));
+            scope.spawn(|| (0..5000).for_each(|_| *block_on(count.lock_async()) += 1));
+        }
+    });
+    assert_eq!(count.into_inner(), 30_000);
+}
+
+#[test]
+fn dropped_task_leaves_the_mutex_to_others() {
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    let mutex = Mutex::new(0);
+    let mut context = Context::from_waker(Waker::noop());
+    let guard = block_on(is_send(mutex.lock_async()));
+    {
+        let mut first = pin!(mutex.lock_async());
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        is_send(guard).unlock_fair();
+        assert!(mutex.try_lock().is_none(), "it was handed over");
+    }
+    assert!(mutex.try_lock().is_some());
+}
