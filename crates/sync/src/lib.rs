@@ -54,9 +54,9 @@ pub use futex_table::{FutexOp, FutexTable, FutexWord};
 pub use ledger::{Counts, Ledger, Snapshot};
 #[cfg(all(feature = "async", not(loom)))]
 pub use locks::AsyncMutexGuard;
-pub use locks::{Condvar, RawMutex};
+pub use locks::{Condvar, RawMutex, RawRwLock};
 #[cfg(not(loom))]
-pub use locks::{Mutex, MutexGuard};
+pub use locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
 #[cfg(feature = "async")]

@@ -8,9 +8,10 @@
 //! | lock | file | bytes |
 //! |---|---|---|
 //! | [`Mutex`] | `mutex.rs`, its protocol in `raw_mutex.rs` | 1 |
+//! | [`RwLock`] | `rwlock.rs`, its protocol in `raw_rwlock.rs` | 8 |
 //! | [`Condvar`] | `condvar.rs` | 8 |
 //!
-//! In debug builds a mutex knows its owner, and takes eight bytes more.
+//! In debug builds a mutex and a `RwLock` know the thread that has locked, and take more.
 
 mod barging;
 mod condvar;
@@ -18,6 +19,9 @@ mod condvar;
 mod mutex;
 mod owner;
 mod raw_mutex;
+mod raw_rwlock;
+#[cfg(not(loom))]
+mod rwlock;
 #[cfg(feature = "async")]
 mod settled_wait;
 mod table;
@@ -38,6 +42,9 @@ pub use mutex::AsyncMutexGuard;
 #[cfg(not(loom))]
 pub use mutex::{Mutex, MutexGuard};
 pub use raw_mutex::RawMutex;
+pub use raw_rwlock::RawRwLock;
+#[cfg(not(loom))]
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(doc)]
 use crate::WaitTable;

@@ -1,4 +1,5 @@
-//! Our mutex behind the traits of the crate `lock_api`: `lock_api::Mutex<RawMutex, T>`.
+//! Our locks behind the traits of the crate `lock_api`: `lock_api::Mutex<RawMutex, T>`,
+//! `lock_api::RwLock<RawRwLock, T>`.
 #![expect(unsafe_code, reason = "the traits are unsafe: they promise to exclude")]
 
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use unherd_sys::Deadline;
 
 use super::mutex::BARGING;
 use super::raw_mutex::RawMutex;
+use super::raw_rwlock::RawRwLock;
 
 // SAFETY: LOCKED is set by one thread at a time, and cleared by its holder.
 unsafe impl lock_api::RawMutex for RawMutex {
@@ -59,9 +61,94 @@ unsafe impl lock_api::RawMutexTimed for RawMutex {
 
     #[track_caller]
     fn try_lock_until(&self, deadline: Instant) -> bool {
-        // Both clocks are CLOCK_MONOTONIC, but std does not tell an instant's number.
-        #[expect(clippy::disallowed_methods, reason = "to convert what the trait has")]
-        let left = deadline.saturating_duration_since(Instant::now());
-        RawMutex::lock(self, BARGING, Deadline::after(left))
+        RawMutex::lock(self, BARGING, until(deadline))
+    }
+}
+
+/// Both clocks are CLOCK_MONOTONIC, but std does not tell an instant's number.
+fn until(deadline: Instant) -> Deadline {
+    #[expect(clippy::disallowed_methods, reason = "to convert what the trait has")]
+    let left = deadline.saturating_duration_since(Instant::now());
+    Deadline::after(left)
+}
+
+// SAFETY: RW1 of `raw_rwlock`.
+unsafe impl lock_api::RawRwLock for RawRwLock {
+    const INIT: Self = Self::new();
+
+    // Debug builds know the thread that writes.
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    #[track_caller]
+    fn lock_shared(&self) {
+        self.read(Deadline::NEVER);
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        self.try_read()
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the contract.
+        unsafe { self.unlock_read() };
+    }
+
+    #[inline]
+    #[track_caller]
+    fn lock_exclusive(&self) {
+        self.write(BARGING, Deadline::NEVER);
+    }
+
+    #[inline]
+    fn try_lock_exclusive(&self) -> bool {
+        self.try_write(BARGING)
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the contract.
+        unsafe { self.unlock_write(BARGING) };
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        RawRwLock::is_locked(self)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl lock_api::RawRwLockDowngrade for RawRwLock {
+    unsafe fn downgrade(&self) {
+        // SAFETY: the contract.
+        unsafe { RawRwLock::downgrade(self, BARGING) };
+    }
+}
+
+// SAFETY: as above.
+unsafe impl lock_api::RawRwLockTimed for RawRwLock {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    #[track_caller]
+    fn try_lock_shared_for(&self, timeout: Duration) -> bool {
+        self.read(Deadline::after(timeout))
+    }
+
+    #[track_caller]
+    fn try_lock_shared_until(&self, deadline: Instant) -> bool {
+        self.read(until(deadline))
+    }
+
+    #[track_caller]
+    fn try_lock_exclusive_for(&self, timeout: Duration) -> bool {
+        self.write(BARGING, Deadline::after(timeout))
+    }
+
+    #[track_caller]
+    fn try_lock_exclusive_until(&self, deadline: Instant) -> bool {
+        self.write(BARGING, until(deadline))
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct Locks {
     table: WaitTable<Address>,
     pub(super) mutex: Reason,
     pub(super) condvar: Reason,
+    pub(super) rwlock: Reason,
 }
 
 impl Deref for Locks {
@@ -54,6 +55,7 @@ impl Locks {
             table: builder.build(),
             mutex: Reason::register("mutex"),
             condvar: Reason::register("condvar"),
+            rwlock: Reason::register("rwlock"),
         }
     }
 }

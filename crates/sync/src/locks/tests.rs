@@ -207,4 +207,85 @@ fn locks_are_small() {
     let debug = if cfg!(debug_assertions) { 15 } else { 0 };
     assert_eq!(size_of::<Mutex<()>>(), 1 + debug);
     assert_eq!(size_of::<Condvar>(), size_of::<usize>());
+    assert_eq!(size_of::<RwLock<()>>(), if debug == 0 { 8 } else { 24 });
+}
+
+#[test]
+fn readers_share_and_writers_exclude() {
+    let lock = RwLock::new((0_u64, 0_u64));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..3000 {
+                    let mut pair = lock.write();
+                    pair.0 += 1;
+                    pair.1 += 1;
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..3000 {
+                    let pair = lock.read();
+                    assert_eq!(pair.0, pair.1);
+                }
+            });
+        }
+    });
+    assert_eq!(lock.into_inner(), (12_000, 12_000));
+}
+
+#[test]
+fn waiting_readers_come_before_the_next_writer() {
+    let lock = RwLock::new(0);
+    let mut guard = lock.write();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| *lock.read());
+        until_queued(lock.raw().readers());
+        let writer = scope.spawn(|| *lock.write() = 2);
+        until_queued(Address::of(lock.raw().gate()));
+        *guard = 1;
+        drop(guard);
+        assert_eq!(reader.join().unwrap(), 1);
+        writer.join().unwrap();
+    });
+    assert_eq!(*lock.read(), 2);
+}
+
+#[test]
+fn a_writer_that_waits_keeps_readers_out() {
+    let lock = RwLock::new(0);
+    let guard = lock.read();
+    assert!(lock.read_until(past()).is_some(), "readers share");
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| *lock.write() = 1);
+        until_queued(lock.raw().writer());
+        assert!(lock.try_read().is_none() && lock.read_until(past()).is_none());
+        assert!(lock.try_write().is_none() && lock.write_until(past()).is_none());
+        drop(guard);
+        writer.join().unwrap();
+    });
+    assert_eq!(*lock.read(), 1);
+}
+
+#[test]
+fn a_downgraded_writer_lets_readers_in() {
+    let lock = RwLock::new(7);
+    let guard = lock.write();
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| *lock.read());
+        until_queued(lock.raw().readers());
+        let guard = guard.downgrade();
+        assert_eq!(reader.join().unwrap(), 7);
+        assert!(lock.try_write().is_none());
+        drop(guard);
+    });
+    assert!(lock.try_write().is_some());
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "this thread holds it already")]
+fn reading_what_one_writes_panics_in_debug_builds() {
+    let lock = RwLock::new(());
+    let _guard = lock.write();
+    let _never = lock.read();
 }

@@ -1,0 +1,168 @@
+//! Readers and writers.
+
+use super::*;
+
+struct Shared {
+    lock: RawRwLock,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: the value is guarded by the lock, as loom checks.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { lock: RawRwLock::new(), value: UnsafeCell::new(0) })
+    }
+
+    fn read(&self, deadline: Deadline) -> Option<u32> {
+        self.lock.read(deadline).then(|| self.read_locked())
+    }
+
+    /// Reads the value, and unlocks.
+    fn read_locked(&self) -> u32 {
+        // SAFETY: the lock is held.
+        let value = self.value.with(|value| unsafe { *value });
+        // SAFETY: by a reader.
+        unsafe { self.lock.unlock_read() };
+        value
+    }
+
+    fn write(&self, deadline: Deadline) -> bool {
+        let locked = self.lock.write(EVER, deadline);
+        if locked {
+            self.write_locked();
+        }
+        locked
+    }
+
+    /// Adds one, and unlocks.
+    fn write_locked(&self) {
+        // SAFETY: the lock is held.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+        // SAFETY: by a writer.
+        unsafe { self.lock.unlock_write(EVER) };
+    }
+}
+
+fn spawn<R: 'static>(
+    shared: &Arc<Shared>,
+    what: impl FnOnce(&Shared) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || what(&shared))
+}
+
+/// A writer keeps readers out, wakes those that wait, and shows them what it wrote.
+#[test]
+fn reader_meets_the_end_of_a_write() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.write(EVER, Deadline::NEVER));
+        let reader = spawn(&shared, |shared| shared.read(Deadline::NEVER));
+        shared.write_locked();
+        assert_eq!(reader.join().unwrap(), Some(1));
+        assert!(shared.lock.try_write(EVER));
+    });
+}
+
+/// A writer waits for the last of two readers, and what they have read comes before its change.
+#[test]
+fn writer_meets_the_last_reader() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.try_read() && shared.lock.try_read());
+        let reader = spawn(&shared, |shared| shared.read_locked());
+        let mine = shared.read_locked();
+        assert!(shared.write(Deadline::NEVER));
+        assert_eq!((mine, reader.join().unwrap()), (0, 0));
+        assert!(shared.lock.try_read());
+    });
+}
+
+/// The same, asleep: the reader's end wakes the writer.
+#[test]
+fn last_reader_wakes_the_writer() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.try_read());
+        let writer = spawn(&shared, |shared| shared.write(Deadline::NEVER));
+        assert_eq!(shared.read_locked(), 0);
+        assert!(writer.join().unwrap());
+        assert!(shared.lock.try_write(EVER));
+    });
+}
+
+#[test]
+fn try_write_sees_what_was_read() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.try_read());
+        let reader = spawn(&shared, |shared| shared.read_locked());
+        if shared.lock.try_write(EVER) {
+            shared.write_locked();
+        }
+        assert_eq!(reader.join().unwrap(), 0);
+    });
+}
+
+/// A writer that gives up lets those in that it has kept out.
+#[test]
+fn writer_that_gives_up_lets_readers_in() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.try_read());
+        let writer = spawn(&shared, |shared| shared.write(past()));
+        assert_eq!(shared.read(Deadline::NEVER), Some(0));
+        assert!(!writer.join().unwrap(), "a reader is in");
+        assert_eq!(shared.read_locked(), 0);
+        assert!(shared.lock.try_write(EVER));
+    });
+}
+
+/// A reader that gives up is not counted.
+#[test]
+fn reader_that_gives_up_meets_the_end_of_a_write() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.try_write(EVER));
+        let reader = spawn(&shared, |shared| shared.read(past()));
+        shared.write_locked();
+        assert!([None, Some(1)].contains(&reader.join().unwrap()));
+        assert!(shared.lock.try_write(EVER));
+    });
+}
+
+/// A reader sees what was written before the writer became one, whether it has waited or not.
+#[test]
+fn reader_meets_a_downgrade() {
+    check(Some(3), || {
+        let shared = Shared::new();
+        assert!(shared.lock.write(EVER, Deadline::NEVER));
+        let reader = spawn(&shared, |shared| shared.read(Deadline::NEVER));
+        // SAFETY: the lock is held.
+        shared.value.with_mut(|value| unsafe { *value += 1 });
+        // SAFETY: by a writer.
+        unsafe { shared.lock.downgrade(EVER) };
+        assert!(!shared.lock.try_write(EVER), "no writer comes between");
+        assert_eq!(shared.read_locked(), 1);
+        assert_eq!(reader.join().unwrap(), Some(1));
+        assert!(shared.lock.try_write(EVER));
+    });
+}
+
+/// A reader that waits is let in before the next writer.
+#[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
+#[test]
+fn two_writers_and_a_reader() {
+    check(Some(2), || {
+        let shared = Shared::new();
+        let writer = spawn(&shared, |shared| shared.write(Deadline::NEVER));
+        let reader = spawn(&shared, |shared| shared.read(Deadline::NEVER));
+        assert!(shared.write(Deadline::NEVER));
+        assert!(reader.join().unwrap().is_some());
+        assert!(writer.join().unwrap());
+        assert!(shared.lock.try_read());
+        assert_eq!(shared.read_locked(), 2);
+    });
+}
