@@ -54,7 +54,7 @@ pub use futex_table::{FutexOp, FutexTable, FutexWord};
 pub use ledger::{Counts, Ledger, Snapshot};
 #[cfg(all(feature = "async", not(loom)))]
 pub use locks::AsyncMutexGuard;
-pub use locks::{Condvar, RawMutex, RawRwLock};
+pub use locks::{Condvar, Epoch, EventCount, RawMutex, RawRwLock};
 #[cfg(not(loom))]
 pub use locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use reason::Reason;

@@ -10,11 +10,13 @@
 //! | [`Mutex`] | `mutex.rs`, its protocol in `raw_mutex.rs` | 1 |
 //! | [`RwLock`] | `rwlock.rs`, its protocol in `raw_rwlock.rs` | 8 |
 //! | [`Condvar`] | `condvar.rs` | 8 |
+//! | [`EventCount`] | `event_count.rs` | 4 |
 //!
 //! In debug builds a mutex and a `RwLock` know the thread that has locked, and take more.
 
 mod barging;
 mod condvar;
+mod event_count;
 #[cfg(not(loom))]
 mod mutex;
 mod owner;
@@ -37,6 +39,7 @@ mod shuttle;
 mod tests;
 
 pub use condvar::Condvar;
+pub use event_count::{Epoch, EventCount};
 #[cfg(all(feature = "async", not(loom)))]
 pub use mutex::AsyncMutexGuard;
 #[cfg(not(loom))]

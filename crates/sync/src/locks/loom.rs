@@ -1,6 +1,7 @@
 //! The locks under loom: exclusion, wakeups and what they publish.
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
+mod event_count;
 mod rwlock;
 #[cfg(feature = "async")]
 mod task;

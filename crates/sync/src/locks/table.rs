@@ -33,6 +33,7 @@ pub(super) struct Locks {
     pub(super) mutex: Reason,
     pub(super) condvar: Reason,
     pub(super) rwlock: Reason,
+    pub(super) event: Reason,
 }
 
 impl Deref for Locks {
@@ -56,6 +57,7 @@ impl Locks {
             mutex: Reason::register("mutex"),
             condvar: Reason::register("condvar"),
             rwlock: Reason::register("rwlock"),
+            event: Reason::register("event"),
         }
     }
 }

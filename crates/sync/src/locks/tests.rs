@@ -289,3 +289,32 @@ fn reading_what_one_writes_panics_in_debug_builds() {
     let _guard = lock.write();
     let _never = lock.read();
 }
+
+#[test]
+fn an_event_count_notifies_who_listened_before() {
+    let (events, value) = (EventCount::new(), AtomicUsize::new(0));
+    let epoch = events.listen();
+    assert_eq!(events.wait_until(epoch, past()), Err(TimedOut));
+    assert!(!events.notify_one(), "nobody sleeps");
+    // It came after `listen`.
+    events.wait(epoch);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let epoch = events.listen();
+                    if value.load(Ordering::Relaxed) > 0 {
+                        break;
+                    }
+                    events.wait(epoch);
+                }
+            });
+        }
+        until_queued(Address::of(&events));
+        value.store(1, Ordering::Relaxed);
+        for _ in 0..3 {
+            events.notify_one();
+        }
+    });
+    assert_eq!((events.notify_all(), size_of::<EventCount>()), (0, 4));
+}

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use unherd_sync::Mutex;
+use unherd_sync::{EventCount, Mutex};
 use unherd_sys::primitives::thread;
 use unherd_testkit::block_on;
 
@@ -35,4 +35,21 @@ fn dropped_task_leaves_the_mutex_to_others() {
         assert!(mutex.try_lock().is_none(), "it was handed over");
     }
     assert!(mutex.try_lock().is_some());
+}
+
+#[test]
+fn tasks_wait_for_events() {
+    let events = EventCount::new();
+    let mut context = Context::from_waker(Waker::noop());
+    let epoch = events.listen();
+    let mut second = pin!(events.wait_async(epoch));
+    {
+        let mut first = pin!(events.wait_async(epoch));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(second.as_mut().poll(&mut context).is_pending());
+        assert!(events.notify_one());
+        // Dropped, it passes the notification on.
+    }
+    assert!(second.as_mut().poll(&mut context).is_ready());
+    block_on(events.wait_async(epoch));
 }
