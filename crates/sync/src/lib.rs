@@ -47,6 +47,7 @@ mod ledger;
 #[cfg_attr(loom, allow(dead_code, reason = "loom drives what is below `Mutex`"))]
 mod locks;
 mod parker;
+mod ready_set;
 mod reason;
 mod wait_table;
 
@@ -57,6 +58,7 @@ pub use locks::AsyncMutexGuard;
 pub use locks::{Condvar, Epoch, EventCount, RawMutex, RawRwLock};
 #[cfg(not(loom))]
 pub use locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use ready_set::{ReadyBatch, ReadySet, ReadySetBuilder, SetFull, Source, SourceToken};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};
 #[cfg(feature = "async")]

@@ -7,6 +7,7 @@
 //! other interleavings.
 
 mod concurrent;
+mod ready_set;
 mod sequential;
 
 use std::hash::{Hash, Hasher};
@@ -151,4 +152,15 @@ fn long_operations_in_sequence_are_those_of_the_model() {
 #[ignore = "half of the hundred million operations"]
 fn long_concurrent_operations_lose_nobody() {
     concurrent::run(Seed::of_test(2), LONG);
+}
+
+#[test]
+fn concurrent_posts_are_taken_once() {
+    run("ready set", Seed::of_test(1), SHORT, ready_set::epoch);
+}
+
+#[test]
+#[ignore = "the hundred million posts"]
+fn long_concurrent_posts_are_taken_once() {
+    run("ready set", Seed::of_test(2), 2 * LONG, ready_set::epoch);
 }

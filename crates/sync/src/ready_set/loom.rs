@@ -1,0 +1,286 @@
+//! The set's protocols under loom: two or three threads each.
+
+use std::task::{Context, Poll, Waker};
+
+use unherd_sys::primitives::{AtomicU32, thread};
+
+use super::*;
+use crate::wait_table::loom::check;
+
+const ALL: Option<usize> = None;
+/// Scenes with three threads, or with sleeps.
+const FEW: Option<usize> = Some(if cfg!(model_yield) { 2 } else { 3 });
+
+fn set(sources: usize) -> (ReadySet, Vec<Source>) {
+    let set = ReadySet::new(sources);
+    let sources = (0..sources).map(|_| set.source().unwrap()).collect();
+    (set, sources)
+}
+
+/// Takes up to `budget` events.
+fn take(set: &ReadySet, budget: usize) -> Vec<SourceToken> {
+    let mut batch = ReadyBatch::with_capacity(budget);
+    set.try_wait(&mut batch);
+    batch.tokens().to_vec()
+}
+
+fn sleep(set: &ReadySet) -> Vec<SourceToken> {
+    let mut batch = ReadyBatch::with_capacity(1);
+    set.wait(&mut batch, Deadline::NEVER);
+    batch.tokens().to_vec()
+}
+
+/// Whatever a check meets, the last post is seen by it or by the next one, with what was written
+/// before the post. (There is an event at first, or loom would not see that they meet.)
+fn last_post_is_seen(post: impl Fn(&ReadySet, &Source) + Copy + Send + Sync + 'static) {
+    check(ALL, move || {
+        let (set, mut sources) = set(1);
+        let source = sources.remove(0);
+        let token = source.token();
+        source.post();
+        let written = Arc::new(AtomicU32::new(0));
+        let poster = {
+            let (set, written) = (set.clone(), Arc::clone(&written));
+            thread::spawn(move || {
+                for value in 1..3 {
+                    written.store(value, Ordering::Relaxed);
+                    post(&set, &source);
+                }
+                source
+            })
+        };
+        take(&set, 1);
+        let mut seen = written.load(Ordering::Relaxed);
+        let source = poster.join().unwrap();
+        if let [found] = take(&set, 1)[..] {
+            assert_eq!(found, token);
+            seen = written.load(Ordering::Relaxed);
+        }
+        assert_eq!(seen, 2, "an event was lost");
+        drop(source);
+    });
+}
+
+#[test]
+fn post_meets_check() {
+    last_post_is_seen(|_, source| _ = source.post());
+}
+
+#[test]
+fn rearm_meets_check() {
+    last_post_is_seen(|set, source| _ = set.rearm(source.token()));
+}
+
+/// What a poster wrote is visible to the one who takes the event.
+#[test]
+fn check_sees_what_the_poster_wrote() {
+    check(ALL, || {
+        let (set, sources) = set(2);
+        let token = sources[1].token();
+        sources[0].post();
+        let written = Arc::new(AtomicU32::new(0));
+        let poster = {
+            let written = Arc::clone(&written);
+            thread::spawn(move || {
+                written.store(1, Ordering::Relaxed);
+                sources[1].post();
+                sources
+            })
+        };
+        if take(&set, 2).contains(&token) {
+            assert_eq!(written.load(Ordering::Relaxed), 1);
+        }
+        poster.join().unwrap();
+    });
+}
+
+/// A check takes one source of a leaf while another one posts: that is found by the next check.
+#[test]
+fn leaf_meets_check_of_another_source() {
+    check(ALL, || {
+        let (set, sources) = set(2);
+        sources[0].post();
+        let poster = thread::spawn(move || {
+            sources[1].post();
+            sources
+        });
+        let mut all = take(&set, 1);
+        let sources = poster.join().unwrap();
+        all.extend(take(&set, 2));
+        assert!(sources.iter().all(|source| all.contains(&source.token())), "an event was lost");
+    });
+}
+
+/// Two checks and a poster of two sources: each event is taken once.
+#[test]
+fn each_event_is_taken_once() {
+    check(FEW, || {
+        let (set, sources) = set(2);
+        sources[0].post();
+        let poster = thread::spawn(move || {
+            sources[1].post();
+            sources
+        });
+        let other = {
+            let set = set.clone();
+            thread::spawn(move || take(&set, 1))
+        };
+        let mut all = take(&set, 1);
+        all.extend(other.join().unwrap());
+        let sources = poster.join().unwrap();
+        all.extend(take(&set, 2));
+        assert_eq!(all.len(), 2);
+        assert!(sources.iter().all(|source| all.contains(&source.token())));
+    });
+}
+
+/// A poster that stopped halfway hides nobody's event from the next check.
+#[test]
+fn second_poster_is_not_hidden() {
+    check(ALL, || {
+        let (set, sources) = set(1);
+        let sources = Arc::new(sources);
+        let first = {
+            let sources = Arc::clone(&sources);
+            thread::spawn(move || sources[0].post())
+        };
+        sources[0].post();
+        assert_eq!(take(&set, 1), [sources[0].token()]);
+        first.join().unwrap();
+    });
+}
+
+/// The same, when a check of another source comes between.
+#[test]
+fn second_poster_meets_check_and_first() {
+    check(FEW, || {
+        let (set, sources) = set(2);
+        let sources = Arc::new(sources);
+        sources[1].post();
+        let first = {
+            let sources = Arc::clone(&sources);
+            thread::spawn(move || sources[0].post())
+        };
+        let other = {
+            let set = set.clone();
+            thread::spawn(move || take(&set, 2))
+        };
+        sources[0].post();
+        let mut all = take(&set, 2);
+        all.extend(other.join().unwrap());
+        assert!(all.contains(&sources[0].token()), "an event was hidden");
+        first.join().unwrap();
+    });
+}
+
+/// Between the last look and the sleep.
+#[test]
+fn post_meets_sleep() {
+    check(FEW, || {
+        let (set, sources) = set(1);
+        let token = sources[0].token();
+        let poster = thread::spawn(move || {
+            sources[0].post();
+            sources
+        });
+        assert_eq!(sleep(&set), [token]);
+        poster.join().unwrap();
+    });
+}
+
+/// A check with a budget of one meets a post and a sleeper, who must get what it leaves.
+#[test]
+fn check_that_leaves_events_wakes() {
+    check(FEW, || {
+        let (set, sources) = set(2);
+        sources[0].post();
+        let poster = thread::spawn(move || {
+            sources[1].post();
+            sources
+        });
+        let other = {
+            let set = set.clone();
+            thread::spawn(move || take(&set, 1))
+        };
+        if !take(&set, 1).is_empty() {
+            other.join().unwrap();
+            poster.join().unwrap();
+            return;
+        }
+        // The other one has the first event, and no room for the second.
+        assert_eq!(sleep(&set).len(), 1);
+        other.join().unwrap();
+        poster.join().unwrap();
+    });
+}
+
+/// A source that is dropped, and another in its place, while a check goes on.
+#[test]
+fn reused_slot_keeps_its_events() {
+    check(ALL, || {
+        let (set, mut sources) = set(1);
+        let old = sources.remove(0);
+        let old_token = old.token();
+        old.post();
+        let other = {
+            let set = set.clone();
+            thread::spawn(move || take(&set, 1))
+        };
+        drop(old);
+        let new = set.source().unwrap();
+        assert_ne!(new.token(), old_token);
+        assert!(new.post());
+        let mine = take(&set, 1);
+        let others = other.join().unwrap();
+        let last = take(&set, 1);
+        let all = [mine, others, last].concat();
+        assert_eq!(all.iter().filter(|token| **token == new.token()).count(), 1);
+        assert!(all.len() <= 2);
+    });
+}
+
+/// A task that was chosen, and is dropped, does not keep the wake.
+#[cfg(feature = "async")]
+#[test]
+fn cancel_of_the_chosen_meets_post() {
+    check(FEW, || {
+        let (set, sources) = set(1);
+        let token = sources[0].token();
+        let mut context = Context::from_waker(Waker::noop());
+        let (mut mine, mut others) = (ReadyBatch::with_capacity(1), ReadyBatch::with_capacity(1));
+        let mut task = Box::pin(set.wait_async(&mut mine));
+        assert!(task.as_mut().poll(&mut context).is_pending());
+        let mut next = Box::pin(set.wait_async(&mut others));
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        let poster = thread::spawn(move || {
+            sources[0].post();
+            sources
+        });
+        drop(task);
+        let _sources = poster.join().unwrap();
+        assert_eq!(next.as_mut().poll(&mut context), Poll::Ready(1));
+        drop(next);
+        assert_eq!(others.tokens(), [token]);
+    });
+}
+
+/// A deadline that passes while a post chooses the waiter loses no event.
+#[test]
+fn deadline_of_the_chosen_meets_post() {
+    check(FEW, || {
+        let (set, sources) = set(1);
+        let token = sources[0].token();
+        let poster = thread::spawn(move || {
+            sources[0].post();
+            sources
+        });
+        let mut batch = ReadyBatch::with_capacity(1);
+        let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
+        let first = set.wait(&mut batch, past);
+        let sources = poster.join().unwrap();
+        let rest = take(&set, 1);
+        assert_eq!(first + rest.len(), 1);
+        assert!(first == 1 || rest == [token]);
+        drop(sources);
+    });
+}
