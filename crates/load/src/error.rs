@@ -137,6 +137,16 @@ pub enum LoadError {
         /// How many of them were refused.
         refused: u64,
     },
+    /// Events were lost or invented.
+    #[error(
+        "{found} events or empty checks of {expected}: the implementation loses or invents some"
+    )]
+    NotPolled {
+        /// How many there were.
+        expected: u64,
+        /// How many were found.
+        found: u64,
+    },
     /// A program that the workload runs did not do its part.
     #[error("{program} {message}")]
     Program {
@@ -218,6 +228,7 @@ impl LoadError {
             | Self::Missed { .. }
             | Self::NotExclusive { .. }
             | Self::NotRefused { .. }
+            | Self::NotPolled { .. }
             | Self::Program { .. }
             | Self::Panicked { .. } => 1,
         }

@@ -27,6 +27,7 @@ pub mod mutex;
 pub mod order;
 pub mod pagewait;
 pub mod policy;
+pub mod poll;
 pub mod randread;
 pub mod slices;
 pub mod tiotest;
@@ -72,6 +73,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &hit_cost::HitCost,
             &mutex::Mutexes,
             &futex_hash::FutexHash,
+            &poll::Polling,
         ],
         args,
     )

@@ -7,6 +7,7 @@ mod mutex;
 mod order;
 mod pagewait;
 mod policy;
+mod poll;
 mod randread;
 mod slices;
 mod tiotest;
