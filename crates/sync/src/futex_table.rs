@@ -232,7 +232,9 @@ impl FutexTable {
     /// As [`FutexTable::requeue`], if `from` holds `expected` (`FUTEX_CMP_REQUEUE`).
     ///
     /// # Errors
-    /// `EAGAIN` if it holds another value; nothing is done then.
+    /// `EAGAIN` if it holds another value at first; nothing is done then. It is looked at again
+    /// after every 32 that are woken: if it has changed by then, nobody is moved, and the result is
+    /// how many were woken.
     pub fn cmp_requeue<W: FutexWord, V: FutexWord>(
         &self,
         from: &W,

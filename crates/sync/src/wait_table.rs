@@ -192,7 +192,7 @@ fn random_seed() -> u64 {
 /// | word | meaning |
 /// |---|---|
 /// | exclusive | a waiter that a wake of `n` counts among its `n`: the default |
-/// | shared | a waiter that every wake of its key wakes, whatever its `n` ([`Wait::shared`]) |
+/// | shared | a waiter ([`Wait::shared`]) that each `wake`, `wake_with`, `wake_all` and `requeue` of its key wakes, whatever the `n`; `wake_one` and `wake_where` treat it as any other |
 /// | tag | a number that a waiter brings along ([`Wait::tag`]) |
 /// | filter | the closure of [`wake_where`](Self::wake_where): it sees the tags of a key's waiters and says for each whether to wake it |
 /// | token | a number that a wake hands to those whom it wakes ([`Outcome::Woken`]) |

@@ -41,9 +41,10 @@
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
-//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], on any executor |
+//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`EventCount::wait_async`], [`ReadySet::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
-//! | locks | [`Mutex`], [`Condvar`]: of 1 and 8 bytes, without allocation; the longest sleeper is handed a busy one once in about 1 ms |
+//! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`]: of 1 to 8 bytes, without allocation; a mutex is handed to its longest sleeper once in about 1 ms |
+//! | many sources of events | [`ReadySet`]: checked without a lock, and one waiter is woken for each event |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
 //! | what was waited for | [`Ledger`], always on unless built with `uncounted`: the library's waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
@@ -85,7 +86,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | page | a part of a file; all pages of a cache have one size ([`CacheBuilder::page_size`]) |
-//! | frame | memory for one page; a cache takes all its frames when it is built |
+//! | frame | memory for one page; a cache takes its frames when it is built, and by [`Cache::resize`] |
 //! | pool | the frames of one NUMA node; most machines have one |
 //! | handle | a [`File`]; several may be open for one file, and share its pages |
 //! | hit, miss | the page that is asked for is in a frame, or must be read |
@@ -102,8 +103,8 @@
 //! | flush | makes the device put what was written on stable storage; [`File::sync_all`] writes back and flushes |
 //! | device | the storage under the cache: the kernel's files, or a [`Device`] of your own |
 //! | policy | chooses the page that gives its frame up ([`PolicyKind`]): S3-FIFO by default, or CLOCK |
-//! | mark of use | a bit of a frame that a hit sets, for the policy |
-//! | shared, exclusive | a wake finds all shared waiters of a key, and as many exclusive ones as it is for |
+//! | mark of use | what a hit leaves in a frame for the policy; a frame has up to two |
+//! | shared, exclusive | a wake of a key wakes all its shared waiters, and as many exclusive ones as it asks for |
 //! | ledger | counts of all waits in this library, by [`Reason`]; [`File`] lists the cache's reasons |
 
 #[cfg(feature = "cache")]

@@ -127,11 +127,12 @@ impl OpenOptions {
 ///
 /// # Errors
 ///
-/// Each call lists the errors of its own. Beside those, every call that reads or writes the device
-/// may return [`Error::Io`], [`Error::NoFrames`] and [`Error::Truncated`], writes back and so may
-/// return [`Error::ShortTransfer`], and fails with [`Error::Forked`] in a child of fork(2) for all
-/// but pages that are in memory. Every call that writes or syncs returns [`Error::Closed`] once
-/// [`File::close`] was called on the handle.
+/// Each call lists the errors of its own. Beside those:
+///
+/// - all that read or write pages: [`Error::Io`], [`Error::NoFrames`], [`Error::Truncated`]; and,
+///   as a page may have to be written to make room, [`Error::ShortTransfer`]
+/// - all that write or sync: [`Error::Closed`], after [`File::close`] of the handle
+/// - in a child of fork(2): [`Error::Forked`], except for pages that are in memory
 ///
 /// # Closing
 ///
@@ -232,7 +233,8 @@ impl File {
 
     /// How many bytes are written together, at least: a page. A crash during a write-back may leave
     /// old bytes in some sectors of such a unit and new ones in others, unless the device writes
-    /// more than a sector atomically. Keep in one unit only what may be torn together. Does not
+    /// more than a sector atomically. What is in one unit may be damaged together by a
+    /// crash. Does not
     /// block.
     pub fn write_unit(&self) -> usize {
         self.core().memory().page_bytes()
@@ -402,13 +404,14 @@ impl File {
     /// quota, a device that is gone) the other pages are not tried.
     ///
     /// # Errors
-    /// Returns the failed write with the lowest offset; if none failed, the latest error that this
-    /// handle has not reported yet, of this sync or of a write-back in between. So each handle
-    /// reports each error of the past once, and every call that fails says so. What
-    /// could not be written stays dirty and is tried again by the next call, which succeeds if the
-    /// device then takes it.
-    /// [`Error::LostDurability`] is reported until the file is closed. [`Error::LostWrites`]: see
-    /// there. [`Error::WouldDeadlock`]: nothing was done.
+    /// Returns the failed write with the lowest offset; if none failed, the latest error since this
+    /// handle last reported one, of this sync or of a write-back in between; those before that one
+    /// are not told. So each handle learns once that something went wrong since. What could not be
+    /// written stays dirty and is tried again by the next call, which succeeds if the device then
+    /// takes it.
+    ///
+    /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
+    /// [`Error::LostWrites`]: see there. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.check_not_closed()?;
         self.core().check_none_held(&self.file)?;
@@ -537,8 +540,8 @@ impl File {
 
     /// The page, for this thread alone: until the guard is dropped, others who want the page wait
     /// under `page-change`, whether they pin it, peek at it, read or write it, and so do syncs of
-    /// the file; changes of its length wait under `file`. Guards of the page that exist keep what
-    /// they had. The changes are seen by others together,
+    /// the file; [`File::set_len`] waits under `file`, a write that makes the file longer does not.
+    /// Guards of the page that exist keep what they had. The changes are seen by others together,
     /// when the guard is dropped. If it is dropped while the thread unwinds, or by
     /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing
     /// dirty, and does not make the file longer.
@@ -590,7 +593,8 @@ impl File {
     /// changing the page.
     ///
     /// If it is changed meanwhile, what `look` gave is thrown away, and `look` is called again: so
-    /// it should do nothing but read. What it reads may not belong together before the end;
+    /// it should do nothing but read. What it reads may be a mixture of old and new bytes until
+    /// the end;
     /// [`Peek::check`] tells at any time. If it panics over such bytes, the panic is thrown away
     /// too (the panic hook has seen it; with `panic = "abort"` the process ends). In a
     /// loop that torn bytes would make endless, a load returns [`Torn`]. What `look` gave is
@@ -633,7 +637,7 @@ impl File {
     /// does not block otherwise.
     ///
     /// With [`Io::Blocking`](crate::Io::Blocking) nothing reads beside the callers, and it does
-    /// nothing.
+    /// nothing and returns 0.
     pub fn prefetch(&self, pages: &[PageNo]) -> usize {
         self.core().prefetch(&self.file, pages)
     }

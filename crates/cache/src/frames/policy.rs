@@ -68,7 +68,7 @@ pub enum Idle {
     Failed,
 }
 
-/// Marks of use to take away.
+/// Marks of use to take away: a frame has up to two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uses {
     /// The latest of them.
@@ -130,8 +130,8 @@ pub trait Policy: fmt::Debug + Send {
     /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
     fn transfer(&mut self, from: u32, to: u32);
 
-    /// Whether a page that was used so often may be given up before its turn, for the sake of the
-    /// memory beside it.
+    /// Whether a page that was used so often may be given up before its turn, because the frame
+    /// beside it is: a run of pages that comes in moves faster in neighbouring frames.
     fn may_go_early(&self, frame: u32, uses: u32) -> bool;
 
     /// There are `frames` frames now, of those that it was made for.

@@ -34,8 +34,10 @@ impl Wait {
         Self { reason: Some(reason), ..Self::PLAIN }
     }
 
-    /// Waits as one of many: every wake of its key wakes all *shared* waiters, however few others
-    /// it asks for. Without this a waiter is *exclusive*.
+    /// Waits as one of many: a wake of its key, for however few, and a requeue wake all *shared*
+    /// waiters. ([`WaitTable::wake_one`](crate::WaitTable::wake_one) wakes one, and
+    /// [`WaitTable::wake_where`](crate::WaitTable::wake_where) those that it chooses.) Without this
+    /// a waiter is *exclusive*.
     #[must_use]
     pub fn shared(self) -> Self {
         Self { shared: true, ..self }

@@ -63,12 +63,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         self.requeue_if(from, to, wake_n, move_n, || true).unwrap_or_default()
     }
 
-    /// As [`WaitTable::requeue`], if `validate` says so; `None`, and nothing is done, if not.
+    /// As [`WaitTable::requeue`], if `validate` says so. `None`, and nothing is done, if its first
+    /// answer is no; if nobody waits for `from`, it is not asked, and `Some` of zeros is returned.
     ///
     /// `validate` says whether there is still reason to wait for `to`. It runs under the locks of
     /// both buckets, if anybody waits for `from`: the rules for the `validate` of
     /// [`WaitTable::wait`] apply to it, for wakes of `to`. It is asked again after every 32 that
-    /// are woken; if it says no then, those were woken, and nobody is moved.
+    /// are woken; if it says no then, `Some` says how many were, and nobody is moved.
     pub fn requeue_if(
         &self,
         from: &K,
