@@ -84,9 +84,9 @@ impl Cache {
     }
 
     /// Opens a file, or another handle of one that is open in this cache. Blocks on the file
-    /// system, while others open or close the same file, and for a lock that others hold, no longer
-    /// than [`OpenOptions::lock_wait`] says. ([`File`] lists the names `file` and `file-lock` under
-    /// which the [`Ledger`](unherd_sync::Ledger) counts these waits.)
+    /// system, while others open or close the same file, and for a lock that others hold: for that
+    /// no longer than [`OpenOptions::lock_wait`] says. ([`File`] lists the names `file` and
+    /// `file-lock` under which the [`Ledger`](unherd_sync::Ledger) counts these waits.)
     ///
     /// # Errors
     /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];
@@ -101,7 +101,8 @@ impl Cache {
     ///
     /// The cache keeps a duplicate of the descriptor. It sets `O_DIRECT` and the lock on the open
     /// file description, which all duplicates share. It must have been opened for reading, and for
-    /// writing as well if `options` say so. `create` means nothing here.
+    /// writing as well if `options` say so. `create` and `create_new` mean nothing here; `truncate`
+    /// does.
     ///
     /// # Errors
     /// As [`Cache::open`]; [`Error::Open`] with `EBADF` if it was opened otherwise, and with
@@ -131,7 +132,7 @@ impl Cache {
     /// since the kernel would fill those up again of which a part is gone. To grow, memory is
     /// taken, as by [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
     ///
-    /// Blocks under `frame` while another call of it runs. To shrink, it first writes dirty pages
+    /// Blocks under `frame` while another `resize` runs. To shrink, it first writes dirty pages
     /// back as [`File::sync_all`] does, without a flush, if more than three quarters of what is to
     /// be left are dirty. Then it blocks under `frame` and on the device for each frame, as a read
     /// does that misses: it gives up when none has become free for the time of
@@ -180,8 +181,8 @@ impl Cache {
         self.owner.core.supply().pools.count()
     }
 
-    /// What was counted since the cache was built. Visits every frame, where
-    /// hits are counted: about 1 ms for 1 GiB of pages.
+    /// What was counted since the cache was built. Visits every frame, for
+    /// hits are counted there: about 1 ms for 1 GiB of pages.
     pub fn stats(&self) -> Stats {
         self.owner.core.pages.stats()
     }
@@ -288,8 +289,8 @@ impl CacheBuilder {
     }
 
     /// How long a call waits for a free frame before it fails. The default is 30 s. A call that
-    /// waits for another call to bring a page in fails together with that one, possibly after only
-    /// fifteen sixteenths of the time.
+    /// waits for another call to bring a page in fails together with that one, up to a
+    /// sixteenth of the time too early.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
     }

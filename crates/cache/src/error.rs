@@ -181,7 +181,7 @@ pub enum Error {
         page: u64,
     },
     /// The closure that looked at this page ([`File::peek`](crate::File::peek)) has returned the
-    /// [`Torn`](crate::Torn) of another page.
+    /// [`Torn`](crate::Torn) of another page: calls were nested.
     TornElsewhere {
         /// The file.
         file: Arc<Path>,

@@ -34,15 +34,15 @@ pub enum Io {
     #[default]
     Auto,
     /// Write-backs, readahead and the reads of async tasks are queued by the device (io_uring, for
-    /// files of the kernel), and one thread of the cache, the I/O thread, takes the completions.
+    /// the default device), and one thread of the cache, the I/O thread, takes the completions.
     /// A thread that misses a page reads it by a blocking call of its own.
     Ring,
     /// As [`Io::Ring`], without such a queue: the transfers are made by this many
     /// threads of the cache, 1 to 1024, beside the I/O thread.
     Threads(usize),
     /// Each thread does its own, by blocking calls, and the cache has no thread. Nothing is read
-    /// before its reader comes to it, and a sync writes one run of neighbouring pages after the
-    /// other.
+    /// beside what a call asks for and what follows it, and a sync writes one run of neighbouring
+    /// pages after the other.
     Blocking,
 }
 

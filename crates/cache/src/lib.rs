@@ -15,20 +15,20 @@
 //!
 //! The crate promises:
 //!
-//! - **One read per missing page.** Of the threads that want it, one reads (or queues the read);
+//! - **One read per missing page.** Of the threads that want it, one reads;
 //!   the others wait for that page alone, and the end of the read wakes exactly them.
 //! - **A pinned page never changes.** A [`PageGuard`] is a `&[u8]` of what the page was. A writer
-//!   that meets one puts a copy in its place, so nobody waits for guards.
+//!   that meets one puts a copy in its place, so no writer waits for the guards of its page.
 //! - **Honest durability.** What was not written stays dirty and is tried again; each handle
-//!   reports each error once; [`File::sync_all`] succeeds only when the device has everything. If
-//!   writes were lost, the file says so until it is closed, and to the next handle that may write.
+//!   is told once of errors since; [`File::sync_all`] succeeds only when the device has everything.
+//!   Where writes were lost, the file says so: [`Error::LostDurability`], [`Error::LostWrites`].
 //! - **No hang and no panic on bad input.** Each refusal is a typed [`Error`] with its values. A
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.
 //! - **Every wait for a page, a frame or a file has a name** in `unherd_sync::Ledger`: `page-read`,
-//!   `page-change`, `write-back`, `frame`, `file`. Not in it are system calls of the device, short
-//!   mutexes, and the cache's own threads while they have nothing to do. One wait looks again by a
-//!   clock: for a frame, each 100 ms, while the only pages left to write are those of a file whose
-//!   writes fail.
+//!   `page-change`, `write-back`, `frame`, `file`, `file-lock`. Not in it are system calls of the
+//!   device, short mutexes, and the cache's own threads while they have nothing to do. Two waits
+//!   look again by a clock: for a file's lock, and for a frame, each 100 ms, while the only pages
+//!   left to write are those of a file whose writes fail.
 //! - **A file that fails leaves frames to the others.** Its pages that cannot be written take three
 //!   quarters of the frames at most; the writer is told which write failed.
 //! - **Tasks wait like threads.** [`File::page_async`] and [`File::read_at_async`] stand in the

@@ -38,15 +38,16 @@ pub struct Stats {
     pub write_transfers: u64,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     pub reads: u64,
-    /// Pages read that nobody waited for: by readahead, or because the same call wants them next;
-    /// part of `reads`.
+    /// Pages read that nobody waited for: by readahead, [`File::prefetch`](crate::File::prefetch)
+    /// or [`File::stream`](crate::File::stream), or because the same call wants them next; part of
+    /// `reads`.
     pub read_ahead: u64,
     /// Those of them that were used since.
     pub read_ahead_used: u64,
     /// Those of them that were given up, or could not be read, before they were used.
     pub read_ahead_wasted: u64,
-    /// Pages that were copied because they were pinned when they were to be changed, were it only
-    /// for the moment of a look.
+    /// Pages that were copied because they were pinned when they were to be changed, also by a
+    /// peek that had to pin.
     pub copies: u64,
     /// Failed transfers of the device.
     pub io_errors: u64,

@@ -217,7 +217,7 @@ impl FutexTable {
     }
 
     /// Wakes up to `wake_n` threads that wait for `from`, has the next `move_n` wait for `to`, and
-    /// says how many both are (`FUTEX_REQUEUE`). If both are the same word, nobody moves, but
+    /// gives the sum of both (`FUTEX_REQUEUE`). If both are the same word, nobody moves, but
     /// the next `move_n` are counted. A `wake_n` of 0 wakes none here.
     pub fn requeue<W: FutexWord, V: FutexWord>(
         &self,
@@ -279,7 +279,7 @@ impl FutexTable {
     }
 
     /// Changes `other` as `op` says, wakes up to `n` threads that wait for `word` and, if the value
-    /// before satisfies `compare`, up to `other_n` that wait for `other`; says how many both are
+    /// before satisfies `compare`, up to `other_n` that wait for `other`; gives the sum of both
     /// (`FUTEX_WAKE_OP`). A number of 0 is treated as 1, as in the kernel.
     pub fn wake_op<W: FutexWord>(
         &self,

@@ -39,7 +39,7 @@ impl Names {
 }
 
 impl Reason {
-    /// For waits that nobody named, and for all names after the 63rd.
+    /// For waits where neither the wait nor the table names one, and for all names after the 63rd.
     pub const OTHER: Self = Self(0);
 
     /// The reason with this name; the same name gives the same reason.

@@ -110,14 +110,15 @@ pub struct WaitTableBuilder<K> {
 
 impl<K> WaitTableBuilder<K> {
     /// How many buckets the table has, rounded up to a power of two, from 1 to 2²⁰. Without this,
-    /// 256 for each processor. Each takes 64 bytes of address space, and memory by the page once it
-    /// is used.
+    /// 256 for each processor. Each takes 64 bytes of address space, and memory, a page of
+    /// the kernel's at a time, once it is used.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
         Self { buckets: Some(buckets), ..self }
     }
 
-    /// The reason under which the ledger counts locks, wakes, and waits that name no reason.
+    /// The reason under which the ledger counts wakes, locks of buckets, and waits whose [`Wait`]
+    /// names no reason. [`Reason::OTHER`] without this.
     #[must_use]
     pub fn reason(self, reason: Reason) -> Self {
         Self { reason, ..self }

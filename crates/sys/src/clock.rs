@@ -54,7 +54,7 @@ impl Deadline {
         Self(Some(at))
     }
 
-    /// Give up `duration` from now by the system's clock.
+    /// Give up `duration` from now by the monotonic clock.
     pub fn after(duration: Duration) -> Self {
         Self(Some(Timestamp::now().after(duration)))
     }

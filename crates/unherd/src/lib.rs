@@ -43,14 +43,14 @@
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
 //! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`EventCount::wait_async`], [`ReadySet::wait_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
-//! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`]: of 1 to 8 bytes, without allocation; a mutex is handed to its longest sleeper once in about 1 ms |
+//! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`]: of 1 to 8 bytes, without allocation; an unlock gives a busy mutex to the longest sleeper once in about 1 ms |
 //! | many sources of events | [`ReadySet`]: checked without a lock, and one waiter is woken for each event |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
 //! | what was waited for | [`Ledger`], always on unless built with `uncounted`: the library's waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |
-//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong; its page says after which to try again; `?` makes [`std::io::Error`] of them |
+//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong, their documentation after which to try again; `?` makes [`std::io::Error`] of them |
 //! | the kernel's errors | [`Errno`] |
 //!
 //! # Waiting without a cache
@@ -75,7 +75,7 @@
 //! |---|---|
 //! | `cache` (default) | the page cache; without it the wait table, the ledger and devices remain |
 //! | `async` (default) | waits and reads in async tasks; needs no runtime |
-//! | `lock_api` | raw locks for the crate `lock_api`, by which its users can switch |
+//! | `lock_api` | `RawMutex` and `RawRwLock` implement the traits of the crate `lock_api` |
 //! | `ablation`, `uncounted` | turn parts of the library off for benchmarks; not for programs |
 //!
 //! Everything is re-exported from `unherd-cache`, `unherd-sync` and `unherd-sys`, which can be used

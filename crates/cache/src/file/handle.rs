@@ -147,11 +147,11 @@ impl OpenOptions {
 ///
 /// # What a killed process loses
 ///
-/// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and
-/// a later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
-/// kernel's page cache. A program that counts on that must sync, or write back by
-/// [`File::close`] of a handle: what the device has survives the process, though not a power cut.
-/// `examples/sqlite` does so at each commit.
+/// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and a
+/// later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
+/// kernel's page cache. A program that counts on writes outliving the process must sync, or write
+/// back by [`File::close`] of a handle: what the device has survives the process, though not a
+/// power cut. `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
 /// synced before the pages that it describes are changed in the cache.
@@ -321,7 +321,7 @@ impl File {
 
     /// Writes `bytes` at `offset`, as pwrite(2), and makes the file longer if they reach beyond its
     /// end; a gap before them is read as zeros. Gives the number of bytes written: fewer than asked
-    /// for only if a later page met an error, which the next call meets first.
+    /// for only if a later page met an error; a call for the rest returns it.
     ///
     /// The bytes are in memory then; [`File::sync_all`] makes them durable. Blocks under
     /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device.
@@ -379,7 +379,7 @@ impl File {
     /// Makes the file `len_bytes` long, at once on the device as well (but not durably). What is
     /// added reads as zeros. Page guards keep what they had.
     ///
-    /// Waits for writers under `file`, and for pages in write-back.
+    /// Waits for writers under `file`, and for pages in write-back under `write-back`.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`],
@@ -457,7 +457,7 @@ impl File {
     /// while none is available for it, for a frame (`frame`), and are told in the order in
     /// which they came. A frame is not kept for a task that is notified: if somebody else comes
     /// before its next poll and takes it, the task waits again, behind the others. No poll blocks.
-    /// It may begin to write dirty pages back, for a frame.
+    /// It may begin to write dirty pages back, to free a frame.
     ///
     /// The future is woken by the thread that ends what it waits for, most often the cache's I/O
     /// thread; so its waker must not make calls of the cache that block. If a waker panics, the
@@ -468,7 +468,8 @@ impl File {
     /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
     /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
     /// keep a pin, or leave others waiting for the page that it was to bring in. So a
-    /// thread that polls such futures should make no blocking calls between.
+    /// thread that polls such futures should make no blocking calls of the cache from the first
+    /// poll to the end.
     ///
     /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
     /// time.
@@ -599,7 +600,7 @@ impl File {
     /// too (the panic hook has seen it; with `panic = "abort"` the process ends). In a
     /// loop that torn bytes would make endless, a load returns [`Torn`]. What `look` gave is
     /// dropped like any value: if that panics, so does this. A page that is not there, or changes
-    /// all the time, is pinned meanwhile. `look` may call the cache.
+    /// at each of some looks, is pinned, and looked at under the pin. `look` may call the cache.
     ///
     /// Blocks and fails as [`File::page`].
     ///
@@ -615,8 +616,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::page`]; [`Error::TornElsewhere`] if `look` returned the [`Torn`] of another page,
-    /// at which a closure around this one looks.
+    /// As [`File::page`]; [`Error::TornElsewhere`] if calls are nested, and `look` returned the
+    /// [`Torn`] of the other page.
     ///
     /// # Panics
     /// If `look` does, over bytes that belong together.
@@ -645,7 +646,7 @@ impl File {
     /// The pages, each pinned when it comes, in an order that is known before: a scan of a tree's
     /// leaves, or the matches of an index. What comes next is read meanwhile, up to 512 pages ahead
     /// (with [`Io::Blocking`](crate::Io::Blocking) only neighbours, together), however it is
-    /// scattered. A page may come twice. What is read and not taken was for nothing.
+    /// scattered. A page may be named twice. What is read and not taken was for nothing.
     ///
     /// Each step blocks and fails as [`File::page`]; the stream may go on after an error.
     ///

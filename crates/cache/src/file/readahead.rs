@@ -127,10 +127,10 @@ pub enum Advice {
     /// starts readahead.
     #[default]
     Normal,
-    /// In rows: each miss starts readahead, from the first on.
+    /// In order: each miss starts readahead, also the first.
     Sequential,
     /// At random: nothing is brought in that was not asked for, and dirty pages are not
-    /// written before a sync or a want of frames.
+    /// written before a sync or a lack of free frames.
     Random,
 }
 

@@ -146,14 +146,14 @@ impl Condvar {
 
     /// Notifies the thread that has waited longest; says whether there was one.
     ///
-    /// With nobody waiting it costs a load before the first wait ever, and what a wake of nobody
-    /// costs after it.
+    /// With nobody waiting it costs one load if nobody ever waited, and else what a wake of nobody
+    /// costs.
     #[inline]
     pub fn notify_one(&self) -> bool {
         self.notify(1) > 0
     }
 
-    /// Notifies all threads that wait, and says how many.
+    /// Notifies all threads that wait, and says how many: those woken, and those moved.
     #[inline]
     pub fn notify_all(&self) -> usize {
         self.notify(usize::MAX)

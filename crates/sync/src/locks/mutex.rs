@@ -35,10 +35,10 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 ///
 /// # Fairness
 /// `BARGING_US` is how long, in microseconds, running threads may take the mutex ahead of a thread
-/// that sleeps for it (*barging*): 1,000, unless [`Mutex::with_barging`] says otherwise. Once in
-/// that time an unlock hands the mutex directly to the longest sleeper, if it has slept for as
-/// long. 0 hands it over at each unlock, in the order in which threads came, which costs a switch
-/// of threads each time; `u32::MAX`, over an hour, is as good as never.
+/// that sleeps for it (*barging*): 1,000, unless the type says otherwise ([`Mutex::with_barging`]).
+/// Once in that time an unlock hands the mutex directly to the longest sleeper, if it has slept for
+/// as long. 0 hands it over at each unlock, in the order in which threads came, which costs a
+/// switch of threads each time; `u32::MAX`, over an hour, is as good as never.
 ///
 /// # Misuse
 /// A guard that is forgotten ([`std::mem::forget`]) leaves the mutex locked for ever. A thread that
@@ -86,14 +86,15 @@ pub struct AsyncMutexGuard<'a, T: ?Sized, const BARGING_US: u32 = 1000>(
 unsafe impl<T: ?Sized + Send, const BARGING_US: u32> Send for AsyncMutexGuard<'_, T, BARGING_US> {}
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex, fair as its type says.
+    /// An unlocked mutex, with 1 ms of barging.
     pub const fn new(value: T) -> Self {
         Self::with_barging(value)
     }
 }
 
 impl<T, const BARGING_US: u32> Mutex<T, BARGING_US> {
-    /// As [`Mutex::new`], with the fairness that the type names: `Mutex::<_, 0>::with_barging(7)`.
+    /// An unlocked mutex with the fairness that its type names, as in
+    /// `Mutex::<_, 0>::with_barging(value)`.
     pub const fn with_barging(value: T) -> Self {
         Self { raw: RawMutex::new(), value: UnsafeCell::new(value) }
     }

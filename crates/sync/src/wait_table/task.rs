@@ -95,9 +95,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ///
     /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
     /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token,
-    /// and to no other; not if the wait was [`Wait::shared`], or the wake one of all waiters: these
-    /// left nobody behind. What [`WaitTable::wake_where`] has chosen is passed on without a look at
-    /// the filter. In the ledger a wait that was dropped counts as timed out, unless it was chosen.
+    /// and to no other; not if the wait was [`Wait::shared`], or the wake was
+    /// [`WaitTable::wake_all`]: these left nobody behind. What [`WaitTable::wake_where`] has chosen
+    /// is passed on without a look at the filter. In the ledger a wait that was dropped counts as
+    /// timed out, unless it was chosen.
     ///
     /// The deadline of `how` is not looked at, for there is no clock without a runtime: drop the
     /// future when its timer says so.
@@ -110,7 +111,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// # Panics
     /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was
     /// ready. A task's waker that panics does so in the wake, or in the drop that passes it on,
-    /// when everybody has been woken; while the thread unwinds already, it is forgotten.
+    /// when everybody has been woken; while the thread unwinds already, that panic is dropped.
     ///
     /// ```
     /// # use unherd_sync as unherd;

@@ -45,8 +45,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// `before_sleep` runs when the waiter can be found, with no bucket locked: it may use the
     /// table, to unlock a mutex, say. If it panics, the wait ends, a wake that had chosen it is
     /// passed on, and the panic goes on. `timed_out` runs under the bucket lock if no wake has
-    /// found the waiter by the deadline, when it is out of the queue: with the key, which a requeue
-    /// may have changed, and whether nobody else waits for it.
+    /// found the waiter by the deadline, when it is out of the queue: it is given the key, which a
+    /// requeue may have changed, and whether nobody else waits for that.
     pub fn wait_with(
         &self,
         key: &K,
@@ -166,11 +166,11 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
 
     /// Sleeps until `condition` is true, however often it is woken before.
     ///
-    /// `condition` is looked at once without a lock, then as the `validate` of each wait and after
-    /// each wakeup; what it reads must be stored before the wake. That finds the waiter with
-    /// Relaxed accesses; to use other data afterwards, store with Release and load with Acquire,
-    /// since the first look takes no lock that the waker has held. A wakeup after which it is false
-    /// is counted as needless.
+    /// `condition` is looked at once without a lock, then in each wait (its negation is the
+    /// `validate`) and after each wakeup; what it reads must be stored before the wake. That finds
+    /// the waiter with Relaxed accesses; to use other data afterwards, store with Release and load
+    /// with Acquire, since the first look takes no lock that the waker has held. A wakeup after
+    /// which it is false is counted as needless.
     ///
     /// # Errors
     /// [`TimedOut`] if it is still false at the deadline.

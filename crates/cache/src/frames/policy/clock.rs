@@ -5,7 +5,7 @@
 
 use super::{Frames, Look, Policy, Search, Uses};
 
-/// The hand.
+/// CLOCK: a hand goes round over the frames.
 #[derive(Debug)]
 pub struct Clock {
     frames: u32,

@@ -34,7 +34,7 @@ enum Place {
     Main,
 }
 
-/// Two queues. The pages that were given up its owner remembers.
+/// S3-FIFO: two queues. Its owner remembers which pages were given up.
 #[derive(Debug)]
 pub struct S3Fifo {
     links: Links,
