@@ -99,10 +99,10 @@ impl Cache {
     /// As [`Cache::open`], of a file that is open already, such as one that another process has
     /// sent, or that has no name.
     ///
-    /// The cache keeps a duplicate of the descriptor. It sets `O_DIRECT` and the lock on the open
-    /// file description, which all duplicates share. It must have been opened for reading, and for
-    /// writing as well if `options` say so. `create` and `create_new` mean nothing here; `truncate`
-    /// does.
+    /// The descriptor that is given is closed; the cache keeps a duplicate. It sets `O_DIRECT` and
+    /// the lock on the open file description, which all duplicates share. It must have been opened
+    /// for reading, and for writing as well if `options` say so. `create` and `create_new` mean
+    /// nothing here; `truncate` does.
     ///
     /// # Errors
     /// As [`Cache::open`]; [`Error::Open`] with `EBADF` if it was opened otherwise, and with

@@ -281,15 +281,15 @@ pub enum Error {
         page_bytes: usize,
     },
     /// A flush failed after pages that it should have made durable had left the cache: what the
-    /// file holds on stable storage is not known any more. Every `sync_all` says so, until the file
-    /// is closed.
+    /// file holds on stable storage is not known any more. Every `sync_all` says so, until the
+    /// file's last handle is dropped; [`File::close`](crate::File::close) does not end it.
     LostDurability {
         /// The file.
         file: Arc<Path>,
     },
     /// The last handle of the file was dropped while pages could not be written: what was written
-    /// to them is lost. Reported once: by the first `sync_all` of any handle that this cache has
-    /// opened for writing since.
+    /// to them is lost. Reported once in all: by the first `sync_all` of a handle that this cache
+    /// has opened for writing since, whichever comes first.
     LostWrites {
         /// The file.
         file: Arc<Path>,

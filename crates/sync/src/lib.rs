@@ -2,14 +2,16 @@
 //!
 //! The crate promises:
 //!
-//! - **Exact wakeups.** [`WaitTable::wake`] wakes the waiters of its key, up to the number asked
-//!   for, whatever else waits in the same bucket.
+//! - **Exact wakeups.** [`WaitTable::wake`] wakes waiters of its key alone, whatever else waits in
+//!   the same bucket: all shared ones, and exclusive ones up to the number asked for.
 //! - **No lost wakeup.** A waiter whose `validate` did not see what a waker stored is found by that
 //!   waker. Each protocol is written down as a race in two columns where its code stands, and
 //!   checked under loom.
-//! - **Nothing to wake takes no lock**: it costs the hash of the key, a fence, a load of the
+//! - **Nothing to wake takes no lock**, unless a key with a similar hash is waited for just then,
+//!   and except in [`WaitTable::wake_one`]: it costs the hash of the key, a fence, a load of the
 //!   bucket's word, and a count in the thread's own row of the ledger; no write to shared memory.
-//! - **No allocation** on wait and wake. A thread's first use registers it with the ledger.
+//! - **No allocation** on wait and wake. A thread's first use registers it with the ledger, in
+//!   memory by mmap(2).
 //! - **Every wait has a name.** The [`Ledger`] counts, per [`Reason`], what waited, for how long,
 //!   and for nothing; of waits for a bucket lock it counts how many.
 //!

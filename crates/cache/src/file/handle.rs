@@ -71,7 +71,8 @@ impl OpenOptions {
         Self { write, ..self }
     }
 
-    /// Create the file where there is none.
+    /// Create the file where there is none. Its entry in the directory is on stable storage when
+    /// the opening returns.
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
     }
@@ -132,7 +133,7 @@ impl OpenOptions {
 /// - all that read or write pages: [`Error::Io`], [`Error::NoFrames`], [`Error::Truncated`]; and,
 ///   as a page may have to be written to make room, [`Error::ShortTransfer`]
 /// - all that write or sync: [`Error::Closed`], after [`File::close`] of the handle
-/// - in a child of fork(2): [`Error::Forked`], except for pages that are in memory
+/// - in a child of fork(2): [`Error::Forked`], except for reads of pages that are in memory
 ///
 /// # Closing
 ///
@@ -140,7 +141,7 @@ impl OpenOptions {
 ///
 /// When the last handle is dropped, dirty pages (which the cache has and the device does not) are
 /// written back, but not flushed, and the file is closed; its lock is released. What cannot be
-/// written is lost then: the first [`File::sync_all`] of the next handle for
+/// written is lost then: the first [`File::sync_all`] of a later handle for
 /// writing returns [`Error::LostWrites`]; [`File::close`] tells the caller before the drop. If a
 /// task's waker drops the last handle, a new thread does this; where none can be started, the file
 /// stays open.
@@ -648,7 +649,8 @@ impl File {
     /// (with [`Io::Blocking`](crate::Io::Blocking) only neighbours, together), however it is
     /// scattered. A page may be named twice. What is read and not taken was for nothing.
     ///
-    /// Each step blocks and fails as [`File::page`]; the stream may go on after an error.
+    /// Each step blocks and fails as [`File::page`]. After an error the next step gives the next
+    /// page.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
@@ -704,7 +706,9 @@ impl File {
     /// durable: the normal end is `sync_all()?`, then drop.
     ///
     /// It writes back what is dirty in the file (but does not flush), and reports. After that the
-    /// handle refuses writes and syncs ([`Error::Closed`]), and a second call does nothing. It
+    /// handle refuses writes and syncs ([`Error::Closed`]), also where this fails (except for
+    /// [`Error::WouldDeadlock`] and [`Error::Forked`]), and a second call does nothing and returns
+    /// `Ok`. It
     /// takes `&self`, for handles that are shared or stand behind a trait. Reads that others are
     /// in, and guards, go on; so do reads by this handle, until it is dropped.
     ///
@@ -717,8 +721,9 @@ impl File {
     /// # Errors
     /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
     /// written back in three attempts. The drop tries that once more; if it fails as well, that is
-    /// lost, and the first sync of the next handle for writing returns [`Error::LostWrites`]. To
-    /// lose nothing, sync first. [`Error::WouldDeadlock`]: nothing was done.
+    /// lost, and the first sync of a later handle for writing returns [`Error::LostWrites`]. To
+    /// lose nothing, sync first. [`Error::WouldDeadlock`] if this thread has a
+    /// [`PageMut`] of the file, which would never be written: nothing was done.
     pub fn close(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
         self.core().check_none_held(&self.file)?;

@@ -177,7 +177,7 @@ impl Search {
         self.dirty.or(self.failed)
     }
 
-    /// The first idle dirty frame that was passed.
+    /// The first idle dirty frame that was passed, whose last write did not fail.
     pub fn dirty(&self) -> Option<u32> {
         self.dirty
     }

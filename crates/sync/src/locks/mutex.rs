@@ -122,7 +122,7 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
         self.guard()
     }
 
-    /// Locks it, unless another thread holds it. Never sleeps.
+    /// Locks it, unless a thread holds it, be it this one. Never sleeps, and does not panic.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, BARGING_US>> {
         self.raw.try_lock().then(|| self.guard())

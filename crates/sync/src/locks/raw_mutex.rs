@@ -81,8 +81,9 @@ const LOOKS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 4 };
 /// sections costs more than a mutex that is free for a moment: see `record/2026-11-23-locks`.
 const FIRST_PAUSE: u32 = 16;
 
-/// A mutex without a value: [`Mutex`](super::Mutex) has one. For builders of locks; with the
-/// feature `lock_api` it is that crate's `RawMutex`.
+/// A mutex without a value: [`Mutex`](super::Mutex) has one. Without the feature
+/// `lock_api` it can only be made; with it, it implements `lock_api::RawMutex`, by which it is
+/// locked.
 ///
 /// One byte, of debug builds apart.
 #[derive(Debug)]

@@ -60,8 +60,9 @@ const READER: u32 = 4;
 /// Far more than threads.
 const TOO_MANY: u32 = u32::MAX / 2;
 
-/// A reader-writer lock without a value: [`RwLock`](super::RwLock) has one. For builders of locks;
-/// with the feature `lock_api` it is that crate's `RawRwLock`.
+/// A reader-writer lock without a value: [`RwLock`](super::RwLock) has one. Without the feature
+/// `lock_api` it can only be made; with it, it implements `lock_api::RawRwLock`, by which it is
+/// locked.
 ///
 /// Eight bytes, of debug builds apart.
 #[derive(Debug)]

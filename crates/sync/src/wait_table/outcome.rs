@@ -73,7 +73,8 @@ impl From<Deadline> for Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// A wake found it. What the thread that woke it wrote before is visible.
+    /// A wake found it, and has given this token: `Token(0)` if it names none, as `wake` and
+    /// `wake_all`. What the thread that woke it wrote before is visible.
     Woken(Token),
     /// The deadline passed, and no wake had found it by then.
     TimedOut,
