@@ -192,8 +192,11 @@ impl ReadySet {
     }
 
     fn take(&self, batch: &mut ReadyBatch) -> usize {
-        let has_hidden = self.0.levels.take(batch);
-        if has_hidden && !self.is_empty() {
+        let hidden = self.0.levels.take(batch);
+        for _ in 0..hidden {
+            if self.is_empty() {
+                break;
+            }
             self.wake_one();
         }
         batch.len()

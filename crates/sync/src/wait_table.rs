@@ -59,6 +59,7 @@ mod task;
 mod wait;
 mod wake;
 mod wake_batch;
+pub(crate) use wake_batch::resume_unless_unwinding;
 
 #[cfg(all(test, loom))]
 pub(crate) mod loom;

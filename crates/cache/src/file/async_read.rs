@@ -231,9 +231,6 @@ impl Core {
                 poll
             })
             .await;
-            if matches!(outcome, Outcome::Woken(_)) {
-                waiters.pass_on(self.waits(), &mut attempts.passed);
-            }
             // Who is woken at the deadline was not woken in vain.
             attempts.woken = matches!(outcome, Outcome::Woken(_)) && Timestamp::now() < until;
         }

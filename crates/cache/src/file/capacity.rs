@@ -46,8 +46,8 @@ impl Core {
             return Err(Error::InsufficientMemory { bytes, available_bytes, limit });
         }
         self.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
-        // There is room for more dirty pages, too.
-        self.pages.notify_idle(usize::MAX);
+        self.pages.notify_idle(frames);
+        self.supply().waiters.tell_room(self.waits(), usize::MAX);
         Ok(())
     }
 
@@ -63,26 +63,23 @@ impl Core {
         };
         self.write_back_to(left);
         let mut given_up = GivenUp::new(self, left);
-        let (mut began, mut waited) = (Timestamp::now(), Duration::ZERO);
-        while !self.write_back_to(left) {
-            if self.holds_too_many(left) || waited >= self.frame_wait {
-                return cannot(waited);
-            }
-            // What others are changing is not written.
-            self.wait_for_change(WAIT.min(self.frame_wait));
-            waited = Timestamp::now().since(began);
+        if let Err(waited) = self.write_back_rest(left) {
+            return cannot(waited);
         }
         if self.holds_too_many(left) {
             return cannot(Duration::ZERO);
         }
         self.take_shares(&mut given_up, frames);
-        began = Timestamp::now();
+        let mut began = Timestamp::now();
         while given_up.claims.len() < frames {
             let end = Timestamp::now().after(WAIT.min(self.frame_wait));
             let taken = self.take_before(NO_PAGE, end);
             if let Some(claim) = taken {
                 given_up.add(vec![claim]);
-                self.take_anywhere(&mut given_up, frames);
+                // Where one has come there may be more; but each search may look at all of a pool.
+                if given_up.claims.len().is_multiple_of(BATCH) {
+                    self.take_anywhere(&mut given_up, frames);
+                }
                 began = Timestamp::now();
                 continue;
             }
@@ -132,14 +129,27 @@ impl Core {
         }
     }
 
-    /// Waits under `frame` until a write-back or change by others has ended, for `most` at most.
-    fn wait_for_change(&self, most: Duration) {
+    /// Writes back until no more pages are newer than the device than three quarters of `left`;
+    /// waits under `frame` for pages that others are changing. Gives how long it has waited if too
+    /// many are held, or at the frame deadline.
+    fn write_back_rest(&self, left: usize) -> Result<(), Duration> {
         let waiters = &self.supply().waiters;
         let _entered = waiters.enter_for_room();
-        let deadline = Deadline::at(Timestamp::now().after(most));
-        let how = Wait::new(self.reasons().frame).deadline(deadline);
-        if let Outcome::Woken(_) = waiters.wait_for_room(self.waits(), waiters.idled(), how) {
-            waiters.pass_on(self.waits(), &mut None);
+        let (began, mut waited, mut passed) = (Timestamp::now(), Duration::ZERO, None);
+        loop {
+            let seen = waiters.room_told();
+            if self.write_back_to(left) {
+                return Ok(());
+            }
+            if self.holds_too_many(left) || waited >= self.frame_wait {
+                return Err(waited);
+            }
+            let end = Timestamp::now().after(WAIT.min(self.frame_wait));
+            let how = Wait::new(self.reasons().frame).deadline(Deadline::at(end));
+            if let Outcome::Woken(_) = waiters.wait_for_room(self.waits(), seen, how) {
+                waiters.pass_room_on(self.waits(), &mut passed);
+            }
+            waited = Timestamp::now().since(began);
         }
     }
 
@@ -166,6 +176,8 @@ impl Core {
 /// cache does not shrink after all, even by a panic of the device.
 struct GivenUp<'a> {
     core: &'a Core,
+    /// How many frames are to be left.
+    left: usize,
     claims: Vec<Claim>,
 }
 
@@ -174,7 +186,7 @@ impl<'a> GivenUp<'a> {
     /// frames allow.
     fn new(core: &'a Core, left: usize) -> Self {
         core.supply().aim_at(left);
-        Self { core, claims: Vec::new() }
+        Self { core, left, claims: Vec::new() }
     }
 
     /// At once, so that no search for another looks at them again, and nobody waits for them.
@@ -191,10 +203,14 @@ impl<'a> GivenUp<'a> {
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
         let claims = std::mem::take(&mut self.claims);
+        let count = claims.len();
         self.core.supply().put_back(claims);
         self.core.supply().aim_at(usize::MAX);
-        // There is more room for dirty pages again, too.
-        self.core.pages.notify_idle(usize::MAX);
+        self.core.pages.notify_idle(count);
+        // Where it did not shrink there is as much room as before.
+        if self.core.supply().len() > self.left {
+            self.core.supply().waiters.tell_room(self.core.waits(), usize::MAX);
+        }
     }
 }
 

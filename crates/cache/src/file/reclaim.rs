@@ -29,8 +29,6 @@ pub(crate) struct Attempts {
     end: Timestamp,
     /// Whether it was woken, and has found nothing since.
     pub(crate) woken: bool,
-    /// See [`FrameWaiters::pass_on`](crate::frames::waiters::FrameWaiters::pass_on).
-    pub(crate) passed: Option<u32>,
 }
 
 /// What came of an attempt to have a frame.
@@ -119,10 +117,7 @@ impl Core {
             };
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until));
             match self.supply().waiters.wait(self.waits(), seen, wait) {
-                Outcome::Woken(LOOK) => {
-                    attempts.woken = true;
-                    self.supply().waiters.pass_on(self.waits(), &mut attempts.passed);
-                }
+                Outcome::Woken(LOOK) => attempts.woken = true,
                 Outcome::Woken(handed) => {
                     if let Some(claim) = self.supply().take_handed(handed) {
                         let pools = &self.supply().pools;
@@ -141,7 +136,7 @@ impl Core {
     }
 
     pub(crate) fn begin_attempts(&self, key: PageKey, end: Timestamp) -> Attempts {
-        Attempts { key, end, woken: false, passed: None }
+        Attempts { key, end, woken: false }
     }
 
     /// Looks for a frame, and writes pages back as long as that can be done and none is found. The

@@ -9,11 +9,21 @@ use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::core::Core;
+use crate::file::durability::RETRY_AFTER;
 use crate::file::state::FileState;
 use crate::page::PageNo;
 
 /// Unclean pages that are looked at under one lock.
 const CHUNK: usize = 64;
+
+/// What came of a try to write a page back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Some,
+    Nothing,
+    /// Nothing, and the pages of a file are not to be tried so soon.
+    Refused,
+}
 
 impl Core {
     pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
@@ -25,6 +35,7 @@ impl Core {
             let before = file.unwritten.pages.fetch_sub(pages, Ordering::Relaxed);
             debug_assert!(before >= pages, "more pages were written than were newer");
             self.files.unwritten.fetch_sub(pages, Ordering::Relaxed);
+            self.supply().waiters.tell_room(self.waits(), pages);
         }
     }
 
@@ -62,43 +73,59 @@ impl Core {
         let end = began.after(self.frame_wait);
         let waiters = &self.supply().waiters;
         let _entered = waiters.enter_for_room();
-        let mut passed = None;
-        let made = loop {
-            let seen = waiters.idled();
+        let (mut was_told, mut passed) = (false, None);
+        loop {
+            let seen = waiters.room_told();
             if self.has_room(file) {
-                break Ok(());
+                return Ok(());
             }
-            if let Some(error) = file.durability.lock().refusal() {
-                break Err(error);
+            let refusal = file.durability.lock().refusal();
+            let written = match refusal {
+                None => self.write_for_room(file),
+                Some(_) => Written::Refused,
+            };
+            if was_told && written != Written::Some {
+                waiters.pass_room_on(self.waits(), &mut passed);
             }
-            if self.write_for_room(file) && self.io.engine.is_none() {
+            if let Some(error) = refusal {
+                return Err(error);
+            }
+            let now = Timestamp::now();
+            if written == Written::Some && self.io.engine.is_none() && now < end {
                 continue;
             }
-            let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(end));
-            match waiters.wait_for_room(self.waits(), seen, wait) {
-                Outcome::Woken(_) => waiters.pass_on(self.waits(), &mut passed),
-                Outcome::Invalid => {}
-                Outcome::TimedOut => break Err(self.no_frames(Timestamp::now().since(began))),
+            // Nobody is told when the writes of a file may be tried again.
+            let looks_again = written == Written::Refused && cfg!(not(shuttle));
+            let until = if looks_again { end.min(now.after(RETRY_AFTER)) } else { end };
+            let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until));
+            let outcome = waiters.wait_for_room(self.waits(), seen, wait);
+            was_told = matches!(outcome, Outcome::Woken(_));
+            if outcome == Outcome::TimedOut && until == end {
+                return Err(self.no_frames(Timestamp::now().since(began)));
             }
-        };
-        // What woke this thread may have been meant for one that wants a frame.
-        self.pages.notify_idle(1);
-        made
+        }
     }
 
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
     /// room, of the one that has most.
-    fn write_for_room(&self, file: &Arc<FileState>) -> bool {
+    fn write_for_room(&self, file: &Arc<FileState>) -> Written {
         if self.write_any_page(file) {
-            return true;
+            return Written::Some;
         }
-        let is_refused = |other: &FileState| {
-            other.unwritten.is_failing() && other.durability.lock().refusal().is_some()
-        };
-        let mut others = self.files.all();
-        others.retain(|other| other.id != file.id && !is_refused(other));
-        others.sort_unstable_by_key(|other| Reverse(other.unwritten.pages.load(Ordering::Relaxed)));
-        others.iter().any(|other| self.write_any_page(other))
+        let files = self.files.all().into_iter().filter(|other| other.id != file.id);
+        // Counted once: others change it.
+        let count = |other: Arc<FileState>| (other.unwritten.pages.load(Ordering::Relaxed), other);
+        let mut others: Vec<_> = files.map(count).filter(|(pages, _)| *pages > 0).collect();
+        others.sort_unstable_by_key(|(pages, _)| Reverse(*pages));
+        let mut written = Written::Nothing;
+        for (_, other) in others {
+            if other.unwritten.is_failing() && other.durability.lock().refusal().is_some() {
+                written = Written::Refused;
+            } else if self.write_any_page(&other) {
+                return Written::Some;
+            }
+        }
+        written
     }
 
     /// Writes a page of the file back, or begins to, if there is one.

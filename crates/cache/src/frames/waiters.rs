@@ -46,11 +46,12 @@
 //! next in the queue, and if there is none, the frame lies where everybody finds it. If it is not
 //! polled for a time, those behind it get the frame: see `alarm.rs`.
 //!
-//! A writer that waits for *room*, until one page more may be newer than the device (`room.rs`),
-//! stands in the queue too, as much of what makes frames idle makes room. It is handed no frame.
-//! What a waiter is told may be of use only to one of the other kind behind it. So while somebody
-//! waits for room, a waiter that is told to look passes that on, once for each count of `idled`: it
-//! comes to each waiter at most once, and to all if none has a use for it.
+//! Writers that wait for *room*, until one page more may be newer than the device (`room.rs`), have
+//! a queue of their own: frames are not for them, and what makes room is not for the others. They
+//! are counted in `waiting` too, so by the first race above nobody misses them who makes a frame
+//! idle, which may be one that they can write. One is told for each page that was written. One that
+//! is told and has no use for it passes it on, once for each count of `room_told`: so each hears of
+//! it until one of them has.
 //!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
@@ -76,9 +77,6 @@ pub(crate) const LOOK: Token = Token(0);
 /// The tag of a thread. That of a task is its deadline in nanoseconds.
 const THREAD: Tag = Tag(0);
 
-/// The tag of a thread that waits for room.
-const ROOM: Tag = Tag(1);
-
 /// The largest batch.
 const BATCH_MAX: usize = 8;
 
@@ -100,9 +98,10 @@ pub(crate) struct FrameWaiters {
     waiting: Alone,
     /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
-    /// Those of `waiting` that wait for room. Relaxed: a waiter was counted before it queued, and
-    /// the one that is woken before it has seen the queue, by the lock of the bucket.
+    /// Those of `waiting` that wait for room.
     for_room: AtomicU32,
+    /// How often those were told to look; wraps around.
+    room_told: AtomicU32,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
     held: Alone,
     /// Whether fewer waiters were woken than frames became idle, while pages were being written.
@@ -183,6 +182,7 @@ impl FrameWaiters {
             waiting: Alone(AtomicU32::new(0)),
             idled: Alone(AtomicU32::new(0)),
             for_room: AtomicU32::new(0),
+            room_told: AtomicU32::new(0),
             held: Alone(AtomicU32::new(0)),
             left: AtomicBool::new(false),
             writing: AtomicU32::new(0),
@@ -205,15 +205,16 @@ impl FrameWaiters {
         Entered(self)
     }
 
-    /// As [`FrameWaiters::enter`], for room.
+    /// As [`FrameWaiters::enter`], for room: the count comes before the fence, as the other one.
     pub(crate) fn enter_for_room(&self) -> EnteredForRoom<'_> {
         self.for_room.fetch_add(1, Ordering::Relaxed);
         EnteredForRoom(self.enter())
     }
 
-    /// How many wait, at a glance.
+    /// How many wait for a frame, at a glance.
     pub(crate) fn count(&self) -> usize {
-        self.waiting.0.load(Ordering::Relaxed) as usize
+        let waiting = self.waiting.0.load(Ordering::Relaxed);
+        waiting.saturating_sub(self.for_room.load(Ordering::Relaxed)) as usize
     }
 
     /// Whether nobody waits. The caller has made a frame idle before.
@@ -247,26 +248,43 @@ impl FrameWaiters {
         waits.wait(&self.key(), || self.idled.0.load(Ordering::Relaxed) == seen, how)
     }
 
-    /// As [`FrameWaiters::wait`], for room: it is told nothing but [`LOOK`].
+    fn room_key(&self) -> WaitKey {
+        WaitKey::Address(std::ptr::from_ref(&self.room_told) as usize)
+    }
+
+    /// What to pass to [`FrameWaiters::wait_for_room`]; taken before the look.
+    pub(crate) fn room_told(&self) -> u32 {
+        // ORDER[R2]: Acquire; pairs with the Release in `tell_room`: one that sees its count also
+        // sees what made room.
+        self.room_told.load(Ordering::Acquire)
+    }
+
+    /// Waits for room, unless waiters for it were told to look since `seen`.
     pub(crate) fn wait_for_room(
         &self,
         waits: &WaitTable<WaitKey>,
         seen: u32,
         how: Wait,
     ) -> Outcome {
-        self.wait(waits, seen, how.tag(ROOM))
+        waits.wait(&self.room_key(), || self.room_told.load(Ordering::Relaxed) == seen, how)
     }
 
-    /// The caller was told to look. If somebody waits for room, has the next look as well, unless
-    /// the caller has `passed` this on.
-    pub(crate) fn pass_on(&self, waits: &WaitTable<WaitKey>, passed: &mut Option<u32>) {
-        if self.for_room.load(Ordering::Relaxed) == 0 {
-            return;
+    /// There may be room for some pages more: has as many waiters for it look.
+    pub(crate) fn tell_room(&self, waits: &WaitTable<WaitKey>, pages: usize) {
+        if pages > 0 && !self.is_empty() && self.for_room.load(Ordering::Relaxed) > 0 {
+            // ORDER[R2]: Release; pairs with the Acquire in `room_told`.
+            self.room_told.fetch_add(1, Ordering::Release);
+            waits.wake(&self.room_key(), pages);
         }
-        let told = Some(self.idled());
+    }
+
+    /// The caller was told to look, and has no use for it. Has the next look, unless the caller has
+    /// `passed` this on.
+    pub(crate) fn pass_room_on(&self, waits: &WaitTable<WaitKey>, passed: &mut Option<u32>) {
+        let told = Some(self.room_told());
         if *passed != told {
             *passed = told;
-            run_foreign_wakers(|| waits.wake_where(&self.key(), |_| Verdict::WakeAndStop, LOOK));
+            waits.wake(&self.room_key(), 1);
         }
     }
 
@@ -298,7 +316,7 @@ impl FrameWaiters {
         if frames == 0 || self.is_empty() {
             return Told::default();
         }
-        let frames = u32::try_from(frames).unwrap_or(u32::MAX / 2);
+        let frames = u32::try_from(frames).unwrap_or(u32::MAX).min(u32::MAX / 8);
         let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
         if before + frames < self.batch() && self.is_young(before == 0) {
             // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees what is held,
@@ -349,7 +367,7 @@ impl FrameWaiters {
         let mut told = Told::default();
         let mut to_wake = waiters;
         let choose = |tag| {
-            told.has_task |= tag != THREAD && tag != ROOM;
+            told.has_task |= tag != THREAD;
             to_wake -= 1;
             if to_wake == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
         };
@@ -397,14 +415,12 @@ impl FrameWaiters {
         }
     }
 
-    /// Wakes the one that has waited longest for a frame with a token of its own, if that is a
-    /// thread; whether it was.
+    /// Wakes the one that has waited longest with a token of its own, if that is a thread; whether
+    /// it was.
     #[cfg(not(loom))]
     pub(crate) fn hand(&self, waits: &WaitTable<WaitKey>, token: Token) -> bool {
-        let first = |tag| match tag {
-            THREAD => Verdict::WakeAndStop,
-            ROOM => Verdict::Skip,
-            _ => Verdict::Stop,
+        let first = |tag| {
+            if tag == THREAD { Verdict::WakeAndStop } else { Verdict::Stop }
         };
         waits.wake_where(&self.key(), first, token) > 0
     }
@@ -414,7 +430,7 @@ impl FrameWaiters {
     pub(crate) fn expire(&self, waits: &WaitTable<WaitKey>, now: Timestamp) -> Option<Timestamp> {
         let mut next = None;
         let expired = |tag: Tag| {
-            if tag == THREAD || tag == ROOM {
+            if tag == THREAD {
                 return Verdict::Skip;
             }
             let deadline = Timestamp::from_ns(tag.0);

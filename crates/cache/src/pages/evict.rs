@@ -115,11 +115,14 @@ impl policy::Frames for Seen<'_> {
 impl Pages {
     /// A frame that became idle may be just what somebody waits for.
     pub(crate) fn notify_idle(&self, frames: usize) {
+        // It may be one that can be written now.
+        self.supply.waiters.tell_room(&self.supply.waits, frames.min(1));
         self.after_telling(self.supply.waiters.tell(&self.supply.waits, frames));
     }
 
     /// A write-back has ended, and its frames have become idle.
     pub(crate) fn end_write(&self, frames: usize) {
+        self.supply.waiters.tell_room(&self.supply.waits, 1);
         self.after_telling(self.supply.waiters.end_write(&self.supply.waits, frames));
     }
 

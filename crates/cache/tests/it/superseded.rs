@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
-    Transfer,
+    Timestamp, Transfer,
 };
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
@@ -424,13 +425,18 @@ fn room_is_told_to_those_who_can_use_it() {
         let write = |file, page: u64| {
             scope.spawn(move || File::write_all_at(file, &[1; 512], page * 512).unwrap())
         };
-        let blocked: Vec<_> = (20..26).map(|page| write(&d, page)).collect();
+        let blocked: Vec<_> = (20..50).map(|page| write(&d, page)).collect();
         // Three of them are writing the pages of `a` back.
-        while waits() < 3 {
+        while waits() < 27 {
             thread::yield_now();
         }
         let last = write(&b, 0);
-        while waits() < 4 {
+        while waits() < 28 {
+            thread::yield_now();
+        }
+        // It is counted before it sleeps.
+        let asleep = Timestamp::now().after(Duration::from_millis(20));
+        while Timestamp::now() < asleep {
             thread::yield_now();
         }
         device.open_gate();

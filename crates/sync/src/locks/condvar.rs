@@ -25,6 +25,7 @@
 //! locked. A notifier that changes the condition without the mutex has no such promise.
 #![expect(unsafe_code, reason = "the mutex is reached by a pointer while its waiters borrow it")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use unherd_sys::primitives::{AtomicPtr, Ordering};
 use super::mutex::MutexGuard;
 use super::raw_mutex::RawMutex;
 use super::table::{Address, locks};
+use crate::wait_table::resume_unless_unwinding;
 use crate::{Outcome, TimedOut, Token, Wait};
 
 /// Lets threads that hold a [`Mutex`](super::Mutex) sleep until a condition has changed.
@@ -134,13 +136,20 @@ impl Condvar {
             // V1.
             self.mutex.load(Ordering::Relaxed) == this
         };
+        // An unlock may unwind, as the waker of a task does that it wakes; but it has unlocked. The
+        // caller's guard must not be dropped before it is locked again.
+        let mut panic = None;
         // SAFETY: the caller holds it.
         let unlock = || unsafe { mutex.unlock(barging) };
+        let unlock = || panic = catch_unwind(AssertUnwindSafe(unlock)).err();
         let how = Wait::new(locks.condvar).deadline(deadline);
         let outcome = locks.wait_with(&Address::of(self), validate, unlock, |_, _| {}, how);
         assert!(outcome != Outcome::Invalid, "others wait for this condvar with another mutex");
         let token = if let Outcome::Woken(token) = outcome { token } else { Token(0) };
         mutex.lock_woken(token, barging);
+        if let Some(panic) = panic {
+            resume_unless_unwinding(panic);
+        }
         if outcome == Outcome::TimedOut { Err(TimedOut) } else { Ok(()) }
     }
 

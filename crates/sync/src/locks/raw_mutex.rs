@@ -194,8 +194,11 @@ impl RawMutex {
     #[cfg(feature = "async")]
     #[cold]
     fn settle(&self, token: Token, barging: Duration) {
-        if token == AWAKENED && self.clear_or_take_awake() {
-            return;
+        match token {
+            AWAKENED if self.clear_or_take_awake() => return,
+            AWAKENED | HANDED_OVER => {}
+            // A wake of another queue that had this address before.
+            _ => return,
         }
         // SAFETY: it was handed over (M3), or taken just now.
         unsafe { self.unlock(barging) };

@@ -9,8 +9,8 @@
 //! Writers hold the mutex, the *gate*, from before WRITER is set until after it was cleared.
 //! Readers and writers take turns (*phases*), so neither side starves: a writer lets in no reader
 //! that comes after it, and waits for those that are in; when it leaves, all readers that have
-//! waited go first. A reader waits for one writer, a writer for the readers of one phase; among
-//! writers the gate decides, with its bound on barging.
+//! waited go first. A queued reader waits for one writer, a writer for the readers of one phase;
+//! among writers the gate decides, with its bound on barging.
 //!
 //! - **RW1** The writer writes, and readers read, only in their phase: WRITER is set and no reader
 //!   counted, or a reader is counted that came while WRITER was clear.
@@ -130,8 +130,9 @@ impl RawRwLock {
                 continue;
             }
             match locks().wait(&self.readers(), expected, how) {
-                Outcome::Invalid => {}
-                Outcome::Woken(_) => return true, // RW3
+                Outcome::Woken(HANDED_OVER) => return true, // RW3
+                // Or a wake of another queue that had this address before.
+                Outcome::Invalid | Outcome::Woken(_) => {}
                 Outcome::TimedOut => return false,
             }
         }

@@ -32,10 +32,10 @@ use super::raw_rwlock::RawRwLock;
 ///
 /// # Fairness
 /// Readers and writers take turns. A writer that waits keeps readers out that come after it; when
-/// it is done, all readers that wait come before the next writer. So a reader waits for one writer
-/// at most, from when that has begun to wait for readers, and a writer for one crowd of readers and
-/// the writers before it. `BARGING_US` is for writers among themselves what it is for a
-/// [`Mutex`](super::Mutex).
+/// it is done, all readers that wait come before the next writer. So a reader that is queued waits
+/// for one writer at most, from when that has begun to wait for readers, and a writer for one crowd
+/// of readers and the writers before it. `BARGING_US` is for writers among themselves what it is
+/// for a [`Mutex`](super::Mutex).
 ///
 /// # Misuse
 /// A guard that is forgotten leaves it locked for ever. A thread that locks what it holds may sleep

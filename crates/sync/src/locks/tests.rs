@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use unherd_sys::primitives::{AtomicUsize, Ordering, thread};
+use unherd_sys::primitives::{AtomicBool, AtomicUsize, Ordering, thread};
 use unherd_sys::{Deadline, Timestamp};
 
 use super::raw_mutex::RawMutex;
@@ -317,4 +317,68 @@ fn an_event_count_notifies_who_listened_before() {
         }
     });
     assert_eq!((events.notify_all(), size_of::<EventCount>()), (0, 4));
+}
+
+/// A waker that panics in the unlock of a wait leaves the guard what it says: nobody else is in.
+#[cfg(feature = "async")]
+#[test]
+fn a_wait_whose_unlock_unwinds_has_the_mutex_again() {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::sync::Arc;
+    use std::task::{Context, Wake, Waker};
+
+    static WAS_WOKEN: AtomicBool = AtomicBool::new(false);
+
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            WAS_WOKEN.store(true, Ordering::Release);
+            // Without the hook, which prints for longer than the other is in.
+            resume_unwind(Box::new("the test's own panic"));
+        }
+    }
+    let mutex = Mutex::<_, 0>::with_barging(0);
+    let condvar = Condvar::new();
+    let [is_locked, is_queued, is_taken, is_inside] = [const { AtomicBool::new(false) }; 4];
+    let wait_for = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut guard = mutex.lock();
+            is_locked.store(true, Ordering::Release);
+            wait_for(&is_queued);
+            let deadline = Deadline::after(Duration::from_millis(1));
+            let wait = AssertUnwindSafe(|| condvar.wait_until(&mut guard, deadline));
+            assert!(catch_unwind(wait).is_err());
+            wait_for(&is_taken);
+            assert!(!is_inside.load(Ordering::Acquire), "two are in");
+            *guard += 1;
+        });
+        wait_for(&is_locked);
+        let mut locking = Box::pin(mutex.lock_async());
+        let waker = Waker::from(Arc::new(Bomb));
+        assert!(locking.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        is_queued.store(true, Ordering::Release);
+        wait_for(&WAS_WOKEN);
+        let guard = loop {
+            let mut context = Context::from_waker(Waker::noop());
+            if let std::task::Poll::Ready(guard) = locking.as_mut().poll(&mut context) {
+                break guard;
+            }
+            thread::yield_now();
+        };
+        is_inside.store(true, Ordering::Release);
+        is_taken.store(true, Ordering::Release);
+        let until = Timestamp::now().after(Duration::from_millis(20));
+        while Timestamp::now() < until {
+            thread::yield_now();
+        }
+        is_inside.store(false, Ordering::Release);
+        drop(guard);
+        waiter.join().unwrap();
+    });
+    assert_eq!(*mutex.lock(), 1);
 }

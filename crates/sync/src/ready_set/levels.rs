@@ -132,23 +132,23 @@ impl Levels {
     }
 
     /// Takes events into `batch`, as many as it has room for: once round, from the cursor on. Says
-    /// whether the summary has hidden others for a moment that it left.
-    pub(super) fn take(&self, batch: &mut ReadyBatch) -> bool {
+    /// how many others that it left the summary has hidden for a moment.
+    pub(super) fn take(&self, batch: &mut ReadyBatch) -> u32 {
         let start = self.cursor.0.load(Ordering::Relaxed);
         let (first, above) = (start / WORD_BITS, !0 << (start % WORD_BITS));
         let mask_of = |leaf, mask| if leaf == first { mask } else { !0 };
-        let mut has_hidden = false;
+        let mut hidden = 0;
         for leaf in self.marked(first..self.leaves.len()) {
-            has_hidden |= self.take_leaf(leaf, mask_of(leaf, above), batch);
+            hidden += self.take_leaf(leaf, mask_of(leaf, above), batch);
         }
         for leaf in self.marked(0..first + 1) {
-            has_hidden |= self.take_leaf(leaf, mask_of(leaf, !above), batch);
+            hidden += self.take_leaf(leaf, mask_of(leaf, !above), batch);
         }
         if let Some(last) = batch.tokens().last() {
             let next = last.place() + 1;
             self.cursor.0.store(if next < self.slots.len() { next } else { 0 }, Ordering::Relaxed);
         }
-        has_hidden
+        hidden
     }
 
     /// Those of `leaves` that the summary has.
@@ -161,11 +161,11 @@ impl Levels {
             .filter(move |leaf| leaves.contains(leaf))
     }
 
-    /// Takes from one leaf, of the bits in `mask`; says whether the summary hid others meanwhile.
-    fn take_leaf(&self, index: usize, mut mask: u64, batch: &mut ReadyBatch) -> bool {
+    /// Takes from one leaf, of the bits in `mask`; says how many others the summary hid meanwhile.
+    fn take_leaf(&self, index: usize, mut mask: u64, batch: &mut ReadyBatch) -> u32 {
         let leaf = self.leaves.word(index);
         let (summary, bit) = self.summary.bit(index);
-        let mut has_hidden = false;
+        let mut hidden = 0;
         while mask != 0 && batch.room() > 0 {
             let seen = leaf.load(Ordering::Relaxed);
             let wanted = lowest(seen & mask, batch.room());
@@ -180,16 +180,18 @@ impl Levels {
             for bit in ones(before & wanted) {
                 self.take_slot(index * WORD_BITS + bit, batch);
             }
+            hidden &= !wanted;
+            hidden &= !wanted;
             let left = before & !wanted;
             if !takes_all || left == 0 {
                 break;
             }
-            has_hidden = true;
+            hidden = left;
             self.mark(index);
             // Not those that were taken: each source once in a batch.
             mask &= left;
         }
-        has_hidden
+        hidden.count_ones()
     }
 
     fn take_slot(&self, place: usize, batch: &mut ReadyBatch) {

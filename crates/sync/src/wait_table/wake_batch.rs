@@ -160,7 +160,7 @@ impl WakeBatch {
 }
 
 /// Has `panic` go on, or forgets it if another one does (C4).
-pub(super) fn resume_unless_unwinding(panic: Box<dyn Any + Send>) {
+pub(crate) fn resume_unless_unwinding(panic: Box<dyn Any + Send>) {
     if !thread::panicking() {
         resume_unwind(panic);
     }
