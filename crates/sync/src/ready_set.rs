@@ -93,7 +93,8 @@ impl Error for SetFull {}
 /// comes while waiters sleep wakes exactly one of them.
 ///
 /// A post and a check take no lock, no reference and no memory; a post takes the lock of the
-/// queue if somebody sleeps. An empty check loads two cache lines. A clone is the same set.
+/// queue if somebody sleeps. An empty check loads two cache lines, of
+/// up to 32,768 sources. A clone is the same set.
 ///
 /// ```
 /// # use unherd_sync as unherd;
@@ -243,7 +244,8 @@ impl ReadySet {
     }
 
     /// Posts for the source with `token`, as [`Source::post`] does; false if there was an event
-    /// already, or the source is gone. For a handler that stops before all is done.
+    /// already, or the source is gone. For a handler that stops before all is done. The token must
+    /// be of this set: one of another set may post for a source that has not.
     pub fn rearm(&self, token: SourceToken) -> bool {
         let is_new = self.0.levels.rearm(token).unwrap_or(false);
         if is_new {

@@ -98,7 +98,7 @@ pub(crate) struct FrameWaiters {
     waiting: Alone,
     /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
-    /// Those of `waiting` that wait for room.
+    /// Those of `waiting` that wait for room. Relaxed: counted before fence (A), read after (B).
     for_room: AtomicU32,
     /// How often those were told to look; wraps around.
     room_told: AtomicU32,
