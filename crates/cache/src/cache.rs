@@ -100,7 +100,8 @@ impl Cache {
     /// sent, or that has no name.
     ///
     /// The descriptor that is given is closed; the cache keeps a duplicate. It sets `O_DIRECT` and
-    /// the lock on the open file description, which all duplicates share. It must have been opened
+    /// the lock on the open file description, which all duplicates share: where others have
+    /// duplicates of it, both stay when the cache closes its own. It must have been opened
     /// for reading, and for writing as well if `options` say so. `create` and `create_new` mean
     /// nothing here; `truncate` does.
     ///
@@ -289,8 +290,8 @@ impl CacheBuilder {
     }
 
     /// How long a call waits for a free frame before it fails. The default is 30 s. A call that
-    /// waits for another call to bring a page in fails together with that one, up to a
-    /// sixteenth of the time too early.
+    /// waits for another call to bring its page in looks for a frame itself when that one gives up,
+    /// unless it has waited for fifteen sixteenths of the time by then: then it fails as well.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
     }
@@ -334,7 +335,9 @@ impl CacheBuilder {
     ///
     /// # Errors
     /// [`BuildError`], whose variants name the invalid value. [`BuildError::InsufficientMemory`]
-    /// comes before any memory is taken; but the memory may be gone by the time it is allocated.
+    /// comes before any memory is taken. Others may take it in between: then this fails with
+    /// [`BuildError::Memory`], or, where the system has promised more than it has, one of the
+    /// processes is killed for it.
     pub fn build(self) -> Result<Cache, BuildError> {
         let Self { capacity_bytes, page_bytes, .. } = self;
         if !page_bytes.is_power_of_two() || !PAGE_BYTES.contains(&page_bytes) {

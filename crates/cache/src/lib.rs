@@ -38,7 +38,8 @@
 //!   written behind; [`File::advise`] says what to expect.
 //! - **A hit takes no lock.** [`File::page`] writes to one cache line of the page's own, and its
 //!   guard's drop to the same; [`File::peek`] and [`File::read_at`] write nothing that others read,
-//!   but the mark of the page's use where that is clear.
+//!   but the mark of the page's use where that is clear. Only the first use of a page that was read
+//!   ahead, by whichever call, may take locks for a few steps: it may begin further reads.
 //!
 //! What it does not promise: atomic reads or writes of several pages, or that another
 //! process sees a write before [`File::sync_all`]. It notices changes that others make to an open

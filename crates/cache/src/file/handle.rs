@@ -84,7 +84,7 @@ impl OpenOptions {
     }
 
     /// Truncate the file to no bytes; it must be open for writing. Other handles in this cache see
-    /// it.
+    /// it: the opening waits and fails as [`File::set_len`] does.
     pub fn truncate(self, truncate: bool) -> Self {
         Self { truncate, ..self }
     }
@@ -93,6 +93,9 @@ impl OpenOptions {
     /// default). It is exclusive for writing, and shared for reading: several caches and processes
     /// may read a file together. Who does not ask for the lock is not kept out. Without it, changes
     /// by others go unnoticed, and the cache serves stale pages (but see [`File::invalidate`]).
+    ///
+    /// All handles of a file in this cache have the lock together: the first that asks for it takes
+    /// it, and one that does not ask gives up nothing.
     pub fn lock(self, lock: bool) -> Self {
         Self { lock, ..self }
     }
@@ -111,7 +114,9 @@ impl OpenOptions {
         Self { lock_wait, ..self }
     }
 
-    /// What to do where the file system refuses direct I/O.
+    /// What to do where the file system refuses direct I/O. A file that is open in this cache
+    /// already is read and written as its first handle opened it; but this handle's opening fails
+    /// where that is refused and it does not allow for it.
     pub fn direct(self, direct: Direct) -> Self {
         Self { direct, ..self }
     }
@@ -241,7 +246,9 @@ impl File {
         self.core().memory().page_bytes()
     }
 
-    /// The path that the file was first opened by.
+    /// The path that the file was first opened by. For
+    /// [`Cache::open_file`](crate::Cache::open_file) it is what the link in `/proc/self/fd` said
+    /// then.
     pub fn path(&self) -> &Path {
         &self.file.path
     }
@@ -411,8 +418,12 @@ impl File {
     /// written stays dirty and is tried again by the next call, which succeeds if the device then
     /// takes it.
     ///
+    /// After an error, take nothing for durable until a later call succeeds. (After one of an
+    /// earlier write-back, everything is: this sync has written it. But the error does not tell.)
+    ///
     /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
-    /// [`Error::LostWrites`]: see there. [`Error::WouldDeadlock`]: nothing was done.
+    /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
+    /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.check_not_closed()?;
         self.core().check_none_held(&self.file)?;
@@ -548,7 +559,8 @@ impl File {
     /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing
     /// dirty, and does not make the file longer.
     ///
-    /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]. Who
+    /// The file reaches at least to the end of what was written. Blocks as [`File::write_at`]; the
+    /// drop of the guard neither blocks nor fails, as what it needs was taken before. Who
     /// holds several pages at a time takes them in the same order everywhere, as locks; what would
     /// have the thread wait for itself is refused.
     ///

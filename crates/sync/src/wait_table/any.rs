@@ -146,8 +146,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// `validate` is asked about each key in turn, by its index, as [`WaitTable::wait`] asks about
     /// its key, under the lock of that key's bucket; not about those after one that it says no to,
     /// or after a wake that came already. A wake that comes before it says no to another key is
-    /// what is reported. A key may be there twice. If a [`WaitTable::wake_where`] chooses this
-    /// thread after another wake did, that counts as [`Verdict::Skip`](super::Verdict::Skip).
+    /// what is reported. A key may be there twice. A requeue moves the wait for its key alone; a
+    /// wake of the key that it was moved to is reported with the index of the old one. If a
+    /// [`WaitTable::wake_where`] chooses this thread after another wake did, that counts as
+    /// [`Verdict::Skip`](super::Verdict::Skip).
     ///
     /// Blocks under the reason of `how`, as one wait. Costs for each key what a wait costs without
     /// its sleep, and the bucket lock once more; nothing is allocated.

@@ -107,8 +107,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Shows `filter` the waiters of `key` one after the other, the longest waiting first, wakes
     /// those that it chooses with `token`, and says how many.
     ///
-    /// After every 32 woken it walks the queue from the start, past those that `filter` has seen,
-    /// without asking it again.
+    /// Those that come after the call began are not shown. After every 32 woken it walks the queue
+    /// from the start, past those that `filter` has seen, without asking it again.
     pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> Woken {
         let hash = self.hash_of(key);
         if self.has_nobody(hash) {
