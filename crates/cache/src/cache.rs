@@ -12,8 +12,9 @@ use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePag
 
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::core::Core;
-use crate::file::handle::{File, OpenOptions};
+use crate::file::handle::File;
 use crate::file::open::Source;
+use crate::file::open_options::OpenOptions;
 use crate::file::owner::Owner;
 use crate::file::table::Files;
 use crate::frames::alarm::Alarm;
@@ -127,17 +128,18 @@ impl Cache {
     ///
     /// To shrink, pages are given up as if others were wanted in their place: those that the policy
     /// chooses, dirty ones when they are written back; [`Stats`](crate::Stats) counts them in
-    /// `evictions`. The memory of their frames goes back to the system. With pages of less than
-    /// 4 KiB, only pages of the system go back that one call frees as a whole; memory that is
-    /// locked (mlock(2)) goes back since Linux 5.18. The cache has no huge pages from then on,
-    /// since the kernel would fill those up again of which a part is gone. To grow, memory is
-    /// taken, as by [`CacheBuilder::build`], but no more than [`CacheBuilder::max_capacity`].
+    /// `evictions`. The memory of their frames goes back to the system. Of pages smaller than the
+    /// kernel's (4 KiB), memory goes back only where one call frees all that lie in a page of the
+    /// kernel's; memory that is locked (mlock(2)) goes back since Linux 5.18. The cache has no huge
+    /// pages from then on, since the kernel would fill those up again of which a part is gone. To
+    /// grow, memory is taken, as by [`CacheBuilder::build`], but no more than
+    /// [`CacheBuilder::max_capacity`].
     ///
-    /// Blocks under `frame` while another `resize` runs. To shrink, it first writes dirty pages
-    /// back as [`File::sync_all`] does, without a flush, if more than three quarters of what is to
-    /// be left are dirty. Then it blocks under `frame` and on the device for each frame, as a read
-    /// does that misses: it gives up when none has become free for the time of
-    /// [`CacheBuilder::frame_wait`].
+    /// Blocks under `frame` (see [`File`](File#blocking)) while another `resize` runs. To shrink,
+    /// it first writes dirty pages back as [`File::sync_all`] does, without a flush, if more than
+    /// three quarters of what is to be left are dirty. Then it blocks under `frame` and on the
+    /// device for each frame, as a read does that misses: it gives up when none has become free for
+    /// the time of [`CacheBuilder::frame_wait`].
     ///
     /// ```
     /// # use unherd_cache as unherd;
@@ -281,17 +283,18 @@ impl CacheBuilder {
         Self { queues, ..self }
     }
 
-    /// Whether a page's wake looks at which page a thread waits for (it does by default). Without,
-    /// it wakes all of its queue: kept so that the effect of filtering can be measured. Waits for
-    /// frames, buffers and files are not pages' waits, and always filtered.
+    /// For benchmarks, with the feature `ablation`: whether a page's wake looks at which page a
+    /// thread waits for (it does by default). Without, it wakes all of its queue. Waits for frames,
+    /// buffers and files are not pages' waits, and always filtered.
     #[cfg(feature = "ablation")]
     pub fn filtered(self, filtered: bool) -> Self {
         Self { filtered, ..self }
     }
 
-    /// How long a call waits for a free frame before it fails. The default is 30 s. A call that
-    /// waits for another call to bring its page in looks for a frame itself when that one gives up,
-    /// unless it has waited for fifteen sixteenths of the time by then: then it fails as well.
+    /// How long a call waits for a free frame before it fails with
+    /// [`Error::NoFrames`](crate::Error::NoFrames). The default is 30 s. A call that waits while
+    /// another brings its page in, and sees that one give up, looks for a frame itself for the rest
+    /// of its own time; if less than a sixteenth of that is left, it fails at once.
     pub fn frame_wait(self, frame_wait: Duration) -> Self {
         Self { frame_wait, ..self }
     }
@@ -315,7 +318,7 @@ impl CacheBuilder {
     /// The NUMA nodes among which frames are shared out, and their processors: by default the
     /// nodes on which the thread that builds the cache may run. A page is brought into the
     /// memory of the node where its reader runs, if there is room or a page to give up; a cache
-    /// that is too small for that keeps to one node.
+    /// with fewer than [`MIN_FRAMES`] frames for each node keeps to one.
     ///
     /// ```
     /// # use unherd_cache as unherd;

@@ -12,6 +12,7 @@ mod flush;
 pub(crate) mod handle;
 mod invalidate;
 pub(crate) mod open;
+pub(crate) mod open_options;
 pub(crate) mod owned_page_guard;
 pub(crate) mod owner;
 pub(crate) mod page_mut;

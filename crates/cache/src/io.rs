@@ -40,9 +40,9 @@ pub enum Io {
     /// As [`Io::Ring`], without such a queue: the transfers are made by this many
     /// threads of the cache, 1 to 1024, beside the I/O thread.
     Threads(usize),
-    /// Each thread does its own, by blocking calls, and the cache has no thread. Nothing is read
-    /// beside what a call asks for and what follows it, and a sync writes one run of neighbouring
-    /// pages after the other.
+    /// Each thread does its own, by blocking calls, and the cache has no thread. A miss reads the
+    /// page and, where the file is read in order, those behind it in the same call; nothing is read
+    /// in the background. A sync writes one run of neighbouring pages after the other.
     Blocking,
 }
 

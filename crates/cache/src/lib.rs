@@ -101,7 +101,9 @@ pub use cache::{Cache, CacheBuilder, MIN_FRAMES};
 #[cfg(not(loom))]
 pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
-pub use file::handle::{Direct, File, OpenOptions};
+pub use file::handle::File;
+#[cfg(not(loom))]
+pub use file::open_options::{Direct, OpenOptions};
 #[cfg(not(loom))]
 pub use file::owned_page_guard::OwnedPageGuard;
 #[cfg(not(loom))]

@@ -29,7 +29,7 @@
 //! use unherd::{Reason, WaitKey, WaitTable};
 //!
 //! let waits = WaitTable::<WaitKey>::builder().build();
-//! let reading = Reason::register("page-read");
+//! let reading = Reason::register("block-read");
 //! let (page, is_read) = (WaitKey::Page { file: 1, page: 7 }, AtomicBool::new(false));
 //! std::thread::scope(|scope| {
 //!     let reader = scope.spawn(|| waits.wait_until(&page, || is_read.load(Acquire), reading));

@@ -92,9 +92,9 @@ impl Error for SetFull {}
 /// between coalesce. Each event goes to one waiter, which gets the source's token. An event that
 /// comes while waiters sleep wakes exactly one of them.
 ///
-/// A post and a check take no lock, no reference and no memory; a post takes the lock of the
-/// queue if somebody sleeps. An empty check loads two cache lines, of
-/// up to 32,768 sources. A clone is the same set.
+/// A post and a *check* ([`ReadySet::try_wait`], and each look of a wait) take no lock, count no
+/// references and allocate nothing; a post takes the lock of the queue if somebody sleeps. An empty
+/// check loads two cache lines, of up to 32,768 sources. A clone is the same set.
 ///
 /// ```
 /// # use unherd_sync as unherd;
@@ -137,7 +137,8 @@ struct Places {
 }
 
 impl ReadySet {
-    /// A set for up to `sources` sources, from 1 to 2²⁴, that wakes in order of arrival.
+    /// A set for up to `sources` sources, that wakes in order of arrival. It has from 1 to 2²⁴:
+    /// other numbers are taken for the nearest of these.
     ///
     /// Takes 8 bytes for each source; its waits count as [`Reason::OTHER`].
     pub fn new(sources: usize) -> Self {

@@ -8,15 +8,15 @@ pub(crate) use unherd_sys::ledger_layout::REASONS;
 
 /// Why a thread waits. The [`Ledger`](crate::Ledger) keeps its counts by reason.
 ///
-/// A reason is a name such as `page-read`, registered once per process. It is one byte wide and
+/// A reason is a name such as `block-read`, registered once per process. It is one byte wide and
 /// `Copy`.
 ///
 /// ```
 /// # use unherd_sync as unherd;
 /// use unherd::Reason;
-/// let reading = Reason::register("page-read");
-/// assert_eq!(reading, Reason::register("page-read"));
-/// assert_eq!(reading.name(), "page-read");
+/// let reading = Reason::register("block-read");
+/// assert_eq!(reading, Reason::register("block-read"));
+/// assert_eq!(reading.name(), "block-read");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reason(u8);
@@ -39,13 +39,16 @@ impl Names {
 }
 
 impl Reason {
-    /// For waits where neither the wait nor the table names one, and for all names after the 63rd.
+    /// For waits where neither the wait nor the table names one, for those that name this one, and
+    /// for all names after the 63rd.
     pub const OTHER: Self = Self(0);
 
     /// The reason with this name; the same name gives the same reason.
     ///
     /// A process has room for 63 names; beyond that the answer is [`Reason::OTHER`], so that the
-    /// counts still add up. Takes a process-wide lock: register at construction, not per wait.
+    /// counts still add up. The library's own are among them (`page-read`, `mutex`, … : some
+    /// dozen), and who registers one of these names counts with it. Takes a process-wide lock:
+    /// register at construction, not per wait.
     pub fn register(name: &'static str) -> Self {
         #[cfg(any(loom, shuttle))]
         {

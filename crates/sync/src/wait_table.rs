@@ -110,9 +110,9 @@ pub struct WaitTableBuilder<K> {
 }
 
 impl<K> WaitTableBuilder<K> {
-    /// How many buckets the table has, rounded up to a power of two, from 1 to 2²⁰. Without this,
-    /// 256 for each processor. Each takes 64 bytes of address space, and memory, a page of
-    /// the kernel's at a time, once it is used.
+    /// How many buckets the table has, from 1 to 2²⁰: rounded up to a power of two, and any other
+    /// number to the nearest of these. Without this, 256 for each processor. Each takes 64 bytes of
+    /// address space, and memory, a page of the kernel's at a time, once it is used.
     #[must_use]
     pub fn buckets(self, buckets: usize) -> Self {
         Self { buckets: Some(buckets), ..self }
@@ -200,18 +200,18 @@ fn random_seed() -> u64 {
 /// | token | a number that a wake hands to those whom it wakes ([`Outcome::Woken`]) |
 ///
 /// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
-/// is built. `Eq` and `Hash` of the key,
-/// `validate` (see [`wait`](Self::wait)) and the filter of [`wake_where`](Self::wake_where) run
-/// inside the table (all but `Hash` under a bucket lock): they must be short, and must not call the
-/// table. If one panics, the table stays whole, those already chosen are woken, and the panic goes
-/// on to the caller. The [`Waker`](std::task::Waker)s of async tasks run with no lock held.
+/// is built. `Eq` of the key and all closures that calls are given run under a bucket lock, except
+/// for `before_sleep` of [`wait_with`](Self::wait_with): they must be short, and must not call the
+/// table. So must `Hash`, which runs with no lock held. If one panics, the table stays whole, those
+/// already chosen are woken, and the panic goes on to the caller. The [`Waker`](std::task::Waker)s
+/// of async tasks run with no lock held.
 ///
 /// ```
 /// # use unherd_sync as unherd;
 /// use std::sync::atomic::{AtomicBool, Ordering::{Acquire, Release}};
 /// use unherd::{Reason, WaitKey, WaitTable};
 ///
-/// let reading = Reason::register("page-read");
+/// let reading = Reason::register("block-read");
 /// let table = WaitTable::<WaitKey>::builder().reason(reading).build();
 /// let page = WaitKey::Page { file: 1, page: 7 };
 /// let read = AtomicBool::new(false);

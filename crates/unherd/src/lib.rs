@@ -69,11 +69,15 @@
 //! });
 //! ```
 //!
+//! None of this is for signal handlers, nor for waits between processes. A child of fork(2) may use
+//! what it makes itself; what it has from its parent, only if no other thread was inside a call
+//! then. That goes for all locks together: where they must sleep, they share one table.
+//!
 //! # Features
 //!
 //! | feature | |
 //! |---|---|
-//! | `cache` (default) | the page cache; without it the wait table, the ledger and devices remain |
+//! | `cache` (default) | the page cache; without it all that waits remains (the wait table, locks, the ready set, futexes, the ledger), and devices |
 //! | `async` (default) | waits and reads in async tasks; needs no runtime |
 //! | `lock_api` | `RawMutex` and `RawRwLock` implement the traits of the crate `lock_api` |
 //! | `ablation`, `uncounted` | turn parts of the library off for benchmarks; not for programs |

@@ -142,16 +142,7 @@ impl Database {
     /// Gives the kernel what is dirty, so that a killed process does not lose it. With
     /// `synchronous=OFF` SQLite asks for no more.
     pub(crate) fn write_back(&self) -> c_int {
-        // The close of a second handle writes back, and does not flush.
-        let options = OpenOptions::new().write(true);
-        let second =
-            if self.has_moved() { None } else { self.cache.open(&self.name, options).ok() };
-        let written = match second.map(|second| second.close()) {
-            // Another file may have come to the name just before it was opened.
-            Some(closed) if !self.has_moved() => closed,
-            _ => self.file.sync_all(),
-        };
-        done(written, ffi::SQLITE_IOERR_WRITE)
+        done(self.file.write_back(), ffi::SQLITE_IOERR_WRITE)
     }
 
     /// Whether the name is no file's now, or another's.

@@ -51,6 +51,9 @@ pub(crate) struct Durability {
     refusals: u64,
 }
 
+/// Of a sync or write-back that has failed: the error, and how many errors the file has had then.
+pub(crate) type Failure = (Error, u64);
+
 #[derive(Debug)]
 struct Failing {
     error: Error,
@@ -108,6 +111,14 @@ impl Durability {
     pub(crate) fn tell(&mut self) -> u64 {
         self.told = self.errors;
         self.errors
+    }
+
+    /// The latest error, if there was one after the first `before`; it is reported then.
+    pub(crate) fn outcome_since(&mut self, before: u64) -> Result<(), Failure> {
+        match self.unseen(before) {
+            Some(error) => Err((error, self.tell())),
+            None => Ok(()),
+        }
     }
 
     /// The error that no handle has reported, if it is about writes that are lost for good.

@@ -6,9 +6,9 @@ use crate::Error;
 use crate::error::Operation;
 use crate::file::core::Core;
 use crate::file::device_len::DeviceLen;
+use crate::file::durability::Failure;
 use crate::file::page_set::PageSet;
 use crate::file::state::FileState;
-use crate::file::sync_rounds::Failure;
 use crate::file::writeback::HeldPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
@@ -49,11 +49,18 @@ impl Core {
             file.durability.lock().record(error);
         }
         self.flush(file);
-        let mut durability = file.durability.lock();
-        match durability.unseen(before) {
-            Some(error) => Err((error, durability.tell())),
-            None => Ok(()),
+        file.durability.lock().outcome_since(before)
+    }
+
+    /// Writes back all that was written before, as a sync does, and does not flush.
+    pub(crate) fn write_back_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+        self.check_not_forked().map_err(|error| (error, 0))?;
+        let before = file.durability.lock().errors();
+        self.write_back_all(file, HeldPages::Awaited);
+        if let Err(error) = self.trim(file) {
+            file.durability.lock().record(error);
         }
+        file.durability.lock().outcome_since(before)
     }
 
     /// Cuts off what write-backs of whole pages have added to the file on the device.

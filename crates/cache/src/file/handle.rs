@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::Duration;
 
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
 use crate::file::core::Core;
+use crate::file::durability::Failure;
 use crate::file::open::Source;
+use crate::file::open_options::{Direct, OpenOptions};
 use crate::file::owner::Owner;
 use crate::file::page_mut::PageMut;
 use crate::file::page_stream::PageStream;
@@ -19,108 +20,6 @@ use crate::foreign_wakers::is_in_waker;
 use crate::page::PageNo;
 use crate::pages::guard::PageGuard;
 use crate::pages::peek::{Copied, Peek, Torn};
-
-/// What to do where the file system refuses direct I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Direct {
-    /// Fail with [`Error::DirectRefused`].
-    #[default]
-    Require,
-    /// Read and write through the kernel's page cache; [`File::is_direct`] tells.
-    OrBuffered,
-}
-
-/// How to open a file. The default is read-only, locked, by direct I/O or not at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub struct OpenOptions {
-    write: bool,
-    create: bool,
-    create_new: bool,
-    truncate: bool,
-    lock: bool,
-    lock_wait: Duration,
-    direct: Direct,
-}
-
-/// See [`OpenOptions::lock_wait`].
-const LOCK_WAIT: Duration = Duration::from_millis(500);
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self {
-            write: false,
-            create: false,
-            create_new: false,
-            truncate: false,
-            lock: true,
-            lock_wait: LOCK_WAIT,
-            direct: Direct::Require,
-        }
-    }
-}
-
-impl OpenOptions {
-    /// The default options.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// For writing as well as reading.
-    pub fn write(self, write: bool) -> Self {
-        Self { write, ..self }
-    }
-
-    /// Create the file where there is none. Its entry in the directory is on stable storage when
-    /// the opening returns.
-    pub fn create(self, create: bool) -> Self {
-        Self { create, ..self }
-    }
-
-    /// Create the file, and fail with [`Error::Open`] (`EEXIST`) where there is one. Takes
-    /// precedence over [`OpenOptions::create`].
-    pub fn create_new(self, create_new: bool) -> Self {
-        Self { create_new, ..self }
-    }
-
-    /// Truncate the file to no bytes; it must be open for writing. Other handles in this cache see
-    /// it: the opening waits and fails as [`File::set_len`] does.
-    pub fn truncate(self, truncate: bool) -> Self {
-        Self { truncate, ..self }
-    }
-
-    /// Hold an advisory lock, by flock(2), until the last handle of the file is dropped (on by
-    /// default). It is exclusive for writing, and shared for reading: several caches and processes
-    /// may read a file together. Who does not ask for the lock is not kept out. Without it, changes
-    /// by others go unnoticed, and the cache serves stale pages (but see [`File::invalidate`]).
-    ///
-    /// All handles of a file in this cache have the lock together: the first that asks for it takes
-    /// it, and one that does not ask gives up nothing.
-    pub fn lock(self, lock: bool) -> Self {
-        Self { lock, ..self }
-    }
-
-    /// How long to wait for a lock that another cache or process holds, before the opening fails
-    /// with [`Error::Locked`]. The default is half a second; [`Duration::ZERO`] asks once.
-    ///
-    /// A process that was killed may hold its locks for some time after its end. Where it had
-    /// transfers in an io_uring ([`Io::Ring`](crate::Io::Ring)), the kernel ends these first, and
-    /// only then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
-    /// Hence the default: a program that is started again at once should not fail for that.
-    ///
-    /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms,
-    /// 4 ms, 8 ms, and then every 16 ms, and sleeps under `file-lock` between.
-    pub fn lock_wait(self, lock_wait: Duration) -> Self {
-        Self { lock_wait, ..self }
-    }
-
-    /// What to do where the file system refuses direct I/O. A file that is open in this cache
-    /// already is read and written as its first handle opened it; but this handle's opening fails
-    /// where that is refused and it does not allow for it.
-    pub fn direct(self, direct: Direct) -> Self {
-        Self { direct, ..self }
-    }
-}
 
 /// A handle of an open file.
 ///
@@ -155,9 +54,9 @@ impl OpenOptions {
 ///
 /// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and a
 /// later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
-/// kernel's page cache. A program that counts on writes outliving the process must sync, or write
-/// back by [`File::close`] of a handle: what the device has survives the process, though not a
-/// power cut. `examples/sqlite` does so at each commit.
+/// kernel's page cache. A program that counts on writes outliving the process must sync, or call
+/// [`File::write_back`]: what the device has survives the process, though not a power cut.
+/// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
 /// synced before the pages that it describes are changed in the cache.
@@ -237,11 +136,10 @@ impl File {
         self.file.direct
     }
 
-    /// How many bytes are written together, at least: a page. A crash during a write-back may leave
-    /// old bytes in some sectors of such a unit and new ones in others, unless the device writes
-    /// more than a sector atomically. What is in one unit may be damaged together by a
-    /// crash. Does not
-    /// block.
+    /// The fewest bytes that are written to the device at once: those of a page. A crash during a
+    /// write-back may leave old bytes in some sectors of such a unit and new ones in others, unless
+    /// the device writes more than a sector atomically: what is in one unit may be damaged
+    /// together. Does not block.
     pub fn write_unit(&self) -> usize {
         self.core().memory().page_bytes()
     }
@@ -266,7 +164,7 @@ impl File {
     /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
     /// writes to no shared memory, except to the page's mark of use (by which the cache chooses
     /// what to keep) where that is not set. The first use of a page that was read ahead may begin
-    /// further reads, and so take locks for a few steps, but does not wait.
+    /// further reads, and so take a lock for a short time, but does not wait for the device.
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::WouldDeadlock`]; the [errors](File#errors) of all reads. The
@@ -332,7 +230,8 @@ impl File {
     /// for only if a later page met an error; a call for the rest returns it.
     ///
     /// The bytes are in memory then; [`File::sync_all`] makes them durable. Blocks under
-    /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device.
+    /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device; under `file`
+    /// only while another call sets the length or invalidates pages, not for a sync.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::WouldDeadlock`];
@@ -340,8 +239,8 @@ impl File {
     /// last page that is written; the [errors](File#errors) of all writes.
     ///
     /// [`Error::Io`] comes if a part of a page is written and the rest could not be read, or if the
-    /// file has as many dirty pages as it may (three quarters of the frames that dirty pages of
-    /// other files leave) and none could be written back. Writes try that again once in 100 ms, and
+    /// file has as many dirty pages as it may (three quarters of the frames that hold no dirty page
+    /// of another file) and none could be written back. Writes try that again once in 100 ms, and
     /// fail at once in between; a sync always tries.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
         self.check_write()?;
@@ -418,18 +317,34 @@ impl File {
     /// written stays dirty and is tried again by the next call, which succeeds if the device then
     /// takes it.
     ///
-    /// After an error, take nothing for durable until a later call succeeds. (After one of an
-    /// earlier write-back, everything is: this sync has written it. But the error does not tell.)
+    /// After an error, take nothing for durable until a later call succeeds. (If the error is of an
+    /// earlier write-back, this sync has made everything durable after all; but the error does not
+    /// say whether it is of that kind.)
     ///
     /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
     /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
     /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
+        self.settle(Core::sync_file)
+    }
+
+    /// Writes back what is dirty in the file, by whatever handle, but does not flush: what was
+    /// written before survives the end of this process, by kill -9 too, though not a power cut.
+    ///
+    /// Blocks as [`File::sync_all`].
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn write_back(&self) -> Result<(), Error> {
+        self.settle(Core::write_back_file)
+    }
+
+    fn settle(&self, how: fn(&Core, &Arc<FileState>) -> Result<(), Failure>) -> Result<(), Error> {
         self.check_not_closed()?;
         self.core().check_none_held(&self.file)?;
         // Its own failure first: another thread may have reported the same for this handle.
         if self.file.writable
-            && let Err((error, errors)) = self.core().sync_file(&self.file)
+            && let Err((error, errors)) = how(self.core(), &self.file)
         {
             self.seen.fetch_max(errors, Ordering::Relaxed);
             return Err(error);
@@ -479,9 +394,11 @@ impl File {
     /// waiter for the page reads it, and a free frame goes to the next that wants one. A
     /// read that was begun is ended by the I/O thread, and the page stays in memory. But a future
     /// that was polled once must be polled when it is woken, or dropped: one that is only kept may
-    /// keep a pin, or leave others waiting for the page that it was to bring in. So a
-    /// thread that polls such futures should make no blocking calls of the cache from the first
-    /// poll to the end.
+    /// keep a pin, or leave others waiting for the page that it was to bring in. So while a future
+    /// that was polled is neither ready nor dropped, the thread that is to poll it makes no
+    /// blocking call of the cache (`page`, `write_at`, `page_mut`, `sync_all`): it could wait for
+    /// what that future was given. An executor makes these calls on threads of their own
+    /// (`spawn_blocking`); writes and syncs have no async form.
     ///
     /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
     /// time.

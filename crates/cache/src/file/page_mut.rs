@@ -136,10 +136,10 @@ fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
 /// [`File::page_mut`](crate::File::page_mut).
 ///
 /// Read it as a slice; change it by [`write`](Self::write), [`fill`](Self::fill),
-/// [`copy_within`](Self::copy_within) and the calls for numbers. It gives no `&mut [u8]`: other
-/// threads may be looking at the page ([`File::peek`](crate::File::peek)), so each store to it must
-/// be an atomic one. What a write replaces is kept until the drop, for
-/// [`abandon`](Self::abandon), so a write costs a second copy.
+/// [`copy_within`](Self::copy_within) and the calls for numbers. It gives no `&mut [u8]`: a thread
+/// that began to look before ([`File::peek`](crate::File::peek)) may still be reading, and will
+/// throw away what it saw, so each store to the page must be an atomic one. What a write replaces
+/// is kept until the drop, for [`abandon`](Self::abandon), so a write costs a second copy.
 ///
 /// It stays with its thread. This does not compile:
 ///

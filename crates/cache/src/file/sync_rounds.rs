@@ -13,10 +13,7 @@
 use unherd_sync::{Reason, Tag, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::Mutex;
 
-use crate::Error;
-
-/// Of a sync that has failed: the error, and how many errors the file has had then.
-pub(crate) type Failure = (Error, u64);
+use crate::file::durability::Failure;
 
 #[derive(Debug, Default)]
 pub(crate) struct SyncRounds(Mutex<Rounds>);
@@ -127,6 +124,7 @@ mod tests {
     use unherd_sys::primitives::{AtomicU64, Ordering, thread};
 
     use super::*;
+    use crate::Error;
 
     #[cfg(not(shuttle))]
     #[test]

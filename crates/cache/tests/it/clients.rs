@@ -149,6 +149,35 @@ fn shared_handle_is_closed_and_tells_once() {
     }
 }
 
+/// What the device was given outlives the process, but not a power cut.
+#[test]
+fn written_back_pages_are_not_flushed() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(74, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        let other = cache.open("f", writable()).unwrap();
+        file.write_all_at(&[1; 700], 0).unwrap();
+        let mut held = file.page_mut(PAGE).unwrap();
+        assert!(matches!(other.write_back(), Err(Error::WouldDeadlock { page: 1, .. })));
+        held.fill(188..300, 1);
+        drop(held);
+        assert_eq!(other.write_back(), Ok(()));
+        assert_eq!(device.bytes("f").unwrap(), [1; 812], "whole, and without padding");
+        assert_eq!(device.durable_bytes("f").unwrap(), []);
+        file.write_all_at(&[2; 812], 0).unwrap();
+        device.set_faults(FaultPlan { write: Failure::from(1), ..FaultPlan::default() });
+        let told = file.write_back();
+        assert!(matches!(told, Err(Error::Io { operation: Operation::Write, .. })), "{told:?}");
+        device.set_faults(FaultPlan::default());
+        assert_eq!(file.write_back(), Ok(()), "told once, and tried again");
+        assert_eq!(device.bytes("f").unwrap(), [2; 812]);
+        file.close().unwrap();
+        assert_eq!(file.write_back(), Err(Error::Closed { file: file.path().into() }));
+    }
+}
+
 /// An error that another handle has met, and reported.
 #[test]
 fn close_reports_errors_in_between() {

@@ -36,9 +36,11 @@ const EPOCH: u32 = 2;
 /// Lets threads and async tasks sleep until any condition has changed, which needs no mutex.
 ///
 /// A waiter *listens* first, then looks at the condition, then waits; a notification that came
-/// after it had listened ends the wait at once. A notifier changes the condition first; a Relaxed
-/// store will do. Four bytes; with nobody listening a notification costs a fence and a load. A wait
-/// may end without a notification of its own: look at the condition again, in a loop.
+/// after it had listened ends the wait at once. A notifier changes the condition first. A Relaxed
+/// store will do for the waiter not to miss it; where the waiter then uses other data, store with
+/// Release and load with Acquire, as below: neither `listen` nor `wait` makes that data visible.
+/// Four bytes; with nobody listening a notification costs a fence and a load. A wait may end
+/// without a notification of its own: look at the condition again, in a loop.
 ///
 /// ```
 /// # use unherd_sync as unherd;
@@ -115,7 +117,7 @@ impl EventCount {
     }
 
     /// As [`EventCount::wait`], in an async task, in the same queue. If the future is dropped when
-    /// a [`EventCount::notify_one`] had chosen it, the next that waits is notified.
+    /// an [`EventCount::notify_one`] had chosen it, the next that waits is notified.
     #[cfg(feature = "async")]
     pub async fn wait_async(&self, epoch: Epoch) {
         let how = Wait::new(locks().event);

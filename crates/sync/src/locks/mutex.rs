@@ -143,10 +143,11 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
     ///
     /// The guard may be held across an `.await` and go to other threads. A future that is dropped
     /// gives back what it was given: no hand-over is lost. But a mutex that was handed over to a
-    /// task stays locked until that is polled or dropped, and others may sleep beside a mutex of
-    /// which a task was told that it is free; so do not leave the future lying about, half done.
-    /// There is no deadline, for there is no clock without a runtime: drop the future when its
-    /// timer says so. A task that locks what it holds waits for ever, in debug builds too.
+    /// task stays locked until that is polled or dropped; and once a task was woken for a mutex
+    /// that is free, the other sleepers are not woken until it has been polled or dropped. So do
+    /// not leave the future lying about, half done. There is no deadline, for there is no clock
+    /// without a runtime: drop the future when its timer says so. A task that locks what it holds
+    /// waits for ever, in debug builds too.
     ///
     /// ```
     /// # use unherd_sync as unherd;

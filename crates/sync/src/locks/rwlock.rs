@@ -33,8 +33,8 @@ use super::raw_rwlock::RawRwLock;
 /// # Fairness
 /// Readers and writers take turns. A writer that waits keeps readers out that come after it; when
 /// it is done, all readers that wait come before the next writer. So a reader that is queued waits
-/// for one writer at most, from when that has begun to wait for readers, and a writer for one crowd
-/// of readers and the writers before it. `BARGING_US` is for writers among themselves what it is
+/// for one writer, the one that kept it out; and a writer for the writers before it, and for one
+/// crowd of readers before each. `BARGING_US` is for writers among themselves what it is
 /// for a [`Mutex`](super::Mutex).
 ///
 /// # Misuse

@@ -54,7 +54,8 @@ pub const WAIT_ANY_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum AnyOutcome {
-    /// A wake of the key at `index` found it, as [`Outcome::Woken`] says. No other wake did.
+    /// A wake of the key at `index` found it, as [`Outcome::Woken`](crate::Outcome::Woken) says. No
+    /// other wake did.
     Woken {
         /// Among the keys that were given.
         index: usize,

@@ -138,7 +138,8 @@ impl PartialOrd<usize> for Woken {
 
 /// The deadline passed first: before the condition was true
 /// ([`WaitTable::wait_until`](crate::WaitTable::wait_until)), or before a notification came
-/// ([`Condvar::wait_until`](crate::Condvar::wait_until)).
+/// ([`Condvar::wait_until`](crate::Condvar::wait_until),
+/// [`EventCount::wait_until`](crate::EventCount::wait_until)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 

@@ -167,10 +167,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Sleeps until `condition` is true, however often it is woken before.
     ///
     /// `condition` is looked at once without a lock, then in each wait (its negation is the
-    /// `validate`) and after each wakeup; what it reads must be stored before the wake. That finds
-    /// the waiter with Relaxed accesses; to use other data afterwards, store with Release and load
-    /// with Acquire, since the first look takes no lock that the waker has held. A wakeup after
-    /// which it is false is counted as needless.
+    /// `validate`) and after each wakeup; what it reads must be stored before the wake. Relaxed
+    /// accesses suffice for the wake not to be lost. To use other data afterwards, store with
+    /// Release and load with Acquire: the first look takes no lock that the waker has held. A
+    /// wakeup after which it is false is counted as needless.
     ///
     /// # Errors
     /// [`TimedOut`] if it is still false at the deadline.
