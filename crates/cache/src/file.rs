@@ -22,7 +22,7 @@ mod peek_slow;
 pub(crate) mod read_on;
 pub(crate) mod readahead;
 pub(crate) mod reclaim;
-mod room;
+pub(crate) mod room;
 pub(crate) mod state;
 pub(crate) mod sync_rounds;
 pub(crate) mod table;

@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub mod policy;
 #[cfg(not(loom))]
 pub(crate) mod pools;
+pub(crate) mod room;
 #[cfg(not(loom))]
 pub(crate) mod supply;
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use unherd_sync::{Outcome, Wait};
+use unherd_sync::Wait;
 use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
@@ -13,6 +13,7 @@ use crate::Error;
 use crate::file::core::Core;
 use crate::file::writeback::HeldPages;
 use crate::frames::frame::Claim;
+use crate::frames::room::NO_FILE;
 use crate::latch::AloneGuard;
 use crate::page::{FileId, PageKey, PageNo};
 
@@ -47,7 +48,7 @@ impl Core {
         }
         self.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
         self.pages.notify_idle(frames);
-        self.supply().waiters.tell_room(self.waits(), usize::MAX);
+        self.supply().room.tell(self.waits(), usize::MAX);
         Ok(())
     }
 
@@ -133,11 +134,11 @@ impl Core {
     /// waits under `frame` for pages that others are changing. Gives how long it has waited if too
     /// many are held, or at the frame deadline.
     fn write_back_rest(&self, left: usize) -> Result<(), Duration> {
-        let waiters = &self.supply().waiters;
-        let _entered = waiters.enter_for_room();
-        let (began, mut waited, mut passed) = (Timestamp::now(), Duration::ZERO, None);
+        let room = &self.supply().room;
+        let _counted = (room.enter(), room.stick());
+        let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
         loop {
-            let seen = waiters.room_told();
+            let seen = room.told();
             if self.write_back_to(left) {
                 return Ok(());
             }
@@ -145,10 +146,9 @@ impl Core {
                 return Err(waited);
             }
             let end = Timestamp::now().after(WAIT.min(self.frame_wait));
-            let how = Wait::new(self.reasons().frame).deadline(Deadline::at(end));
-            if let Outcome::Woken(_) = waiters.wait_for_room(self.waits(), seen, how) {
-                waiters.pass_room_on(self.waits(), &mut passed);
-            }
+            // Woken by everything, and in nobody's place.
+            let how = Wait::new(self.reasons().frame).deadline(Deadline::at(end)).shared();
+            let _ = room.wait(self.waits(), seen, how.tag(NO_FILE));
             waited = Timestamp::now().since(began);
         }
     }
@@ -209,7 +209,7 @@ impl Drop for GivenUp<'_> {
         self.core.pages.notify_idle(count);
         // Where it did not shrink there is as much room as before.
         if self.core.supply().len() > self.left {
-            self.core.supply().waiters.tell_room(self.core.waits(), usize::MAX);
+            self.core.supply().room.tell(self.core.waits(), usize::MAX);
         }
     }
 }

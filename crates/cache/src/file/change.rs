@@ -17,6 +17,7 @@ use unherd_sys::primitives::{Arc, spin_loop};
 
 use crate::Error;
 use crate::file::core::Core;
+use crate::file::room::Reserved;
 use crate::file::state::FileState;
 use crate::file::writeback::HeldPages;
 use crate::frames::frame::{Claim, Pin, State, Word};
@@ -98,9 +99,13 @@ impl Core {
     fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
         self.frames().publish(claim, state);
         let is_frame_wanted = self.supply().is_waited_for_after_rmw();
+        let is_page_wanted = self.supply().room.has_stuck_after_rmw();
         self.pages.wake_page(key);
         if is_frame_wanted {
             self.pages.notify_idle(1);
+        }
+        if is_page_wanted {
+            self.supply().room.tell_stuck(self.waits());
         }
     }
 
@@ -123,7 +128,7 @@ impl Core {
                 self.frames().publish(claim, if is_lost { State::Dirty } else { State::Unstable });
                 drop(durability);
                 self.pages.wake_page(key);
-                self.pages.notify_idle(1);
+                self.pages.notify_writable();
             }
             // The copy of a page in write-back is written once more.
             State::WriteBack => self.publish_change(key, claim, State::Dirty),
@@ -173,21 +178,21 @@ impl Core {
         covers_page: bool,
         before: Option<FrameId>,
     ) -> Result<Claim, Error> {
+        let mut room = Reserved::new(self, file);
         loop {
-            let has_room = self.has_room(file) || self.is_unwritten(file, key.page);
-            let room = if has_room { Ok(()) } else { self.make_room(file) };
-            let claimed = room.and_then(|()| self.try_claim_page(file, key, covers_page, before));
-            let room = match claimed {
-                Ok(claim) if claim.was_unwritten() || self.reserve_unwritten(file) => {
-                    return Ok(claim);
-                }
+            let may = room.is_held() || self.has_room(file) || self.is_unwritten(file, key.page);
+            let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
+            let claimed =
+                made.and_then(|()| self.try_claim_page(file, key, covers_page, before, &mut room));
+            let made = match claimed {
+                Ok(claim) if claim.was_unwritten() || room.use_up() => return Ok(claim),
                 Ok(claim) => {
                     self.give_up_change(file, key, claim);
-                    self.make_room(file)
+                    self.make_room(file, &mut room)
                 }
                 Err(error) => Err(error),
             };
-            if let Err(error) = room {
+            if let Err(error) = made {
                 // This thread may have been woken to change the page, and does not.
                 self.pages.wake_next_changer(key);
                 return Err(error);
@@ -201,6 +206,7 @@ impl Core {
         key: PageKey,
         covers_page: bool,
         before: Option<FrameId>,
+        room: &mut Reserved<'_>,
     ) -> Result<Claim, Error> {
         let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
         loop {
@@ -218,6 +224,7 @@ impl Core {
                     // To wait for a frame would be no better: it may take as many write-backs.
                     spare.claim = self.try_take_frame(key);
                     if spare.claim.is_none() {
+                        room.give_back();
                         began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                     }
                 }
@@ -226,6 +233,8 @@ impl Core {
                     if let Some(claim) = spare.claim.take() {
                         self.pages.free_frame(claim);
                     }
+                    // And the page may rest only when others have room.
+                    room.give_back();
                     began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                 }
                 WriteAccess::Miss(announced) => {
@@ -331,20 +340,22 @@ impl Core {
     fn drop_forgotten(&self, file: &FileState, key: PageKey) -> bool {
         let mut shard = self.pages.shard(key);
         match shard.get() {
-            Some(Entry::Announced(_)) => {}
+            Some(Entry::Announced(_)) => shard.remove(),
             Some(Entry::Frame(frame)) if self.frames().word(frame).state() == State::Changing => {
+                shard.remove();
+                drop(shard);
                 self.remove_unwritten(file, 1);
             }
             Some(Entry::Frame(_)) | None => return false,
         }
-        shard.remove();
         true
     }
 
     fn drop_page(&self, file: &FileState, key: PageKey, held: HeldPages) {
         loop {
             // It is not behind: see `frame.rs`.
-            let busy = match self.pages.shard(key).detach(self.frames()) {
+            let detached = self.pages.shard(key).detach(self.frames());
+            let busy = match detached {
                 Ok((before, claim)) => {
                     if matches!(before.state(), State::Dirty | State::Failed) {
                         self.remove_unwritten(file, 1);

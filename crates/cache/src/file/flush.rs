@@ -77,7 +77,7 @@ impl Core {
             self.trim_alone(file)
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_idle(1);
+        self.pages.notify_writable();
         trimmed
     }
 
@@ -119,6 +119,7 @@ impl Core {
                 self.settle_pages(file, |page_period| {
                     (page_period <= broken).then_some(State::Dirty)
                 });
+                self.pages.notify_writable();
             }
         }
     }
@@ -194,7 +195,7 @@ impl Core {
             resized
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_idle(1);
+        self.pages.notify_writable();
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
             self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), HeldPages::Awaited);

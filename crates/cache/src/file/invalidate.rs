@@ -57,7 +57,13 @@ impl File {
         let pages = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
         core.forget_pages(&self.file, pages)?;
-        if reaches_end { core.take_length_of_device(&self.file) } else { Ok(()) }
+        if !reaches_end {
+            return Ok(());
+        }
+        let taken = core.take_length_of_device(&self.file);
+        // Somebody may have found the file's write-backs held up.
+        core.pages.notify_writable();
+        taken
     }
 }
 

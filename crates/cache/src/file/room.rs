@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use unherd_sync::{Outcome, Wait};
+use unherd_sync::{Outcome, Tag, Wait};
 use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
@@ -11,6 +11,8 @@ use crate::Error;
 use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::file::state::FileState;
+use crate::frames::room::ROOM;
+use crate::io::run::RunBuffer;
 use crate::page::PageNo;
 
 /// Unclean pages that are looked at under one lock.
@@ -25,17 +27,65 @@ enum Written {
     Refused,
 }
 
+/// Room for one page of the file, if it `is_held`: counted as a page that is newer than the device.
+/// Given back when dropped.
+pub(crate) struct Reserved<'a> {
+    core: &'a Core,
+    file: &'a FileState,
+    is_held: bool,
+}
+
+impl<'a> Reserved<'a> {
+    /// Not held.
+    pub(crate) fn new(core: &'a Core, file: &'a FileState) -> Self {
+        Self { core, file, is_held: false }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Holds it, if that is allowed; whether it does.
+    pub(crate) fn reserve(&mut self) -> bool {
+        self.is_held = self.is_held || self.core.reserve_unwritten(self.file);
+        self.is_held
+    }
+
+    /// Holds it, if that is allowed, and leaves it to a page that becomes newer; whether it did.
+    pub(crate) fn use_up(&mut self) -> bool {
+        self.reserve() && std::mem::take(&mut self.is_held)
+    }
+
+    /// For others, as long as the caller waits for something else.
+    pub(crate) fn give_back(&mut self) {
+        if std::mem::take(&mut self.is_held) {
+            self.core.remove_unwritten(self.file, 1);
+        }
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 impl Core {
     pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
         self.files.add_unwritten(file, pages);
     }
 
     pub(crate) fn remove_unwritten(&self, file: &FileState, pages: usize) {
+        self.forget_unwritten(file, pages);
+        self.supply().room.tell(self.waits(), pages);
+    }
+
+    /// As [`Core::remove_unwritten`], where the caller tells those that wait for room.
+    pub(crate) fn forget_unwritten(&self, file: &FileState, pages: usize) {
         if pages > 0 {
             let before = file.unwritten.pages.fetch_sub(pages, Ordering::Relaxed);
             debug_assert!(before >= pages, "more pages were written than were newer");
             self.files.unwritten.fetch_sub(pages, Ordering::Relaxed);
-            self.supply().waiters.tell_room(self.waits(), pages);
         }
     }
 
@@ -46,7 +96,7 @@ impl Core {
     }
 
     /// Counts one page more, if that is allowed.
-    pub(crate) fn reserve_unwritten(&self, file: &FileState) -> bool {
+    fn reserve_unwritten(&self, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
         let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
         let fits = self.fits(own, all);
@@ -61,57 +111,88 @@ impl Core {
         self.fits(own, self.files.unwritten.load(Ordering::Relaxed) + 1)
     }
 
-    /// Writes pages back until one more of the file may be newer than the device. Blocks on the
-    /// device or, under `frame`, until a write-back or change by others has ended; up to the
-    /// cache's frame deadline.
+    /// Writes pages back until one more of the file may be newer than the device, and reserves it.
+    /// Blocks on the device or, under `frame`, until a write-back or change by others has ended; up
+    /// to the cache's frame deadline.
     ///
     /// # Errors
     /// That of the file's writes, if they fail; [`Error::NoFrames`].
     #[cold]
-    pub(crate) fn make_room(&self, file: &Arc<FileState>) -> Result<(), Error> {
+    pub(crate) fn make_room(
+        &self,
+        file: &Arc<FileState>,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<(), Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        let waiters = &self.supply().waiters;
-        let _entered = waiters.enter_for_room();
-        let (mut was_told, mut passed) = (false, None);
+        let (waiters, tag) = (&self.supply().room, Tag(u64::from(file.id.0)));
+        let _entered = waiters.enter();
+        let (mut stuck, mut told, mut passed) = (None, None, None);
         loop {
-            let seen = waiters.room_told();
-            if self.has_room(file) {
+            let seen = waiters.told();
+            if self.has_room(file) && reserved.reserve() {
                 return Ok(());
             }
             let refusal = file.durability.lock().refusal();
-            let written = match refusal {
-                None => self.write_for_room(file),
-                Some(_) => Written::Refused,
-            };
-            if was_told && written != Written::Some {
-                waiters.pass_room_on(self.waits(), &mut passed);
-            }
             if let Some(error) = refusal {
+                if told.is_some() {
+                    waiters.tell(self.waits(), 1);
+                }
                 return Err(error);
             }
-            let now = Timestamp::now();
-            if written == Written::Some && self.io.engine.is_none() && now < end {
-                continue;
+            if told == Some(ROOM) {
+                waiters.pass_on(self.waits(), tag, &mut passed);
             }
+            let written = self.write_for_room(file);
+            if written == Written::Some {
+                stuck = None;
+                if self.io.engine.is_none() && Timestamp::now() < end {
+                    told = None;
+                    continue;
+                }
+            } else {
+                if told.take().is_some() {
+                    self.waits().note_needless(self.reasons().frame);
+                }
+                if stuck.is_none() {
+                    stuck = Some(waiters.stick());
+                    continue;
+                }
+            }
+            let now = Timestamp::now();
             // Nobody is told when the writes of a file may be tried again.
             let looks_again = written == Written::Refused && cfg!(not(shuttle));
             let until = if looks_again { end.min(now.after(RETRY_AFTER)) } else { end };
-            let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until));
-            let outcome = waiters.wait_for_room(self.waits(), seen, wait);
-            was_told = matches!(outcome, Outcome::Woken(_));
-            if outcome == Outcome::TimedOut && until == end {
-                return Err(self.no_frames(Timestamp::now().since(began)));
-            }
+            let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until)).tag(tag);
+            told = match waiters.wait(self.waits(), seen, wait) {
+                Outcome::Woken(message) => Some(message),
+                Outcome::TimedOut if until == end => {
+                    return Err(self.no_frames(Timestamp::now().since(began)));
+                }
+                Outcome::TimedOut | Outcome::Invalid => None,
+            };
         }
     }
 
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
     /// room, of the one that has most.
     fn write_for_room(&self, file: &Arc<FileState>) -> Written {
-        if self.write_any_page(file) {
-            return Written::Some;
+        let Some(buffer) = self.io.runs.try_take() else { return Written::Nothing };
+        match self.write_any_page_of_any(file, buffer) {
+            Ok(()) => Written::Some,
+            Err((buffer, written)) => {
+                self.put_buffers([buffer]);
+                written
+            }
         }
+    }
+
+    fn write_any_page_of_any(
+        &self,
+        file: &Arc<FileState>,
+        buffer: RunBuffer,
+    ) -> Result<(), (RunBuffer, Written)> {
+        let Err(mut buffer) = self.write_any_page(file, buffer) else { return Ok(()) };
         let files = self.files.all().into_iter().filter(|other| other.id != file.id);
         // Counted once: others change it.
         let count = |other: Arc<FileState>| (other.unwritten.pages.load(Ordering::Relaxed), other);
@@ -121,15 +202,22 @@ impl Core {
         for (_, other) in others {
             if other.unwritten.is_failing() && other.durability.lock().refusal().is_some() {
                 written = Written::Refused;
-            } else if self.write_any_page(&other) {
-                return Written::Some;
+                continue;
+            }
+            match self.write_any_page(&other, buffer) {
+                Ok(()) => return Ok(()),
+                Err(left) => buffer = left,
             }
         }
-        written
+        Err((buffer, written))
     }
 
-    /// Writes a page of the file back, or begins to, if there is one.
-    fn write_any_page(&self, file: &Arc<FileState>) -> bool {
+    /// Writes a page of the file back, or begins to, if there is one; else gives the buffer back.
+    fn write_any_page(
+        &self,
+        file: &Arc<FileState>,
+        mut buffer: RunBuffer,
+    ) -> Result<(), RunBuffer> {
         let mut from = PageNo(file.unwritten.next.load(Ordering::Relaxed));
         let mut left = file.unclean.lock().len();
         while left > 0 {
@@ -137,16 +225,19 @@ impl Core {
                 let unclean = file.unclean.lock();
                 unclean.iter_from(from).chain(unclean.iter()).take(CHUNK.min(left)).collect()
             };
-            let Some(&last) = chunk.last() else { return false };
+            let Some(&last) = chunk.last() else { break };
             left -= chunk.len();
             from = last.next();
-            for page in chunk {
-                if self.is_unwritten(file, page) && self.write_back_page(file, page) {
-                    file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
-                    return true;
+            for page in chunk.into_iter().filter(|&page| self.is_unwritten(file, page)) {
+                match self.write_back_by(file, page, buffer) {
+                    Ok(()) => {
+                        file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                    Err(left) => buffer = left,
                 }
             }
         }
-        false
+        Err(buffer)
     }
 }

@@ -96,9 +96,7 @@ impl<'a> TakenBuffers<'a> {
         if self.taken.is_empty() {
             return;
         }
-        self.core.io.runs.put(self.taken.drain(..), self.core.waits());
-        // Somebody may have wanted to write a page back and found no buffer.
-        self.core.pages.notify_idle(1);
+        self.core.put_buffers(self.taken.drain(..));
     }
 }
 
@@ -124,27 +122,38 @@ impl Core {
     }
 
     /// Writes the page back, or begins to. False if that cannot be done now.
-    pub(crate) fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
+    fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
         let Some(buffer) = self.io.runs.try_take() else {
             return false;
         };
-        let begun = if file.write_backs.try_enter() {
-            self.write_run_from(file, page, buffer, By::Queue)
-        } else {
-            Refused(buffer)
-        };
-        match begun {
-            UnderWay => true,
+        let written = self.write_back_by(file, page, buffer);
+        written.map_err(|buffer| self.put_buffers([buffer])).is_ok()
+    }
+
+    /// As [`Core::write_back_page`]; gives the buffer back if that cannot be done now.
+    pub(crate) fn write_back_by(
+        &self,
+        file: &Arc<FileState>,
+        page: PageNo,
+        buffer: RunBuffer,
+    ) -> Result<(), RunBuffer> {
+        if !file.write_backs.try_enter() {
+            return Err(buffer);
+        }
+        match self.write_run_from(file, page, buffer, By::Queue) {
+            UnderWay => Ok(()),
             Ended(buffer) => {
-                self.io.runs.put([buffer], self.waits());
-                // Another may have wanted to write a page back and found no buffer.
-                self.pages.notify_idle(1);
-                true
+                self.put_buffers([buffer]);
+                Ok(())
             }
-            Refused(buffer) => {
-                self.io.runs.put([buffer], self.waits());
-                false
-            }
+            Refused(buffer) => Err(buffer),
+        }
+    }
+
+    /// Gives buffers back. Somebody may have wanted to write a page back and found none.
+    pub(crate) fn put_buffers(&self, buffers: impl IntoIterator<Item = RunBuffer>) {
+        if self.io.runs.put(buffers, self.waits()) {
+            self.pages.notify_writable();
         }
     }
 
@@ -153,10 +162,8 @@ impl Core {
     pub(crate) fn write_ahead(&self, frame: Option<FrameId>) {
         if let Some(frame) = frame
             && self.io.engine.is_some()
-            && !self.write_back_frame(frame)
         {
-            // Another may have found no buffer just while this thread had the last one.
-            self.pages.notify_idle(1);
+            let _ = self.write_back_frame(frame);
         }
     }
 
@@ -322,7 +329,7 @@ impl Core {
                 written_pages += usize::from(word.state() == State::Unstable);
                 word
             });
-            self.remove_unwritten(file, written_pages);
+            self.forget_unwritten(file, written_pages);
             if written {
                 durability.device_len.written(end, write_back.file_len);
                 durability.write_succeeded();

@@ -11,6 +11,7 @@ use crate::frames::alarm::Alarm;
 use crate::frames::frame::{Claim, Frames, Held, Pin};
 use crate::frames::memory::FrameMemory;
 use crate::frames::pools::Pools;
+use crate::frames::room::RoomWaiters;
 use crate::frames::usage::FrameUsage;
 use crate::frames::waiters::FrameWaiters;
 use crate::page::FrameId;
@@ -21,6 +22,7 @@ pub(crate) struct Supply {
     pub(crate) memory: FrameMemory,
     pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
+    pub(crate) room: RoomWaiters,
     /// None without an I/O thread: then there are no tasks.
     pub(crate) alarm: Option<Alarm>,
     usage: FrameUsage,
@@ -44,11 +46,11 @@ impl Supply {
         waits: WaitTable<WaitKey>,
         alarm: Option<Alarm>,
     ) -> Self {
-        let waiters = FrameWaiters::new();
+        let (waiters, room) = (FrameWaiters::new(), RoomWaiters::default());
         let usage = FrameUsage::default();
         let absent = Mutex::new(claims.into_iter().map(Claim::into_frame).collect());
         let (present, aim) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Self { frames, memory, pools, waiters, alarm, usage, present, aim, absent, waits }
+        Self { frames, memory, pools, waiters, room, alarm, usage, present, aim, absent, waits }
     }
 
     /// How many frames the cache has now.

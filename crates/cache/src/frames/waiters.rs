@@ -46,13 +46,6 @@
 //! next in the queue, and if there is none, the frame lies where everybody finds it. If it is not
 //! polled for a time, those behind it get the frame: see `alarm.rs`.
 //!
-//! Writers that wait for *room*, until one page more may be newer than the device (`room.rs`), have
-//! a queue of their own: frames are not for them, and what makes room is not for the others. They
-//! are counted in `waiting` too, so by the first race above nobody misses them who makes a frame
-//! idle, which may be one that they can write. One is told for each page that was written. One that
-//! is told and has no use for it passes it on, once for each count of `room_told`: so each hears of
-//! it until one of them has.
-//!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
 
@@ -98,10 +91,6 @@ pub(crate) struct FrameWaiters {
     waiting: Alone,
     /// How often waiters were told that frames became idle; wraps around.
     idled: Alone,
-    /// Those of `waiting` that wait for room. Relaxed: counted before fence (A), read after (B).
-    for_room: AtomicU32,
-    /// How often those were told to look; wraps around.
-    room_told: AtomicU32,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
     held: Alone,
     /// Whether fewer waiters were woken than frames became idle, while pages were being written.
@@ -138,17 +127,6 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// That its owner is counted among the waiters for room, until dropped.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct EnteredForRoom<'a>(Entered<'a>);
-
-impl Drop for EnteredForRoom<'_> {
-    fn drop(&mut self) {
-        self.0.0.for_room.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A task's place in the queue. When it is left, a wake that had chosen the task goes on to the
 /// next, whose waker is a stranger's.
 struct PlaceGuard<'a, F>(Pin<&'a mut Option<F>>);
@@ -181,8 +159,6 @@ impl FrameWaiters {
         Self {
             waiting: Alone(AtomicU32::new(0)),
             idled: Alone(AtomicU32::new(0)),
-            for_room: AtomicU32::new(0),
-            room_told: AtomicU32::new(0),
             held: Alone(AtomicU32::new(0)),
             left: AtomicBool::new(false),
             writing: AtomicU32::new(0),
@@ -205,16 +181,9 @@ impl FrameWaiters {
         Entered(self)
     }
 
-    /// As [`FrameWaiters::enter`], for room: the count comes before the fence, as the other one.
-    pub(crate) fn enter_for_room(&self) -> EnteredForRoom<'_> {
-        self.for_room.fetch_add(1, Ordering::Relaxed);
-        EnteredForRoom(self.enter())
-    }
-
     /// How many wait for a frame, at a glance.
     pub(crate) fn count(&self) -> usize {
-        let waiting = self.waiting.0.load(Ordering::Relaxed);
-        waiting.saturating_sub(self.for_room.load(Ordering::Relaxed)) as usize
+        self.waiting.0.load(Ordering::Relaxed) as usize
     }
 
     /// Whether nobody waits. The caller has made a frame idle before.
@@ -246,46 +215,6 @@ impl FrameWaiters {
     /// Waits for a frame, unless one became idle since `seen`.
     pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
         waits.wait(&self.key(), || self.idled.0.load(Ordering::Relaxed) == seen, how)
-    }
-
-    fn room_key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(&self.room_told) as usize)
-    }
-
-    /// What to pass to [`FrameWaiters::wait_for_room`]; taken before the look.
-    pub(crate) fn room_told(&self) -> u32 {
-        // ORDER[R2]: Acquire; pairs with the Release in `tell_room`: one that sees its count also
-        // sees what made room.
-        self.room_told.load(Ordering::Acquire)
-    }
-
-    /// Waits for room, unless waiters for it were told to look since `seen`.
-    pub(crate) fn wait_for_room(
-        &self,
-        waits: &WaitTable<WaitKey>,
-        seen: u32,
-        how: Wait,
-    ) -> Outcome {
-        waits.wait(&self.room_key(), || self.room_told.load(Ordering::Relaxed) == seen, how)
-    }
-
-    /// There may be room for some pages more: has as many waiters for it look.
-    pub(crate) fn tell_room(&self, waits: &WaitTable<WaitKey>, pages: usize) {
-        if pages > 0 && !self.is_empty() && self.for_room.load(Ordering::Relaxed) > 0 {
-            // ORDER[R2]: Release; pairs with the Acquire in `room_told`.
-            self.room_told.fetch_add(1, Ordering::Release);
-            waits.wake(&self.room_key(), pages);
-        }
-    }
-
-    /// The caller was told to look, and has no use for it. Has the next look, unless the caller has
-    /// `passed` this on.
-    pub(crate) fn pass_room_on(&self, waits: &WaitTable<WaitKey>, passed: &mut Option<u32>) {
-        let told = Some(self.room_told());
-        if *passed != told {
-            *passed = told;
-            waits.wake(&self.room_key(), 1);
-        }
     }
 
     /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].

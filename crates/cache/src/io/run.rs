@@ -54,6 +54,8 @@ struct Free {
     buffers: Vec<RunBuffer>,
     /// How many of them are for waiters that were woken, never more than there are.
     reserved: usize,
+    /// Somebody found none, and did not wait, since some were put.
+    is_missed: bool,
 }
 
 /// All buffers of a cache.
@@ -74,7 +76,7 @@ impl RunBuffers {
         let pages_max = run_pages_max(frames, page_bytes);
         let count = (frames / FRAMES_PER_BUFFER).clamp(1, BUFFERS_MAX);
         let buffers = (0..count).map(|_| RunBuffer::default()).collect();
-        let free = Free { buffers, reserved: 0 };
+        let free = Free { buffers, reserved: 0, is_missed: false };
         let batch = (count / 4).clamp(1, BATCH_MAX);
         Self { free: Ranked::new(free), batch, pages_max }
     }
@@ -95,7 +97,9 @@ impl RunBuffers {
 
     pub(crate) fn try_take(&self) -> Option<RunBuffer> {
         let mut free = self.free.lock();
-        if free.buffers.len() > free.reserved { free.buffers.pop() } else { None }
+        let taken = if free.buffers.len() > free.reserved { free.buffers.pop() } else { None };
+        free.is_missed |= taken.is_none();
+        taken
     }
 
     /// Waits under `reason` until a buffer is free; takes up to `most`.
@@ -132,17 +136,23 @@ impl RunBuffers {
         }
     }
 
-    /// Gives buffers back.
+    /// Gives buffers back. Whether [`RunBuffers::try_take`] has found none meanwhile.
+    #[must_use]
     pub(crate) fn put(
         &self,
         buffers: impl IntoIterator<Item = RunBuffer>,
         waits: &WaitTable<WaitKey>,
-    ) {
+    ) -> bool {
         let empty = |buffer: &RunBuffer| {
             debug_assert!(buffer.frames.is_empty(), "loans must be given back");
         };
-        self.free.lock().buffers.extend(buffers.into_iter().inspect(empty));
+        let is_missed = {
+            let mut free = self.free.lock();
+            free.buffers.extend(buffers.into_iter().inspect(empty));
+            std::mem::take(&mut free.is_missed)
+        };
         self.offer(waits);
+        is_missed
     }
 
     /// Reserves free buffers for those that wait, a batch for each, and wakes them.
@@ -417,7 +427,7 @@ mod tests {
                 runs.take(most, &mut taken, &waits, Reason::OTHER);
                 assert!((1..=most).contains(&taken.len()));
                 thread::yield_now();
-                runs.put(taken.drain(..), &waits);
+                let _ = runs.put(taken.drain(..), &waits);
             }
         };
         thread::scope(|scope| {
@@ -443,16 +453,16 @@ mod tests {
                 let mut own = Vec::new();
                 runs.take(BATCH_MAX, &mut own, waits, reason);
                 let count = own.len();
-                runs.put(own, waits);
+                let _ = runs.put(own, waits);
                 count
             });
             while Ledger::snapshot().reason(reason).waits == 0 {
                 thread::yield_now();
             }
-            runs.put(taken.pop(), waits);
+            let _ = runs.put(taken.pop(), waits);
             assert_eq!(waiter.join().unwrap(), 1, "although others are under way");
         });
-        runs.put(taken, &waits);
+        let _ = runs.put(taken, &waits);
         assert_eq!(runs.free.lock().buffers.len(), BUFFERS_MAX);
     }
 

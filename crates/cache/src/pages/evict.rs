@@ -113,16 +113,22 @@ impl policy::Frames for Seen<'_> {
 }
 
 impl Pages {
+    /// A page can be written that could not, or what a write needs was given back: it may be just
+    /// what somebody waits for who wants a frame, or room.
+    pub(crate) fn notify_writable(&self) {
+        self.notify_idle(1);
+        self.supply.room.tell_stuck(&self.supply.waits);
+    }
+
     /// A frame that became idle may be just what somebody waits for.
     pub(crate) fn notify_idle(&self, frames: usize) {
-        // It may be one that can be written now.
-        self.supply.waiters.tell_room(&self.supply.waits, frames.min(1));
         self.after_telling(self.supply.waiters.tell(&self.supply.waits, frames));
     }
 
-    /// A write-back has ended, and its frames have become idle.
+    /// A write-back has ended, and its frames have become idle. Where it has failed, or the pages
+    /// were changed meanwhile, there is no room, but the waiters for its end must look.
     pub(crate) fn end_write(&self, frames: usize) {
-        self.supply.waiters.tell_room(&self.supply.waits, 1);
+        self.supply.room.tell(&self.supply.waits, frames);
         self.after_telling(self.supply.waiters.end_write(&self.supply.waits, frames));
     }
 

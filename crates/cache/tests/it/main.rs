@@ -22,6 +22,7 @@ mod page_sizes;
 mod peek;
 mod policy;
 mod readahead;
+mod room;
 mod scene;
 mod soak;
 mod superseded;

@@ -80,7 +80,7 @@ impl Completing {
     /// those may want a buffer.
     pub(super) fn end_group(&mut self, core: &Core) {
         if !self.buffers.is_empty() {
-            core.io.runs.put(self.buffers.drain(..), core.waits());
+            core.put_buffers(self.buffers.drain(..));
             self.pages.drain(..).for_each(|pages| core.pages.end_write(pages));
         }
     }
