@@ -142,8 +142,8 @@ const WAKEUPS: &[Rule] = &[
     Rule {
         pattern: "broadcast",
         applies: |s| s.wakes_needlessly() && s.on_futex() && s.is_herd(),
-        text: "signal (notify_one) instead of broadcast; where threads wait for different things, \
-               a queue for each",
+        text: "where one of the woken is enough, signal (notify_one) instead of broadcast; where \
+               they wait for different things, a queue for each",
     },
     Rule {
         pattern: "several readers",

@@ -19,11 +19,12 @@
  * got two. Progress on an object is a call that got something done with that descriptor, or with
  * one that is in that set; for poll and select, whose sets are gone by then, with any descriptor
  * that can be polled. What a futex stands for is in memory, and no call is progress on it. So
- * possible is an upper bound; of it, those that made progress on anything at all do not count in
- * herds, by which findings are ranked. An episode that is forgotten, since the thread has waited
- * for four other objects meanwhile, is judged as if the thread came back to its object.
+ * possible is an upper bound; of it, those that made progress on anything at all, or computed, do
+ * not count in herds, by which findings are ranked. An episode that is forgotten, since the thread
+ * has waited for four other objects meanwhile, is judged as if the thread came back to its object.
  *
- * A timer poll's CPU time must not be more than a look takes, or the thread has computed.
+ * A thread has computed if its CPU time up to its return is more than a look takes; then it was no
+ * timer poll either.
  */
 #ifndef UNHERD_WAIT_H
 #define UNHERD_WAIT_H
@@ -170,11 +171,12 @@ static __always_inline bool uh_count_in_herd(struct uh_slot *slot, u32 count)
 	return 1;
 }
 
-static __always_inline void uh_count_possible(struct uh_slot *slot, bool progress)
+/* Where the thread did something, whatever it was, the wakeup was hardly one of a herd's. */
+static __always_inline void uh_count_possible(struct uh_slot *slot, bool did_something)
 {
 	slot->counts[UH_POSSIBLE]++;
 	slot->counts[UH_POSSIBLE_NS] += slot->cpu_ns;
-	if (!progress && uh_count_in_herd(slot, UH_HERD_POSSIBLE)) {
+	if (!did_something && uh_count_in_herd(slot, UH_HERD_POSSIBLE)) {
 		slot->counts[UH_POSSIBLE_HERD]++;
 		slot->counts[UH_POSSIBLE_HERD_NS] += slot->cpu_ns;
 	}
@@ -184,31 +186,31 @@ static __always_inline void uh_count_possible(struct uh_slot *slot, bool progres
 #define UH_LOOK_NS 50000
 #define UH_LOOK_CALLS 16
 
-static __always_inline bool uh_only_looked(struct uh_thread *t, struct uh_slot *slot, u64 cpu_ns)
+/* Whether the thread has computed since it was woken, or only had a look. */
+static __always_inline bool uh_computed(struct uh_thread *t, struct uh_slot *slot, u64 run_ns)
 {
 	u64 calls = t->instance - slot->instance;
 
 	if (calls > UH_LOOK_CALLS)
 		calls = UH_LOOK_CALLS;
-	return slot->deeds == t->deeds && cpu_ns < (calls + 1) * UH_LOOK_NS;
+	return run_ns - slot->run_ns >= (calls + 1) * UH_LOOK_NS;
 }
 
 /* The thread comes back to the slot's object: what was the wakeup there good for? */
 static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now, u64 run_ns)
 {
-	bool same_call, progress;
+	bool same_call, progress, computed;
 
 	if (!(slot->flags & UH_WAS_WOKEN) || !uh_settings.sees_calls)
 		return;
 	same_call = (t->flags & UH_IN_A_CALL) && slot->instance == t->instance;
 	progress = slot->progress != t->progress;
+	computed = uh_computed(t, slot, run_ns);
 	if (slot->flags & UH_BY_OWN_TIMER) {
-		u64 cpu_ns = run_ns - slot->run_ns;
-
-		if (!same_call && uh_only_looked(t, slot, cpu_ns)) {
+		if (!same_call && !computed && slot->deeds == t->deeds) {
 			slot->counts[UH_TIMER_POLLS]++;
 			slot->counts[UH_TIMER_POLL_NS] += now - slot->began_ns;
-			slot->counts[UH_TIMER_POLL_CPU_NS] += cpu_ns;
+			slot->counts[UH_TIMER_POLL_CPU_NS] += run_ns - slot->run_ns;
 		}
 	} else if (same_call) {
 		if (t->class_flags & UH_LOOKS_AGAIN) {
@@ -227,17 +229,17 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
 		} else {
-			uh_count_possible(slot, progress);
+			uh_count_possible(slot, progress || computed);
 		}
 	}
 }
 
 /* The slot is wanted for another object. */
-static __always_inline void uh_forget(struct uh_thread *t, struct uh_slot *slot)
+static __always_inline void uh_forget(struct uh_thread *t, struct uh_slot *slot, u64 run_ns)
 {
 	if ((slot->flags & UH_WAS_WOKEN) && !(slot->flags & (UH_FED | UH_BY_OWN_TIMER)) &&
 	    slot->kind != UH_NONE && uh_settings.sees_calls)
-		uh_count_possible(slot, slot->progress != t->progress);
+		uh_count_possible(slot, slot->progress != t->progress || uh_computed(t, slot, run_ns));
 }
 
 static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_slot *slot)
@@ -292,7 +294,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		if (uh_slot_is_here(t, slot))
 			uh_judge(t, slot, now, run_ns);
 		else
-			uh_forget(t, slot);
+			uh_forget(t, slot, run_ns);
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
 			uh_bind_slot(t, index);
 		t->slot = index;

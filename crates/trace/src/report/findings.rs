@@ -21,6 +21,11 @@ use super::waits::WaitLine;
 use crate::advice::{Advice, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
 
+/// Below this share of the CPU or of the threads' time there is little to gain.
+pub(super) const LITTLE_PERCENT: f64 = 1.0;
+/// Below this one a finding is not worth a look.
+const NOTABLE_PERCENT: f64 = 0.1;
+
 /// What a cost is a share of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -108,9 +113,22 @@ impl Finding {
         self.cost.map_or(0.0, weight)
     }
 
-    /// Whether it is worth a look: it costs a thousandth or more, or nobody knows what it costs.
+    /// Whether it is worth a look: it costs a thousandth or more. Where nobody knows what it costs,
+    /// one in a hundred, and ten, are enough.
     pub(crate) fn is_notable(&self) -> bool {
-        self.cost.is_none_or(|cost| cost.percent_high >= 0.1)
+        let times = self.count.possible;
+        let often = times >= 10 && times.saturating_mul(100) >= self.of.unwrap_or_default();
+        self.cost.map_or(often, |cost| cost.percent_high >= NOTABLE_PERCENT)
+    }
+
+    /// Whether what it counts may as well have been useful: nothing is proven, and the most of it
+    /// was neither woken in herds nor idle.
+    pub(crate) fn may_be_useful(&self) -> bool {
+        self.is_of_wakeups() && self.count.proven == 0 && self.herd_share < 0.5
+    }
+
+    pub(crate) fn is_of_wakeups(&self) -> bool {
+        matches!(self.waste, Waste::NeedlessWakeups | Waste::Herd)
     }
 
     /// The call and where it is made: `epoll_wait from worker_loop (server.c:120), server`.
@@ -334,11 +352,13 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
         let in_herds_ns = sum(lines, |line| line.possible_in_herds_cpu_ns);
         let unproven_ns = cpu_ns.possible - cpu_ns.proven;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
-        found.extend(wakes.map(|wakes| Finding {
-            count: needless,
-            waker_stacks,
-            herd_share,
-            ..wakes
+        found.extend(wakes.map(|wakes| {
+            let mut wakes = Finding { count: needless, waker_stacks, herd_share, ..wakes };
+            // There is no cure for what is likely none.
+            if needless.proven == 0 && wakes.weight() < LITTLE_PERCENT {
+                wakes.advice = None;
+            }
+            wakes
         }));
     }
     let count = |line: &WaitLine| line.short_sleeps;

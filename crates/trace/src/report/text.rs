@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use self::grid::{Grid, Side::*};
 use super::quantity::{bytes, count, digits, duration, durations, interval, percent, percents};
 use super::share::{self, Interval};
-use super::{Report, verdict};
+use super::{Finding, Report, verdict};
 
 /// How text is laid out.
 pub(super) struct Page<'a, W> {
@@ -178,28 +178,23 @@ impl Report {
     }
 
     fn write_findings<W: Write>(&self, page: &mut Page<'_, W>, most: usize) -> io::Result<()> {
-        let known = self.findings.iter().filter(|of| of.advice.is_some() && of.is_notable());
-        let known: Vec<_> = known.take(most).collect();
-        if known.is_empty() {
-            return Ok(());
+        let notable = || self.findings.iter().filter(|of| of.is_notable());
+        let known: Vec<_> = notable().filter(|of| of.advice.is_some()).take(most).collect();
+        if !known.is_empty() {
+            page.heading("What to try")?;
         }
-        page.heading("What to try")?;
-        for (index, finding) in known.iter().enumerate() {
-            let share = finding.cost.map_or_else(String::new, |cost| {
-                format!(", {} of {}", verdict::cost_share(cost), cost.kind.whole())
-            });
-            let (what, number) = (verdict::what(finding.waste), interval(finding.count));
-            let object = match finding.object.is_empty() {
-                true => String::new(),
-                false => format!("; {}", finding.object),
-            };
-            let place = verdict::site(finding);
-            page.line(&format!("{}. {what}: {number}{share}; {place}{object}", index + 1))?;
+        for (index, finding) in known.into_iter().enumerate() {
+            page.line(&format!("{}. {}", index + 1, in_short(finding)))?;
             if let Some(advice) = finding.advice {
                 page.line(&format!("   → {}", advice.text))?;
             }
         }
-        Ok(())
+        let open = notable().filter(|of| of.advice.is_none() && of.may_be_useful());
+        let open: Vec<_> = open.take(most).collect();
+        if !open.is_empty() {
+            page.heading("Possible, or useful work")?;
+        }
+        open.into_iter().try_for_each(|finding| page.line(&in_short(finding)))
     }
 
     fn write_trust<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
@@ -295,6 +290,19 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// What, how often, at what cost, where and for what.
+fn in_short(finding: &Finding) -> String {
+    let share = finding.cost.map_or_else(String::new, |cost| {
+        format!(", {} of {}", verdict::cost_share(cost), cost.kind.whole())
+    });
+    let (what, number) = (verdict::what(finding.waste), interval(finding.count));
+    let object = match finding.object.is_empty() {
+        true => String::new(),
+        false => format!("; {}", finding.object),
+    };
+    format!("{what}: {number}{share}; {}{object}", verdict::site(finding))
 }
 
 /// A figure per byte, or nothing.

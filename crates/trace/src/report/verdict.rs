@@ -5,13 +5,10 @@
 //! if the summary does so too.
 
 use super::Report;
-use super::findings::{Cost, CostKind, Finding};
+use super::findings::{Cost, CostKind, Finding, LITTLE_PERCENT};
 use super::quantity::{count, duration, interval, percents};
 use super::share::percent;
 use crate::advice::Waste;
-
-/// Below this share of the CPU or of the threads' time there is little to gain.
-const LITTLE_PERCENT: f64 = 1.0;
 
 pub(super) fn verdict(report: &Report) -> Vec<String> {
     let Some(top) = report.findings.first() else {
@@ -124,18 +121,21 @@ fn headline(finding: &Finding) -> String {
     let of = finding.of.filter(|of| *of >= finding.count.possible);
     let of = of.map_or_else(String::new, |of| format!(" of {}", count(of)));
     let number = format!("{number}{of}");
-    let proof = match (finding.waste, finding.count.proven) {
-        (Waste::NeedlessWakeups | Waste::Herd, 0) => ", none proven",
-        _ => "",
+    let unproven = finding.is_of_wakeups() && finding.count.proven == 0;
+    let each = finding.cost.and_then(|cost| cost.ns_high.checked_div(finding.count.possible));
+    let proof = match each {
+        _ if !unproven => String::new(),
+        Some(ns) => format!(", none proven; {} of CPU each", duration(ns)),
+        None => ", none proven".to_owned(),
     };
     let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
     let (share, whole) = (cost_share(cost), cost.kind.whole());
     match cost.kind {
         CostKind::Cpu => {
-            let judged = matches!(finding.waste, Waste::NeedlessWakeups | Waste::Herd);
-            let share = if judged && finding.count.proven == 0 {
+            let share = if unproven {
                 let most = percents(cost.percent_high, cost.percent_high);
-                format!("up to {most} of {whole} may go to {what}")
+                let or = if finding.may_be_useful() { ", or to useful work" } else { "" };
+                format!("up to {most} of {whole} may go to {what}{or}")
             } else {
                 format!("{share} of {whole} is spent on {what}")
             };

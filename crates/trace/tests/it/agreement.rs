@@ -68,3 +68,26 @@ fn root_verdicts_agree_with_their_summaries() {
         assert_agrees(scene, &report_with(scene, &mut symbols).1);
     }
 }
+
+/// Whether a herd's cure is advised for a wakeup.
+fn advises_signal(report: &Report) -> bool {
+    let mut advice = report.findings.iter().filter_map(|finding| finding.advice);
+    advice.any(|advice| advice.pattern == "broadcast")
+}
+
+#[test]
+fn root_work_after_each_wakeup_is_no_waste() {
+    let Some(_machine) = root("threads with work") else { return };
+    let mut symbols = Symbols::new();
+    for scene in ["barrier 8 20", "pool 4 60"] {
+        let (_seen, report) = report_with(scene, &mut symbols);
+        let verdict = report.verdict.join("\n");
+        println!("{scene}:\n{verdict}\n");
+        assert!(verdict.starts_with("Nothing was found that is likely"), "{scene}:\n{verdict}");
+        assert!(verdict.contains("or to useful work"), "{scene}:\n{verdict}");
+        assert!(!verdict.contains("Try:") && !advises_signal(&report), "{:?}", report.findings);
+    }
+    let (_seen, report) = report_with("monitor 8 100 0 0", &mut symbols);
+    assert!(report.verdict[0].starts_with("Up to"), "{:?}", report.verdict);
+    assert!(advises_signal(&report), "{:?}", report.findings);
+}

@@ -4,6 +4,7 @@
 
 mod accept;
 mod count;
+mod crew;
 mod crowd;
 mod depths;
 mod futexes;
@@ -22,10 +23,12 @@ use crate::count::Between;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 15] = [
+const SCENES: [(&str, usize, Scene); 17] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
+    ("barrier", 2, |n| crew::meet(n[0], n[1])),
+    ("pool", 2, |n| crew::share_work(n[0], n[1])),
     ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
     ("produce", 1, |n| pauses::produce(n[0])),
     ("guard", 1, |n| pauses::guard(n[0])),

@@ -76,6 +76,35 @@ impl Monitor {
         take_tokens(self, Between::Nothing).0
     }
 
+    /// Takes tokens until closed, one at a time, and works for each; how many there were.
+    pub(crate) fn take_each(&self, work: fn()) -> u64 {
+        let mut taken = 0;
+        while self.take() {
+            work();
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Waits for a token and takes it; whether there was one before the end.
+    fn take(&self) -> bool {
+        self.with(|state| {
+            loop {
+                // SAFETY: under the mutex, which waiting gives up and takes again; the reference
+                // ends before.
+                let now = unsafe { &mut *state };
+                if now.tokens > 0 {
+                    now.tokens -= 1;
+                    return true;
+                }
+                if now.closed {
+                    return false;
+                }
+                self.wait();
+            }
+        })
+    }
+
     fn tell(&self, all: bool) {
         let tell = if all { libc::pthread_cond_broadcast } else { libc::pthread_cond_signal };
         // SAFETY: the condition variable is initialized.
