@@ -32,6 +32,23 @@ pub enum Waste {
     Stalls,
 }
 
+/// By what a program waits or signals, where a library does it for it: the futex words below are
+/// the library's, and none of the program's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Primitive {
+    /// A barrier: all that wait there go on together.
+    Barrier,
+    /// A condition variable.
+    Condition,
+    /// A mutex, or a lock for readers and writers.
+    Lock,
+    /// A semaphore.
+    Semaphore,
+    /// The lock of an interpreter of which one thread runs at a time.
+    InterpreterLock,
+}
+
 /// What a rule can look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Symptom<'a> {
@@ -47,6 +64,8 @@ pub struct Symptom<'a> {
     pub object: Object,
     /// What a herd at the same place was woken for, if there was one.
     pub herd: Option<Object>,
+    /// The library's primitive between the site and the call, if there is one.
+    pub through: Option<Primitive>,
 }
 
 impl Symptom<'_> {
@@ -73,6 +92,15 @@ impl Symptom<'_> {
 
     fn is_herd(&self) -> bool {
         self.waste == Waste::Herd || self.herd.is_some()
+    }
+
+    fn is_through(&self, primitives: &[Primitive]) -> bool {
+        self.through.is_some_and(|through| primitives.contains(&through))
+    }
+
+    /// A futex call or sleep that came to nothing, or hardly paid.
+    fn is_brief(&self) -> bool {
+        matches!(self.waste, Waste::EmptyWakes | Waste::RefusedWaits | Waste::ShortSleeps)
     }
 
     fn function_has(&self, parts: &[&str]) -> bool {
@@ -105,10 +133,35 @@ struct Rule {
 /// The cure of a symptom; `None` if none is known.
 #[must_use]
 pub fn advice(symptom: &Symptom<'_>) -> Option<Advice> {
-    let rules = WAKEUPS.iter().chain(CALLS).chain(SLEEPS).chain(KERNEL);
+    // All that wait at a barrier have to be woken.
+    if symptom.wakes_needlessly() && symptom.is_through(&[Primitive::Barrier]) {
+        return None;
+    }
+    let rules = LIBRARIES.iter().chain(WAKEUPS).chain(CALLS).chain(SLEEPS).chain(KERNEL);
     let mut fitting = rules.filter(|rule| (rule.applies)(symptom));
     fitting.next().map(|rule| Advice { pattern: rule.pattern, text: rule.text })
 }
+
+/// Where the word is a library's: what a program can do that only uses it.
+const LIBRARIES: &[Rule] = &[
+    Rule {
+        pattern: "interpreter lock",
+        applies: |s| s.is_through(&[Primitive::InterpreterLock]),
+        text: "threads contend for the interpreter's lock: processes, or a longer \
+               sys.setswitchinterval",
+    },
+    Rule {
+        pattern: "contended lock",
+        applies: |s| s.is_brief() && s.is_through(&[Primitive::Lock]),
+        text: "the lock is contended for moments: hold it for a shorter time, or spin before \
+               sleeping (PTHREAD_MUTEX_ADAPTIVE_NP)",
+    },
+    Rule {
+        pattern: "frequent hand-over",
+        applies: |s| s.is_brief() && s.through.is_some(),
+        text: "threads meet at the library's own lock: hand over several items at a time",
+    },
+];
 
 const WAKEUPS: &[Rule] = &[
     Rule {
@@ -126,8 +179,8 @@ const WAKEUPS: &[Rule] = &[
     Rule {
         pattern: "accept herd in poll",
         applies: |s| s.wakes_needlessly() && s.in_poll() && s.of_listener(),
-        text: "poll and select wake all: epoll with EPOLLEXCLUSIVE, SO_REUSEPORT, or accept that \
-               blocks",
+        text: "poll and select wake each thread that waits: epoll with EPOLLEXCLUSIVE, \
+               SO_REUSEPORT, or accept that blocks",
     },
     Rule {
         pattern: "herd in epoll",
@@ -137,7 +190,8 @@ const WAKEUPS: &[Rule] = &[
     Rule {
         pattern: "herd in poll",
         applies: |s| s.wakes_needlessly() && s.in_poll() && s.is_herd(),
-        text: "poll and select wake all: a descriptor a thread, or epoll with EPOLLEXCLUSIVE",
+        text: "poll and select wake each thread that waits: give each a descriptor of its own, or \
+               use epoll with EPOLLEXCLUSIVE",
     },
     Rule {
         pattern: "broadcast",
@@ -176,15 +230,6 @@ const WAKEUPS: &[Rule] = &[
 ];
 
 const CALLS: &[Rule] = &[
-    Rule {
-        pattern: "interpreter lock",
-        applies: |s| {
-            matches!(s.waste, Waste::EmptyWakes | Waste::TimerPolls)
-                && s.function_has(&["take_gil", "drop_gil", "PyThread_release_lock"])
-        },
-        text: "threads contend for the interpreter's lock: processes, or a longer \
-               sys.setswitchinterval",
-    },
     Rule {
         pattern: "wake without a waiter",
         applies: |s| s.waste == Waste::EmptyWakes,

@@ -26,6 +26,7 @@ mod text;
 mod trust;
 mod verdict;
 mod waits;
+mod wrappers;
 
 use std::io::{self, Write};
 

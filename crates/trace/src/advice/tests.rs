@@ -11,7 +11,16 @@ fn pattern(
     object: Object,
     herd: Option<Object>,
 ) -> &'static str {
-    let symptom = Symptom { waste, call, comm, function, object, herd };
+    let symptom = Symptom { waste, call, comm, function, object, herd, through: None };
+    advice(&symptom).map_or("none", |advice| advice.pattern)
+}
+
+/// Of a futex that a library's primitive uses.
+fn through(waste: Waste, primitive: Primitive) -> &'static str {
+    let (comm, function, object) = ("server", "worker", WORD);
+    let through = Some(primitive);
+    let symptom =
+        Symptom { waste, call: "futex", comm, function, object, herd: Some(WORD), through };
     advice(&symptom).map_or("none", |advice| advice.pattern)
 }
 
@@ -20,7 +29,7 @@ fn every_rule_is_reached() {
     use Waste::*;
     let descriptor = Object::Descriptor(4);
     let nobody = ("server", "worker");
-    let cases: [(&str, &str); 27] = [
+    let cases: [(&str, &str); 29] = [
         ("shared listener", pattern(KernelLocks, "", ("", "inet_csk_accept"), Object::None, None)),
         (
             "accept herd of nginx",
@@ -49,7 +58,9 @@ fn every_rule_is_reached() {
         ("events for nobody", pattern(NeedlessWakeups, "epoll_wait", nobody, descriptor, None)),
         ("children of others", pattern(NeedlessWakeups, "wait4", nobody, Object::None, None)),
         ("herd", pattern(Herd, "write", nobody, descriptor, None)),
-        ("interpreter lock", pattern(EmptyWakes, "futex", ("python3", "drop_gil"), WORD, None)),
+        ("interpreter lock", through(TimerPolls, Primitive::InterpreterLock)),
+        ("contended lock", through(RefusedWaits, Primitive::Lock)),
+        ("frequent hand-over", through(EmptyWakes, Primitive::Condition)),
         ("wake without a waiter", pattern(EmptyWakes, "futex", nobody, WORD, None)),
         ("value changed before the wait", pattern(RefusedWaits, "futex", nobody, WORD, None)),
         ("wake after wake", pattern(RedundantWakes, "write", nobody, descriptor, None)),
@@ -75,10 +86,16 @@ fn every_rule_is_reached() {
     let reached = |rule: &Rule| {
         rule.pattern == memory || cases.iter().any(|(pattern, _)| *pattern == rule.pattern)
     };
-    assert!(WAKEUPS.iter().chain(CALLS).chain(SLEEPS).chain(KERNEL).all(reached));
+    assert!(LIBRARIES.iter().chain(WAKEUPS).chain(CALLS).chain(SLEEPS).chain(KERNEL).all(reached));
 }
 
 #[test]
 fn what_has_no_known_cure_gets_none() {
     assert_eq!(pattern(Waste::NeedlessWakeups, "semop", ("", ""), Object::None, None), "none");
+}
+
+#[test]
+fn barriers_need_no_cure() {
+    assert_eq!(through(Waste::NeedlessWakeups, Primitive::Barrier), "none");
+    assert_eq!(through(Waste::NeedlessWakeups, Primitive::Condition), "broadcast");
 }

@@ -18,7 +18,7 @@ use super::site::{Namer, Site, StackPair};
 use super::stalls::Stall;
 use super::summary::{Summary, wasteful_herds};
 use super::waits::WaitLine;
-use crate::advice::{Advice, Symptom, Waste, advice};
+use crate::advice::{Advice, Primitive, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
 
 /// Below this share of the CPU or of the threads' time there is little to gain.
@@ -80,6 +80,9 @@ pub struct Finding {
     /// share of the sleeps, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent_interval: Option<[f64; 2]>,
+    /// By what the program waits or signals there, where a library does it for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<Primitive>,
     /// The object, and how many others there are.
     pub object: String,
     /// How often: for all but needless wakeups and herds both ends are the exact count.
@@ -255,13 +258,14 @@ pub(crate) fn findings(
     found
 }
 
-type Groups<'a, T> = BTreeMap<(&'a str, &'a str, &'a Site), Vec<&'a T>>;
+type Groups<'a, T> = BTreeMap<(&'a str, &'a str, &'a Site, Option<Primitive>), Vec<&'a T>>;
 
-/// Lines of one program, call and site are one finding, whatever process or descriptor it was.
+/// Lines of one program, call, site and primitive are one finding, whatever process or descriptor
+/// it was.
 fn wait_groups(lines: &[WaitLine]) -> Groups<'_, WaitLine> {
     let mut groups = Groups::new();
     for line in lines {
-        groups.entry((&line.comm, &line.call, &line.site)).or_default().push(line);
+        groups.entry((&line.comm, &line.call, &line.site, line.through)).or_default().push(line);
     }
     groups
 }
@@ -269,7 +273,7 @@ fn wait_groups(lines: &[WaitLine]) -> Groups<'_, WaitLine> {
 fn futex_groups(lines: &[FutexLine]) -> Groups<'_, FutexLine> {
     let mut groups = Groups::new();
     for line in lines {
-        groups.entry((&line.comm, line.kind, &line.site)).or_default().push(line);
+        groups.entry((&line.comm, line.kind, &line.site, line.through)).or_default().push(line);
     }
     groups
 }
@@ -302,7 +306,8 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
         let total = sum(lines, count);
         let (object, most) = object(lines, count);
         let (comm, call, function) = (&*most.comm, &*most.call, &*most.site.function);
-        let symptom = Symptom { waste, call, comm, function, object: most.key, herd };
+        let (object_key, through) = (most.key, most.through);
+        let symptom = Symptom { waste, call, comm, function, object: object_key, herd, through };
         let advice = advice(&symptom);
         (total > 0).then(|| Finding {
             waste,
@@ -310,6 +315,7 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
             processes: processes(lines, |line| line.pid),
             call: most.call.clone(),
             site: most.site.clone(),
+            through: most.through,
             site_percent_interval: most.site_percent_interval,
             object,
             count: Interval::new(total, 0),
@@ -377,6 +383,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         function: &herd.site.function,
         object: herd.key,
         herd: None,
+        through: None,
     };
     let cpu_ns = Interval::new(0, herd.needless_cpu_ns);
     let events = super::quantity::count(herd.herds);
@@ -388,6 +395,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         call: herd.by.clone(),
         site: herd.site.clone(),
         site_percent_interval: None,
+        through: None,
         object: herd.object.clone(),
         count: herd.needless,
         of: Some(herd.herd_woken),
@@ -413,6 +421,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             function: &most.site.function,
             object: Object::Futex(most.word),
             herd: None,
+            through: most.through,
         };
         (total > 0).then(|| Finding {
             waste,
@@ -420,6 +429,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             processes: processes(lines, |line| line.pid),
             call: format!("futex {}", most.kind),
             site: most.site.clone(),
+            through: most.through,
             site_percent_interval: None,
             object: match words {
                 1 => format!("futex {:#x}", most.word),
@@ -454,6 +464,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         function: &lock.caller,
         object: Object::None,
         herd: None,
+        through: None,
     };
     let longest = super::quantity::duration(lock.longest_ns);
     Finding {
@@ -463,6 +474,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         call: lock.kind.into(),
         site: kernel_site(&lock.caller),
         site_percent_interval: None,
+        through: None,
         object: format!(
             "a lock of the kernel's, which has no name{}",
             reached_through(lock.stack, namer, &lock.caller)
@@ -500,6 +512,7 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         function: stall.kind,
         object: Object::None,
         herd: None,
+        through: None,
     };
     let longest = super::quantity::duration(stall.longest_ns);
     let reason = stall.reason.as_ref().map_or_else(String::new, |reason| format!("{reason}, "));
@@ -510,6 +523,7 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         call: stall.kind.into(),
         site: kernel_site(stall.kind),
         site_percent_interval: None,
+        through: None,
         object: format!("memory{}", reached_through(stall.stack, namer, "")),
         count: Interval::new(stall.count, 0),
         of: None,

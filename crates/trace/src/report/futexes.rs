@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::site::{Namer, Site};
+use crate::advice::Primitive;
 pub use crate::observation::Outcomes;
 use crate::observation::{FutexKind, FutexRow};
 
@@ -37,6 +38,9 @@ pub struct FutexLine {
     pub word: u64,
     /// Where the call was made from.
     pub site: Site,
+    /// By what the program waits or signals there, where a library does it for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<Primitive>,
     /// The outcomes.
     #[serde(flatten)]
     pub outcomes: Outcomes,
@@ -72,21 +76,42 @@ pub(crate) fn kind_text(kind: FutexKind) -> &'static str {
     }
 }
 
+/// By process, kind and word: the most calls with one stack that reaches beyond the call's
+/// wrappers, and that stack.
+type ToldStacks = BTreeMap<(u32, FutexKind, u64), (u64, usize)>;
+
+/// Calls whose own stack ends before the program's code are counted there.
+fn told_stacks(rows: &[FutexRow], namer: &mut Namer<'_>) -> ToldStacks {
+    let mut told = ToldStacks::new();
+    for row in rows {
+        let stack = namer.user(row.pid, row.user_stack);
+        if let Some(index) = stack.filter(|_| !namer.is_cut_at_call(stack)) {
+            let most = told.entry((row.pid, row.kind, row.word)).or_insert((0, index));
+            *most = (*most).max((row.outcomes.calls, index));
+        }
+    }
+    told
+}
+
 impl Futexes {
     pub(crate) fn new(rows: &[FutexRow], namer: &mut Namer<'_>) -> Self {
         let mut totals: BTreeMap<&'static str, Outcomes> = BTreeMap::new();
         let mut lines: BTreeMap<_, (FutexLine, u64)> = BTreeMap::new();
+        let told = told_stacks(rows, namer);
         for row in rows {
             let kind = kind_text(row.kind);
             let outcomes = outcomes(row);
             totals.entry(kind).or_default().add(&outcomes);
-            let stack = namer.user(row.pid, row.user_stack);
-            let site = namer.site(stack);
-            let key = (row.pid, kind, row.word, site.clone());
+            let own = namer.user(row.pid, row.user_stack);
+            let others =
+                told.get(&(row.pid, row.kind, row.word)).filter(|_| namer.is_cut_at_call(own));
+            let stack = others.map_or(own, |(_, stack)| Some(*stack));
+            let (site, through) = (namer.site(stack), namer.primitive(stack));
+            let key = (row.pid, kind, row.word, site.clone(), through);
             let (line, most) = lines.entry(key).or_insert_with(|| {
                 let (pid, word) = (row.pid, row.word);
                 let (comm, outcomes) = (namer.comm(pid), Outcomes::default());
-                (FutexLine { pid, comm, kind, word, site, outcomes, stack }, 0)
+                (FutexLine { pid, comm, kind, word, site, through, outcomes, stack }, 0)
             });
             line.outcomes.add(&outcomes);
             if outcomes.calls > *most {

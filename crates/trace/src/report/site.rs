@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::wrappers::{is_runtime, is_start, is_wrapper, primitive_of};
+use crate::advice::Primitive;
 use crate::observation::{Object, Observation, Process, SampledStack, StackId};
 use crate::symbols::{Frame, Symbols, printable};
 
@@ -162,13 +164,38 @@ impl<'a> Namer<'a> {
         let Some(stack) = user.and_then(|index| self.stacks.get(index)) else {
             return Site::unknown();
         };
-        site_frame(&stack.frames).map_or_else(Site::unknown, Site::of)
+        match site_frame(&stack.frames) {
+            None => Site::unknown(),
+            // It is no site, and its callers part there, or were not walked to.
+            Some((Told::Call, frame)) if stack.truncated && frame.known => {
+                Site { function: format!("callers of {}", frame.name), ..Site::of(frame) }
+            }
+            Some((_, frame)) => Site::of(frame),
+        }
     }
 
-    /// The site that most of the sampled stacks have, and its share of them in percent.
+    /// How the program waits or signals in this stack, where a library does it.
+    pub(crate) fn primitive(&self, user: Option<usize>) -> Option<Primitive> {
+        primitive(&self.stacks.get(user?)?.frames)
+    }
+
+    /// Whether the stack ends before the program's own code, or a runtime's.
+    pub(crate) fn is_cut_at_call(&self, user: Option<usize>) -> bool {
+        self.told(user) == Told::Call
+    }
+
+    fn told(&self, user: Option<usize>) -> Told {
+        let stack = user.and_then(|index| self.stacks.get(index));
+        stack.and_then(|stack| site_frame(&stack.frames)).map_or(Told::Call, |(told, _)| told)
+    }
+
+    /// The site that most of the sampled stacks have, and its share of them in percent. Stacks that
+    /// end before any of the program's code do not count where others tell more.
     pub(crate) fn main_site(&self, pairs: &[StackPair]) -> (Site, Option<f64>) {
         let mut counts: BTreeMap<Site, u64> = BTreeMap::new();
-        for pair in pairs.iter().filter(|pair| pair.user.is_some()) {
+        let walked = || pairs.iter().filter(|pair| pair.user.is_some());
+        let any_told = walked().any(|pair| !self.is_cut_at_call(pair.user));
+        for pair in walked().filter(|pair| !any_told || !self.is_cut_at_call(pair.user)) {
             let count = counts.entry(self.site(pair.user)).or_default();
             *count = count.saturating_add(pair.count);
         }
@@ -188,153 +215,35 @@ impl<'a> Namer<'a> {
     }
 }
 
+/// How much a site says: the program's own code, a runtime's, or only the call's wrapper, where the
+/// walk ended before either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Call,
+    Runtime,
+    Program,
+}
+
 /// The innermost frame that is the program's own; else the innermost of a runtime that is no
-/// wrapper; else the outermost wrapper that was walked to before names end, which is the call as
-/// the program knows it; else the innermost.
-fn site_frame(frames: &[Frame]) -> Option<&Frame> {
+/// wrapper, of those with names if there are any; else the outermost wrapper that was walked to
+/// before names end, which is the call as the program knows it; else the innermost.
+fn site_frame(frames: &[Frame]) -> Option<(Told, &Frame)> {
     let told = || frames.iter().filter(|frame| !is_wrapper(frame) && frame.name != "[unknown]");
-    let own = told().find(|frame| !is_runtime(frame)).or_else(|| told().next());
-    let is_start = |frame: &&Frame| START.iter().any(|name| frame.name.starts_with(name));
-    let walked = frames.iter().take_while(|frame| frame.known && !is_start(frame));
-    own.or_else(|| walked.last()).or_else(|| frames.first())
-}
-
-/// Where threads begin.
-const START: [&str; 5] = ["start_thread", "clone", "__clone", "_start", "__libc_start"];
-
-/// Files whose functions stand between a program and the system call.
-const WRAPPER_FILES: [&str; 9] = [
-    "libc.so",
-    "libc-",
-    "libpthread",
-    "ld-linux",
-    "ld-musl",
-    "ld-",
-    "libstdc++",
-    "libgcc_s",
-    "[vdso]",
-];
-
-/// Namespaces of the same kind, for programs that are linked with them.
-const WRAPPER_CRATES: [&str; 11] = [
-    "std::",
-    "core::",
-    "alloc::",
-    "rustix::",
-    "libc::",
-    "nix::",
-    "mio::",
-    "parking_lot::",
-    "parking_lot_core::",
-    "lock_api::",
-    "unherd_sys::",
-];
-
-/// Runtimes, below which the program's own code waits or wakes, where it is on the stack at all.
-const RUNTIME_FILES: [&str; 5] = ["libjvm.so", "libuv.so", "libgomp", "libomp", "libtbb"];
-
-/// The same of crates.
-const RUNTIME_CRATES: [&str; 10] = [
-    "tokio::",
-    "async_std::",
-    "async_executor::",
-    "async_io::",
-    "crossbeam",
-    "event_listener::",
-    "flume::",
-    "futures_executor::",
-    "futures_util::",
-    "rayon_core::",
-];
-
-/// More of Go's runtime, and what a C library is called inside of a static program.
-const WRAPPER_NAMES: [&str; 32] = [
-    "syscall.",
-    "sync.(*",
-    "time.Sleep",
-    "internal/",
-    "__GI_",
-    "__futex",
-    "futex_",
-    "pthread_",
-    "__pthread",
-    "___pthread",
-    "__lll_",
-    "lll_",
-    "__libc_",
-    "__clock_nanosleep",
-    "clock_nanosleep",
-    "__nanosleep",
-    "nanosleep",
-    "epoll_wait",
-    "epoll_pwait",
-    "__poll",
-    "__ppoll",
-    "__select",
-    "__accept",
-    "__syscall",
-    "cnd_",
-    "mtx_",
-    "sem_wait",
-    "sem_post",
-    "sem_timedwait",
-    "__new_sem",
-    "__rust",
-    "runtime.",
-];
-
-const WRAPPER_FUNCTIONS: [&str; 17] = [
-    "syscall",
-    "sleep",
-    "usleep",
-    "poll",
-    "ppoll",
-    "select",
-    "pselect",
-    "accept",
-    "accept4",
-    "read",
-    "write",
-    "recv",
-    "recvfrom",
-    "recvmsg",
-    "send",
-    "_start",
-    "start_thread",
-];
-
-fn is_wrapper(frame: &Frame) -> bool {
-    let file = frame.module.as_deref().unwrap_or(&frame.name);
-    WRAPPER_FILES.iter().any(|prefix| file.starts_with(prefix))
-        || is_of_crate(&frame.name, &WRAPPER_CRATES)
-        || WRAPPER_NAMES.iter().any(|prefix| frame.name.starts_with(prefix))
-        || WRAPPER_FUNCTIONS.contains(&frame.name.as_str())
-}
-
-fn is_runtime(frame: &Frame) -> bool {
-    let file = frame.module.as_deref().unwrap_or_default();
-    RUNTIME_FILES.iter().any(|prefix| file.starts_with(prefix))
-        || is_of_crate(&frame.name, &RUNTIME_CRATES)
-}
-
-/// By the path of a Rust function; of a method, that of its type; where the type has none
-/// (`<isize as core::cmp::PartialOrd>::le`), the trait's.
-fn is_of_crate(name: &str, crates: &[&str]) -> bool {
-    let of_crate = |path: &str| crates.iter().any(|prefix| path.starts_with(prefix));
-    let Some(inner) = name.strip_prefix('<') else { return of_crate(name) };
-    let bare = |path: &str| {
-        let path = path.trim_start_matches(['&', '*', '[', '(']);
-        let words = ["const ", "mut ", "dyn "].iter();
-        words.fold(path.to_owned(), |path, word| path.trim_start_matches(word).to_owned())
-    };
-    let kind = bare(inner);
-    let path = kind.split([' ', '>', '<', ';', ',', ']', ')']).next().unwrap_or_default();
-    match (path.contains("::"), inner.split_once(" as ")) {
-        (true, _) => of_crate(path),
-        (false, Some((_, implemented))) => of_crate(implemented),
-        // A primitive type's, so core's.
-        (false, None) => crates.contains(&"core::"),
+    if let Some(own) = told().find(|frame| !is_runtime(frame)) {
+        return Some((Told::Program, own));
     }
+    if let Some(runtime) = told().find(|frame| frame.known).or_else(|| told().next()) {
+        return Some((Told::Runtime, runtime));
+    }
+    let walked = frames.iter().take_while(|frame| frame.known && !is_start(frame));
+    walked.last().or_else(|| frames.first()).map(|frame| (Told::Call, frame))
+}
+
+/// What the program waits at or signals by, as it knows it: the outermost of the wrappers that is
+/// one of these.
+fn primitive(frames: &[Frame]) -> Option<Primitive> {
+    let wrappers = frames.iter().take_while(|frame| is_wrapper(frame) || !frame.known);
+    wrappers.filter_map(primitive_of).last()
 }
 
 /// What a wait, a wake or a call was about, in words.
@@ -376,7 +285,12 @@ mod tests {
 
     fn chosen(frames: &[(&str, &str)]) -> String {
         let frames: Vec<Frame> = frames.iter().map(|(name, module)| frame(name, module)).collect();
-        site_frame(&frames).map_or_else(String::new, |frame| frame.name.clone())
+        site_frame(&frames).map_or_else(String::new, |(_, frame)| frame.name.clone())
+    }
+
+    fn primitive_in(names: &[(&str, &str)]) -> Option<Primitive> {
+        let frames: Vec<Frame> = names.iter().map(|(name, module)| frame(name, module)).collect();
+        primitive(&frames)
     }
 
     #[test]
@@ -412,24 +326,56 @@ mod tests {
     }
 
     #[test]
-    fn methods_belong_to_their_types() {
-        for wrapper in [
-            "<isize as core::cmp::PartialOrd>::le",
-            "<*const _>::is_null::runtime",
-            "core::cmp::impls::<impl core::cmp::PartialOrd<&B> for &A>::le",
-            "<&mut std::io::Stdin as std::io::Read>::read",
-            "<alloc::vec::Vec<app::Item>>::push",
-        ] {
-            assert!(is_wrapper(&frame(wrapper, "app")), "{wrapper}");
-        }
-        for own in [
-            "<app::Queue<T> as core::iter::Iterator>::next",
-            "<T as app::Work>::run",
-            "<&app::Item>::take",
-            "app::run::<std::fs::File>",
-        ] {
-            assert!(!is_wrapper(&frame(own, "app")), "{own}");
-        }
+    fn interpreters_are_walked_through_to_their_calls() {
+        let lock = [
+            ("__futex_abstimed_wait_common", "libc.so.6"),
+            ("__new_sem_wait_slow64", "libc.so.6"),
+            ("PyThread_acquire_lock_timed", "python3.11"),
+            ("acquire_timed", "python3.11"),
+            ("lock_PyThread_acquire_lock", "python3.11"),
+            ("_PyEval_EvalFrameDefault", "python3.11"),
+        ];
+        assert_eq!((chosen(&lock), primitive_in(&lock)), (lock[4].0.into(), Some(Primitive::Lock)));
+        let gil = [
+            ("__futex_abstimed_wait_common", "libc.so.6"),
+            ("___pthread_cond_timedwait64", "libc.so.6"),
+            ("PyCOND_TIMEDWAIT", "python3.11"),
+            ("take_gil", "python3.11"),
+            ("PyEval_RestoreThread", "python3.11"),
+            ("pysleep", "python3.11"),
+            ("time_sleep", "python3.11"),
+        ];
+        let found = (chosen(&gil), primitive_in(&gil));
+        assert_eq!(found, ("time_sleep".into(), Some(Primitive::InterpreterLock)));
+        // Without the names of static functions, and with a module of the program's.
+        let stripped = [
+            ("pthread_cond_timedwait", "libc.so.6"),
+            ("[python3.11+0x12]", "python3.11"),
+            ("PyEval_RestoreThread", "python3.11"),
+            ("[python3.11+0x34]", "python3.11"),
+            ("_PyEval_EvalFrameDefault", "python3.11"),
+            ("step", "_solver.cpython-311.so"),
+        ];
+        assert_eq!(chosen(&stripped[..5]), "_PyEval_EvalFrameDefault");
+        assert_eq!(chosen(&stripped), "step");
+        assert_eq!(primitive_in(&stripped), Some(Primitive::InterpreterLock));
+    }
+
+    #[test]
+    fn primitive_is_outermost_wrapper() {
+        let barrier = [("futex_wait", "libc.so.6"), ("___pthread_barrier_wait", "libc.so.6")];
+        assert_eq!(primitive_in(&barrier), Some(Primitive::Barrier));
+        let relock = [
+            ("__lll_lock_wait", "libc.so.6"),
+            ("__pthread_mutex_cond_lock", "libc.so.6"),
+            ("pthread_cond_wait", "libc.so.6"),
+            ("pop", "app"),
+            ("pthread_barrier_wait", "app"),
+        ];
+        assert_eq!(primitive_in(&relock), Some(Primitive::Condition));
+        let rust = [("syscall", "libc.so.6"), ("std::sync::poison::mutex::Mutex::lock", "app")];
+        assert_eq!(primitive_in(&rust), Some(Primitive::Lock));
+        assert_eq!(primitive_in(&[("syscall", "libc.so.6"), ("app::Mutex::lock", "app")]), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 
 use super::share::Interval;
 use super::site::{Namer, Site, StackPair, object_text};
+use crate::advice::Primitive;
 use crate::call::call_name;
 use crate::observation::{Object, WaitRow};
 
@@ -30,6 +31,9 @@ pub struct WaitLine {
     /// Where stacks were taken of some sleeps only: the 95 % confidence interval of that share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent_interval: Option<[f64; 2]>,
+    /// By what the program waits there, where a library does it for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<Primitive>,
     /// The wait was our library's.
     pub library: bool,
     /// What was waited for.
@@ -166,6 +170,8 @@ impl Waits {
 fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     let stacks = namer.pairs(Some(row.pid), &row.stacks);
     let (site, site_percent) = namer.main_site(&stacks);
+    let there = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
+    let through = there.and_then(|pair| namer.primitive(pair.user));
     // Of rows that are looked at each time no sample has more weight than another.
     let sleeps = row.sleeps.saturating_add(row.uninterruptible_sleeps);
     let sampled = (1..sleeps).contains(&row.stack_samples);
@@ -183,6 +189,7 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
         site,
         site_percent,
         site_percent_interval,
+        through,
         library: row.library,
         object: object_text(row.object, row.object_name.as_deref()),
         sleeps: row.sleeps,

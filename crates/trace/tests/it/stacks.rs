@@ -1,5 +1,7 @@
 //! Stacks of code without frame pointers.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use unherd_sys::Deadline;
@@ -20,7 +22,12 @@ fn report(arguments: &str) -> (Observation, Report) {
 
 /// What a session saw of a scene.
 pub(crate) fn report_with(arguments: &str, symbols: &mut Symbols) -> (Observation, Report) {
-    let target = Target::Command(scene(arguments));
+    report_of(scene(arguments), symbols)
+}
+
+/// What a session saw of a command.
+fn report_of(command: Command, symbols: &mut Symbols) -> (Observation, Report) {
+    let target = Target::Command(command);
     let mut session = Session::start(target, &SessionOptions::default()).expect("root may trace");
     let ended = session.run(Deadline::after(Duration::from_secs(20)), None).expect("it is traced");
     assert!(matches!(ended, Pause::Ended(Some(status)) if status.success()), "{ended:?}");
@@ -86,4 +93,44 @@ fn root_site_of_most_sleeps_is_named() {
     assert!(line.site.function.contains("pauses::late_site"), "{:?}", line.site);
     let [low, high] = interval.expect("no thousand stacks were taken");
     assert!(low > 70.0 && low < 99.0 && high > 99.0 && share < 100.0, "{share} {interval:?}");
+}
+
+/// Threads that wait for a queue, for the interpreter and for time.
+const PYTHON: &str = "
+import queue, threading, time
+q = queue.Queue()
+def work():
+    while q.get() is not None: sum(range(1000))
+threads = [threading.Thread(target=work) for _ in range(3)]
+[t.start() for t in threads]
+for i in range(200): q.put(i); time.sleep(0.001)
+[q.put(None) for t in threads]; [t.join() for t in threads]
+";
+
+#[test]
+fn root_interpreters_own_waits_are_no_sites() {
+    let Some(_machine) = root("an interpreter's waits") else { return };
+    let python = "/usr/bin/python3";
+    if !Path::new(python).exists() {
+        return eprintln!("skipped an interpreter's waits: there is no {python}");
+    }
+    let mut symbols = Symbols::new();
+    let mut command = Command::new(python);
+    command.args(["-c", PYTHON]);
+    let (_seen, report) = report_of(command, &mut symbols);
+    let lines = report.waits.lines.iter().filter(|line| line.sleeps >= 20);
+    let waits = lines.map(|line| (&line.site.function, line.sleeps));
+    let lines = report.futexes.iter().flat_map(|of| &of.lines);
+    let calls = lines.filter(|line| line.outcomes.calls >= 20);
+    let sites: Vec<_> =
+        waits.chain(calls.map(|line| (&line.site.function, line.outcomes.calls))).collect();
+    println!("{sites:?}");
+    let own = ["PyThread_", "PyCOND", "take_gil", "drop_gil", "pysleep", "acquire_timed"];
+    let library = ["futex", "pthread", "nanosleep", "lll_", "sem_", "[libc", "[python3"];
+    for (site, _) in &sites {
+        let is_own = own.iter().chain(&library).any(|part| site.contains(part))
+            && !site.starts_with("callers of ");
+        assert!(!is_own, "{site} of {sites:?}");
+    }
+    assert!(sites.len() >= 3, "{sites:?}");
 }
