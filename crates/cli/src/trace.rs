@@ -4,8 +4,8 @@
 //! in the tracer's process group; to one that has left it (setsid, timeout) it is passed on, so
 //! that it arrives once. What is sent to the tracer is passed on too. The tracer waits for the
 //! command to end, then reports. A second such signal within two seconds means that the command
-//! does not listen: the report is printed at once, then the command is killed. While processes are
-//! attached to, the first signal ends tracing, and they go on.
+//! does not listen: the report is printed at once, then the command is killed, with its children.
+//! While processes are attached to, the first signal ends tracing, and they go on.
 //!
 //! The trace of a command ends with the process that was started, as that of perf-record(1) does;
 //! children that it leaves in the background go on, and are counted in the report.
@@ -27,15 +27,17 @@ use unherd_trace::{Observation, Pause, Session, SessionError, Target, Unprivileg
 
 pub(crate) use arguments::TraceArgs;
 
-use self::ending::{exit_code, failure};
+use self::ending::{death, exit_code, failure};
 use self::report::Outputs;
 use self::signals::{Signals, Told};
-use crate::output::Failure;
+use crate::output::{Failure, note};
 
 /// Traces, reports, and says how to exit.
 pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
     let outputs = Outputs::open(args)?;
-    let signals = Signals::register().map_err(|e| Failure::tracing(format!("signals: {e}")))?;
+    let has_command = !args.command.is_empty();
+    let signals =
+        Signals::register(has_command).map_err(|e| Failure::tracing(format!("signals: {e}")))?;
     let target = target(args);
     let tracing = if args.unprivileged {
         let session = UnprivilegedSession::start(target, args.hertz).map_err(failure)?;
@@ -44,7 +46,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
         let session = Session::start(target, &args.options()).map_err(failure)?;
         Tracing::Full(Box::new(session))
     };
-    Round { tracing, signals, has_command: !args.command.is_empty() }.run(args, outputs)
+    Round { tracing, signals, has_command }.run(args, outputs)
 }
 
 fn target(args: &TraceArgs) -> Target {
@@ -129,12 +131,15 @@ impl Round {
         // While the command lives, so that its perf map and its files can be read.
         let seen = self.tracing.finish().map_err(failure)?;
         let is_within = outputs.write(&seen)?;
+        let over = match over {
+            Over::Deadline if self.has_command => self.wait(Deadline::NEVER)?,
+            over => over,
+        };
         let status = match over {
-            Over::Ended(status) => status,
-            Over::Deadline if self.has_command => match self.wait(Deadline::NEVER)? {
-                Over::Ended(status) => status,
-                Over::Deadline | Over::Stopped => self.kill()?,
-            },
+            Over::Ended(status) => {
+                death(status).iter().for_each(|line| note(line));
+                status
+            }
             Over::Deadline => None,
             Over::Stopped => self.kill()?,
         };

@@ -225,7 +225,7 @@ impl Session {
         self.running.is_in_own_group()
     }
 
-    /// Kills the command if it still runs, and says how it has ended.
+    /// Kills the command if it still runs, with its descendants, and says how it has ended.
     ///
     /// # Errors
     ///
@@ -295,7 +295,11 @@ impl Session {
         for pid in self.running.entered() {
             match tracer.follow_process(pid) {
                 // It has ended meanwhile, or there is no room for it, which the losses tell.
-                Err(TraceError::NoProcess(_) | TraceError::NotFollowed(_)) => {}
+                Err(
+                    TraceError::NoProcess(_)
+                    | TraceError::NotFollowed(_)
+                    | TraceError::InNamespace(_),
+                ) => {}
                 followed => {
                     followed?;
                     self.maps.attach(pid);

@@ -96,10 +96,16 @@ pub enum TraceError {
     NoProcess(u32),
     /// The process is there, and yet it was not found among the kernel's.
     #[error(
-        "process {0} cannot be followed: its number is another in the initial PID namespace, \
-         or there is no room for more processes"
+        "process {0} cannot be followed: the kernel's list of tasks does not show it, or there is \
+         no room for more processes"
     )]
     NotFollowed(u32),
+    /// Its number here is not the kernel's own.
+    #[error(
+        "process {0} cannot be followed from inside a PID namespace: trace it from outside, or \
+         start it by 'unherd trace -- CMD'"
+    )]
+    InNamespace(u32),
     /// The kernel refused the programs: what libbpf and the verifier said.
     #[error("the kernel refused the eBPF programs: {0}")]
     Load(String),
@@ -141,6 +147,12 @@ pub enum Notice {
         /// Its id.
         pid: u32,
     },
+}
+
+/// Whether processes have the kernel's own numbers here. KERNEL: `PROC_PID_INIT_INO`.
+fn is_in_initial_namespace() -> bool {
+    const INITIAL: &str = "pid:[4026531836]";
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == INITIAL)
 }
 
 /// The programs at work. Dropping it ends tracing and forgets what was seen.
@@ -222,8 +234,8 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// [`TraceError::NoProcess`] if it is not there, [`TraceError::NotFollowed`] if it is and was
-    /// not found all the same.
+    /// [`TraceError::NoProcess`] if it is not there, [`TraceError::NotFollowed`] or
+    /// [`TraceError::InNamespace`] if it is and was not found all the same.
     pub fn follow_process(&mut self, pid: u32) -> Result<(), TraceError> {
         let absent = || TraceError::NoProcess(pid);
         let id = rustix::process::Pid::from_raw(pid as i32).ok_or_else(absent)?;
@@ -238,7 +250,8 @@ impl Tracer {
         match self.programs.follows(pid)? {
             true => {}
             false if gone() => return Err(absent()),
-            false => return Err(TraceError::NotFollowed(pid)),
+            false if is_in_initial_namespace() => return Err(TraceError::NotFollowed(pid)),
+            false => return Err(TraceError::InNamespace(pid)),
         }
         ledger::find_root(pid).map_or(Ok(()), |root| self.programs.know_ledger(pid, root))
     }

@@ -22,9 +22,10 @@ but a budget of --max was exceeded; 125 if tracing failed; 126 or 127 if the com
 or is not there.
 
 Signals: Ctrl-C reaches the command, and the report follows when it has ended. A second one within \
-two seconds prints the report at once and kills the command. SIGTERM, SIGHUP and SIGQUIT are \
-passed on. If the tracer itself is killed, so is the command; processes that were attached to go \
-on, and nothing stays in the kernel.
+two seconds prints the report at once and kills the command with its children. SIGTERM, SIGHUP and \
+SIGQUIT are passed on. In the background of a script shells have SIGINT ignored, for the command \
+too: send SIGTERM there. If the tracer itself is killed, so is the command; processes that were \
+attached to go on, and nothing stays in the kernel.
 
 End: tracing ends with CMD itself; children that it leaves behind go on without it. For a server \
 that goes to the background give its option to stay in the foreground, or attach with -p.
@@ -34,6 +35,7 @@ Privilege: root, or CAP_BPF and CAP_PERFMON. Without, --unprivileged tells what 
 Examples:
   unherd trace -- make -j8
   unherd trace --full -p 4711 --duration 30
+  unherd trace -p $(pgrep -d, nginx)
   unherd trace --max needless_wakeups.proven=0 --max timer_polls=10 -- ./server --selftest";
 
 /// Watch any program, and report its needless wakeups, locks and sleeps by call site.
@@ -44,8 +46,9 @@ pub(crate) struct TraceArgs {
     /// The command to run and follow, with all its threads and children.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
-    /// Running processes: all their threads, and the children that they make from now on.
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    /// Running processes, several with commas: all their threads, and the children that they make
+    /// from now on.
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub(crate) pid: Vec<u32>,
     /// The processes of a control group and of those below it; who enters it later, too.
     #[arg(long, value_name = "PATH")]
@@ -135,6 +138,11 @@ fn duration(text: &str) -> Result<Span, String> {
         Some(Ok(span)) => Ok(Span::For(span)),
         _ => Err("give seconds, more than 0, or 'forever'".to_owned()),
     }
+}
+
+fn pid(text: &str) -> Result<u32, String> {
+    let advice = || format!("give a process's number, which pgrep '{text}' may tell");
+    text.parse().map_err(|_| advice())
 }
 
 fn budget_help() -> String {

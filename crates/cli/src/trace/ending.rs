@@ -4,6 +4,8 @@ use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+use signal_hook::consts::SIGINT;
+use signal_hook::low_level::signal_name;
 use unherd_trace::{SessionError, TraceError};
 
 use crate::output::Failure;
@@ -26,6 +28,16 @@ fn code(status: Option<ExitStatus>) -> u8 {
     let Some(status) = status else { return 0 };
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// That a signal killed the command, which its exit code alone hardly tells. Who presses Ctrl-C
+/// knows.
+pub(super) fn death(status: Option<ExitStatus>) -> Option<String> {
+    let status = status?;
+    let signal = status.signal().filter(|signal| *signal != SIGINT)?;
+    let name = signal_name(signal).map_or_else(String::new, |name| format!(" ({name})"));
+    let core = if status.core_dumped() { "; it has left a core dump" } else { "" };
+    Some(format!("the command was killed by signal {signal}{name}{core}"))
 }
 
 /// What a session's error means to the caller.
@@ -54,5 +66,13 @@ mod tests {
         assert_eq!(ended(255 << 8), 255);
         assert_eq!(ended(9), 137);
         assert_eq!(code(None), 0);
+    }
+
+    #[test]
+    fn deaths_by_signal_are_told() {
+        let of = |raw| death(Some(ExitStatus::from_raw(raw)));
+        assert_eq!(of(11).as_deref(), Some("the command was killed by signal 11 (SIGSEGV)"));
+        assert!(of(6 | 0x80).unwrap().ends_with("(SIGABRT); it has left a core dump"));
+        assert_eq!((of(0), of(7 << 8), of(SIGINT)), (None, None, None));
     }
 }

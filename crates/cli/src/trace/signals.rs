@@ -24,6 +24,8 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 pub(super) struct Signals {
     delivery: SignalDelivery<UnixStream, WithOrigin>,
     last: Option<Last>,
+    /// Those that were ignored, as [`ignored_signals`] has them: the terminal's still are.
+    ignored: u64,
 }
 
 /// The signal before.
@@ -46,13 +48,19 @@ pub(super) enum Told {
 
 impl Signals {
     /// Catches those signals that are not ignored: what `nohup` set holds for the command too.
-    pub(super) fn register() -> io::Result<Self> {
+    ///
+    /// Where there is no command, SIGINT and SIGQUIT are caught all the same: shells have them
+    /// ignored in the background of a script, so that the terminal's do not end it, and those
+    /// are left out; but who sends one to the tracer alone means it.
+    pub(super) fn register(has_command: bool) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let ignored = ignored_signals();
         let caught = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter();
-        let caught = caught.filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        let is_ignored = move |signal: i32| ignored >> (signal - 1) & 1 == 1;
+        let is_for_terminals = |signal: i32| !has_command && matches!(signal, SIGINT | SIGQUIT);
+        let caught = caught.filter(|signal| !is_ignored(*signal) || is_for_terminals(*signal));
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught)?;
-        Ok(Self { delivery, last: None })
+        Ok(Self { delivery, last: None, ignored })
     }
 
     /// Readable when a signal has come.
@@ -64,7 +72,11 @@ impl Signals {
     pub(super) fn take(&mut self) -> Vec<Told> {
         let now = Timestamp::now();
         let origins = self.delivery.pending();
-        let told = origins.map(|origin| meaning(origin.signal, origin.cause, &mut self.last, now));
+        let is_heard = |signal: i32, cause: Cause| {
+            self.ignored >> (signal - 1) & 1 == 0 || !matches!(cause, Cause::Kernel)
+        };
+        let heard = origins.filter(|origin| is_heard(origin.signal, origin.cause));
+        let told = heard.map(|origin| meaning(origin.signal, origin.cause, &mut self.last, now));
         told.flatten().collect()
     }
 }

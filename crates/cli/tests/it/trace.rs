@@ -62,7 +62,12 @@ fn root_exit_code_and_output_are_the_commands() {
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert_eq!(ran.stdout, "out\n");
         assert!(ran.stderr.contains("\nSummary\n"), "{ran:?}");
+        let told = ran.stderr.contains("unherd: the command was killed by signal 9 (SIGKILL)\n");
+        assert_eq!(told, code == 137, "{ran:?}");
     }
+    let ran = ran(trace(&["-o", "/dev/null", "--", "sh", "-c", "kill -SEGV $$"]));
+    let told = ran.stderr.starts_with("unherd: the command was killed by signal 11 (SIGSEGV)");
+    assert!(ran.code == Some(139) && told && ran.stderr.lines().count() == 1, "{ran:?}");
 }
 
 #[test]
@@ -154,7 +159,7 @@ fn bad_input_is_refused_in_one_line() {
         ("", "--pid"),
         ("-p 4000000000", "there is no process 4000000000"),
         ("-p 0", "there is no process 0"),
-        ("-p x", "invalid value 'x'"),
+        ("-p x", "give a process's number, which pgrep 'x' may tell"),
         (&format!("-p {thread}"), &format!("is a thread of process {me}; give -p {me}")),
         ("-p 1 -- true", "cannot be used with"),
         ("--cgroup /nonexistent", "'/nonexistent' is no control group"),

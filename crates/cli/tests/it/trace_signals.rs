@@ -195,9 +195,18 @@ fn root_a_killed_tracer_takes_its_command_along() {
 
 #[test]
 fn root_who_is_attached_to_goes_on() {
+    attached_goes_on("--default-signal=INT,QUIT");
+    // As the background job of a script.
+    attached_goes_on("--ignore-signal=INT,QUIT");
+}
+
+/// Ends the trace of a living process by SIGINT, that it got with env(1)'s option.
+fn attached_goes_on(signals: &str) {
     let mut sleep = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = sleep.id().to_string();
-    let mut command = trace(&["--duration", "forever", "-p", &pid]);
+    let mut command = Command::new("env");
+    command.arg(signals).arg(env!("CARGO_BIN_EXE_unherd"));
+    command.args(["trace", "--duration", "forever", "-p", &pid]);
     let tracer = command.stderr(Stdio::piped()).spawn().unwrap();
     let id = tracer.id();
     // It catches signals before it says anything; until then they would end it without a report.

@@ -98,10 +98,16 @@ impl Running {
         pid.is_some_and(|pid| getpgid(Some(pid)) == getpgid(None))
     }
 
-    /// Kills the command if it still runs, and says how it has ended.
+    /// Kills the command if it still runs, with its descendants, and says how it has ended.
     pub(crate) fn kill(&mut self) -> Result<Option<ExitStatus>, Errno> {
         let Self::Command(child) = self else { return Ok(None) };
+        // Before they get another parent.
+        let descendants = descendants(child.pid());
         child.kill()?;
+        for descendant in descendants {
+            // It may have ended, or be another user's by now.
+            let _ = pidfd_send_signal(descendant, Signal::KILL);
+        }
         Ok(child.wait(Deadline::NEVER)?.map(|ended| ended.status))
     }
 
@@ -184,6 +190,30 @@ impl Running {
         *known = now;
         entered
     }
+}
+
+/// The children of a process, and theirs, as far as they are known now.
+fn descendants(pid: u32) -> Vec<OwnedFd> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut family = BTreeSet::from([pid]);
+    let mut found = Vec::new();
+    while let Some((child, _)) =
+        parents.iter().find(|(pid, parent)| family.contains(parent) && !family.contains(pid))
+    {
+        family.insert(*child);
+        let number = i32::try_from(*child).ok().and_then(Pid::from_raw);
+        let end = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Its number may have been given away since.
+        found.extend(end.filter(|_| parent(*child).is_some_and(|of| family.contains(&of))));
+    }
+    found
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 fn has_ended(end: &OwnedFd) -> Result<bool, Errno> {
@@ -287,6 +317,23 @@ mod tests {
         // It is not waited for yet: a zombie is gone as well.
         let gone = Running::find(&target).unwrap_err();
         assert!(matches!(gone, SessionError::NoProcess { .. }), "{gone}");
+    }
+
+    #[test]
+    fn killed_command_takes_its_children_along() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & wait"]);
+        let child = ChildProcess::spawn(command, SpawnHow::default()).unwrap();
+        let children = loop {
+            let children = descendants(child.pid());
+            if !children.is_empty() {
+                break children;
+            }
+        };
+        Running::Command(child).kill().unwrap();
+        let a_while = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let end = &mut [PollFd::new(&children[0], PollFlags::IN)];
+        assert_eq!(poll(end, Some(&a_while)), Ok(1), "it lives on");
     }
 
     #[test]
