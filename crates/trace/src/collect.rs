@@ -189,7 +189,20 @@ fn object(kind: u32, value: u64) -> Object {
     }
 }
 
-/// `struct uh_file`, in a few words.
+/// `struct uh_file` of a descriptor or a set, in a few words.
+fn object_name(reader: &mut Reader<'_>, object: Object) -> Option<String> {
+    let name = file_name(reader);
+    let (descriptor, others) = (reader.u32(), reader.u32());
+    let Object::Set(_) = object else { return name };
+    let first = format!("{} (fd {descriptor})", name?);
+    Some(match others {
+        0 => first,
+        1 => format!("{first} and another"),
+        _ => format!("{first} and {others} others"),
+    })
+}
+
+/// What a file is, in a few words.
 fn file_name(reader: &mut Reader<'_>) -> Option<String> {
     const TYPE_MASK: u16 = 0o170000;
     const SOCKET: u16 = 0o140000;
@@ -215,11 +228,12 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
         let [id, _sampled] = value.u64s();
         let counts: [u64; 18] = value.u64s();
-        let object_name = file_name(&mut value);
+        let object = object(kind, about);
+        let object_name = object_name(&mut value, object);
         rows.push(WaitRow {
             pid,
             syscall: u32::try_from(nr).ok(),
-            object: object(kind, about),
+            object,
             object_name,
             library: kind == PARKER,
             sleeps: counts[0],

@@ -11,39 +11,6 @@
 
 #define UH_TS_COMPAT 2 /* a 32-bit call, whose numbers are others */
 
-static __always_inline u64 uh_argument(struct pt_regs *regs, u32 n)
-{
-#if defined(__TARGET_ARCH_x86)
-	switch (n) {
-	case 0:
-		return regs->di;
-	case 1:
-		return regs->si;
-	case 2:
-		return regs->dx;
-	case 3:
-		return regs->r10;
-	case 4:
-		return regs->r8;
-	}
-	return regs->r9;
-#elif defined(__TARGET_ARCH_arm64)
-	switch (n) {
-	case 0:
-		return regs->orig_x0;
-	case 1:
-		return regs->user_regs.regs[1];
-	case 2:
-		return regs->user_regs.regs[2];
-	case 3:
-		return regs->user_regs.regs[3];
-	case 4:
-		return regs->user_regs.regs[4];
-	}
-	return regs->user_regs.regs[5];
-#endif
-}
-
 /* select's sets are three, and any of them may be absent. */
 static __always_inline u64 uh_set(struct pt_regs *regs, u32 arg)
 {

@@ -16,6 +16,39 @@
 #define UH_AF_INET6 10
 #define UH_TCP_LISTEN 10
 
+static __always_inline u64 uh_argument(struct pt_regs *regs, u32 n)
+{
+#if defined(__TARGET_ARCH_x86)
+	switch (n) {
+	case 0:
+		return regs->di;
+	case 1:
+		return regs->si;
+	case 2:
+		return regs->dx;
+	case 3:
+		return regs->r10;
+	case 4:
+		return regs->r8;
+	}
+	return regs->r9;
+#elif defined(__TARGET_ARCH_arm64)
+	switch (n) {
+	case 0:
+		return regs->orig_x0;
+	case 1:
+		return regs->user_regs.regs[1];
+	case 2:
+		return regs->user_regs.regs[2];
+	case 3:
+		return regs->user_regs.regs[3];
+	case 4:
+		return regs->user_regs.regs[4];
+	}
+	return regs->user_regs.regs[5];
+#endif
+}
+
 /* Only the families of IP have ports. */
 static __always_inline u16 uh_port(const struct sock *sk)
 {
@@ -98,6 +131,39 @@ static __noinline int uh_describe_file(struct uh_file *description, u64 descript
 	}
 	name = BPF_CORE_READ(file, f_path.dentry, d_name.name);
 	bpf_probe_read_kernel_str(&description->name, sizeof(description->name), name);
+	return 0;
+}
+
+/* The first descriptor of the array of poll, and how many there are. */
+static __noinline int uh_describe_poll(struct uh_file *description, u64 array, u64 count)
+{
+	s32 descriptor = -1;
+
+	if (!description || bpf_probe_read_user(&descriptor, sizeof(descriptor), (void *)array) ||
+	    descriptor < 0)
+		return 0;
+	uh_describe_file(description, descriptor);
+	description->descriptor = descriptor;
+	description->others = count - 1;
+	return 0;
+}
+
+#define UH_SELECT_WORDS 4 /* 256 descriptors; who has more does not use select */
+
+/* The first descriptor in a bitmap of select. */
+static __noinline int uh_describe_select(struct uh_file *description, u64 bitmap)
+{
+	u64 words[UH_SELECT_WORDS] = {};
+
+	if (!description || bpf_probe_read_user(words, sizeof(words), (void *)bitmap))
+		return 0;
+	for (u32 bit = 0; bit < 64 * UH_SELECT_WORDS; bit++) {
+		if (words[(bit >> 6) & (UH_SELECT_WORDS - 1)] >> (bit & 63) & 1) {
+			uh_describe_file(description, bit);
+			description->descriptor = bit;
+			return 0;
+		}
+	}
 	return 0;
 }
 

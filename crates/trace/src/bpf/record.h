@@ -94,12 +94,14 @@ enum uh_wait_count {
 	UH_SHORT,
 	UH_WAIT_COUNTS,
 };
-/* What a descriptor was when it was first waited for. */
+/* What a descriptor, or the first of a set, was when it was first waited for. */
 struct uh_file {
 	u16 mode; /* its inode's; 0: not known */
 	u16 port; /* a socket's */
 	u32 listening;
 	char name[32];
+	u32 descriptor; /* of a set */
+	u32 others;     /* in the set of poll; of select's it is not known */
 };
 struct uh_wait_row {
 	u64 id;

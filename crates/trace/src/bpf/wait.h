@@ -39,6 +39,19 @@ static __always_inline void uh_wait_key_of(struct uh_wait_key *key, struct uh_th
 	key->pad = 0;
 }
 
+/* The running thread's: of poll, or of select. */
+static __always_inline void uh_describe_set(struct uh_file *description, u64 set, s32 nr)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+
+	if (nr < 0 || nr >= UH_SYSCALLS)
+		return;
+	if (uh_settings.classes[nr].arg == 0)
+		uh_describe_poll(description, set, uh_argument(regs, 1));
+	else
+		uh_describe_select(description, set);
+}
+
 static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
 {
 	struct uh_wait_row *row = bpf_map_lookup_elem(&uh_waits, key);
@@ -49,6 +62,8 @@ static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
 		fresh.id = uh_add(uh_tally.rows, 1) + 1;
 		if (key->kind == UH_DESCRIPTOR)
 			uh_describe_file(&fresh.file, key->value);
+		else if (key->kind == UH_SET)
+			uh_describe_set(&fresh.file, key->value, key->nr);
 		bpf_map_update_elem(&uh_waits, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&uh_waits, key);
 	}

@@ -294,6 +294,8 @@ fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (Stri
     let most = lines.iter().rev().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
     let others = lines.iter().filter(|line| count(line) > 0).count().saturating_sub(1);
     let text = match others {
+        // A timer, a child, a signal: the call says as much.
+        _ if most.key == Object::None => String::new(),
         0 => most.object.clone(),
         1 => format!("{} and another", most.object),
         _ => format!("{} and {others} others", most.object),
@@ -349,7 +351,10 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
     if needless.possible > 0 {
         let detail = herd.map(|herd| {
             let size = super::quantity::count(herd.largest);
-            format!("herds of up to {size}, woken by {} for {}", herd.by, herd.object)
+            // The sleepers know what a descriptor was.
+            let known = lines.iter().find(|line| line.key == herd.key);
+            let object = known.map_or(&herd.object, |line| &line.object);
+            format!("herds of up to {size}, woken by {} for {object}", herd.by)
         });
         let count = |line: &WaitLine| line.needless.possible;
         let key = herd.map(|herd| herd.key);

@@ -15,6 +15,15 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
+/// `1 thread`, `1,234 threads`
+pub(crate) fn counted(number: u64, of: &str) -> String {
+    match number {
+        1 => format!("1 {of}"),
+        _ if of.ends_with("ch") => format!("{} {of}es", count(number)),
+        _ => format!("{} {of}s", count(number)),
+    }
+}
+
 /// `12`, or `12 to 15`
 pub(crate) fn interval(of: Interval) -> String {
     if of.proven == of.possible {
@@ -92,6 +101,10 @@ mod tests {
         let texts: Vec<String> = [0, 12, 999, 1_000, 1_234_567].map(count).into();
         assert_eq!(texts, ["0", "12", "999", "1,000", "1,234,567"]);
         assert_eq!(duration(999), "999 ns");
+        assert_eq!(
+            [counted(1, "thread"), counted(2_000, "switch")],
+            ["1 thread", "2,000 switches"]
+        );
         assert_eq!(duration(45_600_000), "45.6 ms");
         assert_eq!(
             durations(Interval { proven: 1_200_000_000, possible: 3_400_000_000 }),

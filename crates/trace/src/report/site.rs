@@ -248,16 +248,22 @@ fn primitive(frames: &[Frame]) -> Option<Primitive> {
 
 /// What a wait, a wake or a call was about, in words.
 pub(crate) fn object_text(object: Object, name: Option<&str>) -> String {
-    let named = |what: String| match name.filter(|name| !name.is_empty()) {
-        Some(name) => format!("{what} {}", printable(name)),
+    let name = name.filter(|name| !name.is_empty()).map(printable);
+    let named = |what: String| match &name {
+        Some(name) => format!("{what} {name}"),
         None => what,
     };
     match object {
-        Object::None => named("nothing named".into()),
+        Object::None => named("no object".into()),
         Object::SEVERAL_FUTEXES => named("several futexes".into()),
         Object::Futex(word) => named(format!("futex {word:#x}")),
-        Object::Descriptor(number) => named(format!("fd {number}")),
-        Object::Set(address) => named(format!("set {address:#x}")),
+        Object::Descriptor(number) => match name {
+            Some(name) => format!("{name} (fd {number})"),
+            None => format!("fd {number}"),
+        },
+        Object::Set(address) => {
+            name.unwrap_or_else(|| format!("the set of descriptors at {address:#x}"))
+        }
         Object::Socket { port: 0, listening: true } => named("listening socket".into()),
         Object::Socket { port: 0, listening: false } => named("socket".into()),
         Object::Socket { port, listening: true } => named(format!("listening socket :{port}")),

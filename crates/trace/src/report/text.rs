@@ -76,7 +76,8 @@ impl Report {
     }
 
     fn write_verdict<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
-        let colours = if self.findings.is_empty() { "\x1b[1;32m" } else { "\x1b[1;33m" };
+        let wasteful = !self.privileged || verdict::lead(self).is_some();
+        let colours = if wasteful { "\x1b[1;33m" } else { "\x1b[1;32m" };
         for (index, line) in self.verdict.iter().enumerate() {
             for line in grid::wrapped(line, page.width) {
                 match page.colour && index == 0 {
@@ -112,6 +113,11 @@ impl Report {
             of.wakeups.map_or_else(|| "unknown".into(), count),
             of.calls.map_or_else(|| "unknown".into(), count),
         ))?;
+        if !self.privileged {
+            return page.line(
+                "needless wakeups, herds, futex calls, polls, kernel locks, stalls: unknown",
+            );
+        }
         let heads = ["", "count", "CPU time", "of all", ""];
         let mut grid = Grid::new(&heads, &[Left, Right, Right, Right, Left]);
         self.summary_rows(&mut grid);

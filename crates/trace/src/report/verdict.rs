@@ -4,73 +4,127 @@
 //! finding may cost more than the first does at most, a line names it. It calls waste little only
 //! if the summary does so too.
 
-use super::Report;
+use std::collections::BTreeMap;
+
 use super::findings::{Cost, CostKind, Finding, LITTLE_PERCENT};
-use super::quantity::{count, duration, interval, percents};
+use super::quantity::{count, counted, duration, interval, percents};
 use super::share::percent;
+use super::{Report, Summary};
 use crate::advice::Waste;
 
 pub(super) fn verdict(report: &Report) -> Vec<String> {
+    if !report.privileged {
+        return without_privilege(report);
+    }
     let Some(top) = report.findings.first() else {
         return std::iter::once(nothing(report)).chain(scheduler_locks(report)).collect();
     };
-    if !report.judged && top.weight() < LITTLE_PERCENT {
-        // That what was looked at costs little says nothing of the rest.
-        return vec![
-            nothing(report),
-            format!("Of what was: {}; {}.", headline(top).trim_end_matches('.'), site(top)),
-        ];
+    let Some(lead) = lead(report) else { return little(report, top) };
+    let mut lines = vec![headline(lead, Some(&report.summary))];
+    let detail = lead.detail.as_ref().map(|detail| format!("; {detail}")).unwrap_or_default();
+    match lead.object.is_empty() {
+        true => lines.push(format!("Site: {}{detail}{}.", site(lead), by_samples(lead))),
+        false => {
+            lines.push(format!("Site: {}{}.", site(lead), by_samples(lead)));
+            lines.push(format!("Object: {}{detail}.", lead.object));
+        }
     }
-    let mut lines = Vec::new();
-    if top.weight() < LITTLE_PERCENT {
-        let may = largest_possible(report).filter(|may| most(may) >= LITTLE_PERCENT);
-        let headline = headline(may.unwrap_or(top));
-        let (headline, place) = (headline.trim_end_matches('.'), site(may.unwrap_or(top)));
-        let (all_low, all_high) = all_needless(report);
-        let many_sites = all_low >= LITTLE_PERCENT || may.is_none() && all_high >= LITTLE_PERCENT;
-        lines.push(match may {
-            _ if many_sites => format!(
-                "No one site is likely to waste {LITTLE_PERCENT} % or more, but needless wakeups \
-                 at all sites take {} of {}.",
-                percents(all_low, all_high),
-                CostKind::Cpu.whole()
-            ),
-            Some(_) => {
-                format!("Nothing was found that is likely to waste {LITTLE_PERCENT} % or more.")
-            }
-            None => format!("Little to gain: no waste costs {LITTLE_PERCENT} % or more."),
-        });
-        lines.push(format!(
-            "{}: {headline}; {place}.",
-            if may.is_some() { "Possible" } else { "The most" }
-        ));
-        lines.extend(scheduler_locks(report));
-        return lines;
-    }
-    lines.push(headline(top));
-    lines.push(format!("Site: {}{}.", site(top), by_samples(top)));
-    if !top.object.is_empty() {
-        let detail = top.detail.as_ref().map_or_else(String::new, |detail| format!("; {detail}"));
-        lines.push(format!("Object: {}{detail}.", top.object));
-    }
-    if let Some(advice) = top.advice {
+    if let Some(advice) = lead.advice {
         lines.push(format!("Try: {}.", advice.text));
     }
     if !report.judged {
         lines.push("Wakeups, polls and futex calls were not looked at.".to_owned());
     }
     let larger =
-        largest_possible(report).filter(|other| most(other) > most(top).max(LITTLE_PERCENT));
+        largest_possible(report).filter(|other| most(other) > most(lead).max(LITTLE_PERCENT));
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     let other = larger.map(|of| ("Possible", of)).or_else(|| second.map(|of| ("Next", of)));
     if let Some(line) = scheduler_locks(report).filter(|_| larger.is_none() && lines.len() < 5) {
         lines.push(line);
     }
     if let Some((label, other)) = other.filter(|_| lines.len() < 5) {
-        let headline = headline(other);
-        lines.push(format!("{label}: {}: {}.", headline.trim_end_matches('.'), site(other)));
+        lines.push(labelled(label, other));
     }
     lines
+}
+
+/// The finding that the verdict leads with; `None` if there is little to gain by any.
+pub(super) fn lead(report: &Report) -> Option<&Finding> {
+    let top = report.findings.first().filter(|top| top.weight() >= LITTLE_PERCENT)?;
+    let of_cpu = top.cost.is_some_and(|cost| cost.kind == CostKind::Cpu);
+    (!of_cpu || !is_idle(&report.summary)).then_some(top)
+}
+
+/// The whole program takes less than a hundredth of one processor.
+fn is_idle(summary: &Summary) -> bool {
+    percent(summary.cpu_ns(), summary.duration_ns).is_some_and(|share| share < LITTLE_PERCENT)
+}
+
+/// What is said where nothing leads; `top` is of the highest rank all the same.
+fn little(report: &Report, top: &Finding) -> Vec<String> {
+    let summary = &report.summary;
+    if !report.judged {
+        // That what was looked at costs little says nothing of the rest.
+        return vec![nothing(report), labelled("Of what was", top)];
+    }
+    let may = largest_possible(report).filter(|may| most(may) >= LITTLE_PERCENT);
+    let mut lines = Vec::new();
+    if is_idle(summary) {
+        let (cpu, time) = (duration(summary.cpu_ns()), duration(summary.duration_ns));
+        lines.push(format!("The program used {cpu} of CPU in {time}: there is little to gain."));
+        lines.push(labelled("The most", top));
+        let may = may.filter(|may| !std::ptr::eq(*may, top));
+        lines.extend(may.map(|may| labelled("Possible", may)));
+        return lines;
+    }
+    let (all_low, all_high) = all_needless(report);
+    let many_sites = all_low >= LITTLE_PERCENT || may.is_none() && all_high >= LITTLE_PERCENT;
+    lines.push(match may {
+        _ if many_sites => format!(
+            "No one site is likely to waste {LITTLE_PERCENT} % or more, but needless wakeups at \
+             all sites take {} of {}.",
+            percents(all_low, all_high),
+            CostKind::Cpu.whole()
+        ),
+        Some(_) => format!("Nothing was found that is likely to waste {LITTLE_PERCENT} % or more."),
+        None => format!("Little to gain: no waste costs {LITTLE_PERCENT} % or more."),
+    });
+    lines.push(match may {
+        Some(may) => labelled("Possible", may),
+        None => labelled("The most", top),
+    });
+    lines.extend(scheduler_locks(report));
+    lines
+}
+
+/// The programs that sleep most, where nothing can be judged.
+fn without_privilege(report: &Report) -> Vec<String> {
+    let mut lines = vec![
+        "Not judged, for want of privilege: run as root, or grant CAP_BPF and CAP_PERFMON, to see \
+         needless wakeups, locks and polls."
+            .to_owned(),
+    ];
+    let mut asleep: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for line in &report.waits.lines {
+        let sum = asleep.entry(&line.comm).or_default();
+        *sum = (sum.0.saturating_add(line.sleeps), sum.1.saturating_add(line.asleep_ns));
+    }
+    let mut asleep: Vec<_> = asleep.into_iter().filter(|(_, (sleeps, _))| *sleeps > 0).collect();
+    asleep.sort_by_key(|(_, (sleeps, ns))| std::cmp::Reverse((*sleeps, *ns)));
+    lines.extend(asleep.into_iter().take(3).map(|(comm, (sleeps, ns))| {
+        format!(
+            "{comm}: {}, {} in all, {} on average.",
+            counted(sleeps, "sleep"),
+            duration(ns),
+            duration(ns / sleeps)
+        )
+    }));
+    lines
+}
+
+/// A further finding in one line.
+fn labelled(label: &str, finding: &Finding) -> String {
+    format!("{label}: {}: {}.", headline(finding, None).trim_end_matches('.'), site(finding))
 }
 
 /// The upper end of what it costs, in percent.
@@ -92,30 +146,27 @@ fn all_needless(report: &Report) -> (f64, f64) {
 
 fn nothing(report: &Report) -> String {
     let summary = &report.summary;
-    let (threads, time) = (count(summary.threads), duration(summary.duration_ns));
+    let (threads, time) = (counted(summary.threads, "thread"), duration(summary.duration_ns));
     match summary.wakeups {
         None => format!(
-            "Nothing can be said of needless wakeups: calls or wakeups were not looked at ({} \
-             context switches of {} threads in {}).",
-            count(summary.context_switches),
-            threads,
-            time
+            "Nothing can be said of needless wakeups: calls or wakeups were not looked at ({} of \
+             {threads} in {time}).",
+            counted(summary.context_switches, "context switch"),
         ),
         Some(wakeups) if report.trust.lost_events > 0 => format!(
-            "Nothing needless was seen in {} wakeups of {threads} threads in {time}, but events \
-             were lost.",
-            count(wakeups)
+            "Nothing needless was seen in {} of {threads} in {time}, but events were lost.",
+            counted(wakeups, "wakeup")
         ),
+        Some(0) => format!("Nothing needless was found: no wakeup of {threads} in {time}."),
         Some(wakeups) => format!(
-            "Nothing needless was found: {} wakeups of {threads} threads in {time}, none of them \
-             needless.",
-            count(wakeups)
+            "Nothing needless was found: {} of {threads} in {time}, none of them needless.",
+            counted(wakeups, "wakeup")
         ),
     }
 }
 
-/// What is wasted and how much of it there is.
-fn headline(finding: &Finding) -> String {
+/// What is wasted and how much of it there is; of how much CPU time, if that is given.
+fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let what = what(finding.waste);
     let number = interval(finding.count);
     let of = finding.of.filter(|of| *of >= finding.count.possible);
@@ -129,7 +180,10 @@ fn headline(finding: &Finding) -> String {
         None => ", none proven".to_owned(),
     };
     let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
-    let (share, whole) = (cost_share(cost), cost.kind.whole());
+    let (share, mut whole) = (cost_share(cost), cost.kind.whole().to_owned());
+    if let (CostKind::Cpu, Some(of)) = (cost.kind, summary) {
+        whole.push_str(&format!(" ({} in {})", duration(of.cpu_ns()), duration(of.duration_ns)));
+    }
     match cost.kind {
         CostKind::Cpu => {
             let share = if unproven {
@@ -148,7 +202,11 @@ fn headline(finding: &Finding) -> String {
 /// `31 to 38 %`, or `about 5 %` where that is an estimate.
 pub(super) fn cost_share(cost: Cost) -> String {
     let share = percents(cost.percent_low, cost.percent_high);
-    if cost.estimated { format!("about {share}") } else { share }
+    match share.strip_prefix('<') {
+        Some(share) => format!("less than {share}"),
+        None if cost.estimated => format!("about {share}"),
+        None => share,
+    }
 }
 
 fn capitalised(text: &str) -> String {
