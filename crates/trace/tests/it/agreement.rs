@@ -1,44 +1,19 @@
 //! Verdict and summary are two accounts of one model, whatever the program.
 
 use unherd_trace::Symbols;
-use unherd_trace::advice::Waste;
-use unherd_trace::report::{Cost, Finding, Report};
+use unherd_trace::report::Report;
 
+use crate::recorded::contradictions;
 use crate::session::root;
 use crate::stacks::report_with;
-
-/// Below this share waste may be called little.
-const LITTLE_PERCENT: f64 = 1.0;
-
-fn most(finding: &Finding) -> f64 {
-    finding.cost.map_or(0.0, |cost| cost.percent_high)
-}
 
 fn assert_agrees(scene: &str, report: &Report) {
     let verdict = report.verdict.join("\n");
     println!("{scene}:\n{verdict}\n");
-    let largest = report.findings.iter().rev().max_by(|a, b| most(a).total_cmp(&most(b)));
-    let largest = largest.filter(|finding| most(finding) >= LITTLE_PERCENT);
-    let named = largest.is_none_or(|finding| verdict.contains(&finding.site_text()));
-    assert!(named, "{scene}: {largest:?} is not in\n{verdict}");
-    let summary = &report.summary;
-    let needless_ns = summary.needless_wakeups_cpu_ns.expect("wakeups were judged");
-    let polls_ns = summary.timer_polls_cpu_ns.expect("they were");
-    let is_little = |ns: u64| ns as f64 * 100.0 < LITTLE_PERCENT * summary.cpu_ns() as f64;
-    if verdict.starts_with("Little") || verdict.starts_with("Nothing needless") {
-        assert!(is_little(needless_ns.possible) && is_little(polls_ns), "{summary:?}\n{verdict}");
-    }
-    // The findings divide what the summary adds up.
-    let of = |waste, end: fn(&Cost) -> u64| -> u64 {
-        let findings = report.findings.iter().filter(|finding| finding.waste == waste);
-        findings.filter_map(|finding| finding.cost.as_ref()).map(end).sum()
-    };
-    let ends = (
-        of(Waste::NeedlessWakeups, |cost| cost.ns_low),
-        of(Waste::NeedlessWakeups, |cost| cost.ns_high),
-    );
-    assert_eq!(ends, (needless_ns.proven, needless_ns.possible), "{scene}");
-    assert_eq!(of(Waste::TimerPolls, |cost| cost.ns_high), polls_ns, "{scene}");
+    let mut json = Vec::new();
+    report.write_json(&mut json).expect("memory takes it");
+    let found = contradictions(&serde_json::from_slice(&json).expect("it is JSON"));
+    assert!(found.is_empty(), "{scene}: {found:?}\n{verdict}");
 }
 
 #[test]

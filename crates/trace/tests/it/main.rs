@@ -9,6 +9,7 @@ mod crowds;
 mod futexes;
 mod leaks;
 mod ledgers;
+mod recorded;
 mod session;
 mod stacks;
 mod waits;
