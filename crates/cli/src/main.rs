@@ -1,7 +1,8 @@
 //! The `unherd` command.
 //!
 //! Exit codes: 0 done; 1 the measured thing failed, the implementations disagree or a budget was
-//! exceeded; 2 the command line or the machine does not allow it. `trace` has its own, see there.
+//! exceeded; 2 the command line or the machine does not allow it; 130 interrupted. `trace` and
+//! `compare` have their own, see there.
 //! Results go to standard output,
 //! everything else to standard error, an error's one line first.
 
@@ -32,11 +33,12 @@ fn main() -> ExitCode {
     }
     let is_verbose =
         args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "-v" || arg == "--verbose");
-    let is_trace = arguments::subcommand(&args).is_some_and(|name| name == "trace");
-    match run(&args) {
-        Ok(code) => code,
-        Err(failure) if is_trace => failure.while_tracing().report(is_verbose),
-        Err(failure) => failure.report(is_verbose),
+    let command = arguments::subcommand(&args).and_then(|name| name.to_str());
+    match (run(&args), command) {
+        (Ok(code), _) => code,
+        (Err(failure), Some("trace")) => failure.while_tracing().report(is_verbose),
+        (Err(failure), Some("compare")) => failure.while_comparing(is_verbose),
+        (Err(failure), _) => failure.report(is_verbose),
     }
 }
 

@@ -8,6 +8,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use unherd_lab::{Error, printable};
 
+/// The exit code of commands that pass on the codes of others, where they fail themselves.
+const FAILED: u8 = 125;
+
 /// Why the command ends early.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -17,6 +20,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// What was run did not hold what it should.
     Unmet(String),
+    /// A file cannot be written.
+    NotWritten(String),
     /// Standard output cannot be written.
     Output(io::Error),
     /// `trace` has exit codes of its own.
@@ -41,7 +46,6 @@ impl Failure {
 
     /// Tracing failed.
     pub(crate) fn tracing(line: String) -> Self {
-        const FAILED: u8 = 125;
         Self::Trace { line, code: FAILED }
     }
 
@@ -53,14 +57,22 @@ impl Failure {
         }
     }
 
+    /// Reports it for `compare`, whose exit code 1 says that something is surely worse, and nothing
+    /// else; 125 lets `git bisect run` pass over a commit that was not measured.
+    pub(crate) fn while_comparing(self, is_verbose: bool) -> ExitCode {
+        let keeps_its_code = match &self {
+            Self::Unmet(_) => true,
+            Self::Lab(error) => error.is_interrupt(),
+            _ => false,
+        };
+        let code = self.report(is_verbose);
+        if keeps_its_code { code } else { ExitCode::from(FAILED) }
+    }
+
     /// Writes the one line, then what belongs to it, and gives the exit code.
     pub(crate) fn report(self, is_verbose: bool) -> ExitCode {
         let mut text = String::new();
         let code = match &self {
-            // The reader of the output has seen enough: no error of ours.
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return ExitCode::SUCCESS;
-            }
             Self::Output(error) => {
                 text = format!("standard output: {error}; redirect it to where there is room");
                 1
@@ -73,7 +85,7 @@ impl Failure {
                 text.clone_from(line);
                 *code
             }
-            Self::Unmet(line) => {
+            Self::Unmet(line) | Self::NotWritten(line) => {
                 text.clone_from(line);
                 1
             }
@@ -99,10 +111,13 @@ impl Failure {
     }
 }
 
-/// Writes a result to standard output.
+/// Writes a result to standard output. A reader that has seen enough is no error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Writes one line to standard error. It is the last resort: where it is closed, the exit code must

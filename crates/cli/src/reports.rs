@@ -41,6 +41,7 @@ impl ReportFiles {
 
 fn write(path: &Path, text: io::Result<String>) -> Result<(), Failure> {
     let written = text.and_then(|text| fs::write(path, text));
-    written
-        .map_err(|error| Failure::Unmet(format!("{}: {error}; the record is kept", path.display())))
+    written.map_err(|error| {
+        Failure::NotWritten(format!("{}: {error}; the record is kept", path.display()))
+    })
 }

@@ -527,6 +527,8 @@ pub fn describe(runner: &Path, interrupt: &Interrupt) -> Result<String, Error> {
         Ending::Exited(status) if status.success() => Ok(finished.stdout),
         Ending::Exited(status) => Err(broken(format!("{status}: {}", finished.stderr.trim()))),
         Ending::TimedOut => Err(broken("it did not answer".to_owned())),
-        Ending::Interrupted => Err(broken("interrupted".to_owned())),
+        Ending::Interrupted => {
+            Err(Error::InterruptedStep { what: format!("{} load --describe", runner.display()) })
+        }
     }
 }

@@ -395,13 +395,11 @@ impl Commands<'_> {
         let run = |cell: usize, index: usize| {
             let side = &self.request.sides[index];
             let finished = self.process(cell, index, 0)?;
+            let what = format!("the first run of {}{}", side.label, self.cells[cell].shown());
             match self.succeeded(&finished) {
                 Ok(()) => Ok(finished),
-                Err(how) => Err(Error::Step {
-                    what: format!("the first run of {}{}", side.label, self.cells[cell].shown()),
-                    how,
-                    output: finished.stderr,
-                }),
+                _ if finished.ending == Ending::Interrupted => Err(Error::InterruptedStep { what }),
+                Err(how) => Err(Error::Step { what, how, output: finished.stderr }),
             }
         };
         let of_cell = |cell| (0..self.request.sides.len()).map(|side| run(cell, side)).collect();

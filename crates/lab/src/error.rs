@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// The exit code after an interrupt: 128 and SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Why a bench could not be run, or what it found broken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -133,11 +136,17 @@ pub enum Error {
         /// The command that goes on.
         resume: String,
     },
+    /// The same, outside of a round.
+    #[error("{what}: interrupted")]
+    InterruptedStep {
+        /// What was being done.
+        what: String,
+    },
 }
 
 impl Error {
     /// 2 where the command line or the machine does not allow what was asked, 1 where what was
-    /// measured failed.
+    /// measured failed, 130 after an interrupt, as shells have it.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::UnknownName { .. }
@@ -151,9 +160,14 @@ impl Error {
             Self::Round { .. }
             | Self::Step { .. }
             | Self::Disagreement { .. }
-            | Self::Record { begun: true, .. }
-            | Self::Interrupted { .. } => 1,
+            | Self::Record { begun: true, .. } => 1,
+            Self::Interrupted { .. } | Self::InterruptedStep { .. } => INTERRUPTED,
         }
+    }
+
+    /// Whether somebody asked for an end.
+    pub const fn is_interrupt(&self) -> bool {
+        matches!(self, Self::Interrupted { .. } | Self::InterruptedStep { .. })
     }
 
     /// What the measured process wrote to standard error before it failed, if this is about one.
@@ -225,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_fails_with_1() {
+    fn exit_codes_tell_whose_fault_it_is() {
         let few = Error::TooFewRounds { rounds: 2, cells: 1, needed: 6 };
         assert_eq!(few.exit_code(), 2);
         let resume = "unherd bench --resume out/x".to_owned();
         let interrupted = Error::Interrupted { finished: 1, rounds: 6, resume };
-        assert_eq!(interrupted.exit_code(), 1);
+        assert_eq!(interrupted.exit_code(), 130);
     }
 }

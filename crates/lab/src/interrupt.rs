@@ -14,6 +14,8 @@ use signal_hook::iterator::Signals;
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Deadline, Timestamp, poll_until};
 
+use crate::error::INTERRUPTED;
+
 /// A flag that ends waits. Clones are the same flag.
 #[derive(Debug, Clone)]
 pub struct Interrupt(Arc<OwnedFd>);
@@ -41,7 +43,7 @@ impl Interrupt {
             for _ in signals.forever() {
                 if raised.is_raised() {
                     // The children die with the thread that started them.
-                    std::process::exit(1);
+                    std::process::exit(INTERRUPTED.into());
                 }
                 raised.raise();
             }

@@ -16,9 +16,14 @@ use crate::reports::ReportFiles;
 /// before the rounds, which is not judged.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Exit codes: 0 done; 1 something is surely worse (--fail-on), or --repeat found the comparison at \
+fault, and nothing else; 125 not measured, or not written: a command failed, the command line is \
+wrong, a record is damaged; 130 interrupted. `git bisect run` passes over 125.
+
 Examples:
   unherd compare -- ./old input -- ./new input
   unherd compare --until 1% --fail-on slower=2% -- ./old -- ./new
+  git bisect run unherd compare --fail-on slower=5% --build-b make -- ./good -- ./tool
   unherd compare --metric 'p99_us=p99: ([0-9.]+)' --judge p99_us -- ./old -- ./new
   unherd compare --adapter hackbench -- -- --pipe
   unherd compare out/compare-MONDAY out/compare-TUESDAY

@@ -100,7 +100,7 @@ fn benchmarks_of_others_are_read_and_judged() {
         "B is slower than A: X-2 ns/op 2.00 × (2.00 to 2.00); B and A are the same within 2 %: Y-2";
     assert!(ran.stdout.starts_with(expected), "{ran:?}");
     let ran = shells(&place, &["--read", "criterion", "--out", "other"], &[&go("10"), &go("20")]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.code, Some(125), "{ran:?}");
     assert!(ran.stderr.contains("its output is not that of criterion"), "{ran:?}");
 }
 
@@ -124,7 +124,7 @@ fn swept_values_stand_in_the_commands() {
     assert_eq!(place.run("report record").stdout, ran.stdout);
     for (sweep, what) in [("x=1,2", "{x} stands in no command"), ("jobs", "has no values")] {
         let refused = shells(&place, &["--sweep", sweep], &["echo {jobs}", "true"]);
-        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{refused:?}");
+        assert_eq!((refused.code, &*refused.stdout), (Some(125), ""), "{refused:?}");
         assert!(refused.stderr.contains(what), "{refused:?}");
     }
     let options = ["--sweep", "jobs=0,1", "--out", "other"];
@@ -188,7 +188,7 @@ fn records_are_compared_or_the_reason_is_given() {
         ("monday tuesday --rounds 8", "cannot be used with"),
     ] {
         let ran = place.run(&format!("compare {line}"));
-        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");
+        assert_eq!((ran.code, &*ran.stdout), (Some(125), ""), "{line}: {ran:?}");
         assert_eq!(ran.stderr.lines().count(), 1, "{line}: {ran:?}");
         assert!(ran.stderr.contains(what), "{line}: {ran:?}");
     }
@@ -267,6 +267,33 @@ fn fail_on_slower_exits_with_one() {
 }
 
 #[test]
+fn exit_code_one_means_surely_worse_alone() {
+    let place = Place::new();
+    let code = |out: &str, options: &[&str], script: &str| {
+        let metric = ["--metric", "cost_us=cost: (.*)", "--fail-on", "slower", "--out", out];
+        let ran = shells(&place, &[&metric, options].concat(), &["echo cost: 100", script]);
+        ran.code
+    };
+    assert_eq!(code("worse", &[], "echo cost: 200"), Some(1));
+    assert_eq!(code("failing", &[], "exit 1"), Some(125));
+    assert_eq!(code("option", &["--roundz", "8"], "echo cost: 200"), Some(125));
+    // Its eleventh run fails, so a difference was found by then.
+    let late = "echo x >>calls; [ $(wc -l <calls) -ne 11 ] && echo cost: 200";
+    assert_eq!(code("late", &["--rounds", "14"], late), Some(125));
+    // Nobody reads the text, and the code is there all the same.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = place.command("compare --shell --rounds 8 --fail-on slower --out unread");
+    unread.args(["--metric", "cost_us=cost: (.*)", "--", "echo cost: 1", "--", "echo cost: 2"]);
+    assert_eq!(unread.stdout(writer).status().unwrap().code(), Some(1));
+    fs::create_dir(place.path().join("damaged")).unwrap();
+    fs::write(place.path().join("damaged/plan.json"), "{").unwrap();
+    assert_eq!(place.run("compare --resume damaged").code, Some(125));
+    assert_eq!(place.run("compare damaged damaged").code, Some(125));
+    assert_eq!(place.run("report damaged").code, Some(2), "which is no comparison");
+}
+
+#[test]
 fn until_stops_when_narrow_enough() {
     let place = Place::new();
     let options = ["--metric", "cost_us=cost: (.*)", "--until", "±1%", "--format", "json"];
@@ -297,7 +324,7 @@ fn around_each_process_something_may_be_done() {
     assert_eq!(prepared.matches("A\n").count(), 9, "{prepared}");
     assert_eq!(prepared.matches("B\n").count(), 9, "{prepared}");
     let broken = shells(&place, &["--prepare", "exit 7", "--out", "b"], &["true", "true"]);
-    assert_eq!(broken.code, Some(1), "{broken:?}");
+    assert_eq!(broken.code, Some(125), "{broken:?}");
     assert!(broken.stderr.contains("--prepare of A (exit 7): exit status: 7"), "{broken:?}");
 }
 
@@ -329,7 +356,7 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
         (&["--aa", "--", "true", "--", "true"], "--aa runs one command twice"),
     ] {
         let ran = compare(&place, words);
-        assert!(matches!(ran.code, Some(1 | 2)), "{words:?}: {ran:?}");
+        assert_eq!(ran.code, Some(125), "{words:?}: {ran:?}");
         assert_eq!(ran.stdout, "", "{words:?}");
         let first = ran.stderr.lines().next().unwrap();
         assert!(first.starts_with("unherd: ") && first.contains(what), "{words:?}: {ran:?}");
@@ -345,7 +372,7 @@ fn a_command_that_fails_in_one_round_costs_that_round() {
                 echo cost: 50";
     let options = ["--metric", "cost_us=cost: (.*)", "--rounds", "14"];
     let ran = shells(&place, &options, &["echo cost: 100", late]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.code, Some(125), "{ran:?}");
     assert!(ran.stdout.contains("B is faster than A"), "{ran:?}");
     assert!(ran.stdout.contains("9 of 14 rounds"), "{ran:?}");
     assert!(ran.stderr.contains("round 10 of B: it ended with exit code 3"), "{ran:?}");
@@ -368,7 +395,7 @@ fn output_that_changes_is_refused_with_its_round() {
         words.extend(options);
         words.extend(["--", &same, "--", &script]);
         let ran = compare(&place, &words);
-        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert_eq!(ran.code, Some(125), "{ran:?}");
         ran.stderr.lines().next().unwrap().to_owned()
     };
     assert!(once("a", "x: 1", "y: 1").contains("round 2 of B: it printed no x"));
@@ -383,7 +410,7 @@ fn output_that_changes_is_refused_with_its_round() {
 fn endless_and_verbose_commands_are_survived() {
     let place = Place::new();
     let endless = shells(&place, &["--timeout", "0.3"], &["true", "sleep 1000"]);
-    assert_eq!(endless.code, Some(1), "{endless:?}");
+    assert_eq!(endless.code, Some(125), "{endless:?}");
     let expected = "the first run of B: it had not ended after 0.3 s (--timeout) and was killed";
     assert!(endless.stderr.contains(expected), "{endless:?}");
     let flood = shells(
@@ -432,10 +459,30 @@ fn an_interrupt_keeps_and_judges_what_there_is() {
     std::io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut kept).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     assert!(stderr.contains("interrupted after 10 of 14 rounds; go on by"), "{stderr}");
     assert!(kept.starts_with("B is faster than A: cost_us 2.00 ×"), "{kept}");
     assert!(place.path().join("record/result.json").exists());
+}
+
+#[test]
+fn interrupt_before_the_rounds_has_its_code() {
+    let place = Place::new();
+    let pipe = place.path().join("alive");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let script = "echo here >alive; sleep 1000";
+    for options in [&[][..], &["--prepare", script]] {
+        let mut command = place.command("compare --out record --shell");
+        let command = command.args(options).args(["--", script, "--", "true"]);
+        let child = command.stderr(Stdio::piped()).spawn();
+        let child = child.unwrap();
+        BufReader::new(fs::File::open(&pipe).unwrap()).read_line(&mut String::new()).unwrap();
+        assert!(send("-INT", &child.id().to_string()));
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        assert!(stderr.ends_with(": interrupted\n"), "{stderr}");
+    }
 }
 
 #[test]
@@ -443,7 +490,7 @@ fn a_record_has_nowhere_to_go() {
     let place = Place::new();
     fs::write(place.path().join("file"), "").unwrap();
     let ran = compare(&place, &["--out", "file/x", "--rounds", "8", "--", "true", "--", "true"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert_eq!(ran.code, Some(125), "{ran:?}");
     assert!(ran.stderr.contains("cannot make the record's directory"), "{ran:?}");
 }
 
@@ -473,7 +520,7 @@ fn two_commits_are_built_and_compared() {
     };
     if Command::new("git").arg("--version").output().is_err() {
         let ran = words(["one", "two"], "a");
-        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert_eq!(ran.code, Some(125), "{ran:?}");
         assert!(
             ran.stderr.contains("cannot run git") && ran.stderr.contains("install it"),
             "{ran:?}"
@@ -498,13 +545,13 @@ fn two_commits_are_built_and_compared() {
     assert!(ran.stdout.starts_with("two is faster than one: cost_us 2.00 ×"), "{ran:?}");
     assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
     let absent = words(["one", "three"], "b");
-    assert_eq!(absent.code, Some(1), "{absent:?}");
+    assert_eq!(absent.code, Some(125), "{absent:?}");
     assert!(
         absent.stderr.contains("git rev-parse") && absent.stderr.contains("three"),
         "{absent:?}"
     );
     let same = words(["one", "one"], "c");
-    assert_eq!(same.code, Some(2), "{same:?}");
+    assert_eq!(same.code, Some(125), "{same:?}");
 }
 
 #[test]
@@ -516,7 +563,7 @@ fn root_memory_is_bounded_by_a_cgroup() {
         println!("skipped: {}", ran.stderr);
         return;
     }
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(ran.code, Some(125), "{ran:?}");
 }
 
 #[test]

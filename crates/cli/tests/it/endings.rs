@@ -177,7 +177,7 @@ fn an_interrupt_stops_the_children_and_cleans_up() {
         let place = Place::new();
         let line = "bench fakefiles --with stuck --aa --without-cgroup --out record";
         let ran = place.run_until_stuck(line).end_by(signal);
-        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert_eq!(ran.code, Some(130), "{ran:?}");
         let expected =
             "unherd: interrupted after 0 of 12 rounds; go on by `unherd bench --resume record`\n";
         assert_eq!(ran.stderr, expected);

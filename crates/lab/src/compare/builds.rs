@@ -16,7 +16,7 @@ const BUILD_MAX: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 ///
-/// [`Error::Step`] where it fails, [`Error::Usage`] where it was interrupted.
+/// [`Error::Step`] where it fails, [`Error::InterruptedStep`] where it was interrupted.
 pub(crate) fn shell(
     what: String,
     script: &str,
@@ -40,7 +40,7 @@ fn ran(what: String, launch: Launch<'_>, interrupt: &Interrupt) -> Result<Finish
         Ending::Exited(status) if status.success() => return Ok(finished),
         Ending::Exited(status) => status.to_string(),
         Ending::TimedOut => format!("it had not ended after {} s", BUILD_MAX.as_secs()),
-        Ending::Interrupted => "interrupted".to_owned(),
+        Ending::Interrupted => return Err(Error::InterruptedStep { what }),
     };
     let output = format!("{}{}", finished.stdout, finished.stderr);
     Err(Error::Step { what, how, output })
