@@ -191,7 +191,7 @@ pub(crate) fn concluded(
     if !says_something || matches!(error, Error::Disagreement { .. }) {
         return Err(error);
     }
-    result.marks.push(format!("not all rounds were run: {error}"));
+    result.marks.push(format!("not all rounds were run: {}", error.mark()));
     Ok(Some(error))
 }
 
@@ -216,15 +216,18 @@ pub(crate) fn resumed(
             "go on there, or measure again",
         ));
     }
-    let new: Vec<String> =
-        header.marks.drain(..).filter(|mark| !kept.header.marks.contains(mark)).collect();
-    let is_rebuilt = kept.header.build.is_some() && kept.header.build != header.build;
+    if kept.header.build.is_some() && kept.header.build != header.build {
+        return Err(Error::usage(
+            format!("the programs have changed since the first rounds of {shown}"),
+            "put the old ones back, or measure again",
+        ));
+    }
+    let mut new = std::mem::take(&mut header.marks);
+    new.push("the bench was cut short, and gone on with later".to_owned());
+    new.retain(|mark| !kept.header.marks.contains(mark));
+    record.add_marks(&new)?;
     *header = kept.header;
     header.marks.extend(new);
-    if is_rebuilt {
-        header.marks.push("the programs have changed since the first rounds".to_owned());
-    }
-    header.marks.push("the bench was cut short, and gone on with later".to_owned());
     Ok((record, kept.rounds))
 }
 

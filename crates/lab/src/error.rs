@@ -165,6 +165,17 @@ impl Error {
         }
     }
 
+    /// In short, as a mark of what was measured all the same.
+    pub(crate) fn mark(&self) -> String {
+        match self {
+            Self::Round { round, label, what, .. } => format!("round {round} of {label}: {what}"),
+            Self::Interrupted { finished, rounds, .. } => {
+                format!("interrupted after {finished} of {rounds} rounds")
+            }
+            error => error.to_string(),
+        }
+    }
+
     /// Whether somebody asked for an end.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. } | Self::InterruptedStep { .. })

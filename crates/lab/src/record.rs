@@ -3,6 +3,7 @@
 //! | file | holds | written |
 //! |---|---|---|
 //! | `plan.json` | the plan, the command line, the machine, the marks | before the first round |
+//! | `marks.jsonl` | a line for each mark that came later, where it was gone on with | as it goes on |
 //! | `rounds/001.jsonl` | a line for each contender and cell, also of short rounds after it | as they finish |
 //! | `result.json` | schema `unherd.bench/1` | at the end, after it was printed |
 //! | `tables.txt` | the same as tables | at the end |
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -37,6 +39,7 @@ use crate::tables::{Progress, compared, tables};
 use crate::tracing::TraceFiles;
 
 const PLAN: &str = "plan.json";
+const MARKS: &str = "marks.jsonl";
 const RESULT: &str = "result.json";
 const TABLES: &str = "tables.txt";
 const STDERR: &str = "stderr.txt";
@@ -164,6 +167,19 @@ impl Record {
             .map_err(|source| failed(&path, "cannot append a finished round", source, true))
     }
 
+    /// Appends marks, which stand below those of the plan from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Record`], for instance when the disk is full.
+    pub(crate) fn add_marks(&self, marks: &[String]) -> Result<(), Error> {
+        let path = self.directory.join(MARKS);
+        let lines: String = marks.iter().map(|mark| compact(mark) + "\n").collect();
+        open_lines(&path)
+            .and_then(|mut file| file.write_all(lines.as_bytes()))
+            .map_err(|source| failed(&path, "cannot append a mark", source, false))
+    }
+
     /// Writes the result and its tables.
     ///
     /// # Errors
@@ -239,18 +255,17 @@ impl StoredRecord {
     /// [`Error::Record`] where it cannot be read, [`Error::Malformed`] where it is no record.
     pub fn load(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(PLAN);
-        let header: Header = serde_json::from_str(&read(&path)?)
+        let mut header: Header = serde_json::from_str(&read(&path)?)
             .map_err(|error| Error::malformed(&path, format!("no plan of a record: {error}")))?;
         if header.plan.schema != PLAN_SCHEMA {
             let what = format!("its schema is '{}', not '{PLAN_SCHEMA}'", header.plan.schema);
             return Err(Error::malformed(&path, what));
         }
+        read_lines(&directory.join(MARKS), &mut header.marks)?;
         let mut rounds = Vec::new();
         for number in 1..=header.plan.rounds {
             let path = directory.join(ROUNDS).join(format!("{number:03}.jsonl"));
-            if path.exists() {
-                read_rounds(&path, &mut rounds)?;
-            }
+            read_lines(&path, &mut rounds)?;
         }
         Ok(Self { header, rounds })
     }
@@ -265,6 +280,12 @@ impl StoredRecord {
         let (machines, marks) = blocks::machines(&self.header, &rounds, &result);
         result.machines = machines;
         result.marks.extend(marks);
+        let planned = plan.rounds * plan.cells.len() * plan.contenders.len();
+        // A block has its own mark, and how many rounds it takes until it is narrow nobody knows.
+        let is_known = self.header.blocks.is_empty() && plan.until.is_none();
+        if is_known && rounds.len() < planned {
+            result.marks.push("not all rounds were run".to_owned());
+        }
         result
     }
 
@@ -303,14 +324,18 @@ pub(crate) fn metric_names(description: Option<&Workload>, rounds: &[Round]) -> 
     }
 }
 
-fn read_rounds(path: &Path, rounds: &mut Vec<Round>) -> Result<(), Error> {
+/// What the lines of a file hold, if there is one.
+fn read_lines<T: DeserializeOwned>(path: &Path, items: &mut Vec<T>) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
     let text = read(path)?;
     // What stands after the last line's end was being written when the lab ended.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (index, line) in whole.lines().enumerate() {
-        let round = serde_json::from_str(line)
+        let item = serde_json::from_str(line)
             .map_err(|error| Error::malformed(path, format!("line {}: {error}", index + 1)))?;
-        rounds.push(round);
+        items.push(item);
     }
     Ok(())
 }

@@ -182,8 +182,9 @@ fn blocks_of_other_programs_are_marked() {
     succeeded(&place, "run-block 3 --plan p.json");
     let other = succeeded(&place, "merge p-1 p-3 --out other");
     assert!(other.stdout.contains("differ in their bytes"), "{other:?}");
-    let again = succeeded(&place, "run-block 1 --plan p.json");
-    assert!(again.stdout.contains("the programs have changed since"), "{again:?}");
+    let again = place.run("run-block 1 --plan p.json");
+    assert_eq!(again.code, Some(2), "{again:?}");
+    assert!(again.stderr.contains("the programs have changed since"), "{again:?}");
 }
 
 #[test]

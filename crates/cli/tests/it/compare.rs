@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use crate::place::{Place, Ran, send};
@@ -380,6 +381,26 @@ fn a_command_that_fails_in_one_round_costs_that_round() {
     let resumed = place.run("compare --resume record");
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     assert!(resumed.stdout.contains("14 rounds, each"), "{resumed:?}");
+}
+
+#[test]
+fn replaced_program_is_not_resumed() {
+    let place = Place::new();
+    let write = |text: &str| {
+        let path = place.path().join("tool");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write("echo x >>calls; [ $(wc -l <calls) -ne 8 ] && echo cost: 1");
+    let words = ["--rounds", "8", "--metric", "cost_us=cost: (.*)", "--out", "record"];
+    let sides = ["--", "echo", "cost: 1", "--", "./tool"];
+    let cut = compare(&place, &[&words[..], &sides].concat());
+    assert_eq!(cut.code, Some(125), "{cut:?}");
+    write("echo cost: 5");
+    let resumed = place.run("compare --resume record");
+    assert_eq!((resumed.code, &*resumed.stdout), (Some(125), ""), "{resumed:?}");
+    let refusal = "the programs have changed since the first rounds of record; put the old ones";
+    assert!(resumed.stderr.contains(refusal), "{resumed:?}");
 }
 
 #[test]

@@ -62,13 +62,15 @@ fn crash_in_last_round_costs_it_alone() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("11 of 12 rounds, each a fresh process"), "{ran:?}");
     assert!(ran.stdout.contains("(11 pairs, 95 % sure)"), "{ran:?}");
-    assert!(ran.stdout.contains("* not all rounds were run: round 12 of late"), "{ran:?}");
+    let mark = "* not all rounds were run: round 12 of late: it ended with exit code 1\n";
+    assert!(ran.stdout.contains(mark), "{ran:?}");
     assert!(ran.stderr.contains("`unherd bench --resume record` goes on"), "{ran:?}");
     assert!(place.path().join("record/result.json").exists());
 
     let again = place.run("report record");
     assert_eq!(again.code, Some(0), "{again:?}");
     assert!(again.stdout.contains("11 of 12 rounds, each a fresh process"), "{again:?}");
+    assert!(again.stdout.contains("* not all rounds were run\n"), "{again:?}");
 
     let resumed = place.run("bench --resume record");
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
@@ -78,6 +80,9 @@ fn crash_in_last_round_costs_it_alone() {
     let json = place.run("report record --format json");
     let result: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(result["comparisons"][0]["pairs"], 12);
+    let marks = result["marks"].to_string();
+    assert!(marks.contains("the bench was cut short, and gone on with later"), "{marks}");
+    assert!(!marks.contains("not all rounds"), "{marks}");
 }
 
 #[test]
