@@ -25,7 +25,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     match (&args.resume, (&args.first, &args.second)) {
         (Some(directory), _) => resume(directory),
         (None, (Some(first), Some(second))) => {
-            output::print(&compare_records(first, second)?)?;
+            let compared = compare_records(first, second)?;
+            output::print(&match args.format {
+                Format::Text => compared.text,
+                Format::Json => json(&compared),
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         (None, _) => start(args, None),

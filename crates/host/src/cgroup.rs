@@ -178,6 +178,18 @@ impl Cgroup {
         }
     }
 
+    /// Whether the kernel has killed a process in it for want of memory; `None` where it does not
+    /// tell (v1 before 4.13).
+    pub fn has_run_out(&self) -> Option<bool> {
+        let events = self.dir.join(match self.version {
+            CgroupVersion::V1 => "memory.oom_control",
+            CgroupVersion::V2 => "memory.events",
+        });
+        let text = fs::read_to_string(events).ok()?;
+        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
+        kills.trim().parse().ok().map(|kills: u64| kills > 0)
+    }
+
     /// Kills every process in it, but not in cgroups below it, and waits until they have ended. A
     /// caller inside is killed too.
     pub fn kill_all(&self) -> Result<(), CgroupError> {

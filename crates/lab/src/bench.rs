@@ -352,7 +352,7 @@ impl Runner<'_> {
     fn judged(&self, header: &Header, rounds: &[Round]) -> BenchResult {
         let counted = counting(self.plan, rounds);
         let marks = [header.marks.clone(), marks(self.plan, rounds)].concat();
-        BenchResult::new(self.plan, &counted, header.machine.clone(), marks)
+        BenchResult::new(self.plan, &counted, header.machine.clone(), marks).described_by(header)
     }
 
     fn tables(&self, result: &BenchResult, rounds: &[Round], progress: Progress) -> String {
@@ -383,13 +383,14 @@ impl Runner<'_> {
             Some(tracing) => tracing.around(launch, cgroup.as_ref().map(Cgroup::dir)),
             None => launch,
         };
-        launch.run(self.interrupt).map_err(|source| {
+        let finished = launch.run(self.interrupt).map_err(|source| {
             Error::machine(
                 format!("cannot run {}", program.display()),
                 "build it again, or leave it out",
                 source,
             )
-        })
+        })?;
+        Ok(finished.in_cgroup(cgroup.as_ref()))
     }
 
     /// What a finished process has printed, if it is the round that was asked for.
@@ -453,13 +454,16 @@ impl Runner<'_> {
             }
             Ending::Exited(status) => status,
         };
+        let memory = finished.memory_hint("--memory");
         match (status.code(), status.signal()) {
             (Some(0), _) => Ok(()),
             (Some(2), _) => Err(Failure::Refused),
-            (Some(code), _) => Err(Failure::Broken(format!("it ended with exit code {code}"))),
+            (Some(code), _) => {
+                Err(Failure::Broken(format!("it ended with exit code {code}{memory}")))
+            }
             (None, signal) => {
                 let signal = signal.unwrap_or_default();
-                Err(Failure::Broken(format!("it was killed by signal {signal}")))
+                Err(Failure::Broken(format!("it was killed by signal {signal}{memory}")))
             }
         }
     }

@@ -25,7 +25,7 @@ pub use builds::WorkTrees;
 pub use confirm::{Confirmation, confirmations, to_confirm};
 pub use metrics::Source;
 pub use readers::Format;
-pub use records::compare_records;
+pub use records::{ComparedRecords, compare_records};
 pub use sides::Side;
 pub use sweep::Sweep;
 
@@ -166,7 +166,8 @@ pub fn compare(
     watch.ended();
     let counted = counting(&plan, &series.rounds);
     let marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
-    let mut result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
+    let result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
+    let mut result = result.described_by(&header);
     let failed = concluded(done, &mut result)?;
     let tables = compared(&header, &result);
     Ok(Outcome { header, result, tables, failed, record: series.record })
@@ -483,7 +484,7 @@ impl Commands<'_> {
             Error::machine(what, "see whether it is a program for this machine", source)
         })?;
         around("--cleanup", cleanup)?;
-        Ok(finished)
+        Ok(finished.in_cgroup(cgroup.as_ref()))
     }
 
     fn succeeded(&self, finished: &Finished) -> Result<(), String> {
@@ -499,14 +500,20 @@ impl Commands<'_> {
             }
             Ending::Exited(status) => status,
         };
+        let memory = finished.memory_hint("--cgroup");
         match (status.code(), status.signal()) {
             (Some(code), _) if code == wanted => Ok(()),
             (Some(code), _) => {
                 let asks = finished.stderr.contains("tty") || finished.stderr.contains("terminal");
-                let terminal = if asks { "; it has neither terminal nor input here" } else { "" };
-                Err(format!("it ended with exit code {code}, not {wanted} (--exit-code){terminal}"))
+                let hint = match asks {
+                    true => "; it has neither terminal nor input here",
+                    false => &memory,
+                };
+                Err(format!("it ended with exit code {code}, not {wanted} (--exit-code){hint}"))
             }
-            (None, signal) => Err(format!("it was killed by signal {}", signal.unwrap_or(0))),
+            (None, signal) => {
+                Err(format!("it was killed by signal {}{memory}", signal.unwrap_or(0)))
+            }
         }
     }
 }

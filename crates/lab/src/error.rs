@@ -66,8 +66,8 @@ pub enum Error {
     },
     /// A round crashed, hung or printed nonsense.
     #[error(
-        "round {round} of {label}: {what}; its output is below; `{resume}` goes on with what has \
-         finished"
+        "round {round} of {label}: {what}{}; `{resume}` goes on with what has finished",
+        below(stderr)
     )]
     Round {
         /// Which round.
@@ -82,7 +82,7 @@ pub enum Error {
         resume: String,
     },
     /// A command beside the rounds failed: a build, a first run, git.
-    #[error("{what}: {how}; its output is below")]
+    #[error("{what}: {how}{}", below(output))]
     Step {
         /// What was run.
         what: String,
@@ -185,7 +185,7 @@ impl Error {
     pub fn child_output(&self) -> Option<&str> {
         match self {
             Self::Round { stderr: output, .. } | Self::Step { output, .. }
-                if !output.is_empty() =>
+                if !output.trim().is_empty() =>
             {
                 Some(output)
             }
@@ -223,6 +223,11 @@ impl Error {
         };
         Self::UnknownName { kind, name: name.to_owned(), advice }
     }
+}
+
+/// What is said of an output that is shown, if there is any.
+fn below(output: &str) -> &'static str {
+    if output.trim().is_empty() { "" } else { "; its output is below" }
 }
 
 /// The one of `known` that `name` most likely was meant to be, if any is near enough to guess.

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use unherd_host::{ChildProcess, IoBytes, Program, SpawnHow, Usage, adopt_orphans, end_orphans};
+use unherd_host::{
+    Cgroup, ChildProcess, IoBytes, Program, SpawnHow, Usage, adopt_orphans, end_orphans,
+};
 use unherd_sys::{Deadline, Timestamp, poll_until};
 
 use crate::interrupt::Interrupt;
@@ -60,6 +62,24 @@ pub(crate) struct Finished {
     pub(crate) usage: Usage,
     pub(crate) io: Option<IoBytes>,
     pub(crate) elapsed: Duration,
+    /// Whether its cgroup has run out of memory.
+    pub(crate) out_of_memory: bool,
+}
+
+impl Finished {
+    /// With what the cgroup says that it ran in, if any.
+    pub(crate) fn in_cgroup(self, cgroup: Option<&Cgroup>) -> Self {
+        let out_of_memory = cgroup.and_then(Cgroup::has_run_out).unwrap_or(false);
+        Self { out_of_memory, ..self }
+    }
+
+    /// What is said after how it failed, where memory is why; `option` is what gave it so little.
+    pub(crate) fn memory_hint(&self, option: &str) -> String {
+        match self.out_of_memory {
+            true => format!("; it needs more memory than {option} gives, so the kernel killed it"),
+            false => String::new(),
+        }
+    }
 }
 
 /// Why it ended.
@@ -135,6 +155,7 @@ impl<'a> Launch<'a> {
             usage: ended.usage,
             io: ended.io,
             elapsed,
+            out_of_memory: false,
         })
     }
 }

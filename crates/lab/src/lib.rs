@@ -44,8 +44,8 @@ mod waits;
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
 pub use blocks::{BLOCKS_SCHEMA, Block, BlockPlan, MachineLine, MeasuredBlock, merge};
 pub use compare::{
-    Adapter, CompareRequest, Confirmation, Format, Read, Side, Source, Sweep, WorkTrees, build,
-    compare, compare_records, confirmations, plan_comparison, to_confirm,
+    Adapter, CompareRequest, ComparedRecords, Confirmation, Format, Read, Side, Source, Sweep,
+    WorkTrees, build, compare, compare_records, confirmations, plan_comparison, to_confirm,
 };
 pub use csv::csv;
 pub use date::today;
@@ -58,8 +58,8 @@ pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MachineOptions};
 pub use printable::printable;
 pub use record::{Header, Record, StoredRecord, holds_record};
 pub use result::{
-    BenchResult, ComparisonLine, Point, ProfileLine, Profiled, RESULT_SCHEMA, RoundLine,
-    SummaryLine, TraceLine, Traced,
+    BenchResult, ComparisonLine, MetricLine, Point, ProfileLine, Profiled, RESULT_SCHEMA,
+    RoundLine, SummaryLine, TraceLine, Traced,
 };
 pub use round::{Round, agree, counting};
 pub use scaling::{LoadLine, PartLine, ScalingLine};

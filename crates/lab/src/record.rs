@@ -276,7 +276,8 @@ impl StoredRecord {
         let rounds = counting(plan, &self.rounds);
         let of_blocks = blocks::marks(&self.header, &self.rounds);
         let marks = [marks.clone(), of_blocks, surroundings::marks(plan, &self.rounds)].concat();
-        let mut result = BenchResult::new(plan, &rounds, machine.clone(), marks);
+        let result = BenchResult::new(plan, &rounds, machine.clone(), marks);
+        let mut result = result.described_by(&self.header);
         let (machines, marks) = blocks::machines(&self.header, &rounds, &result);
         result.machines = machines;
         result.marks.extend(marks);

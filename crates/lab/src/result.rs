@@ -8,12 +8,15 @@ use serde_json::{Map, Value};
 use unherd_host::Profile;
 
 use crate::blocks::MachineLine;
+use crate::catalogue::Metric;
+use crate::compare::Side;
 use crate::plan::{Cell, Contender, Judged, Plan, Until};
+use crate::record::Header;
 use crate::round::Round;
 use crate::scaling::{ScalingLine, scaling};
 use crate::statistics::{
-    ALPHA, Comparison, Judgement, Look, Tail, Verdict, judge_at, judge_exact, log_ratio, look_at,
-    looks, rounds_to_find, summary, tail,
+    ALPHA, Better, Comparison, Judgement, Look, Tail, Verdict, judge_at, judge_exact, log_ratio,
+    look_at, looks, rounds_to_find, summary, tail,
 };
 use crate::surroundings::Surroundings;
 use crate::waits;
@@ -36,6 +39,12 @@ pub struct BenchResult {
     pub seed: u64,
     /// Changes within this share are called the same.
     pub delta: f64,
+    /// What was compared, where it was any commands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<Side>,
+    /// Which way each metric is better, and its unit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricLine>,
     /// What a reader must know before believing the figures.
     pub marks: Vec<String>,
     /// Every round.
@@ -56,6 +65,38 @@ pub struct BenchResult {
     /// The traces of one more round of each implementation, if any were asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub traces: Vec<TraceLine>,
+}
+
+/// One metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MetricLine {
+    /// Its name.
+    pub name: String,
+    /// Which side of it is better.
+    pub better: Better,
+    /// What its name ends with; a plain number has none.
+    pub unit: Option<String>,
+    /// What it is.
+    pub about: String,
+}
+
+impl MetricLine {
+    fn new(metric: &Metric) -> Self {
+        let Metric { name, about, better } = metric.clone();
+        Self { unit: unit(&name).map(str::to_owned), name, better, about }
+    }
+}
+
+/// What stands last in a metric's name: `p99_us`, `sections_per_s`, `Decode-2 ns/op`.
+fn unit(name: &str) -> Option<&str> {
+    const UNITS: [&str; 10] = ["s", "ms", "us", "ns", "bytes", "kb", "mb", "gb", "pct", "hz"];
+    if let Some((_, unit)) = name.rsplit_once(' ') {
+        return Some(unit);
+    }
+    if let Some((before, _)) = name.split_once("_per_") {
+        return Some(&name[before.rfind('_').map_or(0, |end| end + 1)..]);
+    }
+    name.rsplit('_').next().filter(|last| last.len() < name.len() && UNITS.contains(last))
 }
 
 /// One implementation under the tracer.
@@ -251,6 +292,8 @@ impl BenchResult {
             params: common_params(rounds),
             seed: plan.seed,
             delta: plan.delta,
+            commands: Vec::new(),
+            metrics: Vec::new(),
             marks,
             rounds: rounds.iter().map(|round| round_line(plan, round)).collect(),
             summary: summaries(plan, judged),
@@ -259,6 +302,16 @@ impl BenchResult {
             machines: Vec::new(),
             profiles: Vec::new(),
             traces: Vec::new(),
+        }
+    }
+
+    /// With what the header says of the commands and metrics.
+    pub(crate) fn described_by(self, header: &Header) -> Self {
+        let metrics = header.description.iter().flat_map(|workload| &workload.metrics);
+        Self {
+            commands: header.sides.clone(),
+            metrics: metrics.map(MetricLine::new).collect(),
+            ..self
         }
     }
 }

@@ -84,6 +84,15 @@ fn json_has_each_round_and_metric() {
     assert_eq!(result["schema"], "unherd.bench/1");
     assert_eq!(result["comparisons"][0]["metric"], "p99");
     assert_eq!(result["comparisons"][0]["verdict"], "faster");
+    assert_eq!(result["commands"][1]["label"], "B");
+    assert_eq!(result["commands"][1]["words"][2], r#"echo '{"run": {"p99": 2}}'"#);
+    let metrics = result["metrics"].as_array().unwrap();
+    let of = |name: &str| {
+        let metric = metrics.iter().find(|metric| metric["name"] == name).unwrap();
+        [&metric["better"], &metric["unit"]].map(|it| it.as_str().unwrap_or("none").to_owned())
+    };
+    assert_eq!(of("p99"), ["lower", "none"]);
+    assert_eq!(of("peak_bytes"), ["lower", "bytes"]);
     let rounds = result["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), 16);
     for metric in ["wall_s", "cpu_s", "context_switches", "minor_faults", "p99"] {
@@ -171,6 +180,11 @@ fn records_are_compared_or_the_reason_is_given() {
     {
         assert!(ran.stdout.contains(line), "{line}: {ran:?}");
     }
+    let compared = json(&place.run("compare monday tuesday --format json"));
+    assert_eq!(compared["schema"], "unherd.records/1");
+    let line = &compared["comparisons"][0];
+    assert_eq!((&line["impl"], &line["verdict"]), (&"A".into(), &"worse".into()), "{line}");
+    assert_eq!(line["second_by_first"].as_f64().map(|it| (100.0 * it).round()), Some(110.0));
     record("other-metric", "cost_ms", &[100, 200]);
     record("other-side", "cost_us", &[100, 300]);
     let some = place.run("compare monday other-side").stdout;
@@ -185,6 +199,7 @@ fn records_are_compared_or_the_reason_is_given() {
         ("monday elsewhere", "monday and elsewhere cannot be compared: the machines differ"),
         ("monday none", "none is not the directory of a record; commands stand behind --"),
         ("monday .", "cannot read the record"),
+        ("monday ./monday", "monday and ./monday are the same record"),
         ("monday", "required arguments were not provided"),
         ("monday tuesday --rounds 8", "cannot be used with"),
     ] {
@@ -240,7 +255,11 @@ better = 'higher'
     assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
     let own = ["--adapter", "own.toml", "--dir", ".", "--rounds", "8", "--aa", "--out", "aa"];
     let ran = compare(&place, &own);
-    assert!(ran.stdout.contains("are the same command"), "{ran:?}");
+    let first = ran.stdout.lines().next().unwrap();
+    assert!(
+        first.starts_with("A and A again are the same command, so this is chance: "),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -377,7 +396,11 @@ fn a_command_that_fails_in_one_round_costs_that_round() {
     assert!(ran.stdout.contains("B is faster than A"), "{ran:?}");
     assert!(ran.stdout.contains("9 of 14 rounds"), "{ran:?}");
     assert!(ran.stderr.contains("round 10 of B: it ended with exit code 3"), "{ran:?}");
+    assert!(ran.stderr.contains("; its output is below; `unherd"), "{ran:?}");
     assert!(ran.stderr.contains("  | out of luck"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("run: round 10 of B: it ended with exit code 3, not 0 (--exit-code)\n")
+    );
     let resumed = place.run("compare --resume record");
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     assert!(resumed.stdout.contains("14 rounds, each"), "{resumed:?}");
@@ -433,7 +456,7 @@ fn endless_and_verbose_commands_are_survived() {
     let endless = shells(&place, &["--timeout", "0.3"], &["true", "sleep 1000"]);
     assert_eq!(endless.code, Some(125), "{endless:?}");
     let expected = "the first run of B: it had not ended after 0.3 s (--timeout) and was killed";
-    assert!(endless.stderr.contains(expected), "{endless:?}");
+    assert!(endless.stderr.contains(expected) && !endless.stderr.contains("below"), "{endless:?}");
     let flood = shells(
         &place,
         &["--check"],
@@ -585,6 +608,7 @@ fn root_memory_is_bounded_by_a_cgroup() {
         return;
     }
     assert_eq!(ran.code, Some(125), "{ran:?}");
+    assert!(ran.stderr.contains("it needs more memory than --cgroup gives"), "{ran:?}");
 }
 
 #[test]

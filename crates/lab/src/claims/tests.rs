@@ -57,6 +57,8 @@ pub(crate) fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
         params: serde_json::Map::new(),
         seed: 1,
         delta: 0.02,
+        commands: Vec::new(),
+        metrics: Vec::new(),
         marks: Vec::new(),
         rounds: Vec::new(),
         summary: Vec::new(),

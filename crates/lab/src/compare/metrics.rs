@@ -290,6 +290,7 @@ mod tests {
             usage: Default::default(),
             io: None,
             elapsed: Duration::from_millis(5),
+            out_of_memory: false,
         }
     }
 

@@ -6,6 +6,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::plan::Judged;
@@ -16,13 +18,29 @@ use crate::round::{Round, counting};
 use crate::statistics::{ALPHA, Better, SAMPLE_MAX, Shift, shift};
 use crate::tables::{columns, shown, times, title};
 
-/// Compares the rounds of two records, side by side, and gives the text.
+/// The schema of what two records say together.
+const RECORDS_SCHEMA: &str = "unherd.records/1";
+
+/// What two records say together.
+#[derive(Debug, Serialize)]
+pub struct ComparedRecords {
+    schema: &'static str,
+    /// Their directories.
+    records: [String; 2],
+    left_out: Vec<String>,
+    comparisons: Vec<Line>,
+    /// The same for people.
+    #[serde(skip)]
+    pub text: String,
+}
+
+/// Compares the rounds of two records, side by side.
 ///
 /// # Errors
 ///
 /// [`Error::Record`] where one cannot be read, [`Error::Usage`] with the reason where they cannot
 /// be compared.
-pub fn compare_records(first: &Path, second: &Path) -> Result<String, Error> {
+pub fn compare_records(first: &Path, second: &Path) -> Result<ComparedRecords, Error> {
     let names = [first, second].map(|path| path.display().to_string());
     for (path, name) in [first, second].into_iter().zip(&names) {
         if !path.is_dir() {
@@ -32,6 +50,10 @@ pub fn compare_records(first: &Path, second: &Path) -> Result<String, Error> {
             ));
         }
     }
+    if first.canonicalize().ok() == second.canonicalize().ok() {
+        let what = format!("{} and {} are the same record", names[0], names[1]);
+        return Err(Error::usage(what, "name two; `unherd report` judges one again"));
+    }
     let records = [StoredRecord::load(first)?, StoredRecord::load(second)?];
     let refused = |(what, advice): (String, &str)| {
         let what = format!("{} and {} cannot be compared: {what}", names[0], names[1]);
@@ -39,7 +61,10 @@ pub fn compare_records(first: &Path, second: &Path) -> Result<String, Error> {
     };
     let common = Common::of(&records).map_err(refused)?;
     let lines = common.lines(&records).map_err(refused)?;
-    Ok(printable(&text(&names, &common, &lines)))
+    let text = printable(&text(&names, &common, &lines));
+    let left_out = common.left_out;
+    let schema = RECORDS_SCHEMA;
+    Ok(ComparedRecords { schema, records: names, left_out, comparisons: lines, text })
 }
 
 /// Why not, and what to do.
@@ -55,13 +80,24 @@ struct Common {
 }
 
 /// One metric of one side in one cell.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Line {
-    what: String,
+    #[serde(rename = "impl")]
+    label: String,
+    #[serde(flatten)]
+    point: Point,
+    #[serde(flatten)]
     judged: Judged,
+    /// Of the first and of the second.
     medians: [f64; 2],
     rounds: [usize; 2],
-    shift: Shift,
+    /// The second by the first, whichever way is better.
+    second_by_first: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+    verdict: &'static str,
+    #[serde(skip)]
+    what: String,
 }
 
 impl Common {
@@ -139,11 +175,16 @@ impl Common {
                     (what, "see what their rounds hold")
                 })?;
                 lines.push(Line {
-                    what,
+                    label: label.clone(),
+                    point: all[cell].clone(),
                     judged: judged.clone(),
                     medians: values.each_ref().map(|all| median(all)),
                     rounds: values.each_ref().map(Vec::len),
-                    shift,
+                    second_by_first: shift.estimate.exp(),
+                    low: shift.interval.map(|interval| interval.low.exp()),
+                    high: shift.interval.map(|interval| interval.high.exp()),
+                    verdict: verdict(&shift, judged.better),
+                    what,
                 });
             }
         }
@@ -161,25 +202,26 @@ fn median(values: &[f64]) -> f64 {
     crate::statistics::summary(values).map_or(f64::NAN, |found| found.median)
 }
 
+fn verdict(shift: &Shift, better: Better) -> &'static str {
+    let Some(interval) = shift.interval else { return "too few rounds for an interval" };
+    match (interval.low > 0.0, interval.high < 0.0, better) {
+        (false, false, _) | (_, _, Better::Neither) => "cannot tell",
+        (true, _, Better::Lower) | (_, true, Better::Higher) => "worse",
+        _ => "better",
+    }
+}
+
 impl Line {
     /// What came of it: the ratio of the second to the first.
     fn found(&self) -> String {
-        let ratio = self.shift.estimate.exp();
-        let Some(interval) = self.shift.interval else {
-            return format!("{} ×; too few rounds for an interval", times(ratio));
-        };
-        let (low, high) = (interval.low.exp(), interval.high.exp());
-        let is_more = match (low > 1.0, high < 1.0) {
-            (true, _) => Some(true),
-            (_, true) => Some(false),
-            _ => None,
-        };
-        let word = match (is_more, self.judged.better) {
-            (None, _) | (_, Better::Neither) => "cannot tell",
-            (Some(true), Better::Lower) | (Some(false), Better::Higher) => "WORSE",
-            (Some(false), Better::Lower) | (Some(true), Better::Higher) => "BETTER",
-        };
-        format!("{} × ({} to {})  {word}", times(ratio), times(low), times(high))
+        let ratio = times(self.second_by_first);
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => {
+                let word = self.verdict.replace("better", "BETTER").replace("worse", "WORSE");
+                format!("{ratio} × ({} to {})  {word}", times(low), times(high))
+            }
+            _ => format!("{ratio} ×; {}", self.verdict),
+        }
     }
 }
 

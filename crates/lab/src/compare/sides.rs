@@ -76,6 +76,11 @@ impl Side {
         Ok(sides)
     }
 
+    /// Whether it is the same command, in the same place.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.words == other.words && self.directory == other.directory
+    }
+
     /// The command, for people.
     pub(crate) fn shown(&self) -> String {
         self.shown_as.clone().unwrap_or_else(|| self.words.join(" "))
@@ -123,9 +128,12 @@ pub(crate) fn sameness(sides: &[Side], programs: &[PathBuf]) -> Vec<String> {
         for (other, program) in sides[..index].iter().zip(programs) {
             let labels = format!("{} and {}", other.label, side.label);
             let arguments_agree = side.words[1..] == other.words[1..];
-            if side.words == other.words && side.directory == other.directory {
+            // One file in two work trees is an interpreter's: what it runs there may differ.
+            let is_one_file = side.directory != other.directory && *program == programs[index];
+            if side.is_same(other) {
                 marks.push(format!("{labels} are the same command: any difference is chance"));
-            } else if arguments_agree && have_same_bytes(program, &programs[index]) {
+            } else if arguments_agree && !is_one_file && have_same_bytes(program, &programs[index])
+            {
                 marks.push(format!("the programs of {labels} are the same, byte by byte"));
             }
         }
@@ -198,7 +206,14 @@ mod tests {
         };
         assert!(said("one -- one", &[one.clone(), one.clone()]).contains("are the same command"));
         assert!(said("one -- copy", &[one.clone(), copy.clone()]).contains("byte by byte"));
-        assert_eq!(said("one -- copy 1", &[one.clone(), copy]), "");
+        assert_eq!(said("one -- copy 1", &[one.clone(), copy.clone()]), "");
+        let in_trees = |programs: [&PathBuf; 2]| {
+            let mut sides = parse("python3 t.py -- python3 t.py", &[], false).unwrap();
+            sides[1].directory = Some(PathBuf::from("tree"));
+            sameness(&sides, &programs.map(Clone::clone)).join(";")
+        };
+        assert_eq!(in_trees([&one, &one]), "", "what it runs may differ");
+        assert!(in_trees([&one, &copy]).contains("byte by byte"));
         assert_eq!(said("one -- other", &[one, other]), "");
     }
 }

@@ -104,3 +104,11 @@ fn points_are_told_apart_by_what_differs() {
     assert_eq!(apart, ["1 thread, buckets 16", "4 threads, buckets 16", "4 threads, buckets 64"]);
     assert_eq!(all[0].apart(all[..1].iter()).to_string(), "");
 }
+
+#[test]
+fn units_stand_last_in_names() {
+    let names =
+        ["wall_s", "p99_us", "mb_per_cpusec", "X-2 ns/op", "peak_bytes", "preemptions", "s"];
+    let units = names.map(|name| unit(name).unwrap_or("none"));
+    assert_eq!(units, ["s", "us", "mb_per_cpusec", "ns/op", "bytes", "none", "none"]);
+}

@@ -52,6 +52,12 @@ pub(crate) fn verdicts(result: &BenchResult) -> String {
     for label in labels {
         let lines: Vec<&ComparisonLine> =
             result.comparisons.iter().filter(|line| line.label == label).collect();
+        let [base, other] = [&lines[0].base, label]
+            .map(|label| result.commands.iter().find(|side| side.label == *label));
+        if base.zip(other).is_some_and(|(base, other)| base.is_same(other)) {
+            let base = &lines[0].base;
+            let _ = write!(text, "{base} and {label} are the same command, so this is chance: ");
+        }
         text.push_str(&verdict(&lines, result.delta));
     }
     if text.is_empty() {
@@ -178,7 +184,7 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
 }
 
 /// Which way is better, of a metric that is no time.
-fn direction(header: &Header, metric: &str) -> &'static str {
+pub(crate) fn direction(header: &Header, metric: &str) -> &'static str {
     let metrics = header.description.iter().flat_map(|workload| &workload.metrics);
     let better = metrics.filter(|it| it.name == metric).map(|it| it.better).next();
     match better {

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::compared::{title, verdicts, word};
+use super::compared::{direction, shown, title, verdicts, word};
 use super::comparison::finding;
 use super::summary;
+use crate::fingerprint::fingerprint;
 use crate::printable::printable;
 use crate::record::Header;
-use crate::result::BenchResult;
+use crate::result::{BenchResult, ComparisonLine, SummaryLine};
 
 /// The verdict, a table of all comparisons, and what to know before believing it.
 pub fn markdown(header: &Header, result: &BenchResult) -> String {
@@ -16,17 +17,26 @@ pub fn markdown(header: &Header, result: &BenchResult) -> String {
         false => verdicts(result),
     };
     let mut text = format!("**{}**\n\n", cell(verdict.trim_end()).replace('\n', "  \n"));
-    text.push_str("| metric | side | base | pairs | verdict |\n|---|---|---|---:|---|\n");
+    for side in &header.sides {
+        let _ = writeln!(text, "- {}: {}", cell(&side.label), cell(&side.shown()));
+    }
+    text.push_str(
+        "\n| metric | side | median | base | median | pairs | verdict |\n\
+         |---|---|---:|---|---:|---:|---|\n",
+    );
     for line in &result.comparisons {
         let point = line.point.to_string();
         let at = if point.is_empty() { point } else { format!(" ({point})") };
         let _ = writeln!(
             text,
-            "| {}{} | {} | {} | {} | {} {} |",
+            "| {}{}{} | {} | {} | {} | {} | {} | {} {} |",
             cell(&title(&line.metric)),
+            direction(header, &line.metric),
             cell(&at),
             cell(&line.label),
+            median(result, line, &line.label),
             cell(&line.base),
+            median(result, line, &line.base),
             line.pairs,
             word(line),
             cell(finding(line, result.delta).trim())
@@ -38,7 +48,18 @@ pub fn markdown(header: &Header, result: &BenchResult) -> String {
     if !result.marks.is_empty() {
         text.push('\n');
     }
+    let command = header.command.join(" ");
+    let _ = write!(text, "\n{}; by {}\n", cell(&fingerprint(&header.machine)), cell(&command));
     printable(&text)
+}
+
+/// The middle of one side of a comparison.
+fn median(result: &BenchResult, line: &ComparisonLine, label: &str) -> String {
+    let is_it = |it: &&SummaryLine| {
+        (&*it.label, &it.metric, &it.point) == (label, &line.metric, &line.point)
+    };
+    let found = result.summary.iter().find(is_it);
+    found.map_or_else(|| "-".to_owned(), |it| shown(&line.metric, it.median))
 }
 
 /// What would end a cell, or begin a tag or a list, is written out.

@@ -48,19 +48,7 @@ mod tests {
         let refused = Traced::Refused { why: "not permitted".to_owned() };
         let result = BenchResult {
             traces: vec![line("before", 1, taken), line("unherd", 2, refused)],
-            schema: crate::result::RESULT_SCHEMA.to_owned(),
-            machine: Value::Null,
-            workload: "pagewait".to_owned(),
-            params: serde_json::Map::new(),
-            seed: 1,
-            delta: 0.02,
-            marks: Vec::new(),
-            rounds: Vec::new(),
-            summary: Vec::new(),
-            comparisons: Vec::new(),
-            scaling: Vec::new(),
-            machines: Vec::new(),
-            profiles: Vec::new(),
+            ..crate::claims::tests::result(Vec::new())
         };
         let first = traces(&result, &point(1));
         let expected = "\nbefore, one more round under the tracer (traces/before-0.json):\n\
