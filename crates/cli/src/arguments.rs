@@ -19,7 +19,7 @@ use crate::trace::TraceArgs;
 
 /// Finds, fixes and proves needless waiting on Linux.
 #[derive(Debug, Parser)]
-#[command(name = "unherd", version, disable_help_subcommand = true)]
+#[command(name = "unherd", version)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -39,6 +39,11 @@ pub(crate) enum Command {
     /// round as it was measured, the command line, the machine, and what was not as it should be.
     /// They name it when they end; it is out/WORKLOAD-DATE unless --out named another. Nothing is
     /// run again.
+    #[command(after_help = "\
+Examples:
+  unherd report out/compare-20261120-101500
+  unherd report out/pagewait-20261120-101500 --html page.html
+  unherd report record --markdown - | gh pr comment 17 -F -")]
     Report {
         /// The record's directory.
         directory: PathBuf,
@@ -49,6 +54,11 @@ pub(crate) enum Command {
         files: ReportFiles,
     },
     /// What there is to run: workloads, implementations, options, metrics; adapters for `compare`.
+    #[command(after_help = "\
+Examples:
+  unherd workloads
+  unherd workloads pagewait
+  unherd workloads hackbench >mine.toml")]
     Workloads {
         /// One of them, in full; of an adapter, its file.
         name: Option<String>,
@@ -57,6 +67,11 @@ pub(crate) enum Command {
     /// Measure one block of a plan that `--plan` has written, on this machine.
     ///
     /// The command line is the plan's. A block that was begun on this machine is gone on with.
+    #[command(after_help = "\
+Example, with the plan of three blocks on a disk that all machines see:
+  unherd compare --plan plan.json --blocks 3 -- ./old -- ./new
+  unherd run-block 1 --plan plan.json     on the first machine; 2 and 3 on others
+  unherd merge plan-1 plan-2 plan-3")]
     RunBlock {
         /// Which block, from 1.
         number: usize,
@@ -68,6 +83,10 @@ pub(crate) enum Command {
         out: Option<PathBuf>,
     },
     /// Join the records of a plan's blocks into one, and judge it.
+    #[command(after_help = "\
+Examples:
+  unherd merge plan-1 plan-2 plan-3
+  unherd merge plan-* --out joined --html page.html")]
     Merge {
         /// The records that `unherd run-block` has written.
         #[arg(required = true, value_name = "RECORD")]
@@ -93,6 +112,12 @@ pub(crate) enum Command {
 const TRACE_FLAG: &str = "under-tracer";
 
 const NOTES: &str = "\
+Examples:
+  unherd bench wake --quick
+  unherd bench pagewait --with before,unherd --threads 16,512
+  unherd bench tiotest --with kernel,unherd --memory 256M --dir /mnt/disk --html page.html
+  unherd bench --resume out/tiotest-20261120-101500
+
 Marks: what was not as it should be (no cgroup, a disturbed round, too few rounds) stands below \
 the tables, under \"Before believing these figures\", and in result.json as \"marks\". A mark \
 changes no verdict; read it before you trust one.
@@ -107,87 +132,89 @@ pub(crate) struct BenchArgs {
     #[arg(required_unless_present = "resume")]
     pub(crate) workload: Option<String>,
     /// Go on with a bench that was cut short, with the command line of its record.
-    #[arg(long, value_name = "DIR", exclusive = true)]
+    #[arg(long, value_name = "DIR", exclusive = true, help_heading = "Records and output")]
     pub(crate) resume: Option<PathBuf>,
-    /// Implementations; the first is the base.
-    #[arg(long, value_name = "IMPL", value_delimiter = ',')]
+    /// Implementations, with commas between them; the first is the base.
+    #[arg(long, value_name = "IMPL", value_delimiter = ',', help_heading = "What is run")]
     pub(crate) with: Vec<String>,
-    /// What the others are compared with; several are not compared with each other.
-    #[arg(long, value_name = "IMPL", value_delimiter = ',')]
+    /// What the others are compared with; several, with commas between them, are not compared with
+    /// each other.
+    #[arg(long, value_name = "IMPL", value_delimiter = ',', help_heading = "What is run")]
     pub(crate) base: Vec<String>,
-    /// Threads; several make a sweep.
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    /// Threads; several, as 1,4,16, make a sweep.
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "What is run")]
     pub(crate) threads: Vec<usize>,
-    /// CPUs that each process may use; several make a sweep.
-    #[arg(long, value_name = "N", value_delimiter = ',')]
+    /// CPUs that each process may use; several, as 1,2, make a sweep.
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "What is run")]
     pub(crate) cpus: Vec<usize>,
     /// How often each implementation runs, each time in a fresh process. The default grows with the
     /// number of comparisons: 12 for one, 14 for two, 16 for four, 18 for eight.
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", help_heading = "How often")]
     pub(crate) rounds: Option<usize>,
     /// The fewest rounds that can decide at all; a mark says so.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "rounds", help_heading = "How often")]
     pub(crate) quick: bool,
     /// Where all randomness starts; printed.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = "How often")]
     pub(crate) seed: Option<u64>,
     /// Memory of each implementation, as 256M or 1G; both sides get the same, in a cgroup.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "What is run")]
     pub(crate) memory: Option<u64>,
     /// Run without a cgroup where none can be made; a mark says so.
-    #[arg(long)]
+    #[arg(long, help_heading = "What is run")]
     pub(crate) without_cgroup: bool,
     /// Scale vm.dirty_bytes and vm.dirty_background_bytes with the memory while the rounds run, and
     /// fail where that is not allowed. Without this it is done where cgroups do not throttle
     /// dirtying (v1) and it is allowed.
-    #[arg(long, conflicts_with = "keep_dirty")]
+    #[arg(long, conflicts_with = "keep_dirty", help_heading = "What is run")]
     pub(crate) set_dirty: bool,
     /// Leave vm.dirty_bytes alone; a mark says so where that matters.
-    #[arg(long)]
+    #[arg(long, help_heading = "What is run")]
     pub(crate) keep_dirty: bool,
     /// Do not run a round again in which other programs used more than 5 % of the processors; a
     /// mark says so.
-    #[arg(long)]
+    #[arg(long, help_heading = "How often")]
     pub(crate) keep_disturbed: bool,
     /// Where files are made [default: the current directory].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "What is run")]
     pub(crate) dir: Option<PathBuf>,
     /// Where the record goes [default: out/WORKLOAD-DATE].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Records and output")]
     pub(crate) out: Option<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Records and output")]
     pub(crate) blocks: PlanArgs,
     /// What to print; json has the schema unherd.bench/1.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = "Records and output")]
     pub(crate) format: Format,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Records and output")]
     pub(crate) files: ReportFiles,
     /// How many seconds one process may take.
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "What is run")]
     pub(crate) timeout: Duration,
     /// Changes within this share are the same.
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share, help_heading = "What is judged")]
     pub(crate) delta: f64,
-    /// Judge by these metrics instead of those that `unherd workloads WORKLOAD` calls primary.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Judge by these metrics, with commas between them, instead of those that `unherd workloads
+    /// WORKLOAD` calls primary.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What is judged")]
     pub(crate) metric: Vec<String>,
     /// After the rounds, run each implementation once more and sample which functions use the CPU.
-    #[arg(long)]
+    #[arg(long, help_heading = "What is run")]
     pub(crate) profile: bool,
     /// After the rounds, run each implementation once more under `unherd trace`.
-    #[arg(id = TRACE_FLAG, long = "trace")]
+    #[arg(id = TRACE_FLAG, long = "trace", help_heading = "What is run")]
     pub(crate) trace: bool,
     /// Run one implementation against itself: a test of the bench, which should find no
     /// difference.
-    #[arg(long)]
+    #[arg(long, help_heading = "How often")]
     pub(crate) aa: bool,
     /// With --aa: let the second side burn this share more CPU, as 5%. A test of the bench, which
     /// should find it.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "How often")]
     pub(crate) plant: Option<f64>,
     /// With --aa: run the whole bench N times, and count how often it finds a difference. Exit with
     /// 1 where that is too often, or with --plant too rarely.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "How often")]
     pub(crate) repeat: Option<usize>,
 }
 
@@ -368,14 +395,55 @@ fn help_or_failure(
         text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
     let known = <CommandLine as clap::CommandFactory>::command();
     let subcommand = subcommand(args).and_then(|name| known.find_subcommand(name));
-    let help = match subcommand {
-        Some(subcommand) => format!("see 'unherd {} --help'", subcommand.get_name()),
-        None => "see 'unherd --help'".to_owned(),
+    let subcommand = subcommand.map_or("", clap::Command::get_name);
+    if let Some(line) = hint(subcommand, error.kind(), what) {
+        return Err(Failure::Usage(line));
+    }
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
+    let help = format!("see 'unherd {subcommand} --help'").replace("  ", " ");
+    Err(Failure::usage(what, tip.filter(|tip| is_near(what, tip)).unwrap_or(&help)))
+}
+
+/// What is meant, where clap's own words lead astray.
+fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
+    const COMMANDS: &str = "write unherd compare -- A… -- B…, or name two records";
+    let unknown = match kind {
+        ErrorKind::UnknownArgument => what.split('\'').nth(1),
+        _ => None,
     };
-    Err(Failure::usage(what, tip.unwrap_or(&help)))
+    let option = unknown.filter(|word| word.starts_with('-'));
+    let advice = match (subcommand, unknown) {
+        _ if what.contains("'--resume") => {
+            "it goes on by the command line of its record; give it alone, and the record's pages by \
+             unherd report DIR --html FILE"
+        }
+        ("compare", Some("--warmup" | "-w")) => "each command runs once before the rounds anyway",
+        ("compare", Some("--runs" | "-r" | "-n" | "-m" | "-M")) => "--rounds says how often",
+        ("compare", Some("--threads" | "-j")) => {
+            "write it into the commands, or give --sweep threads=1,2,4 and {threads} there"
+        }
+        ("compare", Some("-N")) => "there is no shell unless --shell asks for it",
+        ("compare", _) if what.contains("COMMAND]") || what.contains("<COMMAND>") => COMMANDS,
+        ("compare", _) if kind == ErrorKind::MissingRequiredArgument => COMMANDS,
+        ("compare", Some(_)) if option.is_none() => COMMANDS,
+        ("trace", Some(_)) if option.is_none() => {
+            "the command stands behind --: unherd trace -- CMD…"
+        }
+        ("bench", Some(_)) if option.is_none() => {
+            "several values have commas between them: --with A,B"
+        }
+        _ => return None,
+    };
+    Some(format!("{what}; {advice}"))
+}
+
+/// Whether a tip of clap names an option that may be meant: none but one with the same first
+/// letter, and never that the word is to be passed on as a value.
+fn is_near(what: &str, tip: &str) -> bool {
+    let first = |text: &str| text.split_once("'-")?.1.trim_start_matches('-').chars().next();
+    !tip.contains("as a value") && first(what) == first(tip)
 }
 
 pub(crate) fn size(text: &str) -> Result<u64, String> {

@@ -41,6 +41,7 @@ fn start(
     conditions: Conditions,
 ) -> Result<ExitCode, Failure> {
     check_cpus(&request)?;
+    args.files.check()?;
     let plan = Plan::new(&request, known)?;
     if let (Some(path), None, None) = (&args.blocks.plan, conditions.block, &conditions.resume) {
         return args.blocks.write(path, planned(plan, known, conditions));
@@ -49,7 +50,9 @@ fn start(
         note(&warning);
     }
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
-    let mut progress = Progress::new(args.format == Format::Text && args.repeat.is_none());
+    let is_quiet = args.files.take_standard_output();
+    let is_text = args.format == Format::Text && !is_quiet;
+    let mut progress = Progress::new(is_text && args.repeat.is_none());
     if let Some(count) = args.repeat {
         let trials = trials(&request, known, &conditions, count, &mut progress, &interrupt)?;
         output::print(&match args.format {
@@ -60,10 +63,13 @@ fn start(
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
     // Print first: writing may fail. Write all the same when nobody reads the output.
-    let printed =
-        print(args.format, &outcome.result, &outcome.tables, Some((outcome.directory(), known)));
+    let made = Some((outcome.directory(), known));
+    let printed = match is_quiet {
+        true => Ok(()),
+        false => print(args.format, &outcome.result, &outcome.tables, made),
+    };
     outcome.keep()?;
-    args.files.write(&outcome.header, &outcome.result)?;
+    args.files.write(outcome.directory(), &outcome.header, &outcome.result)?;
     printed?;
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
@@ -126,6 +132,7 @@ pub(crate) fn report(
     format: Format,
     files: &ReportFiles,
 ) -> Result<ExitCode, Failure> {
+    files.check()?;
     let kept = StoredRecord::load(directory)?;
     if kept.rounds.is_empty() {
         let what = format!("{} holds no finished round", directory.display());
@@ -135,8 +142,9 @@ pub(crate) fn report(
         ));
     }
     let (result, tables) = kept.report(directory);
-    files.write(&kept.header, &result)?;
+    files.write(directory, &kept.header, &result)?;
     match (format, kept.header.sides.is_empty()) {
+        _ if files.take_standard_output() => {}
         // Its own tables end with the verdict.
         (Format::Text, false) => output::print(&tables)?,
         _ => print(format, &result, &tables, None)?,

@@ -42,6 +42,7 @@ pub(crate) fn run_again(args: &CompareArgs, run: &BlockRun) -> Result<ExitCode, 
 }
 
 fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failure> {
+    args.files.check()?;
     let request = request(args, again)?;
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let (request, trees) = checked_out(args, request, &interrupt)?;
@@ -61,6 +62,7 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     let outcome = compare(&request, &mut progress, &interrupt)?;
     // Print first: writing may fail. Write all the same when nobody reads the output.
     let printed = match args.format {
+        _ if args.files.take_standard_output() => Ok(()),
         Format::Text => output::print(&outcome.tables),
         Format::Json => output::print(&json(&outcome.result)),
     };
@@ -68,7 +70,7 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
         note(&format!("the record is in {}", outcome.directory().display()));
     }
     outcome.keep()?;
-    args.files.write(&outcome.header, &outcome.result)?;
+    args.files.write(outcome.directory(), &outcome.header, &outcome.result)?;
     printed?;
     if let Some(error) = outcome.failed {
         return Err(error.into());
@@ -94,7 +96,7 @@ fn confirm(
     progress: &mut Progress,
     interrupt: &Interrupt,
 ) -> Result<Vec<Confirmation>, Failure> {
-    let is_text = args.format == Format::Text;
+    let is_text = args.format == Format::Text && !args.files.take_standard_output();
     let out = first.directory().join("confirm");
     let Some(again) = to_confirm(request, &first.result, out)? else {
         if is_text {

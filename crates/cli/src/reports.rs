@@ -5,14 +5,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::{Access, access};
 use unherd_lab::{BenchResult, Header, csv, html, markdown};
 
-use crate::output::Failure;
+use crate::output::{self, Failure};
 
-/// Where they are.
+/// Where they are; `-` is standard output, which holds nothing else then.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ReportFiles {
-    /// Also a page to look at: one file, which needs no network.
+    /// Also a page to look at: one file, which needs no network. For this and the next two, - is
+    /// standard output, on which nothing else stands then.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also as Markdown, for a comment on a pull request.
@@ -24,24 +26,77 @@ pub(crate) struct ReportFiles {
 }
 
 impl ReportFiles {
-    /// Writes what was asked for.
-    pub(crate) fn write(&self, header: &Header, result: &BenchResult) -> Result<(), Failure> {
-        if let Some(path) = &self.html {
-            write(path, Ok(html(header, result)))?;
+    /// Whether standard output is one of them.
+    pub(crate) fn take_standard_output(&self) -> bool {
+        self.paths().any(is_standard_output)
+    }
+
+    /// Sees whether they can be written, before anything is measured.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.paths().filter(|path| is_standard_output(path)).count() > 1 {
+            return Err(Failure::usage("two files are standard output", "give - once"));
         }
-        if let Some(path) = &self.markdown {
-            write(path, Ok(markdown(header, result)))?;
-        }
-        if let Some(path) = &self.csv {
-            write(path, csv(result))?;
+        for path in self.paths().filter(|path| !is_standard_output(path)) {
+            let place = match path.parent() {
+                _ if path.exists() => path,
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            let writable = access(place, Access::WRITE_OK).map_err(io::Error::from);
+            let writable = match path.is_dir() {
+                true => Err(io::ErrorKind::IsADirectory.into()),
+                false => writable,
+            };
+            writable.map_err(|error| {
+                let what = format!("cannot write {}: {error}", path.display());
+                Failure::usage(&what, "name a file that can be written")
+            })?;
         }
         Ok(())
     }
+
+    /// Writes what was asked for, of the record in `directory`.
+    pub(crate) fn write(
+        &self,
+        directory: &Path,
+        header: &Header,
+        result: &BenchResult,
+    ) -> Result<(), Failure> {
+        if let Some(path) = &self.html {
+            write(directory, path, "html", Ok(html(header, result)))?;
+        }
+        if let Some(path) = &self.markdown {
+            write(directory, path, "markdown", Ok(markdown(header, result)))?;
+        }
+        if let Some(path) = &self.csv {
+            write(directory, path, "csv", csv(result))?;
+        }
+        Ok(())
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.html, &self.markdown, &self.csv].into_iter().flatten().map(PathBuf::as_path)
+    }
 }
 
-fn write(path: &Path, text: io::Result<String>) -> Result<(), Failure> {
-    let written = text.and_then(|text| fs::write(path, text));
-    written.map_err(|error| {
-        Failure::NotWritten(format!("{}: {error}; the record is kept", path.display()))
+fn is_standard_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn write(
+    directory: &Path,
+    path: &Path,
+    option: &str,
+    text: io::Result<String>,
+) -> Result<(), Failure> {
+    if let (true, Ok(text)) = (is_standard_output(path), &text) {
+        return output::print(text);
+    }
+    text.and_then(|text| fs::write(path, text)).map_err(|error| {
+        Failure::NotWritten(format!(
+            "{}: {error}; the record is kept: unherd report {} --{option} FILE",
+            path.display(),
+            directory.display()
+        ))
     })
 }

@@ -17,6 +17,11 @@ use crate::{bench, runners};
 /// congestion wait. Each bench has a record and a page of its own; what has no workload yet is
 /// named.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  unherd reproduce 002 --quick
+  unherd reproduce 000 --list
+  unherd reproduce 003 --dir /mnt/disk --out gallery")]
 pub(crate) struct ReproduceArgs {
     /// Which report.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(REPORTS.map(|it| it.number)))]

@@ -13,7 +13,7 @@ use crate::reports::ReportFiles;
 /// Compare any commands in alternating rounds, and judge the difference.
 ///
 /// The commands stand behind `--`, with `--` between them; the first is the base. Each is run once
-/// before the rounds, which is not judged.
+/// before the rounds, which is not judged. They get no input and no terminal.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes: 0 done; 1 something is surely worse (--fail-on), or --repeat found the comparison at \
@@ -51,125 +51,133 @@ pub(crate) struct CompareArgs {
     /// The benchmark that the commands are: one of those that `unherd workloads` names, or a file.
     /// It knows the metrics. A command that is empty or begins with an option is the benchmark's
     /// own, with these options added.
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "What is run")]
     pub(crate) adapter: Option<String>,
     /// Go on with a comparison that was cut short, with the command line of its record.
-    #[arg(long, value_name = "DIR", exclusive = true)]
+    #[arg(long, value_name = "DIR", exclusive = true, help_heading = "Records and output")]
     pub(crate) resume: Option<PathBuf>,
     /// The word between the commands, where they have a `--` of their own.
-    #[arg(long, value_name = "WORD", default_value = "--")]
+    #[arg(long, value_name = "WORD", default_value = "--", help_heading = "What is run")]
     pub(crate) between: String,
-    /// What tables call the commands [default: A,B,C…].
-    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "git")]
+    /// What tables call the commands, with commas between them [default: A,B,C…].
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with = "git",
+        help_heading = "What is run"
+    )]
     pub(crate) names: Vec<String>,
     /// Each command is one word, for sh(1).
-    #[arg(long)]
+    #[arg(long, help_heading = "What is run")]
     pub(crate) shell: bool,
     /// Run one command against itself: a test of the comparison, which should find no difference.
-    #[arg(long, conflicts_with = "git")]
+    #[arg(long, conflicts_with = "git", help_heading = "What is run")]
     pub(crate) aa: bool,
     /// How often each command runs [default: as often as fits into 3 s, but at least 12 times, 14
     /// for two judged metrics, 16 for four].
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", help_heading = "How often")]
     pub(crate) rounds: Option<usize>,
     /// Instead of a number of rounds: go on until all intervals are within this share of their
     /// middle, such as 1%; 500 rounds at most.
-    #[arg(long, value_name = "SHARE", value_parser = plus_minus, conflicts_with = "plan")]
+    #[arg(long, value_name = "SHARE", value_parser = plus_minus, conflicts_with = "plan", help_heading = "How often")]
     pub(crate) until: Option<f64>,
     /// A metric in the commands' output: the pattern's first group, or all that it matches. It must
-    /// match once. Less is better, unless the name is a rate's: it
+    /// match once. Repeatable. Less is better, unless the name is a rate's: it
     /// ends in _per_s or /s, or says throughput, bandwidth, iops, qps, rps or tps.
-    #[arg(long, value_name = "NAME=REGEX")]
+    #[arg(long, value_name = "NAME=REGEX", help_heading = "What is judged")]
     pub(crate) metric: Vec<String>,
     /// A metric in the JSON that the commands print: fields and indexes with dots between them.
-    #[arg(long, value_name = "[NAME=]PATH")]
+    /// Repeatable.
+    #[arg(long, value_name = "[NAME=]PATH", help_heading = "What is judged")]
     pub(crate) json: Vec<String>,
     /// Whose figures the commands print: criterion, go, google-benchmark, hyperfine; detect, or
     /// none.
-    #[arg(long, value_name = "FORMAT", default_value = "detect", value_parser = read)]
+    #[arg(long, value_name = "FORMAT", default_value = "detect", value_parser = read, help_heading = "What is judged")]
     pub(crate) read: Read,
-    /// Of these metrics more is better.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Of these metrics, with commas between them, more is better.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What is judged")]
     pub(crate) more_is_better: Vec<String>,
-    /// Judge these metrics [default: those that are printed, or else wall_s,cpu_s].
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Judge these metrics, with commas between them [default: those that are printed, or else
+    /// wall_s,cpu_s].
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What is judged")]
     pub(crate) judge: Vec<String>,
     /// A line of sh(1) before each process, not measured; UNHERD_SIDE names the side.
-    #[arg(long, value_name = "LINE")]
+    #[arg(long, value_name = "LINE", help_heading = "What is run")]
     pub(crate) prepare: Option<String>,
     /// A line of sh(1) after each process, not measured.
-    #[arg(long, value_name = "LINE")]
+    #[arg(long, value_name = "LINE", help_heading = "What is run")]
     pub(crate) cleanup: Option<String>,
     /// A line of sh(1) for each side, before all else; UNHERD_SIDE names the side.
-    #[arg(long, value_name = "LINE")]
+    #[arg(long, value_name = "LINE", help_heading = "What is run")]
     pub(crate) build: Option<String>,
     /// A line of sh(1) that builds the first command.
-    #[arg(long, value_name = "LINE")]
+    #[arg(long, value_name = "LINE", help_heading = "What is run")]
     pub(crate) build_a: Option<String>,
     /// A line of sh(1) that builds the second.
-    #[arg(long, value_name = "LINE")]
+    #[arg(long, value_name = "LINE", help_heading = "What is run")]
     pub(crate) build_b: Option<String>,
     /// Compare two commits: each is checked out and built in a work tree of its own, in which the
     /// one command runs.
-    #[arg(long, value_names = ["REV_A", "REV_B"], num_args = 2)]
+    #[arg(long, value_names = ["REV_A", "REV_B"], num_args = 2, help_heading = "What is run")]
     pub(crate) git: Vec<String>,
     /// Where work trees and files of adapters are made [default: the directory for temporary
     /// files].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "What is run")]
     pub(crate) dir: Option<PathBuf>,
     /// The standard outputs of a round must agree.
-    #[arg(long)]
+    #[arg(long, help_heading = "What is run")]
     pub(crate) check: bool,
     /// The code that the commands must end with.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "What is run")]
     pub(crate) exit_code: i32,
     /// Compare at each of these values, which stand for {NAME} in the commands; several --sweep
     /// make every combination. Where NAME is threads, clients, jobs, processes, workers or
     /// connections, how throughput grows with it is shown, too.
-    #[arg(long, value_name = "NAME=VALUE,…")]
+    #[arg(long, value_name = "NAME=VALUE,…", help_heading = "Where, and at which points")]
     pub(crate) sweep: Vec<String>,
-    /// The first N CPUs only; several make a sweep.
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = cpus)]
+    /// The first N CPUs only; several, as 1,2, make a sweep.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = cpus, help_heading = "Where, and at which points")]
     pub(crate) cpus: Vec<usize>,
     /// A memory cgroup for each process, memory=512M; several sizes make a sweep.
-    #[arg(long, value_name = "memory=SIZE,…", value_parser = memory)]
+    #[arg(long, value_name = "memory=SIZE,…", value_parser = memory, help_heading = "Where, and at which points")]
     pub(crate) cgroup: Option<Memory>,
     /// How many seconds one process may take.
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "What is run")]
     pub(crate) timeout: Duration,
     /// Changes within this share are the same.
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share, help_heading = "What is judged")]
     pub(crate) delta: f64,
     /// Exit with 1 where a command is surely worse than the first: slower, or slower=5% for worse
     /// by at least that.
-    #[arg(long, value_name = "slower[=SHARE]", value_parser = fail_on)]
+    #[arg(long, value_name = "slower[=SHARE]", value_parser = fail_on, help_heading = "What is judged")]
     pub(crate) fail_on: Option<FailOn>,
     /// Measure what was found different once more, with other layouts: each process gets an
     /// environment of another length, and --build, --build-a and --build-b run again with
     /// UNHERD_LAYOUT=1, by which they can link in another order. --fail-on then asks for both.
-    #[arg(long, conflicts_with_all = ["plan", "repeat"])]
+    #[arg(long, conflicts_with_all = ["plan", "repeat"], help_heading = "How often")]
     pub(crate) confirm: bool,
     /// Do not run a round again in which other programs used more than 5 % of the processors; a
     /// line below the table says so.
-    #[arg(long)]
+    #[arg(long, help_heading = "How often")]
     pub(crate) keep_disturbed: bool,
     /// Repeat the whole comparison N times, and count how often a difference is found. Exit with 1
     /// where one command against itself is called different too often, or another command slower
     /// too rarely: a test of the comparison.
-    #[arg(long, value_name = "N", conflicts_with_all = ["fail_on", "html", "markdown", "csv"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["fail_on", "html", "markdown", "csv"], help_heading = "How often")]
     pub(crate) repeat: Option<usize>,
     /// Where all randomness starts; printed.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = "How often")]
     pub(crate) seed: Option<u64>,
     /// Where the record goes [default: out/compare-DATE].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Records and output")]
     pub(crate) out: Option<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Records and output")]
     pub(crate) blocks: PlanArgs,
     /// What to print; json has the schema unherd.bench/1.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = "Records and output")]
     pub(crate) format: Format,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Records and output")]
     pub(crate) files: ReportFiles,
 }
 

@@ -259,3 +259,20 @@ fn root_a_bystander_runs_beside_a_tracer_of_another() {
     // The tracer was there, and was killed before it could report.
     assert_eq!(fs::read(place.path().join("report")).unwrap(), b"", "{ran:?}");
 }
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let place = Place::new();
+    let top = place.run("help");
+    assert_eq!((top.code, &*top.stdout), (Some(0), &*place.run("--help").stdout), "{top:?}");
+    for name in
+        ["bench", "compare", "trace", "report", "workloads", "run-block", "merge", "reproduce"]
+    {
+        let help = place.run(&format!("help {name}"));
+        assert_eq!(help.code, Some(0), "{help:?}");
+        assert!(help.stdout.contains("\nExample"), "{name}: {}", help.stdout);
+        assert!(top.stdout.contains(&format!("\n  {name} ")), "{name}: {}", top.stdout);
+    }
+    let trace = place.run("trace ls -la");
+    assert!(trace.stderr.contains("'ls' found; the command stands behind --"), "{trace:?}");
+}

@@ -200,7 +200,7 @@ fn records_are_compared_or_the_reason_is_given() {
         ("monday none", "none is not the directory of a record; commands stand behind --"),
         ("monday .", "cannot read the record"),
         ("monday ./monday", "monday and ./monday are the same record"),
-        ("monday", "required arguments were not provided"),
+        ("monday", "or name two records"),
         ("monday tuesday --rounds 8", "cannot be used with"),
     ] {
         let ran = place.run(&format!("compare {line}"));
@@ -353,8 +353,14 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
     let place = Place::new();
     for (words, what) in [
         (&["--", "true"][..], "one command is not enough"),
-        (&["--"], "COMMAND"),
-        (&[], "COMMAND"),
+        (&["--"], "write unherd compare -- A… -- B…"),
+        (&[], "write unherd compare -- A… -- B…"),
+        (&["true", "--", "false"], "write unherd compare -- A… -- B…"),
+        (&["true", "false", "-n", "3"], "'-n' found; --rounds says how often"),
+        (&["--warmup", "3", "--", "true", "--", "true"], "runs once before the rounds anyway"),
+        (&["--threads", "4", "--", "true", "--", "true"], "--sweep threads=1,2,4 and {threads}"),
+        (&["--seeed", "4", "--", "true", "--", "true"], "a similar argument exists: '--seed'"),
+        (&["--resume", "record", "--csv", "x"], "unherd report DIR --html FILE"),
         (&["--", "true", "--"], "a command is empty; write them as: -- A… -- B…"),
         (&["--", "true", "--", "no-such-program"], "B: no-such-program: there is no such program"),
         (&["--", "true", "--", "./absent"], "B: ./absent: there is no such program"),

@@ -70,9 +70,31 @@ fn reports_go_into_files() {
     let again = place.run("report record --html again.html");
     assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(read("again.html"), page);
-    let full = place.run("report record --html absent/page.html");
-    assert_eq!(full.code, Some(1), "{full:?}");
-    assert!(full.stderr.contains("absent/page.html"), "{full:?}");
+    for (file, why) in [("absent/page.html", "No such file"), ("record", "is a directory")] {
+        let line = format!("report record --html {file}");
+        let refused = place.run(&line);
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{refused:?}");
+        let what = format!("cannot write {file}: ");
+        assert!(refused.stderr.contains(&what) && refused.stderr.contains(why), "{refused:?}");
+    }
+    let piped = place.run("report record --markdown -");
+    assert_eq!(piped.stdout, markdown, "nothing else");
+    assert_eq!(place.run("report record --markdown - --csv -").code, Some(2));
+}
+
+#[test]
+fn files_are_tried_before_the_rounds() {
+    let place = Place::new();
+    let line = "compare --rounds 8 --csv absent/x --prepare touch${IFS}begun -- true -- true";
+    let refused = place.run(line);
+    assert_eq!(refused.code, Some(125), "{refused:?}");
+    assert!(refused.stderr.contains("cannot write absent/x"), "{refused:?}");
+    assert!(!place.path().join("begun").exists());
+    // What fails at the end all the same costs only the page.
+    let full = place.run("compare --rounds 8 --csv /dev/full --out record -- true -- true");
+    assert_eq!(full.code, Some(125), "{full:?}");
+    let advice = "the record is kept: unherd report record --csv FILE";
+    assert!(full.stderr.contains(advice), "{full:?}");
 }
 
 #[test]
