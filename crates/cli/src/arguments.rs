@@ -124,6 +124,15 @@ changes no verdict; read it before you trust one.
 
 Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]";
 
+/// What groups of options are called.
+pub(crate) mod heading {
+    pub(crate) const RUN: &str = "What is run";
+    pub(crate) const SWEEP: &str = "At which points";
+    pub(crate) const JUDGED: &str = "What is judged";
+    pub(crate) const OFTEN: &str = "How often";
+    pub(crate) const OUTPUT: &str = "Records and output";
+}
+
 /// The options of all benches.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
@@ -132,89 +141,95 @@ pub(crate) struct BenchArgs {
     #[arg(required_unless_present = "resume")]
     pub(crate) workload: Option<String>,
     /// Go on with a bench that was cut short, with the command line of its record.
-    #[arg(long, value_name = "DIR", exclusive = true, help_heading = "Records and output")]
+    #[arg(long, value_name = "DIR", exclusive = true, help_heading = heading::OUTPUT)]
     pub(crate) resume: Option<PathBuf>,
     /// Implementations, with commas between them; the first is the base.
-    #[arg(long, value_name = "IMPL", value_delimiter = ',', help_heading = "What is run")]
+    #[arg(long, value_name = "IMPL", value_delimiter = ',', help_heading = heading::RUN)]
     pub(crate) with: Vec<String>,
     /// What the others are compared with; several, with commas between them, are not compared with
     /// each other.
-    #[arg(long, value_name = "IMPL", value_delimiter = ',', help_heading = "What is run")]
+    #[arg(long, value_name = "IMPL", value_delimiter = ',', help_heading = heading::RUN)]
     pub(crate) base: Vec<String>,
     /// Threads; several, as 1,4,16, make a sweep.
-    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "What is run")]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = heading::RUN)]
     pub(crate) threads: Vec<usize>,
     /// CPUs that each process may use; several, as 1,2, make a sweep.
-    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = "What is run")]
+    #[arg(long, value_name = "N", value_delimiter = ',', help_heading = heading::RUN)]
     pub(crate) cpus: Vec<usize>,
     /// How often each implementation runs, each time in a fresh process. The default grows with the
     /// number of comparisons: 12 for one, 14 for two, 16 for four, 18 for eight.
-    #[arg(long, value_name = "R", help_heading = "How often")]
+    #[arg(long, value_name = "R", help_heading = heading::OFTEN)]
     pub(crate) rounds: Option<usize>,
     /// The fewest rounds that can decide at all; a mark says so.
-    #[arg(long, conflicts_with = "rounds", help_heading = "How often")]
+    #[arg(long, conflicts_with = "rounds", help_heading = heading::OFTEN)]
     pub(crate) quick: bool,
     /// Where all randomness starts; printed.
-    #[arg(long, value_name = "S", help_heading = "How often")]
+    #[arg(long, value_name = "S", help_heading = heading::OFTEN)]
     pub(crate) seed: Option<u64>,
     /// Memory of each implementation, as 256M or 1G; both sides get the same, in a cgroup.
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "What is run")]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = heading::RUN)]
     pub(crate) memory: Option<u64>,
     /// Run without a cgroup where none can be made; a mark says so.
-    #[arg(long, help_heading = "What is run")]
+    #[arg(long, help_heading = heading::RUN)]
     pub(crate) without_cgroup: bool,
     /// Scale vm.dirty_bytes and vm.dirty_background_bytes with the memory while the rounds run, and
     /// fail where that is not allowed. Without this it is done where cgroups do not throttle
     /// dirtying (v1) and it is allowed.
-    #[arg(long, conflicts_with = "keep_dirty", help_heading = "What is run")]
+    #[arg(long, conflicts_with = "keep_dirty", help_heading = heading::RUN)]
     pub(crate) set_dirty: bool,
     /// Leave vm.dirty_bytes alone; a mark says so where that matters.
-    #[arg(long, help_heading = "What is run")]
+    #[arg(long, help_heading = heading::RUN)]
     pub(crate) keep_dirty: bool,
     /// Do not run a round again in which other programs used more than 5 % of the processors; a
     /// mark says so.
-    #[arg(long, help_heading = "How often")]
+    #[arg(long, help_heading = heading::OFTEN)]
     pub(crate) keep_disturbed: bool,
     /// Where files are made [default: the current directory].
-    #[arg(long, value_name = "DIR", help_heading = "What is run")]
+    #[arg(long, value_name = "DIR", help_heading = heading::RUN)]
     pub(crate) dir: Option<PathBuf>,
     /// Where the record goes [default: out/WORKLOAD-DATE].
-    #[arg(long, value_name = "DIR", help_heading = "Records and output")]
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     pub(crate) out: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Records and output")]
+    #[command(flatten, next_help_heading = heading::OUTPUT)]
     pub(crate) blocks: PlanArgs,
     /// What to print; json has the schema unherd.bench/1.
-    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = "Records and output")]
+    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = heading::OUTPUT)]
     pub(crate) format: Format,
-    #[command(flatten, next_help_heading = "Records and output")]
+    #[command(flatten, next_help_heading = heading::OUTPUT)]
     pub(crate) files: ReportFiles,
     /// How many seconds one process may take.
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "What is run")]
+    #[arg(
+        long, value_name = "SECONDS", default_value = "600", value_parser = seconds,
+        help_heading = heading::RUN
+    )]
     pub(crate) timeout: Duration,
     /// Changes within this share are the same.
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share, help_heading = "What is judged")]
+    #[arg(
+        long, value_name = "SHARE", default_value = "2%", value_parser = share,
+        help_heading = heading::JUDGED
+    )]
     pub(crate) delta: f64,
     /// Judge by these metrics, with commas between them, instead of those that `unherd workloads
     /// WORKLOAD` calls primary.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What is judged")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = heading::JUDGED)]
     pub(crate) metric: Vec<String>,
     /// After the rounds, run each implementation once more and sample which functions use the CPU.
-    #[arg(long, help_heading = "What is run")]
+    #[arg(long, help_heading = heading::RUN)]
     pub(crate) profile: bool,
     /// After the rounds, run each implementation once more under `unherd trace`.
-    #[arg(id = TRACE_FLAG, long = "trace", help_heading = "What is run")]
+    #[arg(id = TRACE_FLAG, long = "trace", help_heading = heading::RUN)]
     pub(crate) trace: bool,
     /// Run one implementation against itself: a test of the bench, which should find no
     /// difference.
-    #[arg(long, help_heading = "How often")]
+    #[arg(long, help_heading = heading::OFTEN)]
     pub(crate) aa: bool,
     /// With --aa: let the second side burn this share more CPU, as 5%. A test of the bench, which
     /// should find it.
-    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "How often")]
+    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = heading::OFTEN)]
     pub(crate) plant: Option<f64>,
     /// With --aa: run the whole bench N times, and count how often it finds a difference. Exit with
     /// 1 where that is too often, or with --plant too rarely.
-    #[arg(long, value_name = "N", help_heading = "How often")]
+    #[arg(long, value_name = "N", help_heading = heading::OFTEN)]
     pub(crate) repeat: Option<usize>,
 }
 
@@ -416,8 +431,8 @@ fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
     let option = unknown.filter(|word| word.starts_with('-'));
     let advice = match (subcommand, unknown) {
         _ if what.contains("'--resume") => {
-            "it goes on by the command line of its record; give it alone, and the record's pages by \
-             unherd report DIR --html FILE"
+            "it goes on by its record's command line, so give it alone; pages: unherd report DIR \
+             --html FILE"
         }
         ("compare", Some("--warmup" | "-w")) => "each command runs once before the rounds anyway",
         ("compare", Some("--runs" | "-r" | "-n" | "-m" | "-M")) => "--rounds says how often",

@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 
 use drawings::{Pair, course, distributions, strip};
 
+use crate::compare::Side;
 use crate::fingerprint::fingerprint;
 use crate::printable::printable;
 use crate::record::Header;
@@ -28,15 +29,18 @@ pub fn html(header: &Header, result: &BenchResult) -> String {
         true => summary(result, |_| None),
         false => verdicts(result),
     };
-    let heading = verdict.trim_end().lines().map(|line| escaped(line.trim()));
-    let heading = heading.collect::<Vec<_>>().join("<br>\n");
+    let lines: Vec<String> = verdict.trim_end().lines().map(|line| escaped(line.trim())).collect();
+    // A bench's own begins with what it is about.
+    let title = lines.iter().find(|line| !line.ends_with(':')).cloned().unwrap_or_default();
+    let heading = lines.join("<br>\n");
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
          name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · \
          unherd</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{heading}</h1>\n",
-        escaped(&header.plan.workload),
+        title,
         include_str!("html/style.css")
     );
+    page.push_str(&commands(header));
     page.push_str(&marks(result));
     page.push_str(&sweep::sweeps(&header.plan, result));
     page.push_str(&comparisons(header, result));
@@ -62,6 +66,17 @@ fn escaped(text: &str) -> String {
         }
     }
     shown
+}
+
+/// What the sides are, where they are any commands.
+fn commands(header: &Header) -> String {
+    let item = |side: &Side| {
+        format!("<li>{}: <code>{}</code></li>\n", escaped(&side.label), escaped(&side.shown()))
+    };
+    match &*header.sides {
+        [] => String::new(),
+        sides => format!("<ul>\n{}</ul>\n", sides.iter().map(item).collect::<String>()),
+    }
 }
 
 fn marks(result: &BenchResult) -> String {
@@ -107,8 +122,8 @@ fn comparison(header: &Header, result: &BenchResult, line: &ComparisonLine) -> S
     let figures = [
         (
             strip(line, &pairs),
-            "Each dot is a round: how much better than the base. The band is the \
-            interval, the dashed line no difference.",
+            "Each dot is a round: how much better (+) or worse (−) than the base. The band is \
+            the interval, the dashed line no difference.",
         ),
         (distributions(line, &pairs), "All rounds of both sides."),
         (
@@ -236,14 +251,6 @@ fn medians(result: &BenchResult) -> String {
 
 fn circumstances(header: &Header, result: &BenchResult) -> String {
     let mut text = "<section>\n<h2>What was run</h2>\n<ul>\n".to_owned();
-    for side in &header.sides {
-        let _ = writeln!(
-            text,
-            "<li>{}: <code>{}</code></li>",
-            escaped(&side.label),
-            escaped(&side.shown())
-        );
-    }
     let _ = writeln!(
         text,
         "<li>{} processes, in random order from seed {}</li>\n<li>{}</li>\n<li>by <code>{}</code>\

@@ -92,6 +92,10 @@ impl Record {
             Some(path) => path.to_owned(),
             None => free_name(&header.plan.workload),
         };
+        if out.is_none() && fs::create_dir("out").is_ok() {
+            // Records are no part of a repository; where this fails, the next line says why.
+            let _ = fs::write("out/.gitignore", "*\n");
+        }
         let rounds = directory.join(ROUNDS);
         fs::create_dir_all(&rounds).map_err(|source| {
             failed(&rounds, "cannot make the record's directory", source, false)

@@ -7,7 +7,7 @@ use clap::Args;
 use unherd_lab::statistics::Verdict;
 use unherd_lab::{self as lab, ComparisonLine, Read, parse_share};
 
-use crate::arguments::{Format, PlanArgs, seconds, share, size};
+use crate::arguments::{Format, PlanArgs, heading, seconds, share, size};
 use crate::reports::ReportFiles;
 
 /// Compare any commands in alternating rounds, and judge the difference.
@@ -51,13 +51,13 @@ pub(crate) struct CompareArgs {
     /// The benchmark that the commands are: one of those that `unherd workloads` names, or a file.
     /// It knows the metrics. A command that is empty or begins with an option is the benchmark's
     /// own, with these options added.
-    #[arg(long, value_name = "NAME|FILE", help_heading = "What is run")]
+    #[arg(long, value_name = "NAME|FILE", help_heading = heading::RUN)]
     pub(crate) adapter: Option<String>,
     /// Go on with a comparison that was cut short, with the command line of its record.
-    #[arg(long, value_name = "DIR", exclusive = true, help_heading = "Records and output")]
+    #[arg(long, value_name = "DIR", exclusive = true, help_heading = heading::OUTPUT)]
     pub(crate) resume: Option<PathBuf>,
     /// The word between the commands, where they have a `--` of their own.
-    #[arg(long, value_name = "WORD", default_value = "--", help_heading = "What is run")]
+    #[arg(long, value_name = "WORD", default_value = "--", help_heading = heading::RUN)]
     pub(crate) between: String,
     /// What tables call the commands, with commas between them [default: A,B,C…].
     #[arg(
@@ -65,119 +65,140 @@ pub(crate) struct CompareArgs {
         value_name = "NAME",
         value_delimiter = ',',
         conflicts_with = "git",
-        help_heading = "What is run"
+        help_heading = heading::RUN
     )]
     pub(crate) names: Vec<String>,
     /// Each command is one word, for sh(1).
-    #[arg(long, help_heading = "What is run")]
+    #[arg(long, help_heading = heading::RUN)]
     pub(crate) shell: bool,
     /// Run one command against itself: a test of the comparison, which should find no difference.
-    #[arg(long, conflicts_with = "git", help_heading = "What is run")]
+    #[arg(long, conflicts_with = "git", help_heading = heading::RUN)]
     pub(crate) aa: bool,
     /// How often each command runs [default: as often as fits into 3 s, but at least 12 times, 14
     /// for two judged metrics, 16 for four].
-    #[arg(long, value_name = "R", help_heading = "How often")]
+    #[arg(long, value_name = "R", help_heading = heading::OFTEN)]
     pub(crate) rounds: Option<usize>,
     /// Instead of a number of rounds: go on until all intervals are within this share of their
     /// middle, such as 1%; 500 rounds at most.
-    #[arg(long, value_name = "SHARE", value_parser = plus_minus, conflicts_with = "plan", help_heading = "How often")]
+    #[arg(
+        long, value_name = "SHARE", value_parser = plus_minus, conflicts_with = "plan",
+        help_heading = heading::OFTEN
+    )]
     pub(crate) until: Option<f64>,
     /// A metric in the commands' output: the pattern's first group, or all that it matches. It must
     /// match once. Repeatable. Less is better, unless the name is a rate's: it
     /// ends in _per_s or /s, or says throughput, bandwidth, iops, qps, rps or tps.
-    #[arg(long, value_name = "NAME=REGEX", help_heading = "What is judged")]
+    #[arg(long, value_name = "NAME=REGEX", help_heading = heading::JUDGED)]
     pub(crate) metric: Vec<String>,
     /// A metric in the JSON that the commands print: fields and indexes with dots between them.
     /// Repeatable.
-    #[arg(long, value_name = "[NAME=]PATH", help_heading = "What is judged")]
+    #[arg(long, value_name = "[NAME=]PATH", help_heading = heading::JUDGED)]
     pub(crate) json: Vec<String>,
     /// Whose figures the commands print: criterion, go, google-benchmark, hyperfine; detect, or
     /// none.
-    #[arg(long, value_name = "FORMAT", default_value = "detect", value_parser = read, help_heading = "What is judged")]
+    #[arg(
+        long, value_name = "FORMAT", default_value = "detect", value_parser = read,
+        help_heading = heading::JUDGED
+    )]
     pub(crate) read: Read,
     /// Of these metrics, with commas between them, more is better.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What is judged")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = heading::JUDGED)]
     pub(crate) more_is_better: Vec<String>,
     /// Judge these metrics, with commas between them [default: those that are printed, or else
     /// wall_s,cpu_s].
-    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "What is judged")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = heading::JUDGED)]
     pub(crate) judge: Vec<String>,
     /// A line of sh(1) before each process, not measured; UNHERD_SIDE names the side.
-    #[arg(long, value_name = "LINE", help_heading = "What is run")]
+    #[arg(long, value_name = "LINE", help_heading = heading::RUN)]
     pub(crate) prepare: Option<String>,
     /// A line of sh(1) after each process, not measured.
-    #[arg(long, value_name = "LINE", help_heading = "What is run")]
+    #[arg(long, value_name = "LINE", help_heading = heading::RUN)]
     pub(crate) cleanup: Option<String>,
     /// A line of sh(1) for each side, before all else; UNHERD_SIDE names the side.
-    #[arg(long, value_name = "LINE", help_heading = "What is run")]
+    #[arg(long, value_name = "LINE", help_heading = heading::RUN)]
     pub(crate) build: Option<String>,
     /// A line of sh(1) that builds the first command.
-    #[arg(long, value_name = "LINE", help_heading = "What is run")]
+    #[arg(long, value_name = "LINE", help_heading = heading::RUN)]
     pub(crate) build_a: Option<String>,
     /// A line of sh(1) that builds the second.
-    #[arg(long, value_name = "LINE", help_heading = "What is run")]
+    #[arg(long, value_name = "LINE", help_heading = heading::RUN)]
     pub(crate) build_b: Option<String>,
     /// Compare two commits: each is checked out and built in a work tree of its own, in which the
     /// one command runs.
-    #[arg(long, value_names = ["REV_A", "REV_B"], num_args = 2, help_heading = "What is run")]
+    #[arg(long, value_names = ["REV_A", "REV_B"], num_args = 2, help_heading = heading::RUN)]
     pub(crate) git: Vec<String>,
     /// Where work trees and files of adapters are made [default: the directory for temporary
     /// files].
-    #[arg(long, value_name = "DIR", help_heading = "What is run")]
+    #[arg(long, value_name = "DIR", help_heading = heading::RUN)]
     pub(crate) dir: Option<PathBuf>,
     /// The standard outputs of a round must agree.
-    #[arg(long, help_heading = "What is run")]
+    #[arg(long, help_heading = heading::RUN)]
     pub(crate) check: bool,
     /// The code that the commands must end with.
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "What is run")]
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = heading::RUN)]
     pub(crate) exit_code: i32,
     /// Compare at each of these values, which stand for {NAME} in the commands; several --sweep
     /// make every combination. Where NAME is threads, clients, jobs, processes, workers or
     /// connections, how throughput grows with it is shown, too.
-    #[arg(long, value_name = "NAME=VALUE,…", help_heading = "Where, and at which points")]
+    #[arg(long, value_name = "NAME=VALUE,…", help_heading = heading::SWEEP)]
     pub(crate) sweep: Vec<String>,
     /// The first N CPUs only; several, as 1,2, make a sweep.
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = cpus, help_heading = "Where, and at which points")]
+    #[arg(
+        long, value_name = "N", value_delimiter = ',', value_parser = cpus,
+        help_heading = heading::SWEEP
+    )]
     pub(crate) cpus: Vec<usize>,
     /// A memory cgroup for each process, memory=512M; several sizes make a sweep.
-    #[arg(long, value_name = "memory=SIZE,…", value_parser = memory, help_heading = "Where, and at which points")]
+    #[arg(long, value_name = "memory=SIZE,…", value_parser = memory, help_heading = heading::SWEEP)]
     pub(crate) cgroup: Option<Memory>,
     /// How many seconds one process may take.
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds, help_heading = "What is run")]
+    #[arg(
+        long, value_name = "SECONDS", default_value = "600", value_parser = seconds,
+        help_heading = heading::RUN
+    )]
     pub(crate) timeout: Duration,
     /// Changes within this share are the same.
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share, help_heading = "What is judged")]
+    #[arg(
+        long, value_name = "SHARE", default_value = "2%", value_parser = share,
+        help_heading = heading::JUDGED
+    )]
     pub(crate) delta: f64,
     /// Exit with 1 where a command is surely worse than the first: slower, or slower=5% for worse
     /// by at least that.
-    #[arg(long, value_name = "slower[=SHARE]", value_parser = fail_on, help_heading = "What is judged")]
+    #[arg(
+        long, value_name = "slower[=SHARE]", value_parser = fail_on,
+        help_heading = heading::JUDGED
+    )]
     pub(crate) fail_on: Option<FailOn>,
     /// Measure what was found different once more, with other layouts: each process gets an
     /// environment of another length, and --build, --build-a and --build-b run again with
     /// UNHERD_LAYOUT=1, by which they can link in another order. --fail-on then asks for both.
-    #[arg(long, conflicts_with_all = ["plan", "repeat"], help_heading = "How often")]
+    #[arg(long, conflicts_with_all = ["plan", "repeat"], help_heading = heading::OFTEN)]
     pub(crate) confirm: bool,
     /// Do not run a round again in which other programs used more than 5 % of the processors; a
     /// line below the table says so.
-    #[arg(long, help_heading = "How often")]
+    #[arg(long, help_heading = heading::OFTEN)]
     pub(crate) keep_disturbed: bool,
     /// Repeat the whole comparison N times, and count how often a difference is found. Exit with 1
     /// where one command against itself is called different too often, or another command slower
     /// too rarely: a test of the comparison.
-    #[arg(long, value_name = "N", conflicts_with_all = ["fail_on", "html", "markdown", "csv"], help_heading = "How often")]
+    #[arg(
+        long, value_name = "N", conflicts_with_all = ["fail_on", "html", "markdown", "csv"],
+        help_heading = heading::OFTEN
+    )]
     pub(crate) repeat: Option<usize>,
     /// Where all randomness starts; printed.
-    #[arg(long, value_name = "S", help_heading = "How often")]
+    #[arg(long, value_name = "S", help_heading = heading::OFTEN)]
     pub(crate) seed: Option<u64>,
     /// Where the record goes [default: out/compare-DATE].
-    #[arg(long, value_name = "DIR", help_heading = "Records and output")]
+    #[arg(long, value_name = "DIR", help_heading = heading::OUTPUT)]
     pub(crate) out: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Records and output")]
+    #[command(flatten, next_help_heading = heading::OUTPUT)]
     pub(crate) blocks: PlanArgs,
     /// What to print; json has the schema unherd.bench/1.
-    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = "Records and output")]
+    #[arg(long, value_enum, default_value_t = Format::Text, help_heading = heading::OUTPUT)]
     pub(crate) format: Format,
-    #[command(flatten, next_help_heading = "Records and output")]
+    #[command(flatten, next_help_heading = heading::OUTPUT)]
     pub(crate) files: ReportFiles,
 }
 

@@ -51,7 +51,7 @@ fn values_that_make_no_sense_are_named() {
         ("bench fake --aa", "name exactly one by --with"),
         ("bench fake --quick --rounds 6", "cannot be used with '--rounds"),
         ("bench fake --with unherd before", "commas between them: --with A,B"),
-        ("bench --resume record --html x", "unherd report DIR --html FILE"),
+        ("bench --resume record --html x", "pages: unherd report DIR --html FILE"),
         ("bench", "<WORKLOAD>"),
         ("", "no command is given"),
         ("bench fakefiles --memory 0", "--memory 0"),

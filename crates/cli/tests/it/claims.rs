@@ -120,7 +120,8 @@ fn failing_claim_does_not_end_others() {
     assert!(all.stderr.contains("worse than before: broken, bold"), "{all:?}");
     let text = fs::read_to_string(place.path().join("claims.toml")).unwrap();
     assert_eq!(text.matches("commit = \"abc\"").count(), 2, "{text}");
-    assert_eq!(fs::read_dir(place.path().join("out")).unwrap().count(), 2, "one run for two");
+    let out = fs::read_dir(place.path().join("out")).unwrap();
+    assert_eq!(out.count(), 3, "one run for two, and a .gitignore");
 }
 
 #[test]

@@ -67,12 +67,27 @@ impl WorkTrees {
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
         let work = WorkDirectory::create(parent)?;
+        let words = ["rev-parse", "--is-inside-work-tree"];
+        git(repository, &words, interrupt).map_err(|error| match error {
+            Error::Step { .. } => Error::usage(
+                format!("--git: {} is in no work tree of git(1)", repository.display()),
+                "go to the one that holds the commits",
+            ),
+            error => error,
+        })?;
         // Those that killed comparisons have left are gone by now, and git still knows of them.
         git(repository, &["worktree", "prune"], interrupt)?;
         let mut trees = Self { repository: repository.to_owned(), trees: Vec::new(), _work: work };
         for (index, revision) in revisions.iter().enumerate() {
             let commit = format!("{revision}^{{commit}}");
-            git(repository, &["rev-parse", "--verify", "--end-of-options", &commit], interrupt)?;
+            let words = ["rev-parse", "--verify", "--end-of-options", &commit];
+            git(repository, &words, interrupt).map_err(|error| match error {
+                Error::Step { .. } => Error::usage(
+                    format!("--git: no commit is called {revision}"),
+                    "see git log, and git fetch",
+                ),
+                error => error,
+            })?;
             let path = trees._work.path().join(format!("tree-{index}"));
             let shown = path.to_string_lossy().into_owned();
             let add = ["worktree", "add", "--detach", "--force", &shown, &commit];

@@ -106,8 +106,18 @@ impl Side {
             return if is_program(&absolute) {
                 Ok(absolute)
             } else {
-                Err(missing("it cannot be run"))
+                let label = &self.label;
+                Err(Error::usage(
+                    format!("{label}: {name}: it is no program that may be run"),
+                    format!("chmod +x it, or write its interpreter: python3 {name}"),
+                ))
             };
+        }
+        if name.contains('=') {
+            return Err(Error::usage(
+                format!("{}: {name} sets a variable, which is the shell's way", self.label),
+                format!("write env {name} …, or give --shell"),
+            ));
         }
         let places = std::env::var_os("PATH").unwrap_or_default();
         let mut candidates = std::env::split_paths(&places).map(|place| place.join(name));
@@ -189,7 +199,10 @@ mod tests {
         assert!(said.contains("A: no-such-program: there is no such program in PATH"), "{said}");
         assert_eq!(code, 2);
         assert!(program("./no-such").unwrap_err().0.contains("no such program"));
-        assert!(program("/dev/null").unwrap_err().0.contains("cannot be run"));
+        assert!(program("/dev/null").unwrap_err().0.contains("chmod +x it, or write its interp"));
+        assert!(
+            program("LC_ALL=C").unwrap_err().0.contains("write env LC_ALL=C …, or give --shell")
+        );
     }
 
     #[test]

@@ -40,6 +40,14 @@ impl Sweep {
         if values.iter().any(String::is_empty) {
             return Err(wrong("has an empty value"));
         }
+        let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let is_range = |value: &&String| {
+            let ends = value.split_once("..").or_else(|| value.split_once('-'));
+            ends.is_some_and(|(from, to)| is_number(from) && is_number(to))
+        };
+        if let Some(range) = values.iter().find(is_range) {
+            return Err(wrong(&format!("has {range}, which is one value and no range")));
+        }
         Ok((name.to_owned(), values))
     }
 

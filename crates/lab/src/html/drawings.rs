@@ -58,6 +58,15 @@ pub(super) fn strip(line: &ComparisonLine, pairs: &[Pair]) -> String {
             "<rect class=\"band\" x=\"{low:.1}\" y=\"8\" width=\"{width:.1}\" height=\"60\"/>"
         );
     }
+    for tick in ticks(scale.ends().map(f64::exp)) {
+        let x = at(tick);
+        let _ = writeln!(
+            text,
+            "<line class=\"axis\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"4\" y2=\"72\"/><text \
+             x=\"{x:.1}\" y=\"90\" text-anchor=\"middle\">{}</text>",
+            escaped(&percent(tick))
+        );
+    }
     let none = at(1.0);
     let _ = writeln!(
         text,
@@ -75,9 +84,22 @@ pub(super) fn strip(line: &ComparisonLine, pairs: &[Pair]) -> String {
         let _ =
             writeln!(text, "<circle class=\"other dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
     }
-    ends(&mut text, 90.0, scale.ends().map(|end| percent(end.exp())));
     text.push_str("</svg>\n");
     text
+}
+
+/// At most five round changes between two ratios.
+fn ticks([low, high]: [f64; 2]) -> Vec<f64> {
+    const TICKS_MAX: f64 = 5.0;
+    let widths = (-4..12).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+    let spans = widths.map(|width| {
+        let at = |ratio: f64| 100.0 * (ratio - 1.0) / width;
+        (width, at(low).ceil(), at(high).floor())
+    });
+    let few = spans.into_iter().find(|(_, first, last)| last - first < TICKS_MAX);
+    let Some((width, first, last)) = few else { return Vec::new() };
+    let ratios = (first as i64..=last as i64).map(|tick| 1.0 + tick as f64 * width / 100.0);
+    ratios.filter(|tick| *tick > 0.0).collect()
 }
 
 /// A place between 0 and 1, so that equal values do not hide each other: the golden ratio's
@@ -141,4 +163,18 @@ pub(super) fn distributions(line: &ComparisonLine, pairs: &[Pair]) -> String {
     ends(&mut text, 134.0, scale.ends().map(|value| shown(&line.metric, value.max(0.0))));
     text.push_str("</svg>\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_few_and_round() {
+        let shown = |low, high| ticks([low, high]).into_iter().map(percent).collect::<Vec<_>>();
+        assert_eq!(shown(0.44, 1.04), ["−40.0 %", "−20.0 %", "0.0 %"]);
+        assert_eq!(shown(0.9984, 1.0031), ["−0.1 %", "0.0 %", "+0.1 %", "+0.2 %", "+0.3 %"]);
+        assert_eq!(shown(0.9, 31.0), ["0.0 %", "+1000 %", "+2000 %", "+3000 %"]);
+        assert!(shown(1.0, 1.0).len() < 6, "a single value has no width");
+    }
 }

@@ -173,6 +173,7 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
         ]);
     }
     let mut text = format!("\n{}", columns(&rows));
+    text.push_str("  medians, and ratios of pairs: a ratio is not that of the medians\n");
     for line in &lines {
         if let Some(tail) = &line.tail {
             let tails = tail_lines(line, tail, result.comparisons.len());

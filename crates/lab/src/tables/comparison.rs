@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::number::{number, percent, times};
+use super::number::{number, percent, times, times_apart};
 use crate::result::{BenchResult, ComparisonLine, Point};
 use crate::statistics::{ALPHA, OUTLIER, Tail, Verdict};
 
@@ -60,14 +60,14 @@ pub(crate) fn finding(line: &ComparisonLine, delta: f64) -> String {
         Verdict::Faster => format!(
             "{:>6} × {is_better} ({} to {})",
             times(better(line.ratio)),
-            times(better(line.low)),
-            times(better(line.high))
+            times_apart(better(line.low)),
+            times_apart(better(line.high))
         ),
         Verdict::Slower => format!(
             "{:>6} × {is_worse} ({} to {})",
             times(worse(line.ratio)),
-            times(worse(line.high)),
-            times(worse(line.low))
+            times_apart(worse(line.high)),
+            times_apart(worse(line.low))
         ),
         Verdict::Same => {
             format!("within {} % ({})", number(delta * 100.0), range(line))

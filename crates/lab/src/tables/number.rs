@@ -28,6 +28,16 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.decimals$}")
 }
 
+/// The end of an interval that excludes 1: with as many digits more as it takes to see that.
+pub(crate) fn times_apart(ratio: f64) -> String {
+    let shown = (2..=5).map(|decimals| format!("{ratio:.decimals$}"));
+    let is_apart = |text: &String| text.parse() != Ok(1.0);
+    match times(ratio) {
+        text if text == "1.00" => shown.into_iter().find(is_apart).unwrap_or(text),
+        text => text,
+    }
+}
+
 /// How much better (+) or worse (−) a ratio is, in percent.
 pub(crate) fn percent(ratio: f64) -> String {
     let change = 100.0 * (ratio - 1.0);
@@ -50,6 +60,12 @@ mod tests {
         assert_eq!(shown, ["1.00", "3.01", "10.0", "12.8", "247", "infinitely many"]);
         let shown = [1.0, 0.984, 1.036, 2.5, 1.000_04].map(percent);
         assert_eq!(shown, ["0.0 %", "−1.6 %", "+3.6 %", "+150 %", "0.0 %"]);
+    }
+
+    #[test]
+    fn ends_that_exclude_one_look_so() {
+        let shown = [1.0034, 0.99998, 1.25, 1.0].map(times_apart);
+        assert_eq!(shown, ["1.003", "0.99998", "1.25", "1.00"]);
     }
 
     #[test]

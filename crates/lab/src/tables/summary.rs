@@ -70,9 +70,15 @@ fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) 
         true => "in none".to_owned(),
         false => format!("in {} of {}: {}", list.len(), lines.len(), list.join(", ")),
     };
-    let mut text =
-        format!("Against {base}, {label} is better {}.\n", or_none(list(Verdict::Faster)));
-    let _ = write!(text, "  It is worse {}", or_none(list(Verdict::Slower)));
+    let (better, worse) = (list(Verdict::Faster), list(Verdict::Slower));
+    let mut text = match better.is_empty() && worse.is_empty() {
+        true => format!("Against {base}, {label} is neither better nor worse in any"),
+        false => format!(
+            "Against {base}, {label} is better {}.\n  It is worse {}",
+            or_none(better),
+            or_none(worse)
+        ),
+    };
     for (verdict, words) in [
         (Verdict::Same, "the same"),
         (Verdict::CannotTell, "not told apart"),
@@ -121,8 +127,8 @@ What was shown, by mb_per_cpusec:
 Against kernel (its page cache), unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00).
   It is worse in 1 of 3: read 2.67 × (2.00 to 4.00); not told apart in 1 of 3: random read \
          −1.6 % to +3.6 %.
-Against unherd-nofilter, unherd is better in none.
-  It is worse in none; the same in 1 of 1: write mb per cpusec within 2 % (−0.4 % to +0.9 %).
+Against unherd-nofilter, unherd is neither better nor worse in any; the same in 1 of 1: \
+         write mb per cpusec within 2 % (−0.4 % to +0.9 %).
 ";
         let about = |name: &str| (name == "kernel").then_some("its page cache");
         assert_eq!(summary(&result(lines), about), expected);

@@ -97,6 +97,12 @@ fn scaling(line: &ScalingLine, point: &Point) -> String {
         rows.push(coefficient("× N(N−1)", |it| it.crosstalk));
     }
     text.push_str(&right_columns(&rows));
+    if !parts.is_empty() {
+        text.push_str(
+            "    The last three lines are a fit: what a unit takes alone, more with each other \
+             load, and\n    with each pair of loads; below 0, less (docs/measuring.md).\n",
+        );
+    }
     if let Some(law) = law {
         text.push_str(&law_lines(line, law));
     }
