@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use unherd_lab::holds_record;
 
 use crate::arguments::{Arguments, Command, parse};
 use crate::output::{self, Failure, note};
@@ -15,7 +16,7 @@ use crate::{bench, runners};
 ///
 /// 000 filtered wakeups, 001 lockless poll, 002 futex wakeups, 003 lockless page cache, 004
 /// congestion wait. Each bench has a record and a page of its own; what has no workload yet is
-/// named.
+/// named. Run again with the same --out, it goes on where it was cut short.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -134,6 +135,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let registry = runners::registry()?;
     output::print(&format!("Report {}: {}\n", report.number, report.about))?;
     for (name, line) in lines {
+        let record = out.join(name);
+        let line = match holds_record(&record) {
+            true => vec!["bench".to_owned(), "--resume".to_owned(), shown(&record)],
+            false => line,
+        };
         output::print(&format!("\n{name}: unherd {}\n\n", line.join(" ")))?;
         let words: Vec<OsString> =
             ["unherd"].into_iter().map(OsString::from).chain(line.iter().map(Into::into)).collect();
@@ -149,6 +155,10 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 fn page(out: &Path, name: &str) -> PathBuf {
     out.join(format!("{name}.html"))
 }
@@ -162,7 +172,7 @@ fn words(
     let mut words: Vec<String> =
         ["bench"].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
     let mut add = |option: &str, path: &Path| {
-        words.extend([option.to_owned(), path.to_string_lossy().into_owned()]);
+        words.extend([option.to_owned(), shown(path)]);
     };
     if let (Some(directory), true) = (&args.dir, makes_files) {
         add("--dir", directory);

@@ -223,7 +223,9 @@ pub(crate) fn resumed(
         ));
     }
     let mut new = std::mem::take(&mut header.marks);
-    new.push("the bench was cut short, and gone on with later".to_owned());
+    if !kept.is_whole() || kept.header.plan.until.is_some() {
+        new.push("the bench was cut short, and gone on with later".to_owned());
+    }
     new.retain(|mark| !kept.header.marks.contains(mark));
     record.add_marks(&new)?;
     *header = kept.header;

@@ -285,13 +285,22 @@ impl StoredRecord {
         let (machines, marks) = blocks::machines(&self.header, &rounds, &result);
         result.machines = machines;
         result.marks.extend(marks);
-        let planned = plan.rounds * plan.cells.len() * plan.contenders.len();
-        // A block has its own mark, and how many rounds it takes until it is narrow nobody knows.
-        let is_known = self.header.blocks.is_empty() && plan.until.is_none();
-        if is_known && rounds.len() < planned {
+        // Blocks have marks of their own.
+        if self.header.blocks.is_empty() && !self.is_whole() {
             result.marks.push("not all rounds were run".to_owned());
         }
         result
+    }
+
+    /// Whether it has all rounds, as far as it is known how many these are.
+    pub(crate) fn is_whole(&self) -> bool {
+        let Header { plan, blocks, .. } = &self.header;
+        let rounds = match &**blocks {
+            [] => plan.rounds,
+            blocks => blocks.iter().map(|it| it.block.last + 1 - it.block.first).sum(),
+        };
+        let planned = rounds * plan.cells.len() * plan.contenders.len();
+        plan.until.is_some() || counting(plan, &self.rounds).len() >= planned
     }
 
     /// The result with the profiles and traces that were kept, and its tables.

@@ -92,6 +92,7 @@ fn unresumable_records_are_refused() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let whole = place.run("bench --resume record");
     assert!(whole.stdout.contains("6 rounds, each a fresh process"), "{whole:?}");
+    assert!(!whole.stdout.contains("cut short"), "{whole:?}");
     assert_eq!(place.kept_lines("record"), 12, "nothing was left to run");
     let plan = place.path().join("record/plan.json");
     let mut header: serde_json::Value =
