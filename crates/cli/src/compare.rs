@@ -215,9 +215,7 @@ fn checked_out(
         return Err(Failure::usage(&format!("both revisions are {base}"), "name two"));
     }
     let trees = WorkTrees::check_out(Path::new("."), &args.git, &request.directory, interrupt)?;
-    for (side, path) in request.sides.iter_mut().zip(trees.paths()) {
-        side.directory = Some(path.clone());
-    }
+    trees.enter(&mut request.sides);
     Ok((request, Some(trees)))
 }
 

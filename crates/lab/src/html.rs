@@ -14,7 +14,7 @@ use drawings::{Pair, course, distributions, strip};
 
 use crate::compare::Side;
 use crate::fingerprint::fingerprint;
-use crate::printable::printable;
+use crate::printable::{command_line, printable};
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, RoundLine};
 use crate::statistics::{Better, Verdict, log_ratio};
@@ -258,7 +258,7 @@ fn circumstances(header: &Header, result: &BenchResult) -> String {
         result.rounds.len(),
         result.seed,
         escaped(&fingerprint(&result.machine)),
-        escaped(&header.command.join(" "))
+        escaped(&command_line(&header.command))
     );
     text
 }

@@ -14,6 +14,16 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// A command line that a shell takes as it was given.
+pub(crate) fn command_line(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-+=/.,:@%^".contains(c);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +35,11 @@ mod tests {
             "a\\u{1b}[31mb\\u{9b}2J\\r\\u{7}\\u{7f}"
         );
         assert_eq!(printable("plain ×\n\tline"), "plain ×\n\tline");
+    }
+
+    #[test]
+    fn command_lines_can_be_typed_again() {
+        let words = ["unherd", "--build", "cargo build", "it's", "", "a{n}"].map(str::to_owned);
+        assert_eq!(command_line(&words), r"unherd --build 'cargo build' 'it'\''s' '' 'a{n}'");
     }
 }

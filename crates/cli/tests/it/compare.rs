@@ -588,10 +588,15 @@ fn two_commits_are_built_and_compared() {
     let git = |line: &str| {
         let mut command = Command::new("git");
         command.args(["-c", "user.name=t", "-c", "user.email=t@t"]).args(line.split(' '));
-        assert!(command.current_dir(place.path()).output().unwrap().status.success(), "{line}");
+        let output = command.current_dir(place.path()).output().unwrap();
+        assert!(output.status.success(), "{line}");
+        String::from_utf8(output.stdout).unwrap()
     };
     let outside = words(["one", "two"], "a");
-    assert!(outside.stderr.contains("--git: . is in no work tree of git(1); go to"), "{outside:?}");
+    assert!(
+        outside.stderr.contains("--git: . is in no repository of git(1); go to"),
+        "{outside:?}"
+    );
     git("init -q -b main .");
     for (cost, tag) in [(100, "one"), (50, "two")] {
         fs::write(place.path().join("cost"), format!("cost: {cost}\n")).unwrap();
@@ -602,6 +607,8 @@ fn two_commits_are_built_and_compared() {
     let ran = words(["one", "two"], "a");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.starts_with("two is faster than one: cost_us 2.00 ×"), "{ran:?}");
+    let commit = git("rev-parse --short=12 two");
+    assert!(ran.stdout.contains(&format!("\ntwo: cat built (at {})\n", commit.trim())), "{ran:?}");
     assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
     let absent = words(["one", "three"], "b");
     assert_eq!(absent.code, Some(125), "{absent:?}");

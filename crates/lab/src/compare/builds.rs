@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::sides::Side;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
@@ -50,7 +51,8 @@ fn ran(what: String, launch: Launch<'_>, interrupt: &Interrupt) -> Result<Finish
 #[derive(Debug)]
 pub struct WorkTrees {
     repository: PathBuf,
-    trees: Vec<PathBuf>,
+    /// Each with its commit.
+    trees: Vec<(PathBuf, String)>,
     _work: WorkDirectory,
 }
 
@@ -59,7 +61,8 @@ impl WorkTrees {
     ///
     /// # Errors
     ///
-    /// [`Error::Step`] with what git(1) says.
+    /// [`Error::Usage`] where a revision or the repository is none, [`Error::Step`] with what else
+    /// git(1) says.
     pub fn check_out(
         repository: &Path,
         revisions: &[String],
@@ -67,45 +70,49 @@ impl WorkTrees {
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
         let work = WorkDirectory::create(parent)?;
-        let words = ["rev-parse", "--is-inside-work-tree"];
-        git(repository, &words, interrupt).map_err(|error| match error {
-            Error::Step { .. } => Error::usage(
-                format!("--git: {} is in no work tree of git(1)", repository.display()),
-                "go to the one that holds the commits",
-            ),
-            error => error,
-        })?;
+        let refused = |what: String, advice: &'static str| {
+            move |error| match error {
+                Error::Step { .. } => Error::usage(what, advice),
+                error => error,
+            }
+        };
+        git(repository, &["rev-parse", "--git-dir"], interrupt).map_err(refused(
+            format!("--git: {} is in no repository of git(1)", repository.display()),
+            "go to the one that holds the commits",
+        ))?;
         // Those that killed comparisons have left are gone by now, and git still knows of them.
         git(repository, &["worktree", "prune"], interrupt)?;
         let mut trees = Self { repository: repository.to_owned(), trees: Vec::new(), _work: work };
         for (index, revision) in revisions.iter().enumerate() {
             let commit = format!("{revision}^{{commit}}");
-            let words = ["rev-parse", "--verify", "--end-of-options", &commit];
-            git(repository, &words, interrupt).map_err(|error| match error {
-                Error::Step { .. } => Error::usage(
-                    format!("--git: no commit is called {revision}"),
-                    "see git log, and git fetch",
-                ),
-                error => error,
-            })?;
+            let words = ["rev-parse", "--verify", "--short=12", "--end-of-options", &commit];
+            let found = git(repository, &words, interrupt).map_err(refused(
+                format!("--git: no commit is called {revision}"),
+                "see git log, and git fetch",
+            ))?;
+            let commit = found.stdout.trim().to_owned();
             let path = trees._work.path().join(format!("tree-{index}"));
             let shown = path.to_string_lossy().into_owned();
             let add = ["worktree", "add", "--detach", "--force", &shown, &commit];
             git(repository, &add, interrupt)?;
-            trees.trees.push(path);
+            trees.trees.push((path, commit));
         }
         Ok(trees)
     }
 
-    /// Where they are, in the order of the revisions.
-    pub fn paths(&self) -> &[PathBuf] {
-        &self.trees
+    /// Lets each side run in its work tree, in the order of the revisions. What is shown of it has
+    /// the commit: a name like HEAD is another one tomorrow.
+    pub fn enter(&self, sides: &mut [Side]) {
+        for (side, (path, commit)) in sides.iter_mut().zip(&self.trees) {
+            side.shown_as = Some(format!("{} (at {commit})", side.shown()));
+            side.directory = Some(path.clone());
+        }
     }
 }
 
 impl Drop for WorkTrees {
     fn drop(&mut self) {
-        for tree in &self.trees {
+        for (tree, _) in &self.trees {
             // What is left is removed with the directory, and forgotten by the next prune.
             let tree = tree.to_string_lossy();
             let remove = ["worktree", "remove", "--force", &tree];

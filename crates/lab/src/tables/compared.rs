@@ -18,11 +18,7 @@ pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
     let verdict = verdicts(result);
     let mut text = format!("{verdict}\n");
     for side in &header.sides {
-        let _ = write!(text, "{}: {}", side.label, side.shown());
-        let _ = match &side.directory {
-            Some(directory) => writeln!(text, "  (in {})", directory.display()),
-            None => writeln!(text),
-        };
+        let _ = writeln!(text, "{}: {}", side.label, side.shown());
     }
     let _ = writeln!(text, "{}", course(header, result));
     if header.plan.cells.len() > 1 {

@@ -6,7 +6,7 @@ use super::compared::{direction, shown, title, verdicts, word};
 use super::comparison::finding;
 use super::summary;
 use crate::fingerprint::fingerprint;
-use crate::printable::printable;
+use crate::printable::{command_line, printable};
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
 
@@ -48,7 +48,7 @@ pub fn markdown(header: &Header, result: &BenchResult) -> String {
     if !result.marks.is_empty() {
         text.push('\n');
     }
-    let command = header.command.join(" ");
+    let command = command_line(&header.command);
     let _ = write!(text, "\n{}; by {}\n", cell(&fingerprint(&header.machine)), cell(&command));
     printable(&text)
 }

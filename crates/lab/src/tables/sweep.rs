@@ -111,9 +111,13 @@ fn scaling(line: &ScalingLine, point: &Point) -> String {
 
 fn law_lines(line: &ScalingLine, law: &Usl) -> String {
     let mut text = String::new();
+    let at_a_time = match law.sigma.value {
+        Some(share) if share > 1.0 => "of the work: more than all, so the law does not fit",
+        _ => "of the work goes one at a time",
+    };
     for (name, found, what) in [
         ("alone (λ)", law.lambda, "a second"),
-        ("contention (σ)", law.sigma, "of the work goes one at a time"),
+        ("contention (σ)", law.sigma, at_a_time),
         ("crosstalk (κ)", law.kappa, "for each pair"),
         ("peak", law.peak, "at most useful, by this law"),
     ] {
