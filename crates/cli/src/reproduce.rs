@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use unherd_lab::holds_record;
+use unherd_lab::{StoredRecord, gallery, holds_record};
 
 use crate::arguments::{Arguments, Command, parse};
 use crate::output::{self, Failure, note};
@@ -15,8 +15,9 @@ use crate::{bench, runners};
 /// Run what one of the five reports ran, and print its tables before and after, with intervals.
 ///
 /// 000 filtered wakeups, 001 lockless poll, 002 futex wakeups, 003 lockless page cache, 004
-/// congestion wait. Each bench has a record and a page of its own; what has no workload yet is
-/// named. Run again with the same --out, it goes on where it was cut short.
+/// congestion wait. Each bench has a record and a page of its own, and index.html leads to these;
+/// what has no workload yet is named. Run again with the same --out, it goes on where it was cut
+/// short.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -133,7 +134,9 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         Failure::usage(&what, "name another directory by --out")
     })?;
     let registry = runners::registry()?;
-    output::print(&format!("Report {}: {}\n", report.number, report.about))?;
+    let title = format!("Report {}: {}", report.number, report.about);
+    output::print(&format!("{title}\n"))?;
+    let mut pages = Vec::new();
     for (name, line) in lines {
         let record = out.join(name);
         let line = match holds_record(&record) {
@@ -149,8 +152,14 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
             }
             _ => return Err(Failure::usage("a bench is none", "report this as a fault")),
         }
-        note(&format!("its page is {}", page(&out, name).display()));
+        let result = StoredRecord::load(&record)?.result();
+        pages.push((name.to_owned(), format!("{name}.html"), result));
     }
+    let index = out.join("index.html");
+    fs::write(&index, gallery(&title, &pages)).map_err(|error| {
+        Failure::NotWritten(format!("{}: {error}; the records are kept", index.display()))
+    })?;
+    note(&format!("the pages begin with {}", index.display()));
     report.note_missing();
     Ok(ExitCode::SUCCESS)
 }

@@ -32,14 +32,7 @@ pub fn html(header: &Header, result: &BenchResult) -> String {
     let lines: Vec<String> = verdict.trim_end().lines().map(|line| escaped(line.trim())).collect();
     // A bench's own begins with what it is about.
     let title = lines.iter().find(|line| !line.ends_with(':')).cloned().unwrap_or_default();
-    let heading = lines.join("<br>\n");
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
-         name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · \
-         unherd</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{heading}</h1>\n",
-        title,
-        include_str!("html/style.css")
-    );
+    let mut page = opened(&title, &lines.join("<br>\n"));
     page.push_str(&commands(header));
     page.push_str(&marks(result));
     page.push_str(&sweep::sweeps(&header.plan, result));
@@ -48,9 +41,39 @@ pub fn html(header: &Header, result: &BenchResult) -> String {
     page.push_str(&machines(result));
     page.push_str(&medians(result));
     page.push_str(&circumstances(header, result));
-    page.push_str("</main>\n</body>\n</html>\n");
+    page.push_str(CLOSED);
     page
 }
+
+/// A page that leads to others: a section for each, with its name, its file and its result.
+pub fn gallery(title: &str, pages: &[(String, String, BenchResult)]) -> String {
+    let title = escaped(title);
+    let mut page = opened(&title, &title);
+    for (name, file, result) in pages {
+        let [name, file] = [name, file].map(|text| escaped(text));
+        let said = summary(result, |_| None);
+        let said: Vec<String> = said.lines().skip(1).map(|line| escaped(line.trim())).collect();
+        let _ = writeln!(
+            page,
+            "<section>\n<h2><a href=\"{file}\">{name}</a></h2>\n<p>{}</p>\n</section>",
+            said.join("<br>\n")
+        );
+    }
+    page.push_str(CLOSED);
+    page
+}
+
+/// The beginning of a page, up to its heading.
+fn opened(title: &str, heading: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta \
+         name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title} · \
+         unherd</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{heading}</h1>\n",
+        include_str!("html/style.css")
+    )
+}
+
+const CLOSED: &str = "</main>\n</body>\n</html>\n";
 
 /// `text` safe to stand in HTML, also in an attribute.
 fn escaped(text: &str) -> String {
@@ -313,6 +336,16 @@ mod tests {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(page.len() < 1 << 20);
+    }
+
+    #[test]
+    fn gallery_leads_to_its_pages() {
+        let (_, result) = page("unherd");
+        let pages = [("one & two".to_owned(), "one.html".to_owned(), result)];
+        let page = gallery("Report <000>", &pages);
+        assert!(page.contains("<h1>Report &lt;000&gt;</h1>"), "{page}");
+        assert!(page.contains("<a href=\"one.html\">one &amp; two</a>"), "{page}");
+        assert!(page.contains("unherd is better in 1 of 1: "), "{page}");
     }
 
     #[test]

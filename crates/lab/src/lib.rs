@@ -51,7 +51,7 @@ pub use csv::csv;
 pub use date::today;
 pub use error::Error;
 pub use fingerprint::fingerprint;
-pub use html::html;
+pub use html::{gallery, html};
 pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step, Until};
 pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MachineOptions};

@@ -112,7 +112,7 @@ fn scaling(line: &ScalingLine, point: &Point) -> String {
 fn law_lines(line: &ScalingLine, law: &Usl) -> String {
     let mut text = String::new();
     let at_a_time = match law.sigma.value {
-        Some(share) if share > 1.0 => "of the work: more than all, so the law does not fit",
+        Some(share) if share > 1.0 => "more than all of the work: several do less than one alone",
         _ => "of the work goes one at a time",
     };
     for (name, found, what) in [
