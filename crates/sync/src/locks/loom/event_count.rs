@@ -37,6 +37,19 @@ fn notification_meets_listener() {
     });
 }
 
+/// One that listens later does not hide the notification from one that has listened before.
+#[test]
+fn later_listener_meets_notification() {
+    check(Some(3), || {
+        let shared = shared();
+        let waiter = spawn_waiter(&shared, 1);
+        shared.1.store(1, Ordering::Relaxed);
+        shared.0.notify_one();
+        let _does_not_wait = shared.0.listen();
+        waiter.join().unwrap();
+    });
+}
+
 /// Each of two notifications of one reaches a waiter.
 #[cfg(not(model_yield))] // Two sleepers that yield to each other go on for ever in loom.
 #[test]
