@@ -7,8 +7,8 @@
 //!
 //! | lock | file | bytes |
 //! |---|---|---|
-//! | [`Mutex`] | `mutex.rs`, its protocol in `raw_mutex.rs` | 1 |
-//! | [`RwLock`] | `rwlock.rs`, its protocol in `raw_rwlock.rs` | 8 |
+//! | [`Mutex`] | `mutex.rs`, its protocol in `word_mutex.rs` | 1 |
+//! | [`RwLock`] | `rwlock.rs`, its protocol in `raw_rwlock.rs` | 4 |
 //! | [`Condvar`] | `condvar.rs` | 8 |
 //! | [`EventCount`] | `event_count.rs` | 4 |
 //!
@@ -17,6 +17,7 @@
 mod barging;
 mod condvar;
 mod event_count;
+mod looks;
 #[cfg(not(loom))]
 mod mutex;
 mod owner;
@@ -27,6 +28,7 @@ mod rwlock;
 #[cfg(feature = "async")]
 mod settled_wait;
 mod table;
+mod word_mutex;
 
 #[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
 mod lock_api;

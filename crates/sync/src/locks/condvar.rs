@@ -11,7 +11,7 @@
 //! - **V2** Who reads `mutex` without the lock has a guess. It is followed under the lock of the
 //!   condition variable's bucket, with a waiter there, and if it is still the same.
 //! - **V3** Waiters are moved to a mutex under the lock of its bucket, after PARKED was set there
-//!   under the same. So the unlock that comes finds them (M1 of `raw_mutex`).
+//!   under the same. So the unlock that comes finds them (M1 of `word_mutex`).
 //!
 //! ```text
 //!  waiter                                   notifier
@@ -34,8 +34,8 @@ use unherd_sys::primitives::{AtomicPtr, Ordering};
 
 #[cfg(not(loom))]
 use super::mutex::MutexGuard;
-use super::raw_mutex::RawMutex;
 use super::table::{Address, locks};
+use super::word_mutex::ByteMutex;
 use crate::wait_table::resume_unless_unwinding;
 use crate::{Outcome, TimedOut, Token, Wait};
 
@@ -63,7 +63,7 @@ use crate::{Outcome, TimedOut, Token, Wait};
 #[derive(Debug)]
 pub struct Condvar {
     /// Relaxed: V1, V2.
-    mutex: AtomicPtr<RawMutex>,
+    mutex: AtomicPtr<ByteMutex>,
 }
 
 impl Default for Condvar {
@@ -123,7 +123,7 @@ impl Condvar {
     /// The caller holds `mutex`, and does without it until this returns.
     pub(super) unsafe fn wait_raw(
         &self,
-        mutex: &RawMutex,
+        mutex: &ByteMutex,
         barging: Duration,
         deadline: Deadline,
     ) -> Result<(), TimedOut> {
@@ -174,7 +174,7 @@ impl Condvar {
         if mutex.is_null() { 0 } else { self.notify_slow(mutex, n) }
     }
 
-    fn notify_slow(&self, mut mutex: *mut RawMutex, n: usize) -> usize {
+    fn notify_slow(&self, mut mutex: *mut ByteMutex, n: usize) -> usize {
         let (locks, from) = (locks(), Address::of(self));
         let mut is_free = false;
         loop {

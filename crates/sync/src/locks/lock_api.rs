@@ -21,23 +21,23 @@ unsafe impl lock_api::RawMutex for RawMutex {
     #[inline]
     #[track_caller]
     fn lock(&self) {
-        RawMutex::lock(self, BARGING, Deadline::NEVER);
+        self.0.lock(BARGING, Deadline::NEVER);
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        RawMutex::try_lock(self)
+        self.0.try_lock()
     }
 
     #[inline]
     unsafe fn unlock(&self) {
         // SAFETY: the contract.
-        unsafe { RawMutex::unlock(self, BARGING) };
+        unsafe { self.0.unlock(BARGING) };
     }
 
     #[inline]
     fn is_locked(&self) -> bool {
-        RawMutex::is_locked(self)
+        self.0.is_locked()
     }
 }
 
@@ -45,7 +45,7 @@ unsafe impl lock_api::RawMutex for RawMutex {
 unsafe impl lock_api::RawMutexFair for RawMutex {
     unsafe fn unlock_fair(&self) {
         // SAFETY: the contract.
-        unsafe { RawMutex::unlock(self, Duration::ZERO) };
+        unsafe { self.0.unlock(Duration::ZERO) };
     }
 }
 
@@ -56,12 +56,12 @@ unsafe impl lock_api::RawMutexTimed for RawMutex {
 
     #[track_caller]
     fn try_lock_for(&self, timeout: Duration) -> bool {
-        RawMutex::lock(self, BARGING, Deadline::after(timeout))
+        self.0.lock(BARGING, Deadline::after(timeout))
     }
 
     #[track_caller]
     fn try_lock_until(&self, deadline: Instant) -> bool {
-        RawMutex::lock(self, BARGING, until(deadline))
+        self.0.lock(BARGING, until(deadline))
     }
 }
 
@@ -104,7 +104,7 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
 
     #[inline]
     fn try_lock_exclusive(&self) -> bool {
-        self.try_write(BARGING)
+        self.try_write()
     }
 
     #[inline]

@@ -8,9 +8,10 @@ mod task;
 
 use std::time::Duration;
 
-use unherd_sys::primitives::{Arc, UnsafeCell, thread};
+use unherd_sys::primitives::{Arc, AtomicU8, UnsafeCell, thread};
 use unherd_sys::{Deadline, Timestamp};
 
+use super::word_mutex::ByteMutex;
 use super::*;
 use crate::wait_table::loom::check;
 
@@ -19,7 +20,7 @@ const EVER: Duration = Duration::MAX;
 const NEVER: Duration = Duration::ZERO;
 
 struct Guarded {
-    mutex: RawMutex,
+    mutex: ByteMutex,
     value: UnsafeCell<u32>,
     changed: Condvar,
 }
@@ -29,7 +30,7 @@ unsafe impl Sync for Guarded {}
 
 impl Guarded {
     fn new() -> Arc<Self> {
-        let (mutex, changed) = (RawMutex::new(), Condvar::new());
+        let (mutex, changed) = (ByteMutex::new(AtomicU8::new(0)), Condvar::new());
         Arc::new(Self { mutex, value: UnsafeCell::new(0), changed })
     }
 

@@ -8,8 +8,9 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use unherd_sys::Deadline;
+use unherd_sys::primitives::AtomicU8;
 
-use super::raw_mutex::RawMutex;
+use super::word_mutex::ByteMutex;
 
 /// That of a mutex whose type says nothing about it.
 #[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
@@ -53,7 +54,7 @@ pub(super) const BARGING: Duration = Mutex::<()>::BARGING;
 /// drop(guard);
 /// ```
 pub struct Mutex<T: ?Sized, const BARGING_US: u32 = 1000> {
-    raw: RawMutex,
+    raw: ByteMutex,
     value: UnsafeCell<T>,
 }
 
@@ -96,7 +97,7 @@ impl<T, const BARGING_US: u32> Mutex<T, BARGING_US> {
     /// An unlocked mutex with the fairness that its type names, as in
     /// `Mutex::<_, 0>::with_barging(value)`.
     pub const fn with_barging(value: T) -> Self {
-        Self { raw: RawMutex::new(), value: UnsafeCell::new(value) }
+        Self { raw: ByteMutex::new(AtomicU8::new(0)), value: UnsafeCell::new(value) }
     }
 
     /// The value.
@@ -175,7 +176,7 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
 impl<T: ?Sized, const BARGING_US: u32> MutexGuard<'_, T, BARGING_US> {
     pub(super) const BARGING: Duration = Mutex::<T, BARGING_US>::BARGING;
 
-    pub(super) fn raw(&self) -> &RawMutex {
+    pub(super) fn raw(&self) -> &ByteMutex {
         &self.mutex.raw
     }
 

@@ -1,42 +1,48 @@
-//! A reader-writer lock: a mutex for the writers, and a word that counts the readers.
+//! A reader-writer lock in one word: the writers' mutex, and a count of readers.
 //!
 //! | bits of the word | meaning | changed by |
 //! |---|---|---|
-//! | WRITER | a writer is in or waits for readers; none comes in | the holder of the gate |
-//! | PARKED | a reader may be queued | a reader about to queue; cleared with WRITER |
+//! | the lowest byte | the mutex of the writers ([`super::word_mutex`]); LOCKED: a writer is in or waits for readers, and none comes in | writers |
+//! | WAITING | a reader may be queued | a reader that queues, while LOCKED is set; the writer that leaves |
 //! | the rest | how many readers hold the lock | readers; a writer that lets readers in |
 //!
-//! Writers hold the mutex, the *gate*, from before WRITER is set until after it was cleared.
 //! Readers and writers take turns (*phases*), so neither side starves: a writer lets in no reader
 //! that comes after it, and waits for those that are in; when it leaves, all readers that have
 //! waited go first. A queued reader waits for one writer, a writer for the readers of one phase;
-//! among writers the gate decides, with its bound on barging.
+//! among writers the mutex decides, with its bound on barging.
 //!
-//! - **RW1** The writer writes, and readers read, only in their phase: WRITER is set and no reader
-//!   counted, or a reader is counted that came while WRITER was clear.
-//! - **RW2** PARKED is set while WRITER is, and cleared with it. So a reader that is queued was
-//!   queued for a writer whose end sees PARKED.
-//! - **RW3** The writer that ends counts itself as a reader while it lets the others in, each of
-//!   which is counted under the bucket lock before it is woken. It holds the gate as long. So no
-//!   writer comes between, and a reader that is given HANDED_OVER holds the lock.
+//! - **RW1** The writer writes, and readers read, only in their phase: LOCKED is set and no reader
+//!   counted, or a reader is counted that came while LOCKED was clear, or that was let in (RW3).
+//! - **RW2** WAITING is set under the lock of the readers' bucket, with LOCKED set, and cleared as
+//!   a writer leaves. So a reader that is queued was queued for a writer that finds WAITING.
+//! - **RW3** A writer that finds WAITING counts itself as a reader as it leaves, until it has let
+//!   the others in, each of which is counted under the bucket lock before it is woken. So no writer
+//!   comes between, though the next may set LOCKED, and a reader that is given HANDED_OVER holds
+//!   the lock.
 //!
 //! ```text
-//!  reader                                   writer that ends
-//!  ------                                   ----------------
-//!  CAS: set PARKED beside WRITER            swap WRITER and PARKED for a reader
-//!  lock bucket; fence (A)                   fence (B); look at the bucket
-//!  validate: are both set still?            lock it: count and wake each reader that is there
-//!  push; unlock bucket
+//!  reader                                   writer that leaves
+//!  ------                                   ------------------
+//!  lock bucket; fence (A)                   clear LOCKED; if WAITING: clear it, count itself in
+//!  validate: LOCKED is set: set WAITING     fence (B); look at the bucket
+//!  (else it is in)                          lock it: count and wake each reader that is there
+//!  push; unlock bucket                      count itself out
 //! ```
 //!
-//! Excluded: that a reader sleeps for a writer that has ended, by the wait table's race, whose
-//! condition the word is. For the writer that waits for the last reader it is the same:
+//! Excluded: that a reader sleeps for a writer that has left. If the writer's change of the word
+//! comes first, the reader finds LOCKED clear, or set by the next writer, for which it waits then.
+//! If it comes second, it finds WAITING, and by the wait table's race the node. A reader looks
+//! once: it comes out of `validate` queued or with the lock. WAITING may be set with nobody queued,
+//! after a reader has given up, or was let in with those of the phase before: that costs a look.
+//!
+//! For the writer that waits for the last reader it is the wait table's race, whose condition the
+//! word is:
 //!
 //! ```text
 //!  writer                                   last reader
 //!  ------                                   -----------
-//!  set WRITER                               count itself out: WRITER is set, nobody is left
-//!  lock bucket of `writer`; fence (A)       fence (B); look at the bucket
+//!  set LOCKED                               count itself out: LOCKED is set, nobody is left
+//!  lock bucket of `last_reader`; fence (A)  fence (B); look at the bucket
 //!  validate: is anybody left?               wake the writer that is there
 //!  push; unlock bucket
 //! ```
@@ -48,28 +54,49 @@ use std::time::Duration;
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU32, Ordering};
 
-use super::raw_mutex::{HANDED_OVER, RawMutex};
+use super::looks::Looks;
 use super::table::{Address, locks};
+use super::word_mutex::{BYTE, HANDED_OVER, LOCKED, LockWord, WordMutex};
 use crate::{Outcome, Tag, Verdict, Wait};
 
-const WRITER: u32 = 1;
-const PARKED: u32 = 2;
-const BOTH: u32 = WRITER | PARKED;
+/// The lowest bit above the mutex.
+const WAITING: u32 = BYTE + 1;
 /// One reader.
-const READER: u32 = 4;
+const READER: u32 = 2 * WAITING;
 /// Far more than threads.
 const TOO_MANY: u32 = u32::MAX / 2;
+
+impl LockWord for AtomicU32 {
+    const BUSY: u32 = LOCKED | !(READER - 1);
+
+    /// RW3.
+    #[inline]
+    fn left(state: u32, byte: u32) -> u32 {
+        let state = if state & WAITING == 0 { state } else { state - WAITING + READER };
+        (state & !BYTE) | byte
+    }
+
+    #[inline]
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn compare_exchange(&self, from: u32, to: u32, order: Ordering) -> Result<u32, u32> {
+        self.compare_exchange(from, to, order, Ordering::Relaxed)
+    }
+}
 
 /// A reader-writer lock without a value: [`RwLock`](super::RwLock) has one. Without the feature
 /// `lock_api` it can only be made; with it, it implements `lock_api::RawRwLock`, by which it is
 /// locked.
 ///
-/// Eight bytes, of debug builds apart.
+/// Four bytes, of debug builds apart.
 #[derive(Debug)]
 pub struct RawRwLock {
-    /// Relaxed loads of it only look; the lock orders by what is marked below.
-    word: AtomicU32,
-    gate: RawMutex,
+    /// Relaxed loads of its word only look; the lock orders by what is marked below, and in
+    /// `word_mutex`.
+    writers: WordMutex<AtomicU32>,
 }
 
 impl Default for RawRwLock {
@@ -82,25 +109,45 @@ impl RawRwLock {
     /// An unlocked lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { word: AtomicU32::new(0), gate: RawMutex::new() }
+        Self { writers: WordMutex::new(AtomicU32::new(0)) }
     }
 
     /// An unlocked lock.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { word: AtomicU32::new(0), gate: RawMutex::new() }
+        Self { writers: WordMutex::new(AtomicU32::new(0)) }
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        self.writers.word()
+    }
+
+    /// Where the writer that comes next waits for the last reader: a byte that no other queue has.
+    pub(super) fn last_reader(&self) -> Address {
+        Address::of(ptr::from_ref(self.word()).cast::<u8>().wrapping_add(1))
+    }
+
+    /// Where readers wait.
+    pub(super) fn readers(&self) -> Address {
+        Address::of(ptr::from_ref(self.word()).cast::<u8>().wrapping_add(2))
+    }
+
+    /// Where writers wait for each other.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn writers(&self) -> &WordMutex<AtomicU32> {
+        &self.writers
     }
 
     /// Locks it for a reader, unless a writer holds it or waits for it.
     #[inline]
     pub(super) fn try_read(&self) -> bool {
-        let mut state = self.word.load(Ordering::Relaxed);
-        while state & WRITER == 0 {
+        let mut state = self.word().load(Ordering::Relaxed);
+        while state & LOCKED == 0 {
             assert!(state < TOO_MANY, "too many readers: were their guards forgotten?");
-            // ORDER[RWLOCK]: Acquire; pairs with the Releases in `unlock_write` and `downgrade`.
-            // What the last writer wrote is seen.
+            // ORDER[MUTEX]: Acquire; pairs with the Releases with which the writers' mutex is
+            // unlocked. What the last writer wrote is seen.
             let order = Ordering::Acquire;
-            match self.word.compare_exchange(state, state + READER, order, Ordering::Relaxed) {
+            match self.word().compare_exchange(state, state + READER, order, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => state = now,
             }
@@ -118,30 +165,33 @@ impl RawRwLock {
     #[cold]
     #[track_caller]
     fn read_slow(&self, deadline: Deadline) -> bool {
-        self.gate.check_owner("rwlock");
-        let how = Wait::new(locks().rwlock).deadline(deadline);
-        // Both: the next writer's end would not see a PARKED that this one's has cleared (RW2).
-        let expected = || self.word.load(Ordering::Relaxed) & BOTH == BOTH;
-        loop {
+        self.writers.check_owner("rwlock");
+        let mut looks = Looks::NONE;
+        while looks.again() {
             if self.try_read() {
                 return true;
             }
-            if !self.set_parked() {
-                continue;
-            }
-            match locks().wait(&self.readers(), expected, how) {
-                Outcome::Woken(HANDED_OVER) => return true, // RW3
-                // Or a wake of another queue that had this address before.
-                Outcome::Invalid | Outcome::Woken(_) => {}
+        }
+        let how = Wait::new(locks().rwlock).deadline(deadline);
+        loop {
+            match locks().wait(&self.readers(), || self.is_kept_out(), how) {
+                Outcome::Invalid | Outcome::Woken(HANDED_OVER) => return true, // RW3
                 Outcome::TimedOut => return false,
+                // A wake of another queue that had this address before.
+                Outcome::Woken(_) => {}
             }
         }
     }
 
-    /// Sets PARKED, if WRITER is set.
-    fn set_parked(&self) -> bool {
-        let parked = |state: u32| (state & WRITER != 0).then_some(state | PARKED);
-        self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, parked).is_ok()
+    /// Sets WAITING, for a reader that is about to queue; or it is in, and this is false. RW2.
+    fn is_kept_out(&self) -> bool {
+        while !self.try_read() {
+            let waits = |state: u32| (state & LOCKED != 0).then_some(state | WAITING);
+            if self.word().fetch_update(Ordering::Relaxed, Ordering::Relaxed, waits).is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Unlocks it for a reader.
@@ -150,118 +200,95 @@ impl RawRwLock {
     /// The caller is one.
     #[inline]
     pub(super) unsafe fn unlock_read(&self) {
-        let writer = self.writer();
-        // ORDER[RWLOCK-read]: Release; pairs with the Acquires in `write`, `try_write` and `drain`.
-        // All reads come before what the next writer writes.
-        let before = self.word.fetch_sub(READER, Ordering::Release);
-        if before & !PARKED == READER | WRITER {
-            locks().wake(&writer, 1);
+        let last_reader = self.last_reader();
+        // ORDER[RWLOCK]: Release; pairs with the Acquires in `has_readers` and of the writers'
+        // mutex. All reads come before what the next writer writes.
+        let before = self.word().fetch_sub(READER, Ordering::Release);
+        if before & LOCKED != 0 && before < 2 * READER {
+            locks().wake(&last_reader, 1);
         }
-    }
-
-    /// Where the holder of the gate waits for the last reader: a byte that no other queue has.
-    pub(super) fn writer(&self) -> Address {
-        Address::of(ptr::from_ref(&self.word).cast::<u8>().wrapping_add(1))
     }
 
     /// Whether anybody holds it, or did just now.
     #[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
     pub(super) fn is_locked(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0
-    }
-
-    /// Where writers wait for each other.
-    #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(super) fn gate(&self) -> &RawMutex {
-        &self.gate
-    }
-
-    /// Where readers wait.
-    pub(super) fn readers(&self) -> Address {
-        Address::of(&self.word)
+        self.writers.is_locked()
     }
 
     /// Locks it for a writer, unless others hold it.
     #[inline]
-    pub(super) fn try_write(&self, barging: Duration) -> bool {
-        if !self.gate.try_lock() {
-            return false;
-        }
-        // ORDER[RWLOCK-read]: Acquire; pairs with the Release in `unlock_read`.
-        let order = Ordering::Acquire;
-        let taken = self.word.compare_exchange(0, WRITER, order, Ordering::Relaxed).is_ok();
-        if !taken {
-            // SAFETY: it was locked just now.
-            unsafe { self.gate.unlock(barging) };
-        }
-        taken
+    pub(super) fn try_write(&self) -> bool {
+        self.writers.try_lock()
     }
 
     /// Locks it for a writer; false if the deadline came first.
     #[inline]
     #[track_caller]
     pub(super) fn write(&self, barging: Duration, deadline: Deadline) -> bool {
-        if !self.gate.lock(barging, deadline) {
-            return false;
-        }
-        // ORDER[RWLOCK-read]: Acquire; pairs with the Release in `unlock_read`.
-        let before = self.word.fetch_or(WRITER, Ordering::Acquire);
-        before < READER || self.drain(barging, deadline)
+        self.writers.lock(barging, deadline)
+            && (!self.has_readers() || self.drain(barging, deadline))
     }
 
-    /// Waits for the readers that are in, with WRITER set. At the deadline it gives up.
+    /// Whether readers are in, asked by a writer with LOCKED set.
+    #[inline]
+    fn has_readers(&self) -> bool {
+        // ORDER[RWLOCK]: Acquire; pairs with the Release in `unlock_read`, also through the
+        // changes of others.
+        self.word().load(Ordering::Acquire) >= READER
+    }
+
+    /// Waits for the readers that are in, with LOCKED set. At the deadline it gives up.
     #[cold]
     fn drain(&self, barging: Duration, deadline: Deadline) -> bool {
         let how = Wait::new(locks().rwlock).deadline(deadline);
-        let has_readers = || self.word.load(Ordering::Relaxed) >= READER;
-        let mut outcome = Outcome::Invalid;
-        // ORDER[RWLOCK-read]: Acquire; pairs with the Release in `unlock_read`, also through the
-        // additions of others.
-        while self.word.load(Ordering::Acquire) >= READER {
+        let is_read = || self.word().load(Ordering::Relaxed) >= READER;
+        let (mut looks, mut outcome) = (Looks::NONE, Outcome::Invalid);
+        while self.has_readers() {
             if outcome == Outcome::TimedOut {
-                // SAFETY: WRITER is set, by this thread.
+                // SAFETY: LOCKED is set, by this thread.
                 unsafe { self.unlock_write(barging) };
                 return false;
             }
-            outcome = locks().wait(&self.writer(), has_readers, how);
+            if !looks.again() {
+                outcome = locks().wait(&self.last_reader(), is_read, how);
+            }
         }
         true
     }
 
-    /// Unlocks it for a writer. Readers that wait come first, then the next writer.
+    /// Unlocks it for a writer. Readers that wait come before the next writer.
     ///
     /// # Safety
     /// The caller is the writer.
     #[inline]
     pub(super) unsafe fn unlock_write(&self, barging: Duration) {
-        // ORDER[RWLOCK]: Release; pairs with the Acquire in `try_read`.
-        let order = Ordering::Release;
-        if self.word.compare_exchange(WRITER, 0, order, Ordering::Relaxed).is_ok() {
-            // SAFETY: the writer holds the gate.
-            unsafe { self.gate.unlock(barging) };
-        } else {
-            // SAFETY: the contract.
-            unsafe { self.downgrade(barging) };
-            // SAFETY: a reader by now.
-            unsafe { self.unlock_read() };
+        // SAFETY: the contract.
+        let before = unsafe { self.writers.unlock(barging) };
+        if before & WAITING != 0 {
+            self.let_readers_in();
         }
     }
 
-    /// Makes the writer a reader, and lets those in that wait. RW3.
+    /// Lets those in that wait; this thread counts as a reader so far. RW3.
+    #[cold]
+    fn let_readers_in(&self) {
+        let count = |_: Tag| {
+            self.word().fetch_add(READER, Ordering::Relaxed);
+            Verdict::Wake
+        };
+        locks().wake_where(&self.readers(), count, HANDED_OVER);
+        // SAFETY: it counts as one.
+        unsafe { self.unlock_read() };
+    }
+
+    /// Makes the writer a reader, and lets those in that wait.
     ///
     /// # Safety
     /// The caller is the writer.
     #[cold]
     pub(super) unsafe fn downgrade(&self, barging: Duration) {
-        let ended = |state| Some((state & !BOTH) + READER);
-        // ORDER[RWLOCK]: Release; pairs with the Acquire in `try_read`.
-        let _always = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, ended);
-        let count = |_: Tag| {
-            self.word.fetch_add(READER, Ordering::Relaxed);
-            Verdict::Wake
-        };
-        locks().wake_where(&self.readers(), count, HANDED_OVER);
-        // SAFETY: the writer holds the gate.
-        unsafe { self.gate.unlock(barging) };
+        self.word().fetch_add(READER, Ordering::Relaxed);
+        // SAFETY: the contract. The reader that it is by now stays one.
+        unsafe { self.unlock_write(barging) };
     }
 }

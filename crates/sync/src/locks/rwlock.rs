@@ -13,8 +13,8 @@ use super::raw_rwlock::RawRwLock;
 
 /// A value that many threads may read, or one may change.
 ///
-/// Eight bytes beside the value (in debug builds more). There is no poisoning: a panic unlocks. Can
-/// stand in a `static`, and in a global allocator: no path allocates.
+/// Four bytes beside the value (in debug builds sixteen). There is no poisoning: a panic unlocks.
+/// Can stand in a `static`, and in a global allocator: no path allocates.
 ///
 /// ```
 /// # use unherd_sync as unherd;
@@ -106,7 +106,7 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
     /// One compare-and-swap if there is no writer; unlocking is one subtraction.
     ///
     /// # Panics
-    /// If 2²⁹ read guards were forgotten; in debug builds, if this thread holds it for writing.
+    /// If 2²² read guards are alive; in debug builds, if this thread holds it for writing.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T, BARGING_US> {
@@ -117,7 +117,7 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
     /// Locks it for reading, unless a writer has it or waits for it. Never sleeps.
     ///
     /// # Panics
-    /// If 2²⁹ read guards were forgotten.
+    /// If 2²² read guards are alive.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, BARGING_US>> {
         self.raw.try_read().then(|| self.read_guard())
@@ -136,7 +136,7 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
     /// Locks it for writing. Sleeps while others hold it: for another writer under the reason
     /// `mutex`, for readers under `rwlock`.
     ///
-    /// Two read-modify-writes if it is free, and two to unlock it.
+    /// One compare-and-swap if it is free, and one to unlock it.
     ///
     /// # Panics
     /// In debug builds, if this thread holds it for writing.
@@ -150,7 +150,7 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
     /// Locks it for writing, unless others hold it. Never sleeps.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T, BARGING_US>> {
-        self.raw.try_write(Self::BARGING).then(|| self.write_guard())
+        self.raw.try_write().then(|| self.write_guard())
     }
 
     /// As [`RwLock::write`]; `None` if the deadline came first.

@@ -62,7 +62,7 @@ fn reader_meets_the_end_of_a_write() {
         let reader = spawn(&shared, |shared| shared.read(Deadline::NEVER));
         shared.write_locked();
         assert_eq!(reader.join().unwrap(), Some(1));
-        assert!(shared.lock.try_write(EVER));
+        assert!(shared.lock.try_write());
     });
 }
 
@@ -89,7 +89,7 @@ fn last_reader_wakes_the_writer() {
         let writer = spawn(&shared, |shared| shared.write(Deadline::NEVER));
         assert_eq!(shared.read_locked(), 0);
         assert!(writer.join().unwrap());
-        assert!(shared.lock.try_write(EVER));
+        assert!(shared.lock.try_write());
     });
 }
 
@@ -99,7 +99,7 @@ fn try_write_sees_what_was_read() {
         let shared = Shared::new();
         assert!(shared.lock.try_read());
         let reader = spawn(&shared, |shared| shared.read_locked());
-        if shared.lock.try_write(EVER) {
+        if shared.lock.try_write() {
             shared.write_locked();
         }
         assert_eq!(reader.join().unwrap(), 0);
@@ -116,7 +116,7 @@ fn writer_that_gives_up_lets_readers_in() {
         assert_eq!(shared.read(Deadline::NEVER), Some(0));
         assert!(!writer.join().unwrap(), "a reader is in");
         assert_eq!(shared.read_locked(), 0);
-        assert!(shared.lock.try_write(EVER));
+        assert!(shared.lock.try_write());
     });
 }
 
@@ -125,11 +125,11 @@ fn writer_that_gives_up_lets_readers_in() {
 fn reader_that_gives_up_meets_the_end_of_a_write() {
     check(Some(3), || {
         let shared = Shared::new();
-        assert!(shared.lock.try_write(EVER));
+        assert!(shared.lock.try_write());
         let reader = spawn(&shared, |shared| shared.read(past()));
         shared.write_locked();
         assert!([None, Some(1)].contains(&reader.join().unwrap()));
-        assert!(shared.lock.try_write(EVER));
+        assert!(shared.lock.try_write());
     });
 }
 
@@ -144,10 +144,10 @@ fn reader_meets_a_downgrade() {
         shared.value.with_mut(|value| unsafe { *value += 1 });
         // SAFETY: by a writer.
         unsafe { shared.lock.downgrade(EVER) };
-        assert!(!shared.lock.try_write(EVER), "no writer comes between");
+        assert!(!shared.lock.try_write(), "no writer comes between");
         assert_eq!(shared.read_locked(), 1);
         assert_eq!(reader.join().unwrap(), Some(1));
-        assert!(shared.lock.try_write(EVER));
+        assert!(shared.lock.try_write());
     });
 }
 
