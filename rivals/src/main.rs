@@ -7,6 +7,7 @@
 mod hit;
 mod mutex;
 mod pagewait;
+mod rwlock;
 mod wake;
 
 use std::process::ExitCode;
@@ -15,7 +16,14 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();
     args.next_if(|first| first == "load");
     unherd_load::main_with(
-        &[&pagewait::PageWait, &wake::Wake, &hit::Hit, &hit::HitCost, &mutex::Mutexes],
+        &[
+            &pagewait::PageWait,
+            &wake::Wake,
+            &hit::Hit,
+            &hit::HitCost,
+            &mutex::Mutexes,
+            &rwlock::RwLocks,
+        ],
         args,
     )
 }

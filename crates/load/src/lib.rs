@@ -29,6 +29,7 @@ pub mod pagewait;
 pub mod policy;
 pub mod poll;
 pub mod randread;
+pub mod rwlock;
 pub mod slices;
 pub mod tiotest;
 pub mod traced;
@@ -72,6 +73,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &hit::Hit,
             &hit_cost::HitCost,
             &mutex::Mutexes,
+            &rwlock::RwLocks,
             &futex_hash::FutexHash,
             &poll::Polling,
         ],

@@ -10,7 +10,7 @@
 //! the smallest share of a thread over the largest, and how long one acquisition in a thousand took
 //! at least.
 
-mod impls;
+pub(crate) mod impls;
 
 use std::hint::black_box;
 
@@ -18,7 +18,9 @@ use unherd::{Ledger, Timestamp};
 
 use crate::random::mix_all;
 use crate::timed_threads::{Region, work_for};
-use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
+use crate::{
+    Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Span, Workload,
+};
 
 /// The workload `mutex` with the implementations of this crate.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +111,6 @@ impl Workload for Mutexes {
 
 /// The description of `mutex` in a runner that has these implementations.
 pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Description {
-    use Better::{Higher, Lower, Neither};
     Description {
         name: "mutex",
         about: "T threads lock one mutex, with work inside and between",
@@ -117,15 +118,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         impls,
         default_impls,
         params: PARAMS.to_vec(),
-        metrics: vec![
-            Metric::new("sections_per_s", Higher, "sections of all threads"),
-            Metric::new("share_ratio", Higher, "the smallest share of a thread over the largest"),
-            Metric::new("acquire_us_p999", Lower, "the wait for the mutex, of 1 in 1,000"),
-            Metric::new("cpu_ns_per_section", Lower, "user and system time of the process"),
-            Metric::new("context_switches_per_section", Lower, "voluntary ones, by the kernel"),
-            Metric::new("elapsed_s", Neither, "the timed region on the clock"),
-            Metric::new("planted_s", Neither, "CPU time burned on purpose"),
-        ],
+        metrics: describe_metrics(),
         uses_dir: false,
         uses_memory: false,
         kernel_work: false,
@@ -133,6 +126,20 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         default_threads: 4,
         counts_as_exercised: None,
     }
+}
+
+/// What the figures of [`metrics_of`] mean.
+pub(crate) fn describe_metrics() -> Vec<Metric> {
+    use Better::{Higher, Lower, Neither};
+    vec![
+        Metric::new("sections_per_s", Higher, "sections of all threads"),
+        Metric::new("share_ratio", Higher, "the smallest share of a thread over the largest"),
+        Metric::new("acquire_us_p999", Lower, "the wait for the lock, of 1 in 1,000"),
+        Metric::new("cpu_ns_per_section", Lower, "user and system time of the process"),
+        Metric::new("context_switches_per_section", Lower, "voluntary ones, by the kernel"),
+        Metric::new("elapsed_s", Neither, "the timed region on the clock"),
+        Metric::new("planted_s", Neither, "CPU time burned on purpose"),
+    ]
 }
 
 /// How much work there is.
@@ -144,9 +151,33 @@ struct Scene {
 }
 
 /// What a thread has done.
-struct Share {
-    sections: u64,
+pub(crate) struct Share {
+    pub(crate) sections: u64,
     acquire_ns: Vec<u64>,
+}
+
+impl Share {
+    pub(crate) fn new() -> Self {
+        Self { sections: 0, acquire_ns: Vec::with_capacity(SAMPLES) }
+    }
+
+    /// Counts a section, and how long it had to wait, if it is one that is timed: then `run` is
+    /// given a time, and replaces it by that at which it has the lock.
+    #[inline]
+    pub(crate) fn count(&mut self, run: impl FnOnce(&mut Option<Timestamp>)) {
+        let asked = self.sections.is_multiple_of(SAMPLED).then(Timestamp::now);
+        let mut acquired = asked;
+        run(&mut acquired);
+        if let (Some(asked), Some(acquired)) = (asked, acquired) {
+            let place = (self.sections / SAMPLED) as usize % SAMPLES;
+            let ns = acquired.as_ns() - asked.as_ns();
+            match self.acquire_ns.get_mut(place) {
+                Some(sample) => *sample = ns,
+                None => self.acquire_ns.push(ns),
+            }
+        }
+        self.sections += 1;
+    }
 }
 
 /// Runs a round.
@@ -171,6 +202,14 @@ pub fn run_with(job: &Job, mutex: &impl Exclusive) -> Result<Round, LoadError> {
     if counted != sections {
         return Err(LoadError::NotExclusive { done: sections, counted });
     }
+    let metrics = metrics_of(shares, &span);
+    let check = [job.seed, scene.section as u64, scene.gap as u64, scene.hog as u64];
+    Ok(Round { check: mix_all(&check), metrics, waits })
+}
+
+/// The figures of a round.
+pub(crate) fn metrics_of(shares: Vec<Share>, span: &Span) -> Vec<(String, f64)> {
+    let sections: u64 = shares.iter().map(|share| share.sections).sum();
     let smallest = shares.iter().map(|share| share.sections).min().unwrap_or(0) as f64;
     let largest = shares.iter().map(|share| share.sections).max().unwrap_or(1).max(1) as f64;
     let mut acquire_ns: Vec<u64> = shares.into_iter().flat_map(|share| share.acquire_ns).collect();
@@ -186,33 +225,22 @@ pub fn run_with(job: &Job, mutex: &impl Exclusive) -> Result<Round, LoadError> {
         ("elapsed_s", span.elapsed_s),
         ("planted_s", span.planted_s),
     ];
-    let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let check = [job.seed, scene.section as u64, scene.gap as u64, scene.hog as u64];
-    Ok(Round { check: mix_all(&check), metrics, waits })
+    metrics.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
 impl Scene {
     fn work(&self, mutex: &impl Exclusive, section: usize, region: &Region) -> Share {
-        let mut share = Share { sections: 0, acquire_ns: Vec::with_capacity(SAMPLES) };
+        let mut share = Share::new();
         let mut own = 1.0;
         region.begin();
         while !region.is_over() {
-            let asked = share.sections.is_multiple_of(SAMPLED).then(Timestamp::now);
-            let mut acquired = None;
-            mutex.run(|guarded| {
-                acquired = asked.map(|_| Timestamp::now());
-                guarded.sections += 1;
-                own = steps(section, &mut guarded.value, own);
+            share.count(|timed| {
+                mutex.run(|guarded| {
+                    *timed = timed.map(|_| Timestamp::now());
+                    guarded.sections += 1;
+                    own = steps(section, &mut guarded.value, own);
+                });
             });
-            if let (Some(asked), Some(acquired)) = (asked, acquired) {
-                let place = (share.sections / SAMPLED) as usize % SAMPLES;
-                let ns = acquired.as_ns() - asked.as_ns();
-                match share.acquire_ns.get_mut(place) {
-                    Some(sample) => *sample = ns,
-                    None => share.acquire_ns.push(ns),
-                }
-            }
-            share.sections += 1;
             if share.sections.is_multiple_of(self.burst as u64) {
                 let mut between = own;
                 own = steps(self.gap * self.burst, &mut between, own);
@@ -224,7 +252,7 @@ impl Scene {
 
 /// Work of `count` steps, each of which needs the one before.
 #[inline]
-fn steps(count: usize, value: &mut f64, mut own: f64) -> f64 {
+pub(crate) fn steps(count: usize, value: &mut f64, mut own: f64) -> f64 {
     for _ in 0..count {
         *value = black_box((*value + own) * 0.501);
         own = *value;

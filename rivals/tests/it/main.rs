@@ -26,9 +26,10 @@ fn only_the_rivals_are_listed() {
         known.map(|known| known["name"].as_str().unwrap().to_owned()).collect()
     };
     let workloads = &catalogue["workloads"];
-    assert_eq!(names(workloads), ["pagewait", "wake", "hit", "hit-cost", "mutex"]);
+    assert_eq!(names(workloads), ["pagewait", "wake", "hit", "hit-cost", "mutex", "rwlock"]);
     assert_eq!(names(&workloads[0]["impls"]), ["parking_lot_core", "event-listener"]);
     assert_eq!(names(&workloads[4]["impls"]), ["parking_lot"]);
+    assert_eq!(names(&workloads[5]["impls"]), ["std", "parking_lot"]);
     assert_eq!(names(&workloads[2]["impls"]), ["quick_cache", "moka", "foyer"]);
 }
 

@@ -26,7 +26,7 @@ impl Exclusive for Std {
 }
 
 /// Unlocks when it is dropped, also by a panic.
-struct Unlock<F: FnMut()>(F);
+pub(crate) struct Unlock<F: FnMut()>(pub(crate) F);
 
 impl<F: FnMut()> Drop for Unlock<F> {
     fn drop(&mut self) {

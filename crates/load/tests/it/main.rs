@@ -9,6 +9,7 @@ mod pagewait;
 mod policy;
 mod poll;
 mod randread;
+mod rwlock;
 mod slices;
 mod tiotest;
 mod traced;
