@@ -181,7 +181,6 @@ impl Levels {
                 self.take_slot(index * WORD_BITS + bit, batch);
             }
             hidden &= !wanted;
-            hidden &= !wanted;
             let left = before & !wanted;
             if !takes_all || left == 0 {
                 break;
