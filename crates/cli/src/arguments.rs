@@ -304,6 +304,8 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
     /// The workload's own options, each with its values.
     pub(crate) params: Vec<(String, Vec<String>)>,
+    /// The line itself, for a record: not always that of this process.
+    pub(crate) words: Vec<String>,
 }
 
 /// The first word that is no option names what to do; those behind it may be another command's.
@@ -345,7 +347,8 @@ pub(crate) fn parse(
             params.push((param.name.clone(), values.cloned().collect()));
         }
     }
-    Ok(Ok(Arguments { command: parsed.command, params }))
+    let words = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    Ok(Ok(Arguments { command: parsed.command, params, words }))
 }
 
 /// The first word after `bench` that is no option names the workload: options come after it.
@@ -506,9 +509,10 @@ mod tests {
         let parsed = |line: &str, params| {
             let args: Vec<_> = line.split(' ').map(OsString::from).collect();
             let parsed = parse(&args, Some(&registry(params)))?;
-            let Ok(Arguments { command: Command::Bench(bench), params }) = parsed else {
+            let Ok(Arguments { command: Command::Bench(bench), params, words }) = parsed else {
                 panic!("{line}: {parsed:?}");
             };
+            assert_eq!(words.join(" "), line, "what a record of it is gone on with by");
             Ok::<_, Failure>((bench.trace, params))
         };
         let own = serde_json::json!([

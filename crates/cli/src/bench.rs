@@ -23,12 +23,14 @@ use crate::runners;
 pub(crate) fn run(
     args: &BenchArgs,
     params: Vec<(String, Vec<String>)>,
+    words: Vec<String>,
     registry: &Registry,
 ) -> Result<ExitCode, Failure> {
     match (&args.resume, &args.workload) {
         (Some(directory), _) => resume(directory, registry),
         (None, Some(workload)) => {
-            start(args, registry.workload(workload)?, request(args, params), conditions(args)?)
+            let known = registry.workload(workload)?;
+            start(args, known, request(args, params), conditions(args, words)?)
         }
         (None, None) => Err(Failure::usage("no workload is given", "see 'unherd workloads'")),
     }
@@ -79,7 +81,7 @@ fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
     let header = StoredRecord::load(directory)?.header;
     let words: Vec<OsString> = header.command.iter().map(OsString::from).collect();
     let parsed = arguments::parse(&words, Some(registry))?;
-    let Ok(Arguments { command: Command::Bench(args), params }) = parsed else {
+    let Ok(Arguments { command: Command::Bench(args), params, .. }) = parsed else {
         let what = format!("{} was not made by `unherd bench`", directory.display());
         return Err(Failure::usage(&what, "name the record of a bench"));
     };
@@ -106,8 +108,7 @@ pub(crate) fn run_again(
         out: Some(again.out.clone()),
         resume: again.is_begun.then(|| again.out.clone()),
         block: again.block,
-        command: command.clone(),
-        ..conditions(args)?
+        ..conditions(args, command.clone())?
     };
     start(args, known, request, conditions)
 }
@@ -193,7 +194,7 @@ fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {
     }
 }
 
-fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
+fn conditions(args: &BenchArgs, command: Vec<String>) -> Result<Conditions, Failure> {
     Ok(Conditions {
         options: MachineOptions {
             dir: args.dir.clone(),
@@ -212,7 +213,7 @@ fn conditions(args: &BenchArgs) -> Result<Conditions, Failure> {
         profile: args.profile,
         trace: args.trace.then(runners::own_executable).transpose()?,
         timeout: args.timeout,
-        command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        command,
     })
 }
 

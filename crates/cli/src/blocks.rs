@@ -56,7 +56,7 @@ fn again(run: BlockRun) -> Result<ExitCode, Failure> {
         (Ok(Arguments { command: Command::Compare(args), .. }), _) => {
             compare::run_again(&args, &run)
         }
-        (Ok(Arguments { command: Command::Bench(args), params }), Some(registry)) => {
+        (Ok(Arguments { command: Command::Bench(args), params, .. }), Some(registry)) => {
             bench::run_again(&args, params, &registry, &run)
         }
         _ => Err(Failure::usage(

@@ -48,10 +48,10 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
         Ok(parsed) => parsed,
         Err(help) => return output::print(&help).map(|()| ExitCode::SUCCESS),
     };
-    let Arguments { command, params, .. } = parsed;
+    let Arguments { command, params, words } = parsed;
     match (command, registry) {
         (Command::Workloads { name }, Some(registry)) => workloads::run(name.as_deref(), &registry),
-        (Command::Bench(args), Some(registry)) => bench::run(&args, params, &registry),
+        (Command::Bench(args), Some(registry)) => bench::run(&args, params, words, &registry),
         (Command::Report { directory, format, files }, _) => {
             bench::report(&directory, format, &files)
         }

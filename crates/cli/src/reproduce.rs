@@ -147,8 +147,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         let words: Vec<OsString> =
             ["unherd"].into_iter().map(OsString::from).chain(line.iter().map(Into::into)).collect();
         match parse(&words, Some(&registry))? {
-            Ok(Arguments { command: Command::Bench(args), params }) => {
-                bench::run(&args, params, &registry)?;
+            Ok(Arguments { command: Command::Bench(args), params, words }) => {
+                bench::run(&args, params, words, &registry)?;
             }
             _ => return Err(Failure::usage("a bench is none", "report this as a fault")),
         }
