@@ -57,9 +57,11 @@ pub use futex_table::{FutexOp, FutexTable, FutexWord};
 pub use ledger::{Counts, Ledger, Snapshot};
 #[cfg(all(feature = "async", not(loom)))]
 pub use locks::AsyncMutexGuard;
-pub use locks::{Condvar, Epoch, EventCount, RawMutex, RawRwLock};
+pub use locks::{Barrier, Condvar, Epoch, EventCount, Latch, Once, RawMutex, RawRwLock};
 #[cfg(not(loom))]
-pub use locks::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use locks::{
+    Mutex, MutexGuard, OnceLock, Permits, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+};
 pub use ready_set::{ReadyBatch, ReadySet, ReadySetBuilder, SetFull, Source, SourceToken};
 pub use reason::Reason;
 pub use unherd_sys::{Deadline, Timestamp};

@@ -11,20 +11,32 @@
 //! | [`RwLock`] | `rwlock.rs`, its protocol in `raw_rwlock.rs` | 4 |
 //! | [`Condvar`] | `condvar.rs` | 8 |
 //! | [`EventCount`] | `event_count.rs` | 4 |
+//! | [`Semaphore`] | `semaphore.rs`, its protocol in `raw_semaphore.rs` | 4 |
+//! | [`Once`], [`OnceLock`] | `once.rs`, `once_lock.rs` | 1 |
+//! | [`Latch`] | `latch.rs` | 4 |
+//! | [`Barrier`] | `barrier.rs` | 16 |
 //!
-//! In debug builds a mutex and a `RwLock` know the thread that has locked, and take more.
+//! In debug builds a mutex, a `RwLock` and a `Once` know the thread that has locked, and take more.
 
 mod barging;
+mod barrier;
 mod condvar;
 mod event_count;
+mod latch;
 mod looks;
 #[cfg(not(loom))]
 mod mutex;
+mod once;
+#[cfg(not(loom))]
+mod once_lock;
 mod owner;
 mod raw_mutex;
 mod raw_rwlock;
+mod raw_semaphore;
 #[cfg(not(loom))]
 mod rwlock;
+#[cfg(not(loom))]
+mod semaphore;
 #[cfg(feature = "async")]
 mod settled_wait;
 mod table;
@@ -40,16 +52,23 @@ mod shuttle;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use barrier::Barrier;
 pub use condvar::Condvar;
 pub use event_count::{Epoch, EventCount};
+pub use latch::Latch;
 #[cfg(all(feature = "async", not(loom)))]
 pub use mutex::AsyncMutexGuard;
 #[cfg(not(loom))]
 pub use mutex::{Mutex, MutexGuard};
+pub use once::Once;
+#[cfg(not(loom))]
+pub use once_lock::OnceLock;
 pub use raw_mutex::RawMutex;
 pub use raw_rwlock::RawRwLock;
 #[cfg(not(loom))]
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(loom))]
+pub use semaphore::{Permits, Semaphore};
 
 #[cfg(doc)]
 use crate::WaitTable;

@@ -2,7 +2,10 @@
 #![expect(unsafe_code, reason = "cells whose accesses loom checks")]
 
 mod event_count;
+mod once;
+mod rendezvous;
 mod rwlock;
+mod semaphore;
 #[cfg(feature = "async")]
 mod task;
 

@@ -6,26 +6,28 @@
 //! | WAITING | a reader may be queued | a reader that queues, while LOCKED is set; the writer that leaves |
 //! | the rest | how many readers hold the lock | readers; a writer that lets readers in |
 //!
-//! Readers and writers take turns (*phases*), so neither side starves: a writer lets in no reader
-//! that comes after it, and waits for those that are in; when it leaves, all readers that have
-//! waited go first. A queued reader waits for one writer, a writer for the readers of one phase;
-//! among writers the mutex decides, with its bound on barging.
+//! A writer lets in no reader that comes after it, and waits for those that are in; when it leaves,
+//! it wakes all readers that have waited. Other threads may come before these are awake, as with a
+//! mutex (*barging*); but once in the time that barging is allowed, a writer that leaves lets them
+//! in while they sleep still, before the next writer. So neither side starves. Not each time: the
+//! next writer would wait until the last of them has been given a processor, and all others for it.
+//! Among writers the mutex decides, with its own bound on barging.
 //!
 //! - **RW1** The writer writes, and readers read, only in their phase: LOCKED is set and no reader
 //!   counted, or a reader is counted that came while LOCKED was clear, or that was let in (RW3).
 //! - **RW2** WAITING is set under the lock of the readers' bucket, with LOCKED set, and cleared as
 //!   a writer leaves. So a reader that is queued was queued for a writer that finds WAITING.
-//! - **RW3** A writer that finds WAITING counts itself as a reader as it leaves, until it has let
-//!   the others in, each of which is counted under the bucket lock before it is woken. So no writer
-//!   comes between, though the next may set LOCKED, and a reader that is given HANDED_OVER holds
-//!   the lock.
+//! - **RW3** A writer that finds WAITING counts itself as a reader as it leaves. To let the others
+//!   in, it stays one until each was counted under the bucket lock and woken: no writer comes
+//!   between, though the next may set LOCKED, and a reader that is given HANDED_OVER holds it.
+//!   If it only wakes them, they come as any other.
 //!
 //! ```text
 //!  reader                                   writer that leaves
 //!  ------                                   ------------------
 //!  lock bucket; fence (A)                   clear LOCKED; if WAITING: clear it, count itself in
 //!  validate: LOCKED is set: set WAITING     fence (B); look at the bucket
-//!  (else it is in)                          lock it: count and wake each reader that is there
+//!  (else it is in)                          lock it: wake each reader that is there
 //!  push; unlock bucket                      count itself out
 //! ```
 //!
@@ -33,7 +35,7 @@
 //! comes first, the reader finds LOCKED clear, or set by the next writer, for which it waits then.
 //! If it comes second, it finds WAITING, and by the wait table's race the node. A reader looks
 //! once: it comes out of `validate` queued or with the lock. WAITING may be set with nobody queued,
-//! after a reader has given up, or was let in with those of the phase before: that costs a look.
+//! after a reader has given up, or was woken with those before it: that costs a look.
 //!
 //! For the writer that waits for the last reader it is the wait table's race, whose condition the
 //! word is:
@@ -54,6 +56,7 @@ use std::time::Duration;
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU32, Ordering};
 
+use super::barging::is_over;
 use super::looks::Looks;
 use super::table::{Address, locks};
 use super::word_mutex::{BYTE, HANDED_OVER, LOCKED, LockWord, WordMutex};
@@ -166,21 +169,23 @@ impl RawRwLock {
     #[track_caller]
     fn read_slow(&self, deadline: Deadline) -> bool {
         self.writers.check_owner("rwlock");
-        let mut looks = Looks::NONE;
-        while looks.again() {
-            if self.try_read() {
-                return true;
-            }
-        }
         let how = Wait::new(locks().rwlock).deadline(deadline);
-        loop {
-            match locks().wait(&self.readers(), || self.is_kept_out(), how) {
-                Outcome::Invalid | Outcome::Woken(HANDED_OVER) => return true, // RW3
+        let (mut looks, mut was_woken) = (Looks::NONE, false);
+        while !self.try_read() {
+            if looks.again() {
+                continue;
+            }
+            let outcome = locks().wait(&self.readers(), || self.is_kept_out(), how);
+            if was_woken && outcome != Outcome::Invalid {
+                locks().note_needless(locks().rwlock);
+            }
+            match outcome {
+                Outcome::Invalid | Outcome::Woken(HANDED_OVER) => break, // RW3
                 Outcome::TimedOut => return false,
-                // A wake of another queue that had this address before.
-                Outcome::Woken(_) => {}
+                Outcome::Woken(_) => (looks, was_woken) = (Looks::NONE, true),
             }
         }
+        true
     }
 
     /// Sets WAITING, for a reader that is about to queue; or it is in, and this is false. RW2.
@@ -256,7 +261,8 @@ impl RawRwLock {
         true
     }
 
-    /// Unlocks it for a writer. Readers that wait come before the next writer.
+    /// Unlocks it for a writer, and wakes the readers that wait. With no barging at all they are
+    /// let in before the next writer.
     ///
     /// # Safety
     /// The caller is the writer.
@@ -265,20 +271,27 @@ impl RawRwLock {
         // SAFETY: the contract.
         let before = unsafe { self.writers.unlock(barging) };
         if before & WAITING != 0 {
-            self.let_readers_in();
+            self.wake_readers(barging);
         }
     }
 
-    /// Lets those in that wait; this thread counts as a reader so far. RW3.
+    /// Wakes the readers that wait, or lets them in; this thread counts as a reader so far. RW3.
     #[cold]
-    fn let_readers_in(&self) {
-        let count = |_: Tag| {
-            self.word().fetch_add(READER, Ordering::Relaxed);
-            Verdict::Wake
-        };
-        locks().wake_where(&self.readers(), count, HANDED_OVER);
+    fn wake_readers(&self, barging: Duration) {
+        let readers = self.readers();
+        let lets_in = is_over(barging, 0, readers);
+        if lets_in {
+            let count = |_: Tag| {
+                self.word().fetch_add(READER, Ordering::Relaxed);
+                Verdict::Wake
+            };
+            locks().wake_where(&readers, count, HANDED_OVER);
+        }
         // SAFETY: it counts as one.
         unsafe { self.unlock_read() };
+        if !lets_in {
+            locks().wake_all(&readers);
+        }
     }
 
     /// Makes the writer a reader, and lets those in that wait.

@@ -31,11 +31,13 @@ use super::raw_rwlock::RawRwLock;
 /// ```
 ///
 /// # Fairness
-/// Readers and writers take turns. A writer that waits keeps readers out that come after it; when
-/// it is done, all readers that wait come before the next writer. So a reader that is queued waits
-/// for one writer, the one that kept it out; and a writer for the writers before it, and for one
-/// crowd of readers before each. `BARGING_US` is for writers among themselves what it is
-/// for a [`Mutex`](super::Mutex).
+/// A writer that waits keeps readers out that come after it, and wakes all readers that wait when
+/// it is done. `BARGING_US` is what it is for a [`Mutex`](super::Mutex): for how long running
+/// threads may come ahead of those that sleep. Once in that time a writer that is done lets in all
+/// readers that wait, before the next writer, and one hands the lock over to the writer that has
+/// slept longest. With 0 readers and writers take turns: a reader waits for one writer, the one
+/// that kept it out; and a writer for the writers before it, and for one crowd of readers before
+/// each.
 ///
 /// # Misuse
 /// A guard that is forgotten leaves it locked for ever. A thread that locks what it holds may sleep

@@ -7,7 +7,7 @@
 //! | the future is dropped | it gives back |
 //! |---|---|
 //! | before its first poll, or after it was ready | nothing: it owes nothing, or its caller does |
-//! | while it is queued | nothing; the next waiter is found instead of it |
+//! | while it is queued | nothing; the next waiter is found instead of it. (A semaphore looks whether there are permits for that) |
 //! | when a wake has chosen it, and no poll has seen that | the token of the wake |
 //! | as its first poll unwinds | what it has brought along |
 //!
@@ -33,25 +33,27 @@ use std::task::{Context, Poll};
 use super::table::Address;
 use crate::{Outcome, Token, WaitFuture};
 
-/// As [`WaitFuture`]; what it owes as it is dropped goes to `settle`, and to no other waiter.
-pub(super) struct SettledWait<F, S: Fn(Token)> {
+/// As [`WaitFuture`]; if it is dropped before it was ready, what it owes goes to `settle`, and to
+/// no other waiter.
+pub(super) struct SettledWait<F, S: Fn(Option<Token>)> {
     wait: WaitFuture<'static, Address, F>,
     /// Owed until the first poll has returned.
     brought: Option<Token>,
+    is_ready: bool,
     settle: S,
 }
 
-impl<F: FnOnce() -> bool, S: Fn(Token)> SettledWait<F, S> {
+impl<F: FnOnce() -> bool, S: Fn(Option<Token>)> SettledWait<F, S> {
     pub(super) fn new(
         wait: WaitFuture<'static, Address, F>,
         brought: Option<Token>,
         settle: S,
     ) -> Self {
-        Self { wait, brought, settle }
+        Self { wait, brought, is_ready: false, settle }
     }
 }
 
-impl<F: FnOnce() -> bool, S: Fn(Token)> Future for SettledWait<F, S> {
+impl<F: FnOnce() -> bool, S: Fn(Option<Token>)> Future for SettledWait<F, S> {
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -60,14 +62,15 @@ impl<F: FnOnce() -> bool, S: Fn(Token)> Future for SettledWait<F, S> {
         // SAFETY: as above.
         let outcome = unsafe { Pin::new_unchecked(&mut this.wait) }.poll(context);
         this.brought = None;
+        this.is_ready = outcome.is_ready();
         outcome
     }
 }
 
-impl<F, S: Fn(Token)> Drop for SettledWait<F, S> {
+impl<F, S: Fn(Option<Token>)> Drop for SettledWait<F, S> {
     fn drop(&mut self) {
-        if let Some(token) = self.wait.leave().or(self.brought) {
-            (self.settle)(token);
+        if !self.is_ready {
+            (self.settle)(self.wait.leave().or(self.brought));
         }
     }
 }

@@ -34,6 +34,10 @@ pub(super) struct Locks {
     pub(super) condvar: Reason,
     pub(super) rwlock: Reason,
     pub(super) event: Reason,
+    pub(super) semaphore: Reason,
+    pub(super) once: Reason,
+    pub(super) latch: Reason,
+    pub(super) barrier: Reason,
 }
 
 impl Deref for Locks {
@@ -58,6 +62,10 @@ impl Locks {
             condvar: Reason::register("condvar"),
             rwlock: Reason::register("rwlock"),
             event: Reason::register("event"),
+            semaphore: Reason::register("semaphore"),
+            once: Reason::register("once"),
+            latch: Reason::register("latch"),
+            barrier: Reason::register("barrier"),
         }
     }
 }

@@ -235,7 +235,7 @@ fn readers_share_and_writers_exclude() {
 
 #[test]
 fn waiting_readers_come_before_the_next_writer() {
-    let lock = RwLock::new(0);
+    let lock = RwLock::<_, 0>::with_barging(0);
     let mut guard = lock.write();
     thread::scope(|scope| {
         let reader = scope.spawn(|| *lock.read());
@@ -317,6 +317,126 @@ fn an_event_count_notifies_who_listened_before() {
         }
     });
     assert_eq!((events.notify_all(), size_of::<EventCount>()), (0, 4));
+}
+
+#[test]
+fn permits_are_never_more_than_there_are() {
+    let (semaphore, inside) = (Semaphore::new(3), AtomicUsize::new(0));
+    let fair = Semaphore::<0>::with_barging(3);
+    let work = |n: u32| {
+        for turn in 0..500 {
+            let (_any, _fair);
+            if turn % 2 == 0 {
+                _any = semaphore.acquire(n);
+            } else {
+                _fair = fair.acquire(n);
+                continue;
+            }
+            let before = inside.fetch_add(n as usize, Ordering::Relaxed);
+            assert!(before + n as usize <= 3);
+            inside.fetch_sub(n as usize, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| (1..=3).chain(1..=3).for_each(|n| drop(scope.spawn(move || work(n)))));
+    assert_eq!((semaphore.available(), fair.available()), (3, 3));
+}
+
+#[test]
+fn a_semaphore_serves_the_longest_waiter_first() {
+    let semaphore = Semaphore::<0>::with_barging(1);
+    let kept = semaphore.acquire(1);
+    thread::scope(|scope| {
+        let both = scope.spawn(|| semaphore.acquire(2).count());
+        until_queued(Address::of(&semaphore));
+        semaphore.release(1);
+        assert!(semaphore.try_acquire(1).is_none(), "the first needs it");
+        assert!(semaphore.acquire_until(1, past()).is_none());
+        // With this one there are two.
+        drop(kept);
+        assert_eq!(both.join().unwrap(), 2);
+    });
+    semaphore.acquire(2).forget();
+    assert_eq!((semaphore.available(), size_of_val(&semaphore)), (0, 4));
+}
+
+#[test]
+#[should_panic(expected = "536870911 at most")]
+fn permits_beyond_the_most_panic() {
+    Semaphore::new(Semaphore::<1000>::PERMITS_MAX).release(1);
+}
+
+#[test]
+fn one_thread_makes_the_value() {
+    let (value, made) = (OnceLock::new(), AtomicUsize::new(0));
+    let failing = || value.get_or_init(|| std::panic::resume_unwind(Box::new(())));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(failing)).is_err());
+    assert_eq!(value.get(), None, "a panic leaves none");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let make = || made.fetch_add(1, Ordering::Relaxed) + 7;
+                assert_eq!(*value.get_or_init(make), 7);
+            });
+        }
+    });
+    assert_eq!((value.set(8), value.into_inner()), (Err(8), Some(7)));
+}
+
+#[test]
+fn once_times_out_while_another_runs() {
+    let (once, is_running, is_over) = (Once::new(), Latch::new(1), Latch::new(1));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            once.call_once(|| {
+                is_running.count_down();
+                is_over.wait();
+            });
+        });
+        is_running.wait();
+        assert_eq!(once.call_once_until(|| unreachable!(), past()), Err(TimedOut));
+        is_over.count_down();
+        once.call_once(|| unreachable!());
+    });
+    assert_eq!(once.call_once_until(|| unreachable!(), past()), Ok(()));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "this thread holds it already")]
+fn a_once_within_itself_panics_in_debug_builds() {
+    let once = Once::new();
+    once.call_once(|| once.call_once(|| ()));
+}
+
+#[test]
+fn a_latch_opens_once() {
+    let latch = Latch::new(2);
+    assert!(!latch.count_down());
+    assert_eq!(latch.wait_until(past()), Err(TimedOut));
+    thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(|| latch.wait())));
+        until_queued(Address::of(&latch));
+        assert!(latch.count_down());
+    });
+    assert!(latch.is_open() && !latch.count_down());
+}
+
+#[test]
+fn a_barrier_has_one_leader_each_time() {
+    let (barrier, led, come) = (Barrier::new(4), AtomicUsize::new(0), AtomicUsize::new(0));
+    let turns = || {
+        for turn in 1..=300 {
+            come.fetch_add(1, Ordering::Relaxed);
+            led.fetch_add(barrier.wait().into(), Ordering::Relaxed);
+            assert!(come.load(Ordering::Relaxed) >= 4 * turn, "not all have come");
+        }
+    };
+    thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(turns))));
+    assert_eq!(led.into_inner(), 300);
+    // One that gives up has not come.
+    assert_eq!(barrier.wait_until(past()), Err(TimedOut));
+    thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(|| barrier.wait()))));
+    assert!(Barrier::new(1).wait() && Barrier::new(0).wait());
 }
 
 /// A waker that panics in the unlock of a wait leaves the guard what it says: nobody else is in.

@@ -215,11 +215,11 @@ impl<W: LockWord> WordMutex<W> {
     /// Gives `token` back, for a task that is gone. M5.
     #[cfg(feature = "async")]
     #[cold]
-    fn settle(&self, token: Token, barging: Duration) {
+    fn settle(&self, token: Option<Token>, barging: Duration) {
         match token {
-            AWAKENED if self.clear_or_take_awake() => return,
-            AWAKENED | HANDED_OVER => {}
-            // A wake of another queue that had this address before.
+            Some(AWAKENED) if self.clear_or_take_awake() => return,
+            Some(AWAKENED | HANDED_OVER) => {}
+            // Nothing, or a wake of another queue that had this address before.
             _ => return,
         }
         // SAFETY: it was handed over (M3), or taken just now.

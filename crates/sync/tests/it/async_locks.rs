@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use unherd_sync::{EventCount, Mutex};
+use unherd_sync::{EventCount, Latch, Mutex, Semaphore};
 use unherd_sys::primitives::thread;
 use unherd_testkit::block_on;
 
@@ -52,4 +52,54 @@ fn tasks_wait_for_events() {
     }
     assert!(second.as_mut().poll(&mut context).is_ready());
     block_on(events.wait_async(epoch));
+}
+
+#[test]
+fn semaphore_serves_tasks_and_threads() {
+    let (semaphore, inside) = (Semaphore::new(2), Mutex::new(0));
+    let section = || {
+        *inside.lock() += 1;
+        assert!(*inside.lock() <= 2);
+        *inside.lock() -= 1;
+    };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let _one = semaphore.acquire(1);
+                    section();
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let _one = block_on(semaphore.acquire_async(1));
+                    section();
+                }
+            });
+        }
+    });
+    assert_eq!(semaphore.available(), 2);
+}
+
+#[test]
+fn dropped_task_lets_those_behind_it_have_permits() {
+    let semaphore = Semaphore::<0>::with_barging(1);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut second = pin!(semaphore.acquire_async(1));
+    {
+        let mut first = pin!(semaphore.acquire_async(2));
+        assert!(first.as_mut().poll(&mut context).is_pending());
+        assert!(second.as_mut().poll(&mut context).is_pending(), "the first comes first");
+    }
+    assert!(second.as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn task_waits_for_a_latch() {
+    let latch = Latch::new(1);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waits = pin!(latch.wait_async());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    latch.count_down();
+    assert!(waits.poll(&mut context).is_ready());
 }

@@ -5,6 +5,7 @@ use super::*;
 struct Shared {
     lock: RawRwLock,
     value: UnsafeCell<u32>,
+    barging: Duration,
 }
 
 // SAFETY: the value is guarded by the lock, as loom checks.
@@ -12,7 +13,11 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     fn new() -> Arc<Self> {
-        Arc::new(Self { lock: RawRwLock::new(), value: UnsafeCell::new(0) })
+        Self::with_barging(EVER)
+    }
+
+    fn with_barging(barging: Duration) -> Arc<Self> {
+        Arc::new(Self { lock: RawRwLock::new(), value: UnsafeCell::new(0), barging })
     }
 
     fn read(&self, deadline: Deadline) -> Option<u32> {
@@ -29,7 +34,7 @@ impl Shared {
     }
 
     fn write(&self, deadline: Deadline) -> bool {
-        let locked = self.lock.write(EVER, deadline);
+        let locked = self.lock.write(self.barging, deadline);
         if locked {
             self.write_locked();
         }
@@ -41,7 +46,7 @@ impl Shared {
         // SAFETY: the lock is held.
         self.value.with_mut(|value| unsafe { *value += 1 });
         // SAFETY: by a writer.
-        unsafe { self.lock.unlock_write(EVER) };
+        unsafe { self.lock.unlock_write(self.barging) };
     }
 }
 
@@ -54,16 +59,25 @@ fn spawn<R: 'static>(
 }
 
 /// A writer keeps readers out, wakes those that wait, and shows them what it wrote.
-#[test]
-fn reader_meets_the_end_of_a_write() {
-    check(Some(3), || {
-        let shared = Shared::new();
+fn reader_meets_writer(barging: Duration) {
+    check(Some(3), move || {
+        let shared = Shared::with_barging(barging);
         assert!(shared.lock.write(EVER, Deadline::NEVER));
         let reader = spawn(&shared, |shared| shared.read(Deadline::NEVER));
         shared.write_locked();
         assert_eq!(reader.join().unwrap(), Some(1));
         assert!(shared.lock.try_write());
     });
+}
+
+#[test]
+fn reader_meets_the_end_of_a_write() {
+    reader_meets_writer(EVER);
+}
+
+#[test]
+fn reader_is_let_in_at_the_end_of_a_write() {
+    reader_meets_writer(NEVER);
 }
 
 /// A writer waits for the last of two readers, and what they have read comes before its change.
@@ -151,12 +165,11 @@ fn reader_meets_a_downgrade() {
     });
 }
 
-/// A reader that waits is let in before the next writer.
+/// A reader that waits is let in before the next writer, or comes before it or after it.
 #[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
-#[test]
-fn two_writers_and_a_reader() {
-    check(Some(2), || {
-        let shared = Shared::new();
+fn reader_between_writers(barging: Duration) {
+    check(Some(2), move || {
+        let shared = Shared::with_barging(barging);
         let writer = spawn(&shared, |shared| shared.write(Deadline::NEVER));
         let reader = spawn(&shared, |shared| shared.read(Deadline::NEVER));
         assert!(shared.write(Deadline::NEVER));
@@ -165,4 +178,16 @@ fn two_writers_and_a_reader() {
         assert!(shared.lock.try_read());
         assert_eq!(shared.read_locked(), 2);
     });
+}
+
+#[cfg(not(model_yield))] // As above.
+#[test]
+fn two_writers_and_a_reader() {
+    reader_between_writers(EVER);
+}
+
+#[cfg(not(model_yield))] // As above.
+#[test]
+fn two_writers_and_a_reader_that_is_let_in() {
+    reader_between_writers(NEVER);
 }

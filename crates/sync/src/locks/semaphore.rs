@@ -1,0 +1,145 @@
+//! A number of permits that threads and tasks take and give back.
+
+use std::time::Duration;
+
+use unherd_sys::Deadline;
+
+use super::raw_semaphore::{PERMITS_MAX, RawSemaphore};
+
+/// A number of permits: a thread that wants one when none is left sleeps until others give some
+/// back.
+///
+/// Four bytes. Can stand in a `static`; no path allocates.
+///
+/// ```
+/// # use unherd_sync as unherd;
+/// use unherd::Semaphore;
+///
+/// static CONNECTIONS: Semaphore = Semaphore::new(2);
+/// std::thread::scope(|scope| {
+///     for _ in 0..8 {
+///         scope.spawn(|| {
+///             let _one = CONNECTIONS.acquire(1);
+///             // At most two threads at a time are here.
+///         });
+///     }
+/// });
+/// assert_eq!(CONNECTIONS.available(), 2);
+/// ```
+///
+/// # Fairness
+/// Waiters stand in one queue, whatever number they wait for: one that needs many keeps those
+/// behind it waiting. `BARGING_US` is how long, in microseconds, running threads may take permits
+/// ahead of those that sleep: 1,000, unless the type says otherwise ([`Semaphore::with_barging`]).
+/// Once in that time permits are handed over to the longest sleepers; where there are too few for
+/// the first, nobody else gets any until there are enough. 0 always does so, which costs a switch
+/// of threads each time.
+///
+/// # Panics
+/// [`Semaphore::release`] panics if there were more than [`Semaphore::PERMITS_MAX`] permits, and
+/// an acquisition if it asks for more than these.
+#[derive(Debug)]
+pub struct Semaphore<const BARGING_US: u32 = 1000>(RawSemaphore);
+
+/// Permits that were taken from a [`Semaphore`]: gives them back on drop. May go to another thread.
+#[derive(Debug)]
+#[must_use = "the permits are given back as soon as this is dropped"]
+pub struct Permits<'a, const BARGING_US: u32 = 1000> {
+    semaphore: &'a Semaphore<BARGING_US>,
+    n: u32,
+}
+
+impl Semaphore {
+    /// A semaphore with `permits` free permits, and 1 ms of barging.
+    ///
+    /// # Panics
+    /// If `permits` is more than [`Semaphore::PERMITS_MAX`].
+    pub const fn new(permits: u32) -> Self {
+        Self::with_barging(permits)
+    }
+}
+
+impl<const BARGING_US: u32> Semaphore<BARGING_US> {
+    /// The most permits of a semaphore: 2²⁹ − 1.
+    pub const PERMITS_MAX: u32 = PERMITS_MAX;
+
+    const BARGING: Duration = Duration::from_micros(BARGING_US as u64);
+
+    /// As [`Semaphore::new`], with the fairness that the type names, as in
+    /// `Semaphore::<0>::with_barging(2)`.
+    ///
+    /// # Panics
+    /// As [`Semaphore::new`].
+    pub const fn with_barging(permits: u32) -> Self {
+        assert!(permits <= PERMITS_MAX, "more permits than a semaphore can have");
+        Self(RawSemaphore::new(permits))
+    }
+
+    /// Takes `n` permits. Sleeps, under the reason `semaphore`, until there are as many.
+    ///
+    /// One compare-and-swap if there are. Else it spins for some microseconds, and then sleeps in
+    /// the wait table that all locks share. Waits for ever if there are never as many.
+    pub fn acquire(&self, n: u32) -> Permits<'_, BARGING_US> {
+        self.0.acquire(n, Self::BARGING, Deadline::NEVER);
+        Permits { semaphore: self, n }
+    }
+
+    /// Takes `n` permits, if there are as many. Never sleeps.
+    pub fn try_acquire(&self, n: u32) -> Option<Permits<'_, BARGING_US>> {
+        self.0.try_acquire(n).then(|| Permits { semaphore: self, n })
+    }
+
+    /// As [`Semaphore::acquire`]; `None` if the deadline came first.
+    pub fn acquire_until(&self, n: u32, deadline: Deadline) -> Option<Permits<'_, BARGING_US>> {
+        self.0.acquire(n, Self::BARGING, deadline).then(|| Permits { semaphore: self, n })
+    }
+
+    /// As [`Semaphore::acquire`], in an async task: tasks and threads stand in one queue. No
+    /// runtime is needed.
+    ///
+    /// A future that is dropped gives back what it was given; one that was given permits keeps them
+    /// until it is polled or dropped. There is no deadline: drop it when its timer says so.
+    ///
+    /// ```
+    /// # use unherd_sync as unherd;
+    /// async fn limited(requests: &unherd::Semaphore) {
+    ///     let _one = requests.acquire_async(1).await;
+    /// }
+    /// ```
+    #[cfg(feature = "async")]
+    pub async fn acquire_async(&self, n: u32) -> Permits<'_, BARGING_US> {
+        self.0.acquire_async(n, Self::BARGING).await;
+        Permits { semaphore: self, n }
+    }
+
+    /// Adds `n` permits, also such as nobody took, and wakes those that have waited for them.
+    ///
+    /// One compare-and-swap if nobody waits. Else the bucket lock as well, and a wakeup for each
+    /// waiter that there are permits for.
+    pub fn release(&self, n: u32) {
+        self.0.release(n, Self::BARGING);
+    }
+
+    /// How many permits are free, or were just now.
+    pub fn available(&self) -> u32 {
+        self.0.available()
+    }
+}
+
+impl<const BARGING_US: u32> Permits<'_, BARGING_US> {
+    /// How many they are.
+    pub fn count(&self) -> u32 {
+        self.n
+    }
+
+    /// Does not give them back; [`Semaphore::release`] may do so later.
+    pub fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<const BARGING_US: u32> Drop for Permits<'_, BARGING_US> {
+    fn drop(&mut self) {
+        self.semaphore.release(self.n);
+    }
+}
