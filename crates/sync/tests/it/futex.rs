@@ -1,9 +1,9 @@
 //! The functional tests of the kernel's selftests for futex(2), case by case, each under the name
 //! of its original, and the cases that futex(2) itself answers beside ours.
 //!
-//! Left out, as there is nothing to test: priority inheritance, robust lists, words shared between
-//! processes or in mapped files, the hash of each process and NUMA nodes, invalid clocks and flags,
-//! null and misaligned words.
+//! `docs/futex.md` lists those that are left out, as there is nothing to test: priority
+//! inheritance, robust lists, words shared between processes or in mapped files, the hash of each
+//! process and NUMA nodes, invalid clocks and flags, null and misaligned words.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

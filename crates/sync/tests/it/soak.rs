@@ -7,6 +7,7 @@
 //! other interleavings.
 
 mod concurrent;
+mod futex_storm;
 mod ready_set;
 mod sequential;
 
@@ -163,4 +164,15 @@ fn concurrent_posts_are_taken_once() {
 #[ignore = "the hundred million posts"]
 fn long_concurrent_posts_are_taken_once() {
     run("ready set", Seed::of_test(2), 2 * LONG, ready_set::epoch);
+}
+
+#[test]
+fn futex_storm_wakes_as_asked() {
+    run("futex storm", Seed::of_test(1), SHORT / 10, futex_storm::epoch);
+}
+
+#[test]
+#[ignore = "the hundred million operations of 512 threads"]
+fn long_futex_storm_wakes_as_asked() {
+    run("futex storm", Seed::of_test(2), 2 * LONG, futex_storm::epoch);
 }
