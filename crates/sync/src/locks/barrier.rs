@@ -98,7 +98,8 @@ impl Barrier {
         let next = |word: u64| (generation(word) + 1) << GENERATION_SHIFT;
         let arrive = |word| Some(if is_last(word) { next(word) } else { word + 1 });
         // ORDER[BARRIER]: AcqRel; pairs with itself and with the Acquires below. The last arrival
-        // has seen what the others wrote, and they see what it has.
+        // has seen what the others wrote, and they see what it has. (The fence of its wake hides
+        // that Acquire from loom.)
         let before = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, arrive);
         let (Ok(before) | Err(before)) = before;
         let mine = generation(before);

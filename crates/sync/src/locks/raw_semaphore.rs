@@ -211,33 +211,21 @@ impl RawSemaphore {
     #[cold]
     fn wake(&self, barging: Duration) {
         let address = Address::of(self);
-        loop {
-            let state = self.word.load(Ordering::Relaxed);
-            let hands_over = state & CLOSED != 0 || is_over(barging, 0, address);
-            if !hands_over && state & AWAKE != 0 {
-                return; // S2
-            }
-            self.word.fetch_and(!PARKED, Ordering::Relaxed);
-            let mut again = false;
-            let has_enough = |tag: Tag| {
-                let n = tag.0 as u32;
-                if hands_over {
-                    again = self.take(n, 0, PARKED | CLOSED);
-                    return if again { Verdict::Wake } else { Verdict::Stop };
-                }
-                let has_enough = self.park_others(n);
-                if has_enough { Verdict::WakeAndStop } else { Verdict::Stop }
-            };
-            locks().wake_where(
-                &address,
-                has_enough,
-                if hands_over { HANDED_OVER } else { AWAKENED },
-            );
-            if !again {
-                return;
-            }
-            // For those that came meanwhile.
+        let state = self.word.load(Ordering::Relaxed);
+        let hands_over = state & CLOSED != 0 || is_over(barging, 0, address);
+        if !hands_over && state & AWAKE != 0 {
+            return; // S2
         }
+        self.word.fetch_and(!PARKED, Ordering::Relaxed);
+        let choose = |tag: Tag| {
+            let n = tag.0 as u32;
+            if hands_over {
+                let taken = self.take(n, 0, PARKED | CLOSED);
+                return if taken { Verdict::Wake } else { Verdict::Stop };
+            }
+            if self.park_others(n) { Verdict::WakeAndStop } else { Verdict::Stop }
+        };
+        locks().wake_where(&address, choose, if hands_over { HANDED_OVER } else { AWAKENED });
     }
 
     /// Sets PARKED, and AWAKE if there are `n` permits for the first waiter; says whether so.

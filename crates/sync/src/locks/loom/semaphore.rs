@@ -135,6 +135,10 @@ fn dropped_task(barging: Duration) {
         shared.acquire(1, barging);
         shared.add();
         releases.join().unwrap();
+        let mut next = Box::pin(shared.semaphore.acquire_async(1, barging));
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        shared.semaphore.release(1, barging);
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     });
 }
 
