@@ -129,7 +129,7 @@ pub struct WaitRow {
     /// What was waited for.
     pub object: Object,
     /// What a descriptor was when it was first waited for: `socket :8080, listening`, `pipe`,
-    /// `[eventpoll]`, or the last name of its path; of a set, its first and how many others.
+    /// `[eventpoll]`, or the last name of its path; of poll's set, its first and how many others.
     pub object_name: Option<String>,
     /// The wait was our library's: the call bore its mark.
     pub library: bool,

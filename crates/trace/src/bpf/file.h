@@ -148,23 +148,4 @@ static __noinline int uh_describe_poll(struct uh_file *description, u64 array, u
 	return 0;
 }
 
-#define UH_SELECT_WORDS 4 /* 256 descriptors; who has more does not use select */
-
-/* The first descriptor in a bitmap of select. */
-static __noinline int uh_describe_select(struct uh_file *description, u64 bitmap)
-{
-	u64 words[UH_SELECT_WORDS] = {};
-
-	if (!description || bpf_probe_read_user(words, sizeof(words), (void *)bitmap))
-		return 0;
-	for (u32 bit = 0; bit < 64 * UH_SELECT_WORDS; bit++) {
-		if (words[(bit >> 6) & (UH_SELECT_WORDS - 1)] >> (bit & 63) & 1) {
-			uh_describe_file(description, bit);
-			description->descriptor = bit;
-			return 0;
-		}
-	}
-	return 0;
-}
-
 #endif

@@ -101,7 +101,7 @@ struct uh_file {
 	u32 listening;
 	char name[32];
 	u32 descriptor; /* of a set */
-	u32 others;     /* in the set of poll; of select's it is not known */
+	u32 others;     /* in it */
 };
 struct uh_wait_row {
 	u64 id;

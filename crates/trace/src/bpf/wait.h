@@ -39,17 +39,13 @@ static __always_inline void uh_wait_key_of(struct uh_wait_key *key, struct uh_th
 	key->pad = 0;
 }
 
-/* The running thread's: of poll, or of select. */
+/* The running thread's. The bits of select's sets are not searched: it takes the verifier long. */
 static __always_inline void uh_describe_set(struct uh_file *description, u64 set, s32 nr)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 
-	if (nr < 0 || nr >= UH_SYSCALLS)
-		return;
-	if (uh_settings.classes[nr].arg == 0)
+	if (nr >= 0 && nr < UH_SYSCALLS && uh_settings.classes[nr].arg == 0)
 		uh_describe_poll(description, set, uh_argument(regs, 1));
-	else
-		uh_describe_select(description, set);
 }
 
 static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
