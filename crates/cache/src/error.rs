@@ -220,8 +220,8 @@ pub enum Error {
         /// The largest length that the file may have.
         len_max: u64,
     },
-    /// [`File::invalidate`](crate::File::invalidate): a page holds what was written and not synced,
-    /// so it cannot be read again from the device.
+    /// [`File::invalidate`](crate::File::invalidate): a page was written since the last sync, be it
+    /// written back or not, so it cannot be read again from the device.
     NotSynced {
         /// The file.
         file: Arc<Path>,
@@ -288,8 +288,8 @@ pub enum Error {
         file: Arc<Path>,
     },
     /// The last handle of the file was dropped while pages could not be written: what was written
-    /// to them is lost. Reported once in all: by the first `sync_all` of a handle that this cache
-    /// has opened for writing since, whichever comes first.
+    /// to them is lost. Reported once in all: by the first `sync_all`, `write_back` or `close` of a
+    /// handle that this cache has opened for writing since.
     LostWrites {
         /// The file.
         file: Arc<Path>,
@@ -301,7 +301,8 @@ pub enum Error {
         errno: Option<Errno>,
     },
     /// The cache was built by another process, of which this one is a child by fork(2). Nothing was
-    /// done. The child may still read pages that are in its copy of the cache.
+    /// done. The child may still read pages that are in its copy of the cache. There, drops of
+    /// handles and of the cache write nothing, wait for nobody, and leave the parent its lock.
     ///
     /// The parent goes on undisturbed, except before Linux 6.5: there, a fork while direct I/O
     /// reads into a page can leave the parent with stale bytes (see `O_DIRECT` in open(2)). It

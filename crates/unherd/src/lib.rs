@@ -50,7 +50,7 @@
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |
-//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong, their documentation after which to try again; `?` makes [`std::io::Error`] of them |
+//! | errors | [`Error`], [`BuildError`]: their fields say what was wrong, `Error` also after which to try again; `?` makes [`std::io::Error`] of them |
 //! | the kernel's errors | [`Errno`] |
 //!
 //! # Waiting without a cache
@@ -71,7 +71,8 @@
 //!
 //! None of this is for signal handlers, nor for waits between processes. A child of fork(2) may use
 //! what it makes itself; what it has from its parent, only if no other thread was inside a call
-//! then. That goes for all locks together: where they must sleep, they share one table.
+//! then. That goes for all locks together: where they must sleep, they share one table. Of a cache
+//! it may always read the pages that are in memory, and nothing else ([`Error::Forked`]).
 //!
 //! # Features
 //!

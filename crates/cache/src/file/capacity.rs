@@ -135,7 +135,7 @@ impl Core {
     /// many are held, or at the frame deadline.
     fn write_back_rest(&self, left: usize) -> Result<(), Duration> {
         let room = &self.supply().room;
-        let _counted = (room.enter(), room.stick());
+        let _entered = room.enter();
         let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
         loop {
             let seen = room.told();

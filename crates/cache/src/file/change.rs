@@ -99,13 +99,14 @@ impl Core {
     fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
         self.frames().publish(claim, state);
         let is_frame_wanted = self.supply().is_waited_for_after_rmw();
-        let is_page_wanted = self.supply().room.has_stuck_after_rmw();
+        let is_dirty = matches!(state, State::Dirty | State::Failed);
+        let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
         self.pages.wake_page(key);
         if is_frame_wanted {
             self.pages.notify_idle(1);
         }
         if is_page_wanted {
-            self.supply().room.tell_stuck(self.waits());
+            let _ = self.supply().room.tell_of_page(self.waits());
         }
     }
 

@@ -59,7 +59,7 @@ use crate::pages::peek::{Copied, Peek, Torn};
 /// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
-/// synced before the pages that it describes are changed in the cache.
+/// synced before the `write_at`, or the drop of the [`PageMut`], whose changes it describes.
 ///
 /// Pages are written whole ([`File::write_unit`]). If a crash tears such a write, some
 /// sectors of the page have the new bytes and the others the old; and the file may be longer than
@@ -321,6 +321,10 @@ impl File {
     /// earlier write-back, this sync has made everything durable after all; but the error does not
     /// say whether it is of that kind.)
     ///
+    /// After a flush that failed, all pages that were written since the last good one count as
+    /// dirty again, and the next call writes them again; had one left the cache by then, the error
+    /// is [`Error::LostDurability`].
+    ///
     /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
     /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
     /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
@@ -329,7 +333,9 @@ impl File {
     }
 
     /// Writes back what is dirty in the file, by whatever handle, but does not flush: what was
-    /// written before survives the end of this process, by kill -9 too, though not a power cut.
+    /// written before survives the end of this process, by kill -9 too, though not a power cut. The
+    /// file has its length on the device then. (A process that is killed, or a machine that stops,
+    /// during a write-back may leave the file longer, by zeros up to the end of a page.)
     ///
     /// Blocks as [`File::sync_all`].
     ///
@@ -471,8 +477,10 @@ impl File {
     /// The page, for this thread alone: until the guard is dropped, others who want the page wait
     /// under `page-change`, whether they pin it, peek at it, read or write it, and so do syncs of
     /// the file; [`File::set_len`] waits under `file`, a write that makes the file longer does not.
+    /// A thread that holds one does not wait for a `set_len` that waits for it.
     /// Guards of the page that exist keep what they had. The changes are seen by others together,
-    /// when the guard is dropped. If it is dropped while the thread unwinds, or by
+    /// when the guard is dropped; none of them reaches the device before, so a log that describes
+    /// them may be synced under the guard. If it is dropped while the thread unwinds, or by
     /// [`PageMut::abandon`], they are given up. A guard that is not written to makes nothing
     /// dirty, and does not make the file longer.
     ///

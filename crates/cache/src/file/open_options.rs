@@ -8,8 +8,9 @@ pub enum Direct {
     /// Fail with [`Error::DirectRefused`](crate::Error::DirectRefused).
     #[default]
     Require,
-    /// Read and write through the kernel's page cache; [`File::is_direct`](crate::File::is_direct)
-    /// tells.
+    /// Read and write through the kernel's page cache (a file that has direct I/O, but in larger
+    /// units than a page of the cache, fails with [`Error::Misaligned`](crate::Error::Misaligned));
+    /// [`File::is_direct`](crate::File::is_direct) tells.
     OrBuffered,
 }
 

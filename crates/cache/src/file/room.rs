@@ -127,10 +127,14 @@ impl Core {
         let end = began.after(self.frame_wait);
         let (waiters, tag) = (&self.supply().room, Tag(u64::from(file.id.0)));
         let _entered = waiters.enter();
-        let (mut stuck, mut told, mut passed) = (None, None, None);
+        let (mut told, mut passed) = (None, None);
+        let (mut has_begun, mut is_over) = (false, false);
         loop {
-            let seen = waiters.told();
+            let mut seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
+                if told == Some(ROOM) && !has_begun {
+                    let _ = waiters.tell_of_page(self.waits());
+                }
                 return Ok(());
             }
             let refusal = file.durability.lock().refusal();
@@ -140,50 +144,53 @@ impl Core {
                 }
                 return Err(error);
             }
+            let now = Timestamp::now();
+            if is_over || now >= end {
+                if told.is_some() {
+                    waiters.tell(self.waits(), 1);
+                }
+                return Err(self.no_frames(now.since(began)));
+            }
             if told == Some(ROOM) {
                 waiters.pass_on(self.waits(), tag, &mut passed);
             }
-            let written = self.write_for_room(file);
-            if written == Written::Some {
-                stuck = None;
-                if self.io.engine.is_none() && Timestamp::now() < end {
-                    told = None;
-                    continue;
-                }
-            } else {
-                if told.take().is_some() {
-                    self.waits().note_needless(self.reasons().frame);
-                }
-                if stuck.is_none() {
-                    stuck = Some(waiters.stick());
-                    continue;
+            let (written, is_missed) = self.write_for_room(file);
+            if is_missed {
+                // Its own wake is no reason to look again.
+                self.pages.notify_idle(1);
+                if waiters.tell_of_page(self.waits()) == Some(seen) {
+                    seen = seen.wrapping_add(1);
                 }
             }
-            let now = Timestamp::now();
+            has_begun |= written == Written::Some;
+            if written == Written::Some && self.io.engine.is_none() {
+                told = None;
+                continue;
+            }
+            if written != Written::Some && told.is_some() {
+                self.waits().note_needless(self.reasons().frame);
+            }
             // Nobody is told when the writes of a file may be tried again.
             let looks_again = written == Written::Refused && cfg!(not(shuttle));
             let until = if looks_again { end.min(now.after(RETRY_AFTER)) } else { end };
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until)).tag(tag);
-            told = match waiters.wait(self.waits(), seen, wait) {
+            let outcome = waiters.wait(self.waits(), seen, wait);
+            told = match outcome {
                 Outcome::Woken(message) => Some(message),
-                Outcome::TimedOut if until == end => {
-                    return Err(self.no_frames(Timestamp::now().since(began)));
-                }
                 Outcome::TimedOut | Outcome::Invalid => None,
             };
+            // It looks once more then; not by the clock, which stands still in a simulation.
+            is_over = outcome == Outcome::TimedOut && until == end;
         }
     }
 
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
-    /// room, of the one that has most.
-    fn write_for_room(&self, file: &Arc<FileState>) -> Written {
-        let Some(buffer) = self.io.runs.try_take() else { return Written::Nothing };
+    /// room, of the one that has most. Also whether somebody missed the buffer meanwhile.
+    fn write_for_room(&self, file: &Arc<FileState>) -> (Written, bool) {
+        let Some(buffer) = self.io.runs.try_take() else { return (Written::Nothing, false) };
         match self.write_any_page_of_any(file, buffer) {
-            Ok(()) => Written::Some,
-            Err((buffer, written)) => {
-                self.put_buffers([buffer]);
-                written
-            }
+            Ok(()) => (Written::Some, false),
+            Err((buffer, written)) => (written, self.io.runs.put([buffer], self.waits())),
         }
     }
 

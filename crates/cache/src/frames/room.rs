@@ -3,27 +3,28 @@
 //!
 //! | what happens | who is told |
 //! |---|---|
-//! | pages were written, or dropped | as many waiters, those that have waited longest: [`ROOM`] |
-//! | a page can be written that could not, or what a write needs was given back | one waiter, if there are any that found no page to write (*stuck* ones): [`PAGE`] |
+//! | a write-back has ended, or dirty pages were dropped | as many waiters as pages, those first that have waited longest: [`ROOM`] |
+//! | a page can be written that could not, or what a write needs was given back | the waiter that has waited longest: [`PAGE`] |
 //!
 //! ```text
-//!  a writer in want                         one who makes room
-//!  ----------------                         ------------------
-//!  waiting += 1                             pages newer than the device -= 1
+//!  a writer in want                         one who makes room, or a page writable
+//!  ----------------                         --------------------------------------
+//!  waiting += 1                             count the page less, or publish it
 //!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
 //!  seen = told                              waiting == 0: done
 //!  look for room, then for a page to write  else: told += 1; wake one
 //!  wait, if told == seen
 //! ```
 //!
-//! Excluded: the writer misses the room *and* the other sees no waiter. Where it sees one, the wait
-//! table sees to the rest, as for frames (`waiters.rs`). The race of a stuck writer with one who
-//! makes a page writable is the same, with `stuck` for `waiting`: a writer that finds no page
-//! counts itself there, and looks again before it waits.
+//! Excluded: the writer misses what the other has done *and* the other sees no waiter. Where it
+//! sees one, the wait table sees to the rest, as for frames (`waiters.rs`).
 //!
-//! The bound of one file is not that of another, so one that is woken for room may have none: it
-//! passes the wake on to a waiter of another file, once for each count of `told`. One that leaves
-//! with an error passes it on to anybody.
+//! What one waiter does with a wake must not strand those behind it:
+//!
+//! - One that is woken for room and has none, as the bounds of files differ, wakes a waiter of
+//!   another file, once for each count of `told`. One that leaves with an error wakes any.
+//! - The room may come from a write that another waiter began, which sleeps. So one that takes room
+//!   and began no write wakes one for a page to write: where room was taken, somebody looks.
 
 use unherd_sync::{Outcome, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
@@ -32,7 +33,7 @@ use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 pub(crate) const ROOM: Token = Token(0);
 
 /// What one is told where there may be a page to write.
-const PAGE: Token = Token(1);
+pub(crate) const PAGE: Token = Token(1);
 
 /// The tag of one that waits for no file's room, and takes none. Others have that of their file.
 pub(crate) const NO_FILE: Tag = Tag(0);
@@ -42,8 +43,6 @@ pub(crate) const NO_FILE: Tag = Tag(0);
 #[repr(align(128))]
 pub(crate) struct RoomWaiters {
     waiting: AtomicU32,
-    /// Those of them that found no page to write.
-    stuck: AtomicU32,
     /// How often waiters were told to look; wraps around.
     told: AtomicU32,
 }
@@ -51,31 +50,37 @@ pub(crate) struct RoomWaiters {
 /// That its owner is counted, until dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Counted<'a>(&'a AtomicU32);
+pub(crate) struct Entered<'a>(&'a RoomWaiters);
 
-impl Drop for Counted<'_> {
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn count(number: &AtomicU32) -> Counted<'_> {
-    number.fetch_add(1, Ordering::Relaxed);
-    // ORDER[ROOM1]: SeqCst fence (A); pairs with (B) in `tell` and `tell_stuck`: the look that
-    // follows sees what the other has done, or the other sees this thread.
-    fence(Ordering::SeqCst);
-    Counted(number)
 }
 
 impl RoomWaiters {
     /// The caller will look for room, and wait if there is none.
-    pub(crate) fn enter(&self) -> Counted<'_> {
-        count(&self.waiting)
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // ORDER[ROOM1]: SeqCst fence (A); pairs with (B) in `is_empty`: the look that follows sees
+        // what the other has done, or the other sees this thread.
+        fence(Ordering::SeqCst);
+        Entered(self)
     }
 
-    /// The caller has entered, and has found no page to write: it will look again, and then wait.
-    pub(crate) fn stick(&self) -> Counted<'_> {
-        count(&self.stuck)
+    fn is_empty(&self) -> bool {
+        // ORDER[ROOM1]: SeqCst fence (B); pairs with (A) in `enter`.
+        fence(Ordering::SeqCst);
+        self.waiting.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether nobody waits. The caller has just made a page writable by a read-modify-write.
+    #[inline]
+    pub(crate) fn is_empty_after_rmw(&self) -> bool {
+        // ORDER[ROOM1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
+        // in `enter`.
+        fence_after_rmw();
+        self.waiting.load(Ordering::Relaxed) == 0
     }
 
     fn key(&self) -> WaitKey {
@@ -96,36 +101,22 @@ impl RoomWaiters {
 
     /// There may be room for some pages more.
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, pages: usize) {
-        // ORDER[ROOM1]: SeqCst fence (B); pairs with (A) in `count`.
-        fence(Ordering::SeqCst);
-        if pages > 0 && self.waiting.load(Ordering::Relaxed) > 0 {
+        if pages > 0 && !self.is_empty() {
             self.wake(waits, pages, ROOM);
         }
     }
 
-    /// A page may be written, or a buffer be had for it, that could not.
-    pub(crate) fn tell_stuck(&self, waits: &WaitTable<WaitKey>) {
-        // ORDER[ROOM1]: SeqCst fence (B); pairs with (A) in `count`.
-        fence(Ordering::SeqCst);
-        if self.stuck.load(Ordering::Relaxed) > 0 {
-            self.wake(waits, 1, PAGE);
-        }
+    /// A page can be written, or a buffer be had for it. Gives what [`RoomWaiters::told`] was
+    /// before, if anybody waits.
+    pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) -> Option<u32> {
+        if self.is_empty() { None } else { Some(self.wake(waits, 1, PAGE)) }
     }
 
-    /// Whether [`RoomWaiters::tell_stuck`] is to be called. The caller has just made a page
-    /// writable by a read-modify-write.
-    #[inline]
-    pub(crate) fn has_stuck_after_rmw(&self) -> bool {
-        // ORDER[ROOM1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
-        // in `count`.
-        fence_after_rmw();
-        self.stuck.load(Ordering::Relaxed) > 0
-    }
-
-    fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize, message: Token) {
+    fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize, message: Token) -> u32 {
         // ORDER[ROOM2]: Release; pairs with the Acquire in `told`.
-        self.told.fetch_add(1, Ordering::Release);
+        let before = self.told.fetch_add(1, Ordering::Release);
         waits.wake_with(&self.key(), waiters, message);
+        before
     }
 
     /// The caller was woken for room, and has none for its file. Tells a waiter of another file,
@@ -155,8 +146,10 @@ mod loom {
         waiters: RoomWaiters,
         /// How many pages more there may be.
         room: AtomicU32,
-        /// Whether there is a page to write.
-        page: AtomicU32,
+        /// How many pages can be written.
+        pages: AtomicU32,
+        /// How many writes were begun, and have not ended.
+        begun: AtomicU32,
     }
 
     impl Scene {
@@ -165,31 +158,52 @@ mod loom {
                 waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
                 waiters: RoomWaiters::default(),
                 room: AtomicU32::new(0),
-                page: AtomicU32::new(0),
+                pages: AtomicU32::new(0),
+                begun: AtomicU32::new(0),
             })
         }
 
-        /// As `make_room`: until there is room, which it makes if it can.
+        /// As `make_room` with queued writes: until there is room. A page that is taken is then
+        /// written by another thread.
         fn make_room(&self) {
-            let Self { waits, waiters, room, page } = self;
+            let Self { waits, waiters, room, pages, begun } = self;
             let _entered = waiters.enter();
-            let mut stuck = None;
+            let (mut told, mut has_begun) = (None, false);
             loop {
                 let seen = waiters.told();
                 if take(room) {
+                    if told == Some(ROOM) && !has_begun {
+                        let _ = waiters.tell_of_page(waits);
+                    }
                     return;
                 }
-                if take(page) {
-                    stuck = None;
-                    give(room);
-                    waiters.tell(waits, 1);
-                    continue;
+                if take(pages) {
+                    has_begun = true;
+                    give(begun);
                 }
-                if stuck.is_none() {
-                    stuck = Some(waiters.stick());
-                    continue;
+                told = match waiters.wait(waits, seen, Wait::new(Reason::OTHER)) {
+                    Outcome::Woken(message) => Some(message),
+                    _ => None,
+                };
+            }
+        }
+
+        /// As `publish_change`.
+        fn publish(&self) {
+            give(&self.pages);
+            if !self.waiters.is_empty_after_rmw() {
+                let _ = self.waiters.tell_of_page(&self.waits);
+            }
+        }
+
+        /// Ends `writes` writes, as the I/O thread does.
+        fn end_writes(&self, writes: usize) {
+            for _ in 0..writes {
+                while !take(&self.begun) {
+                    thread::yield_now();
                 }
-                let _ = waiters.wait(waits, seen, Wait::new(Reason::OTHER));
+                give(&self.room);
+                self.waiters.tell(&self.waits, 1);
             }
         }
     }
@@ -213,7 +227,7 @@ mod loom {
 
     fn check(waiters: usize, run: fn(&Scene)) {
         let mut model = ::loom::model::Builder::new();
-        model.preemption_bound = Some(if waiters > 1 { 2 } else { 4 });
+        model.preemption_bound = Some(if waiters > 1 { 1 } else { 4 });
         model.max_branches = 20_000;
         model.check(move || {
             let scene = Scene::new();
@@ -248,18 +262,28 @@ mod loom {
     #[test]
     fn a_page_to_write_is_found_or_ends_the_wait() {
         check(1, |scene| {
-            give(&scene.page);
-            scene.waiters.tell_stuck(&scene.waits);
+            give(&scene.pages);
+            let _ = scene.waiters.tell_of_page(&scene.waits);
+            scene.end_writes(1);
         });
     }
 
     #[test]
     fn the_end_of_a_change_is_found_or_ends_the_wait() {
         check(1, |scene| {
-            give(&scene.page);
-            if scene.waiters.has_stuck_after_rmw() {
-                scene.waiters.tell_stuck(&scene.waits);
-            }
+            scene.publish();
+            scene.end_writes(1);
+        });
+    }
+
+    /// The one that begins a write sleeps behind the other, which takes the room: the other page is
+    /// written all the same.
+    #[test]
+    fn room_that_another_takes_strands_nobody() {
+        check(2, |scene| {
+            scene.publish();
+            scene.publish();
+            scene.end_writes(2);
         });
     }
 }

@@ -146,13 +146,10 @@ impl RunBuffers {
         let empty = |buffer: &RunBuffer| {
             debug_assert!(buffer.frames.is_empty(), "loans must be given back");
         };
-        let is_missed = {
-            let mut free = self.free.lock();
-            free.buffers.extend(buffers.into_iter().inspect(empty));
-            std::mem::take(&mut free.is_missed)
-        };
+        self.free.lock().buffers.extend(buffers.into_iter().inspect(empty));
         self.offer(waits);
-        is_missed
+        // Not before: what is reserved while it is offered is missed as well.
+        std::mem::take(&mut self.free.lock().is_missed)
     }
 
     /// Reserves free buffers for those that wait, a batch for each, and wakes them.

@@ -117,7 +117,7 @@ impl Pages {
     /// what somebody waits for who wants a frame, or room.
     pub(crate) fn notify_writable(&self) {
         self.notify_idle(1);
-        self.supply.room.tell_stuck(&self.supply.waits);
+        let _ = self.supply.room.tell_of_page(&self.supply.waits);
     }
 
     /// A frame that became idle may be just what somebody waits for.

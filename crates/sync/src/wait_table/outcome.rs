@@ -43,7 +43,8 @@ impl Wait {
         Self { shared: true, ..self }
     }
 
-    /// Shows `tag` to the filter of [`WaitTable::wake_where`](crate::WaitTable::wake_where).
+    /// Shows `tag` to the filter of [`WaitTable::wake_where`](crate::WaitTable::wake_where). The
+    /// default is `Tag(0)`.
     #[must_use]
     pub fn tag(self, tag: Tag) -> Self {
         Self { tag, ..self }
