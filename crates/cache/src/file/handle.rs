@@ -45,10 +45,10 @@ use crate::pages::peek::{Copied, Peek, Torn};
 ///
 /// When the last handle is dropped, dirty pages (which the cache has and the device does not) are
 /// written back, but not flushed, and the file is closed; its lock is released. What cannot be
-/// written is lost then: the first [`File::sync_all`] of a later handle for
-/// writing returns [`Error::LostWrites`]; [`File::close`] tells the caller before the drop. If a
-/// task's waker drops the last handle, a new thread does this; where none can be started, the file
-/// stays open.
+/// written is lost then: the next handle for writing is told, by its first sync, write-back or
+/// close ([`Error::LostWrites`]); [`File::close`] tells the caller before the drop. If a task's
+/// waker drops the last handle, a new thread does this; where none can be started, the file stays
+/// open.
 ///
 /// # What a killed process loses
 ///
@@ -658,7 +658,7 @@ impl File {
     /// # Errors
     /// Those of [`File::sync_all`] that this handle has not reported yet, and what could not be
     /// written back in three attempts. The drop tries that once more; if it fails as well, that is
-    /// lost, and the first sync of a later handle for writing returns [`Error::LostWrites`]. To
+    /// lost, and a later handle for writing is told ([`Error::LostWrites`]). To
     /// lose nothing, sync first. [`Error::WouldDeadlock`] if this thread has a
     /// [`PageMut`] of the file, which would never be written: nothing was done.
     pub fn close(&self) -> Result<(), Error> {
