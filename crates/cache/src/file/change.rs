@@ -129,7 +129,11 @@ impl Core {
                 self.frames().publish(claim, if is_lost { State::Dirty } else { State::Unstable });
                 drop(durability);
                 self.pages.wake_page(key);
-                self.pages.notify_writable();
+                if is_lost {
+                    self.pages.notify_writable();
+                } else {
+                    self.pages.notify_idle(1);
+                }
             }
             // The copy of a page in write-back is written once more.
             State::WriteBack => self.publish_change(key, claim, State::Dirty),

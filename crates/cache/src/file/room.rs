@@ -11,7 +11,7 @@ use crate::Error;
 use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::file::state::FileState;
-use crate::frames::room::ROOM;
+use crate::frames::room::is_room;
 use crate::io::run::RunBuffer;
 use crate::page::PageNo;
 
@@ -132,7 +132,7 @@ impl Core {
         loop {
             let mut seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
-                if told == Some(ROOM) && !has_begun {
+                if told.is_some_and(is_room) && !has_begun {
                     let _ = waiters.tell_of_page(self.waits());
                 }
                 return Ok(());
@@ -151,8 +151,8 @@ impl Core {
                 }
                 return Err(self.no_frames(now.since(began)));
             }
-            if told == Some(ROOM) {
-                waiters.pass_on(self.waits(), tag, &mut passed);
+            if let Some(room) = told.filter(|&message| is_room(message)) {
+                waiters.pass_on(self.waits(), tag, room, &mut passed);
             }
             let (written, is_missed) = self.write_for_room(file);
             if is_missed {
@@ -162,7 +162,8 @@ impl Core {
                     seen = seen.wrapping_add(1);
                 }
             }
-            has_begun |= written == Written::Some;
+            // Of an earlier one the room may be gone by now.
+            has_begun = written == Written::Some;
             if written == Written::Some && self.io.engine.is_none() {
                 told = None;
                 continue;

@@ -3,7 +3,7 @@
 //!
 //! | what happens | who is told |
 //! |---|---|
-//! | a write-back has ended, or dirty pages were dropped | as many waiters as pages, those first that have waited longest: [`ROOM`] |
+//! | a write-back has ended, or dirty pages were dropped | as many waiters as pages, those first that have waited longest: [`is_room`] |
 //! | a page can be written that could not, or what a write needs was given back | the waiter that has waited longest: [`PAGE`] |
 //!
 //! ```text
@@ -22,18 +22,21 @@
 //! What one waiter does with a wake must not strand those behind it:
 //!
 //! - One that is woken for room and has none, as the bounds of files differ, wakes a waiter of
-//!   another file, once for each count of `told`. One that leaves with an error wakes any.
+//!   another file, once for each event. One that leaves with an error wakes any.
 //! - The room may come from a write that another waiter began, which sleeps. So one that takes room
 //!   and began no write wakes one for a page to write: where room was taken, somebody looks.
 
 use unherd_sync::{Outcome, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 
-/// What a waiter is told where there may be room.
-pub(crate) const ROOM: Token = Token(0);
+/// What a waiter is told where there may be a page to write.
+const PAGE: Token = Token(0);
 
-/// What one is told where there may be a page to write.
-pub(crate) const PAGE: Token = Token(1);
+/// Whether it is told that there may be room. Each event has a message of its own: 1 and what
+/// `told` was before.
+pub(crate) fn is_room(message: Token) -> bool {
+    message != PAGE
+}
 
 /// The tag of one that waits for no file's room, and takes none. Others have that of their file.
 pub(crate) const NO_FILE: Tag = Tag(0);
@@ -102,35 +105,44 @@ impl RoomWaiters {
     /// There may be room for some pages more.
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, pages: usize) {
         if pages > 0 && !self.is_empty() {
-            self.wake(waits, pages, ROOM);
+            self.wake(waits, pages, |before| Token(1 + u64::from(before)));
         }
     }
 
     /// A page can be written, or a buffer be had for it. Gives what [`RoomWaiters::told`] was
     /// before, if anybody waits.
     pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) -> Option<u32> {
-        if self.is_empty() { None } else { Some(self.wake(waits, 1, PAGE)) }
+        if self.is_empty() { None } else { Some(self.wake(waits, 1, |_| PAGE)) }
     }
 
-    fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize, message: Token) -> u32 {
+    fn wake(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        waiters: usize,
+        message: impl FnOnce(u32) -> Token,
+    ) -> u32 {
         // ORDER[ROOM2]: Release; pairs with the Acquire in `told`.
         let before = self.told.fetch_add(1, Ordering::Release);
-        waits.wake_with(&self.key(), waiters, message);
+        waits.wake_with(&self.key(), waiters, message(before));
         before
     }
 
-    /// The caller was woken for room, and has none for its file. Tells a waiter of another file,
-    /// unless the caller has `passed` this on.
-    pub(crate) fn pass_on(&self, waits: &WaitTable<WaitKey>, file: Tag, passed: &mut Option<u32>) {
-        let told = Some(self.told());
-        if *passed == told {
+    /// The caller was woken for `room`, and has none for its file. Wakes a waiter of another file
+    /// for it, unless the caller has `passed` that on.
+    pub(crate) fn pass_on(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        file: Tag,
+        room: Token,
+        passed: &mut Option<Token>,
+    ) {
+        if passed.replace(room) == Some(room) {
             return;
         }
-        *passed = told;
         let is_other = |tag| {
             if tag == file || tag == NO_FILE { Verdict::Skip } else { Verdict::WakeAndStop }
         };
-        waits.wake_where(&self.key(), is_other, ROOM);
+        waits.wake_where(&self.key(), is_other, room);
     }
 }
 
@@ -172,13 +184,13 @@ mod loom {
             loop {
                 let seen = waiters.told();
                 if take(room) {
-                    if told == Some(ROOM) && !has_begun {
+                    if told.is_some_and(is_room) && !has_begun {
                         let _ = waiters.tell_of_page(waits);
                     }
                     return;
                 }
-                if take(pages) {
-                    has_begun = true;
+                has_begun = take(pages);
+                if has_begun {
                     give(begun);
                 }
                 told = match waiters.wait(waits, seen, Wait::new(Reason::OTHER)) {

@@ -124,7 +124,7 @@ impl Once {
             }
             let is_running = || self.state.load(Ordering::Relaxed) == RUNNING;
             if locks().wait(&Address::of(self), is_running, how) == Outcome::TimedOut {
-                return Err(TimedOut);
+                return if self.is_done() { Ok(()) } else { Err(TimedOut) };
             }
         }
         self.owner.set();

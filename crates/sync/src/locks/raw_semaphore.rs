@@ -194,7 +194,7 @@ impl RawSemaphore {
     fn try_awakened(&self, n: u32, barging: Duration) -> bool {
         self.word.fetch_and(!AWAKE, Ordering::Relaxed);
         let taken = self.try_acquire(n);
-        if self.available() > 0 {
+        if self.available() > 0 || n == 0 {
             self.pass_on(0, barging);
         }
         taken
@@ -228,12 +228,14 @@ impl RawSemaphore {
         locks().wake_where(&address, choose, if hands_over { HANDED_OVER } else { AWAKENED });
     }
 
-    /// Sets PARKED, and AWAKE if there are `n` permits for the first waiter; says whether so.
+    /// Sets PARKED, and AWAKE if there are `n` permits for the first waiter, in place of CLOSED;
+    /// says whether so.
     fn park_others(&self, n: u32) -> bool {
         let mut state = self.word.load(Ordering::Relaxed);
         loop {
             let has_enough = state / PERMIT >= n;
-            let next = state | PARKED | if has_enough { AWAKE } else { 0 };
+            // The first waiter, for which it was closed, leaves the queue.
+            let next = if has_enough { state & !CLOSED | PARKED | AWAKE } else { state | PARKED };
             let order = Ordering::Relaxed;
             match self.word.compare_exchange(state, next, order, order) {
                 Ok(_) => return has_enough,

@@ -78,7 +78,8 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// Takes `n` permits. Sleeps, under the reason `semaphore`, until there are as many.
     ///
     /// One compare-and-swap if there are. Else it spins for some microseconds, and then sleeps in
-    /// the wait table that all locks share. Waits for ever if there are never as many.
+    /// the wait table that all locks share. Waits for ever if there are never as many, and keeps
+    /// all others out then.
     pub fn acquire(&self, n: u32) -> Permits<'_, BARGING_US> {
         self.0.acquire(n, Self::BARGING, Deadline::NEVER);
         Permits { semaphore: self, n }
