@@ -22,7 +22,8 @@
 //! What one waiter does with a wake must not strand those behind it:
 //!
 //! - One that is woken for room and has none, as the bounds of files differ, wakes a waiter of
-//!   another file, once for each event. One that leaves with an error wakes any.
+//!   another file, unless it has just passed that event on. One that leaves with an error wakes
+//!   any.
 //! - The room may come from a write that another waiter began, which sleeps. So one that takes room
 //!   and began no write wakes one for a page to write: where room was taken, somebody looks.
 
