@@ -281,8 +281,9 @@ pub enum Error {
         page_bytes: usize,
     },
     /// A flush failed after pages that it should have made durable had left the cache: what the
-    /// file holds on stable storage is not known any more. Every `sync_all` says so, until the
-    /// file's last handle is dropped; [`File::close`](crate::File::close) does not end it.
+    /// file holds on stable storage is not known any more. Every `sync_all` and `write_back` says
+    /// so, until the file's last handle is dropped; [`File::close`](crate::File::close) does not
+    /// end it.
     LostDurability {
         /// The file.
         file: Arc<Path>,

@@ -129,7 +129,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
 }
 
 /// What the figures of [`metrics_of`] mean.
-pub(crate) fn describe_metrics() -> Vec<Metric> {
+fn describe_metrics() -> Vec<Metric> {
     use Better::{Higher, Lower, Neither};
     vec![
         Metric::new("sections_per_s", Higher, "sections of all threads"),

@@ -8,7 +8,7 @@ mod impls;
 
 use unherd::{Ledger, Timestamp};
 
-use crate::mutex::{Share, describe_metrics, metrics_of, steps};
+use crate::mutex::{self, Share, metrics_of, steps};
 use crate::random::{Random, mix_all};
 use crate::timed_threads::{Region, work_for};
 use crate::{Description, Impl, Job, Kind, LoadError, Param, Round, Workload};
@@ -90,13 +90,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         impls,
         default_impls,
         params: PARAMS.to_vec(),
-        metrics: describe_metrics(),
-        uses_dir: false,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
-        default_threads: 4,
-        counts_as_exercised: None,
+        ..mutex::describe_with(Vec::new(), Vec::new())
     }
 }
 

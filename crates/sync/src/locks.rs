@@ -12,7 +12,7 @@
 //! | [`Condvar`] | `condvar.rs` | 8 |
 //! | [`EventCount`] | `event_count.rs` | 4 |
 //! | [`Semaphore`] | `semaphore.rs`, its protocol in `raw_semaphore.rs` | 4 |
-//! | [`Once`], [`OnceLock`] | `once.rs`, `once_lock.rs` | 1 |
+//! | [`Once`], [`OnceLock`] | `once.rs`, `once_lock.rs` | 1, and the `Option` of the value |
 //! | [`Latch`] | `latch.rs` | 4 |
 //! | [`Barrier`] | `barrier.rs` | 16 |
 //!

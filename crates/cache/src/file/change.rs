@@ -106,7 +106,7 @@ impl Core {
             self.pages.notify_idle(1);
         }
         if is_page_wanted {
-            let _ = self.supply().room.tell_of_page(self.waits());
+            self.supply().room.tell_of_page(self.waits());
         }
     }
 

@@ -133,34 +133,28 @@ impl Core {
             let mut seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
                 if told.is_some_and(is_room) && !has_begun {
-                    let _ = waiters.tell_of_page(self.waits());
+                    waiters.tell_of_page(self.waits());
                 }
                 return Ok(());
             }
-            let refusal = file.durability.lock().refusal();
-            if let Some(error) = refusal {
+            let now = Timestamp::now();
+            let mut error = file.durability.lock().refusal();
+            if error.is_none() && (is_over || now >= end) {
+                error = Some(self.no_frames(now.since(began)));
+            }
+            if let Some(error) = error {
                 if told.is_some() {
                     waiters.tell(self.waits(), 1);
                 }
                 return Err(error);
             }
-            let now = Timestamp::now();
-            if is_over || now >= end {
-                if told.is_some() {
-                    waiters.tell(self.waits(), 1);
-                }
-                return Err(self.no_frames(now.since(began)));
-            }
             if let Some(room) = told.filter(|&message| is_room(message)) {
                 waiters.pass_on(self.waits(), tag, room, &mut passed);
             }
             let (written, is_missed) = self.write_for_room(file);
-            if is_missed {
+            if is_missed && self.pages.notify_writable() == Some(seen) {
                 // Its own wake is no reason to look again.
-                self.pages.notify_idle(1);
-                if waiters.tell_of_page(self.waits()) == Some(seen) {
-                    seen = seen.wrapping_add(1);
-                }
+                seen = seen.wrapping_add(1);
             }
             // Of an earlier one the room may be gone by now.
             has_begun = written == Written::Some;
@@ -189,18 +183,18 @@ impl Core {
     /// room, of the one that has most. Also whether somebody missed the buffer meanwhile.
     fn write_for_room(&self, file: &Arc<FileState>) -> (Written, bool) {
         let Some(buffer) = self.io.runs.try_take() else { return (Written::Nothing, false) };
-        match self.write_any_page_of_any(file, buffer) {
+        match self.write_page_of_any_file(file, buffer) {
             Ok(()) => (Written::Some, false),
             Err((buffer, written)) => (written, self.io.runs.put([buffer], self.waits())),
         }
     }
 
-    fn write_any_page_of_any(
+    fn write_page_of_any_file(
         &self,
         file: &Arc<FileState>,
         buffer: RunBuffer,
     ) -> Result<(), (RunBuffer, Written)> {
-        let Err(mut buffer) = self.write_any_page(file, buffer) else { return Ok(()) };
+        let Err(mut buffer) = self.write_page_of(file, buffer) else { return Ok(()) };
         let files = self.files.all().into_iter().filter(|other| other.id != file.id);
         // Counted once: others change it.
         let count = |other: Arc<FileState>| (other.unwritten.pages.load(Ordering::Relaxed), other);
@@ -212,7 +206,7 @@ impl Core {
                 written = Written::Refused;
                 continue;
             }
-            match self.write_any_page(&other, buffer) {
+            match self.write_page_of(&other, buffer) {
                 Ok(()) => return Ok(()),
                 Err(left) => buffer = left,
             }
@@ -221,11 +215,7 @@ impl Core {
     }
 
     /// Writes a page of the file back, or begins to, if there is one; else gives the buffer back.
-    fn write_any_page(
-        &self,
-        file: &Arc<FileState>,
-        mut buffer: RunBuffer,
-    ) -> Result<(), RunBuffer> {
+    fn write_page_of(&self, file: &Arc<FileState>, mut buffer: RunBuffer) -> Result<(), RunBuffer> {
         let mut from = PageNo(file.unwritten.next.load(Ordering::Relaxed));
         let mut left = file.unclean.lock().len();
         while left > 0 {

@@ -163,7 +163,7 @@ impl Core {
         if let Some(frame) = frame
             && self.io.engine.is_some()
         {
-            let _ = self.write_back_frame(frame);
+            self.write_back_frame(frame);
         }
     }
 

@@ -186,7 +186,7 @@ mod loom {
                 let seen = waiters.told();
                 if take(room) {
                     if told.is_some_and(is_room) && !has_begun {
-                        let _ = waiters.tell_of_page(waits);
+                        waiters.tell_of_page(waits);
                     }
                     return;
                 }
@@ -205,7 +205,7 @@ mod loom {
         fn publish(&self) {
             give(&self.pages);
             if !self.waiters.is_empty_after_rmw() {
-                let _ = self.waiters.tell_of_page(&self.waits);
+                self.waiters.tell_of_page(&self.waits);
             }
         }
 
@@ -276,7 +276,7 @@ mod loom {
     fn a_page_to_write_is_found_or_ends_the_wait() {
         check(1, |scene| {
             give(&scene.pages);
-            let _ = scene.waiters.tell_of_page(&scene.waits);
+            scene.waiters.tell_of_page(&scene.waits);
             scene.end_writes(1);
         });
     }

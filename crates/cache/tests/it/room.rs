@@ -11,7 +11,7 @@ use unherd_testkit::FaultPlan;
 use crate::scene::{BOTH, sim, small, turn, writable};
 
 /// A cache, and a file whose pages are to be held.
-fn full(frames: usize, io: Io) -> (Cache, File) {
+fn cache_and_file(frames: usize, io: Io) -> (Cache, File) {
     let cache = small(frames, 512).device(sim(83, FaultPlan::default())).io(io).build().unwrap();
     let file = cache.open("held", writable()).unwrap();
     file.advise(Advice::Random);
@@ -47,7 +47,7 @@ fn room_is_not_lost_to_waiters_for_a_page() {
     const WANTED: PageNo = PageNo(20);
     let _turn = turn();
     for io in BOTH {
-        let (_cache, file) = full(16, io);
+        let (_cache, file) = cache_and_file(16, io);
         let (file, mut held) = (&file, hold(&file, 12));
         let before = Ledger::snapshot();
         let (is_over, had) = (&AtomicBool::new(false), &AtomicUsize::new(0));
@@ -80,7 +80,7 @@ fn room_is_not_lost_to_waiters_for_a_page() {
 fn room_that_another_takes_strands_nobody() {
     let _turn = turn();
     for io in BOTH {
-        let (_cache, file) = full(16, io);
+        let (_cache, file) = cache_and_file(16, io);
         let (file, mut held) = (&file, hold(&file, 12));
         let before = Ledger::snapshot();
         thread::scope(|scope| {
@@ -109,7 +109,7 @@ fn waiters_for_room_are_no_herd() {
     const WAITERS: u64 = 16;
     const EVENTS: u64 = 40;
     let _turn = turn();
-    let (cache, file) = full(64, Io::Blocking);
+    let (cache, file) = cache_and_file(64, Io::Blocking);
     let file = &file;
     let clean = cache.open("clean", writable()).unwrap();
     clean.write_all_at(&[1; 512], 0).unwrap();

@@ -48,7 +48,8 @@ impl Latch {
     }
 
     /// Counts one down, and says whether that has opened it. The last wakes all that wait; what was
-    /// written before any of them is visible to these. Does nothing if it is open.
+    /// written before any of them is visible to these (to the one that opens it, after
+    /// [`Latch::is_open`]). Does nothing if it is open.
     ///
     /// One compare-and-swap; the last makes a system call for each thread that sleeps.
     pub fn count_down(&self) -> bool {

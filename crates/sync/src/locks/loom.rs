@@ -22,6 +22,14 @@ use crate::wait_table::loom::check;
 const EVER: Duration = Duration::MAX;
 const NEVER: Duration = Duration::ZERO;
 
+fn spawn<S: Send + Sync + 'static, R: 'static>(
+    shared: &Arc<S>,
+    what: impl FnOnce(&S) -> R + Send + 'static,
+) -> thread::JoinHandle<R> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || what(&shared))
+}
+
 struct Guarded {
     mutex: ByteMutex,
     value: UnsafeCell<u32>,

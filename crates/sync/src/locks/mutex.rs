@@ -111,8 +111,8 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
 
     /// Locks it. Sleeps, under the reason `mutex`, while another thread holds it.
     ///
-    /// One compare-and-swap if it is free. Else it spins for some microseconds, unless others
-    /// sleep already, and then sleeps in a wait table that all locks of the process share.
+    /// One compare-and-swap if it is free. Else it spins for some microseconds, and then sleeps in
+    /// a wait table that all locks of the process share.
     ///
     /// # Panics
     /// In debug builds, if this thread holds it.

@@ -59,8 +59,8 @@ impl<T> OnceLock<T> {
     /// another thread makes it.
     ///
     /// # Panics
-    /// As `make` does; in debug builds, if `make` itself asks for the value, which sleeps for ever
-    /// in others.
+    /// As `make` does; in debug builds, if `make` itself has the value made or set, which sleeps
+    /// for ever in others.
     #[inline]
     #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
@@ -97,6 +97,9 @@ impl<T> OnceLock<T> {
     ///
     /// # Errors
     /// `value`, if there is one already.
+    ///
+    /// # Panics
+    /// As [`OnceLock::get_or_init`], called by `make`.
     pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
         self.once.call_once(|| {

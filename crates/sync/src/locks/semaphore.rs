@@ -31,13 +31,14 @@ use super::raw_semaphore::{PERMITS_MAX, RawSemaphore};
 /// Waiters stand in one queue, whatever number they wait for: one that needs many keeps those
 /// behind it waiting. `BARGING_US` is how long, in microseconds, running threads may take permits
 /// ahead of those that sleep: 1,000, unless the type says otherwise ([`Semaphore::with_barging`]).
-/// Once in that time permits are handed over to the longest sleepers; where there are too few for
-/// the first, nobody else gets any until there are enough. 0 always does so, which costs a switch
-/// of threads each time.
+/// Once in that time permits are handed over to those that stand first; where there are too few for
+/// the first, the semaphore is *closed*: nobody else gets any until there are enough, or until a
+/// waiter gives up. A waiter that was woken and came too late stands last again. 0 hands over at
+/// each release, which costs a switch of threads each time.
 ///
 /// # Panics
-/// [`Semaphore::release`] panics if there were more than [`Semaphore::PERMITS_MAX`] permits, and
-/// an acquisition if it asks for more than these.
+/// [`Semaphore::release`] panics if there were more than [`Semaphore::PERMITS_MAX`] permits, and so
+/// does the drop of [`Permits`]; an acquisition that may sleep, if it asks for more than these.
 #[derive(Debug)]
 pub struct Semaphore<const BARGING_US: u32 = 1000>(RawSemaphore);
 
@@ -85,7 +86,7 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
         Permits { semaphore: self, n }
     }
 
-    /// Takes `n` permits, if there are as many. Never sleeps.
+    /// Takes `n` permits, if there are as many and the semaphore is not closed. Never sleeps.
     pub fn try_acquire(&self, n: u32) -> Option<Permits<'_, BARGING_US>> {
         self.0.try_acquire(n).then(|| Permits { semaphore: self, n })
     }
@@ -99,7 +100,9 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// runtime is needed.
     ///
     /// A future that is dropped gives back what it was given; one that was given permits keeps them
-    /// until it is polled or dropped. There is no deadline: drop it when its timer says so.
+    /// until it is polled or dropped. Once a task was woken to try, others may sleep beside free
+    /// permits until it is polled or dropped. So do not leave the future lying about. There is no
+    /// deadline: drop it when its timer says so.
     ///
     /// ```
     /// # use unherd_sync as unherd;
@@ -115,8 +118,9 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
 
     /// Adds `n` permits, also such as nobody took, and wakes those that have waited for them.
     ///
-    /// One compare-and-swap if nobody waits. Else the bucket lock as well, and a wakeup for each
-    /// waiter that there are permits for.
+    /// One compare-and-swap if nobody waits, or one that was woken is on its way. Else the bucket
+    /// lock as well, and a wakeup: of the first waiter, which wakes the next if permits are left,
+    /// or at a hand-over of each that gets some.
     pub fn release(&self, n: u32) {
         self.0.release(n, Self::BARGING);
     }

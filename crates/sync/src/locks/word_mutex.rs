@@ -40,7 +40,7 @@
 //! An unlock that finds waiters clears LOCKED and wakes the first. Until that runs, other threads
 //! may take the mutex: this *barging* keeps a mutex busy while its next owner is still waking up.
 //! They wake no other in that time (M4), so a busy mutex wakes threads only as fast as they come.
-//! A thread may be long in coming, where processors are few; so each 31st of these unlocks goes to
+//! A thread may be long in coming, where processors are few; so each 32nd of these unlocks goes to
 //! the queue all the same.
 //!
 //! If the first waiter has waited for as long as the mutex allows barging, and the last hand-over

@@ -274,20 +274,7 @@ pub(crate) fn object_text(object: Object, name: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbols::Side;
-
-    fn frame(name: &str, module: &str) -> Frame {
-        Frame {
-            name: name.into(),
-            module: Some(module.into()),
-            file: None,
-            line: None,
-            size_bytes: None,
-            inlined: false,
-            known: !name.starts_with('['),
-            side: Side::User,
-        }
-    }
+    use crate::report::wrappers::tests::frame;
 
     fn chosen(frames: &[(&str, &str)]) -> String {
         let frames: Vec<Frame> = frames.iter().map(|(name, module)| frame(name, module)).collect();

@@ -204,11 +204,12 @@ fn is_of_crate(name: &str, crates: &[&str]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::symbols::Side;
 
-    fn frame(name: &str, module: &str) -> Frame {
+    /// A frame of a user's program; in square brackets one without a name.
+    pub(in crate::report) fn frame(name: &str, module: &str) -> Frame {
         Frame {
             name: name.into(),
             module: Some(module.into()),
@@ -216,7 +217,7 @@ mod tests {
             line: None,
             size_bytes: None,
             inlined: false,
-            known: true,
+            known: !name.starts_with('['),
             side: Side::User,
         }
     }

@@ -43,14 +43,6 @@ impl Shared {
     }
 }
 
-fn spawn<R: 'static>(
-    shared: &Arc<Shared>,
-    what: impl FnOnce(&Shared) -> R + Send + 'static,
-) -> thread::JoinHandle<R> {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || what(&shared))
-}
-
 #[test]
 fn once_runs_once_and_publishes() {
     check(None, || {

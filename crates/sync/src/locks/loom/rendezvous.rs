@@ -30,14 +30,6 @@ impl Shared {
     }
 }
 
-fn spawn<R: 'static>(
-    shared: &Arc<Shared>,
-    what: impl FnOnce(&Shared) -> R + Send + 'static,
-) -> thread::JoinHandle<R> {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || what(&shared))
-}
-
 #[test]
 fn latch_opens_with_the_last_count() {
     check(Some(3), || {

@@ -50,14 +50,6 @@ impl Shared {
     }
 }
 
-fn spawn<R: 'static>(
-    shared: &Arc<Shared>,
-    what: impl FnOnce(&Shared) -> R + Send + 'static,
-) -> thread::JoinHandle<R> {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || what(&shared))
-}
-
 /// A writer keeps readers out, wakes those that wait, and shows them what it wrote.
 fn reader_meets_writer(barging: Duration) {
     check(Some(3), move || {

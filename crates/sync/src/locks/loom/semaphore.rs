@@ -28,14 +28,6 @@ impl Shared {
     }
 }
 
-fn spawn<R: 'static>(
-    shared: &Arc<Shared>,
-    what: impl FnOnce(&Shared) -> R + Send + 'static,
-) -> thread::JoinHandle<R> {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || what(&shared))
-}
-
 fn excludes(barging: Duration) {
     check(Some(4), move || {
         let shared = Shared::new(1);
