@@ -54,7 +54,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// The ordinary tests, as if they were a model.
-const TESTS: Model = Model { name: "tests", package: "", cfgs: &[], target: "tests", filter: "" };
+const TESTS: Model =
+    Model { name: "tests", package: "", cfgs: &[], target: "tests", wrapper: None, filter: "" };
 
 /// The first run that fails: one of loom's runs of the package, or its ordinary tests. The mutant
 /// must build, and its check must exist: neither a compiler error nor an empty run is a catch.
