@@ -21,6 +21,8 @@ use crate::wait_table::loom::check;
 /// Barging for ever, and never.
 const EVER: Duration = Duration::MAX;
 const NEVER: Duration = Duration::ZERO;
+/// Each second time that somebody asks, barging is over.
+const NOW_AND_THEN: Duration = Duration::from_nanos(2);
 
 fn spawn<S: Send + Sync + 'static, R: 'static>(
     shared: &Arc<S>,
@@ -175,7 +177,7 @@ fn try_lock_sees_what_was_written() {
 /// A waiter that gives up leaves the mutex to be unlocked and locked.
 #[test]
 fn timeout_meets_unlock() {
-    check(None, || {
+    check(Some(3), || {
         let guarded = Guarded::new();
         assert!(guarded.mutex.try_lock());
         let other = {
@@ -238,7 +240,7 @@ fn condvar_wakes_for_a_free_mutex() {
 #[cfg(not(model_yield))] // Two sleepers that yield to each other go on for ever in loom.
 #[test]
 fn condvar_notifies_two_with_the_mutex_free() {
-    check(Some(3), || {
+    check(Some(2), || {
         let guarded = Guarded::new();
         let waiters = [(); 2].map(|()| {
             let guarded = Arc::clone(&guarded);

@@ -20,7 +20,7 @@
 //! - **RW3** A writer that finds WAITING counts itself as a reader as it leaves. To let the others
 //!   in, it stays one until each was counted under the bucket lock and woken: no writer comes
 //!   between, though the next may set LOCKED, and a reader that is given HANDED_OVER holds it.
-//!   If it only wakes them, they come as any other.
+//!   If it only wakes them, they come as any other. A writer that becomes a reader lets them in.
 //!
 //! ```text
 //!  reader                                   writer that leaves
@@ -139,6 +139,13 @@ impl RawRwLock {
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn writers(&self) -> &WordMutex<AtomicU32> {
         &self.writers
+    }
+
+    /// Whether a reader may be queued, and how many are counted.
+    #[cfg(all(test, loom))]
+    pub(super) fn readers_state(&self) -> (bool, u32) {
+        let state = self.word().load(Ordering::Relaxed);
+        (state & WAITING != 0, state / READER)
     }
 
     /// Locks it for a reader, unless a writer holds it or waits for it.
@@ -302,6 +309,11 @@ impl RawRwLock {
     pub(super) unsafe fn downgrade(&self, barging: Duration) {
         self.word().fetch_add(READER, Ordering::Relaxed);
         // SAFETY: the contract. The reader that it is by now stays one.
-        unsafe { self.unlock_write(barging) };
+        let before = unsafe { self.writers.unlock(barging) };
+        if before & WAITING != 0 {
+            // Woken alone they would be kept out by a writer that waits, which has to wait for this
+            // reader anyway.
+            self.wake_readers(Duration::ZERO);
+        }
     }
 }

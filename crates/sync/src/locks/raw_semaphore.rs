@@ -3,8 +3,8 @@
 //! | bits | meaning | changed by |
 //! |---|---|---|
 //! | PARKED | a waiter may be queued | a waiter that queues, or a wake that may leave one asleep; cleared as a wake begins |
-//! | AWAKE | a waiter was woken to try, and has not come yet | the wake that wakes it; that waiter clears it |
-//! | CLOSED | barging is over: nobody takes a permit before the first waiter | a wake that has too few permits to hand over; cleared when there are enough, or a waiter gives up |
+//! | AWAKE | a thread was woken to try, and has not come yet | the wake that wakes it; that thread clears it |
+//! | CLOSED | barging is over: nobody takes a permit before the first waiter | a wake that has too few permits to hand over; cleared when there are enough, or nobody is queued |
 //! | the rest | free permits | who takes or releases some |
 //!
 //! - **S1** While a waiter is queued, PARKED is set, or a wake is about to show it to its filter.
@@ -13,10 +13,12 @@
 //!   set: one that was given AWAKENED clears it as it comes, and if there are permits left then, it
 //!   wakes the next. So a release that finds AWAKE may leave it at that.
 //! - **S3** A waiter that is given HANDED_OVER has its permits: they were taken for it under the
-//!   bucket lock.
+//!   bucket lock. A task is given nothing else: nobody may wait for it to be polled (S2).
 //! - **S4** A waiter that leaves the queue without permits wakes those behind it: they may need
-//!   fewer. So does a task that is dropped with AWAKENED; with HANDED_OVER it releases
-//!   ([`super::settled_wait`]).
+//!   fewer. A task that is dropped with HANDED_OVER releases ([`super::settled_wait`]).
+//! - **S5** CLOSED is cleared as the first waiter gets permits, and otherwise only when a wake has
+//!   found nobody, and PARKED was not set since: nobody has queued, or another wake that hands over
+//!   is about to see him, and sets CLOSED again. So who gives up does not open it for others.
 //!
 //! ```text
 //!  waiter                                   who releases
@@ -38,8 +40,10 @@
 //! As a mutex's: permits that are released are anybody's, and the first waiter for which there are
 //! enough is woken to try. Once in the time that barging is allowed, a release hands permits over
 //! to the first waiters instead. If there are too few for the first of all, CLOSED keeps newcomers
-//! out until there are enough, so one that needs many permits is not passed by for ever.
+//! out until there are enough, so one that needs many permits is not passed by for ever. Tasks that
+//! stand first are handed theirs at any time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use unherd_sys::Deadline;
@@ -58,6 +62,8 @@ use crate::{Outcome, Tag, Verdict, Wait};
 const PARKED: u32 = 1;
 const CLOSED: u32 = 2;
 const AWAKE: u32 = 4;
+/// The bit of a waiter's tag that says that it is a task; the others are what it needs.
+const TASK: u64 = 1 << 32;
 /// One permit.
 const PERMIT: u32 = 8;
 pub(super) const PERMITS_MAX: u32 = u32::MAX / PERMIT;
@@ -86,10 +92,15 @@ impl RawSemaphore {
         self.word.load(Ordering::Relaxed) / PERMIT
     }
 
-    /// Takes `n` permits, if there are as many for anybody.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn is_closed(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & CLOSED != 0
+    }
+
+    /// Takes `n` permits, if there are as many for anybody. Of none there are always enough.
     #[inline]
     pub(super) fn try_acquire(&self, n: u32) -> bool {
-        self.take(n, CLOSED, 0)
+        n == 0 || self.take(n, CLOSED, 0)
     }
 
     /// Takes `n` permits; false if the deadline came first.
@@ -100,7 +111,7 @@ impl RawSemaphore {
 
     #[cold]
     fn acquire_slow(&self, n: u32, barging: Duration, deadline: Deadline) -> bool {
-        let how = Self::how(n).deadline(deadline);
+        let how = Self::how(n, 0).deadline(deadline);
         let (mut looks, mut awakened) = (Looks::NONE, false);
         loop {
             if self.try_acquire(n) {
@@ -116,7 +127,7 @@ impl RawSemaphore {
             match outcome {
                 Outcome::Invalid | Outcome::Woken(HANDED_OVER) => return true, // S3
                 Outcome::TimedOut => {
-                    self.pass_on(CLOSED, barging);
+                    self.pass_on(barging);
                     return false;
                 }
                 Outcome::Woken(_) if self.try_awakened(n, barging) => return true,
@@ -130,24 +141,23 @@ impl RawSemaphore {
     pub(super) async fn acquire_async(&self, n: u32, barging: Duration) {
         while !self.try_acquire(n) {
             let is_to_wait = || self.is_to_wait(n, barging);
-            let wait = locks().wait_async(&Address::of(self), is_to_wait, Self::how(n));
+            let wait = locks().wait_async(&Address::of(self), is_to_wait, Self::how(n, TASK));
             let settle = |token: Option<Token>| match token {
                 Some(HANDED_OVER) => self.release(n, barging),
-                Some(AWAKENED) => self.pass_on(AWAKE, barging),
-                _ => self.pass_on(CLOSED, barging),
+                _ => self.pass_on(barging),
             };
-            match SettledWait::new(wait, None, settle).await {
-                Outcome::Invalid | Outcome::Woken(HANDED_OVER) => return, // S3
-                _ if self.try_awakened(n, barging) => return,
-                _ => {}
+            // Any other is a wake of another queue that had this address before.
+            let outcome = SettledWait::new(wait, None, settle).await;
+            if matches!(outcome, Outcome::Invalid | Outcome::Woken(HANDED_OVER)) {
+                return; // S3
             }
         }
     }
 
-    /// The filter of a wake sees what a waiter needs.
-    fn how(n: u32) -> Wait {
+    /// The filter of a wake sees what a waiter needs, and whether it is a task.
+    fn how(n: u32, task: u64) -> Wait {
         assert!(n <= PERMITS_MAX, "{n} permits: a semaphore has {PERMITS_MAX} at most");
-        Wait::new(locks().semaphore).tag(Tag(n.into()))
+        Wait::new(locks().semaphore).tag(Tag(u64::from(n) | task))
     }
 
     /// Sets PARKED, for a waiter that is about to queue; or it has its permits, and this is false.
@@ -190,19 +200,26 @@ impl RawSemaphore {
         }
     }
 
-    /// Tries to take `n` permits, for a waiter that was woken for it. S2.
+    /// Tries to take `n` permits, for a thread that was woken for it. S2.
     fn try_awakened(&self, n: u32, barging: Duration) -> bool {
         self.word.fetch_and(!AWAKE, Ordering::Relaxed);
         let taken = self.try_acquire(n);
-        if self.available() > 0 || n == 0 {
-            self.pass_on(0, barging);
+        if self.available() > 0 {
+            let pass_on = AssertUnwindSafe(|| self.pass_on(barging));
+            if let Err(panic) = catch_unwind(pass_on) {
+                // A task's waker did; this thread's caller will have no permits to give back.
+                if taken {
+                    self.release(n, barging);
+                }
+                resume_unwind(panic);
+            }
         }
         taken
     }
 
-    /// Clears `marks`, for a waiter that is gone, and wakes the next, if there is one. S4.
-    fn pass_on(&self, marks: u32, barging: Duration) {
-        if self.word.fetch_and(!marks, Ordering::Relaxed) & PARKED != 0 {
+    /// Wakes the next waiter, if there is one. S4.
+    fn pass_on(&self, barging: Duration) {
+        if self.word.load(Ordering::Relaxed) & (PARKED | CLOSED) != 0 {
             self.wake(barging);
         }
     }
@@ -216,16 +233,30 @@ impl RawSemaphore {
         if !hands_over && state & AWAKE != 0 {
             return; // S2
         }
-        self.word.fetch_and(!PARKED, Ordering::Relaxed);
-        let choose = |tag: Tag| {
-            let n = tag.0 as u32;
-            if hands_over {
-                let taken = self.take(n, 0, PARKED | CLOSED);
-                return if taken { Verdict::Wake } else { Verdict::Stop };
+        let mut is_first = true;
+        loop {
+            self.word.fetch_and(!PARKED, Ordering::Relaxed);
+            locks().wake_each(&address, |tag| {
+                let n = tag.0 as u32;
+                if !hands_over && !is_task(tag) {
+                    let wakes = self.park_others(n);
+                    return (if wakes { Verdict::WakeAndStop } else { Verdict::Stop }, AWAKENED);
+                }
+                let closes = hands_over && (is_first || barging.is_zero());
+                is_first = false;
+                let taken = self.take(n, 0, if closes { PARKED | CLOSED } else { PARKED });
+                (if taken { Verdict::Wake } else { Verdict::Stop }, HANDED_OVER)
+            });
+            if !hands_over || !is_first || self.open() {
+                return;
             }
-            if self.park_others(n) { Verdict::WakeAndStop } else { Verdict::Stop }
-        };
-        locks().wake_where(&address, choose, if hands_over { HANDED_OVER } else { AWAKENED });
+        }
+    }
+
+    /// Clears CLOSED, for a wake that has found nobody; false if a waiter may have come since. S5.
+    fn open(&self) -> bool {
+        let open = |state: u32| (state & PARKED == 0).then_some(state & !CLOSED);
+        self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, open).is_ok()
     }
 
     /// Sets PARKED, and AWAKE if there are `n` permits for the first waiter, in place of CLOSED;
@@ -243,4 +274,9 @@ impl RawSemaphore {
             }
         }
     }
+}
+
+/// Whether the waiter with this tag is a task.
+fn is_task(tag: Tag) -> bool {
+    tag.0 & TASK != 0
 }

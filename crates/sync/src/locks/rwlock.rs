@@ -185,8 +185,8 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
 }
 
 impl<'a, T: ?Sized, const BARGING_US: u32> RwLockWriteGuard<'a, T, BARGING_US> {
-    /// Goes on as a reader; no writer comes between. Readers that wait are woken, but stay out if a
-    /// writer waits as well: do not wait for one.
+    /// Goes on as a reader; no writer comes between. Readers that sleep are let in; those that come
+    /// later stay out if a writer waits: do not wait for one.
     pub fn downgrade(self) -> RwLockReadGuard<'a, T, BARGING_US> {
         let lock = std::mem::ManuallyDrop::new(self).lock;
         // SAFETY: it is locked by this guard, which does not unlock it any more.

@@ -32,9 +32,13 @@ use super::raw_semaphore::{PERMITS_MAX, RawSemaphore};
 /// behind it waiting. `BARGING_US` is how long, in microseconds, running threads may take permits
 /// ahead of those that sleep: 1,000, unless the type says otherwise ([`Semaphore::with_barging`]).
 /// Once in that time permits are handed over to those that stand first; where there are too few for
-/// the first, the semaphore is *closed*: nobody else gets any until there are enough, or until a
-/// waiter gives up. A waiter that was woken and came too late stands last again. 0 hands over at
-/// each release, which costs a switch of threads each time.
+/// the first, the semaphore is *closed*: nobody else gets any until there are enough for the first,
+/// or it gives up. Tasks are handed theirs at any time. A thread that was woken and came too late
+/// stands last again. 0 hands over at each release, which costs a switch of threads each time.
+///
+/// A waiter that needs more permits than there ever are so keeps all others out for ever, unless it
+/// has a deadline. The semaphore cannot refuse it: [`Semaphore::release`] may add permits at any
+/// time.
 ///
 /// # Panics
 /// [`Semaphore::release`] panics if there were more than [`Semaphore::PERMITS_MAX`] permits, and so
@@ -80,7 +84,7 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     ///
     /// One compare-and-swap if there are. Else it spins for some microseconds, and then sleeps in
     /// the wait table that all locks share. Waits for ever if there are never as many, and keeps
-    /// all others out then.
+    /// all others out then. Never sleeps for none.
     pub fn acquire(&self, n: u32) -> Permits<'_, BARGING_US> {
         self.0.acquire(n, Self::BARGING, Deadline::NEVER);
         Permits { semaphore: self, n }
@@ -100,9 +104,8 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// runtime is needed.
     ///
     /// A future that is dropped gives back what it was given; one that was given permits keeps them
-    /// until it is polled or dropped. Once a task was woken to try, others may sleep beside free
-    /// permits until it is polled or dropped. So do not leave the future lying about. There is no
-    /// deadline: drop it when its timer says so.
+    /// until it is polled or dropped. So do not leave the future lying about. There is no deadline:
+    /// drop it when its timer says so.
     ///
     /// ```
     /// # use unherd_sync as unherd;

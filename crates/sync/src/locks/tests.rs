@@ -2,11 +2,14 @@
 //! sleep as it wants.
 #![expect(unsafe_code, reason = "raw mutexes are unlocked")]
 
+mod semaphore;
+
 use std::time::Duration;
 
 use unherd_sys::primitives::{AtomicBool, AtomicU8, AtomicUsize, Ordering, thread};
 use unherd_sys::{Deadline, Timestamp};
 
+use super::barging::is_over;
 use super::table::{Address, locks};
 use super::word_mutex::ByteMutex;
 use super::*;
@@ -266,6 +269,7 @@ fn a_writer_that_waits_keeps_readers_out() {
     assert_eq!(*lock.read(), 1);
 }
 
+/// Also if a writer waits, which may not come before they have read.
 #[test]
 fn a_downgraded_writer_lets_readers_in() {
     let lock = RwLock::new(7);
@@ -273,12 +277,29 @@ fn a_downgraded_writer_lets_readers_in() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| *lock.read());
         until_queued(lock.raw().readers());
+        let writer = scope.spawn(|| *lock.write() = 8);
+        until_queued(Address::of(lock.raw().writers()));
         let guard = guard.downgrade();
         assert_eq!(reader.join().unwrap(), 7);
-        assert!(lock.try_write().is_none());
         drop(guard);
+        writer.join().unwrap();
     });
     assert!(lock.try_write().is_some());
+}
+
+/// A lock that is never handed over, or as good as never, keeps nobody else's waiters waiting.
+#[test]
+fn another_lock_at_one_place_is_handed_over_when_its_own_time_is_over() {
+    let place = Address::of(std::ptr::without_provenance::<u8>(0x1000));
+    let long = Duration::from_nanos(Timestamp::now().as_ns() / 2);
+    while !is_over(long, 0, place) {
+        thread::yield_now();
+    }
+    assert!(!is_over(long, 0, place), "it begins again");
+    let until = Timestamp::now().after(Duration::from_secs(9));
+    while !is_over(Duration::from_nanos(1), 0, place) {
+        assert!(Timestamp::now() < until);
+    }
 }
 
 #[cfg(debug_assertions)]
@@ -317,52 +338,6 @@ fn an_event_count_notifies_who_listened_before() {
         }
     });
     assert_eq!((events.notify_all(), size_of::<EventCount>()), (0, 4));
-}
-
-#[test]
-fn permits_are_never_more_than_there_are() {
-    let (semaphore, inside) = (Semaphore::new(3), AtomicUsize::new(0));
-    let fair = Semaphore::<0>::with_barging(3);
-    let work = |n: u32| {
-        for turn in 0..500 {
-            let (_any, _fair);
-            if turn % 2 == 0 {
-                _any = semaphore.acquire(n);
-            } else {
-                _fair = fair.acquire(n);
-                continue;
-            }
-            let before = inside.fetch_add(n as usize, Ordering::Relaxed);
-            assert!(before + n as usize <= 3);
-            inside.fetch_sub(n as usize, Ordering::Relaxed);
-        }
-    };
-    thread::scope(|scope| (1..=3).chain(1..=3).for_each(|n| drop(scope.spawn(move || work(n)))));
-    assert_eq!((semaphore.available(), fair.available()), (3, 3));
-}
-
-#[test]
-fn a_semaphore_serves_the_longest_waiter_first() {
-    let semaphore = Semaphore::<0>::with_barging(1);
-    let kept = semaphore.acquire(1);
-    thread::scope(|scope| {
-        let both = scope.spawn(|| semaphore.acquire(2).count());
-        until_queued(Address::of(&semaphore));
-        semaphore.release(1);
-        assert!(semaphore.try_acquire(1).is_none(), "the first needs it");
-        assert!(semaphore.acquire_until(1, past()).is_none());
-        // With this one there are two.
-        drop(kept);
-        assert_eq!(both.join().unwrap(), 2);
-    });
-    semaphore.acquire(2).forget();
-    assert_eq!((semaphore.available(), size_of_val(&semaphore)), (0, 4));
-}
-
-#[test]
-#[should_panic(expected = "536870911 at most")]
-fn permits_beyond_the_most_panic() {
-    Semaphore::new(Semaphore::<1000>::PERMITS_MAX).release(1);
 }
 
 #[test]

@@ -117,6 +117,30 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         self.wake_filtered(key, hash, filter, token)
     }
 
+    /// As [`WaitTable::wake_where`], with a token for each that `choose` wakes, in a table built
+    /// with `filtered(true)`.
+    pub(crate) fn wake_each(
+        &self,
+        key: &K,
+        mut choose: impl FnMut(Tag) -> (Verdict, Token),
+    ) -> Woken {
+        debug_assert!(self.filtered, "a table that tells its waiters apart");
+        let hash = self.hash_of(key);
+        if self.has_nobody(hash) {
+            return Woken::NOBODY;
+        }
+        let choose = |node: NodeRef<'_, K>| {
+            let (verdict, token) = choose(node.tag());
+            // In place of the tag, which one that stays keeps.
+            if matches!(verdict, Verdict::Wake | Verdict::WakeAndStop) {
+                node.set_token(token);
+            }
+            verdict
+        };
+        let message = Message { token: None, passes_on: true };
+        self.wake_slow(key, hash, message, usize::MAX, choose)
+    }
+
     /// Wakes whom `filter` chooses. In a table built with `filtered(false)`: all, with `token`
     /// those that `filter` chose, with no token the others.
     fn wake_filtered(

@@ -45,7 +45,7 @@ impl Shared {
 
 #[test]
 fn once_runs_once_and_publishes() {
-    check(None, || {
+    check(Some(3), || {
         let shared = Shared::new();
         let other = spawn(&shared, Shared::call);
         assert_eq!(shared.call(), 1);

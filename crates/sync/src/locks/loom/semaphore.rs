@@ -79,15 +79,27 @@ fn hand_over_of_two_reaches_both() {
 
 /// Two releases of one each reach both; a wake that leaves one asleep says so.
 #[cfg(not(model_yield))] // Two sleepers that yield to each other go on for ever in loom.
-#[test]
-fn two_releases_reach_both() {
-    check(Some(2), || {
+fn two_reach_both(barging: Duration) {
+    check(Some(2), move || {
         let shared = Shared::new(0);
-        let waiters = [(); 2].map(|()| spawn(&shared, |shared| shared.acquire(1, EVER)));
-        shared.semaphore.release(1, EVER);
-        shared.semaphore.release(1, EVER);
+        let waiters = [(); 2].map(|()| spawn(&shared, move |shared| shared.acquire(1, barging)));
+        shared.semaphore.release(1, barging);
+        shared.semaphore.release(1, barging);
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     });
+}
+
+#[cfg(not(model_yield))] // As above.
+#[test]
+fn two_releases_reach_both() {
+    two_reach_both(EVER);
+}
+
+/// While one that was woken to try is on its way, permits are handed over.
+#[cfg(not(model_yield))] // As above.
+#[test]
+fn hand_over_meets_a_wake_to_try() {
+    two_reach_both(NOW_AND_THEN);
 }
 
 /// One that needs more than there is keeps another out, and gives up: the other goes on.
@@ -110,11 +122,13 @@ fn waiter_that_gives_up_meets_one_that_barges() {
     gives_up(EVER);
 }
 
-/// Permits that were handed over to a task, or that it was woken for, go to the next if it is
+/// Permits that were handed over to a task, as they are at any time, go to the next if it is
 /// dropped.
 #[cfg(feature = "async")]
-fn dropped_task(barging: Duration) {
+#[test]
+fn dropped_task_releases_what_was_handed_over() {
     use std::task::{Context, Waker};
+    let barging = EVER;
     check(Some(3), move || {
         let shared = Shared::new(0);
         let mut task = Box::pin(shared.semaphore.acquire_async(1, barging));
@@ -132,16 +146,4 @@ fn dropped_task(barging: Duration) {
         shared.semaphore.release(1, barging);
         assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
     });
-}
-
-#[cfg(feature = "async")]
-#[test]
-fn dropped_task_releases_what_was_handed_over() {
-    dropped_task(NEVER);
-}
-
-#[cfg(feature = "async")]
-#[test]
-fn dropped_task_wakes_the_next_for_permits() {
-    dropped_task(EVER);
 }

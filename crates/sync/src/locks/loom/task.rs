@@ -59,7 +59,7 @@ fn dropped_task_clears_awake() {
 #[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
 #[test]
 fn dropped_task_meets_a_thread_that_barges() {
-    check(Some(3), || {
+    check(Some(2), || {
         let guarded = Guarded::new();
         assert!(guarded.mutex.try_lock());
         let mut task = Box::pin(guarded.mutex.lock_async(EVER));
