@@ -62,9 +62,11 @@ pub use locks::{Barrier, Condvar, Epoch, EventCount, Latch, Once, RawMutex, RawR
 pub use locks::{
     Mutex, MutexGuard, OnceLock, Permits, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
 };
+#[cfg(not(any(loom, shuttle)))]
+pub use ready_set::{FdError, FdSource};
 pub use ready_set::{ReadyBatch, ReadySet, ReadySetBuilder, SetFull, Source, SourceToken};
 pub use reason::Reason;
-pub use unherd_sys::{Deadline, Timestamp};
+pub use unherd_sys::{Deadline, Interest, Timestamp};
 #[cfg(feature = "async")]
 pub use wait_table::WaitFuture;
 pub use wait_table::{

@@ -11,9 +11,15 @@
 //!   looked in that moment, after the posters of these had found nobody to wake.
 //! - Who was woken checks again, whatever the time is; a task that is dropped after it was chosen
 //!   passes its wake on, as the table does.
+//!
+//! Where there are descriptors, one of the threads that would sleep [leads](lead): it sleeps in the
+//! kernel, and posts for those that are ready.
 
 mod batch;
 mod bits;
+#[cfg(not(any(loom, shuttle)))]
+mod fd;
+mod lead;
 mod levels;
 #[cfg(all(test, loom))]
 mod loom;
@@ -25,14 +31,27 @@ mod tests;
 use std::error::Error;
 use std::fmt;
 
-use unherd_sys::Deadline;
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
+use unherd_sys::{Deadline, EPOLL_EVENTS_MAX, Timestamp};
 
 use crate::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitTable};
 use batch::SOURCES_MAX;
+use lead::{Lead, LeadGuard, PERIOD, Watch, WatchGuard};
 use levels::Levels;
 
 pub use batch::{ReadyBatch, SourceToken};
+#[cfg(not(any(loom, shuttle)))]
+pub use fd::{FdError, FdSource};
+
+/// What a waiter is woken for, as it finds it in [`Outcome::Woken`].
+const EVENT: Token = Token(0);
+/// To take the lead.
+const LEAD: Token = Token(1);
+/// To watch, if nobody leads.
+const WATCH: Token = Token(2);
+
+/// In the tag of a thread: tasks neither lead nor watch.
+const THREAD: u64 = 1 << 63;
 
 /// Builds a [`ReadySet`].
 #[derive(Debug, Clone)]
@@ -64,7 +83,8 @@ impl ReadySetBuilder {
         ReadySet(Arc::new(Shared {
             levels: Levels::new(self.sources.clamp(1, SOURCES_MAX)),
             waiters: waiters.build(),
-            places: Mutex::new(Places { free: Vec::new(), fresh: 0 }),
+            lead: Lead::new(),
+            places: Mutex::new(Places::default()),
             arrivals: self.lifo.then(|| AtomicU64::new(0)),
             reason: self.reason,
         }))
@@ -122,18 +142,23 @@ pub struct ReadySet(Arc<Shared>);
 struct Shared {
     levels: Levels,
     waiters: WaitTable<()>,
+    lead: Lead,
     places: Mutex<Places>,
     /// LIFO: the number of the next waiter, its tag. Relaxed: those that come at once are equal.
     arrivals: Option<AtomicU64>,
     reason: Reason,
 }
 
-/// Where sources can begin.
-#[derive(Debug)]
+/// Where sources can begin, and which of them have descriptors.
+#[derive(Debug, Default)]
 struct Places {
     free: Vec<usize>,
     /// This and all after it had no source yet.
     fresh: usize,
+    /// Whose registration each descriptor's number is. A number may have been closed behind the
+    /// back of its source, and be another's by now.
+    #[cfg(not(any(loom, shuttle)))]
+    numbers: std::collections::HashMap<std::os::fd::RawFd, SourceToken>,
 }
 
 impl ReadySet {
@@ -187,21 +212,20 @@ impl ReadySet {
     /// the batch is forgotten. Never sleeps.
     ///
     /// Begins behind the source where the last check ended, so none is starved.
+    ///
+    /// Does not ask the kernel: events of descriptors are found by [`ReadySet::wait`].
     #[inline]
     pub fn try_wait(&self, batch: &mut ReadyBatch) -> usize {
         batch.clear();
-        if self.is_empty() { 0 } else { self.take(batch) }
-    }
-
-    fn take(&self, batch: &mut ReadyBatch) -> usize {
-        let hidden = self.0.levels.take(batch);
-        for _ in 0..hidden {
-            if self.is_empty() {
-                break;
-            }
-            self.wake_one();
+        if !self.is_empty() {
+            self.take_more(batch);
         }
         batch.len()
+    }
+
+    fn take_more(&self, batch: &mut ReadyBatch) {
+        let hidden = self.0.levels.take(batch);
+        self.wake_for_left(hidden as usize);
     }
 
     /// As [`ReadySet::try_wait`]; if there are none, blocks until there are, or until the deadline,
@@ -209,22 +233,120 @@ impl ReadySet {
     ///
     /// Blocks under the reason of the set. A waiter that an event has woken may find that another
     /// check has taken it; it sleeps again, and the ledger counts a needless wakeup.
+    ///
+    /// In a set with [descriptors](ReadySet::fd) one of the waiting threads sleeps in epoll_wait(2)
+    /// for all, where the ledger counts no sleep, and where its deadline is rounded up to a
+    /// millisecond.
     pub fn wait(&self, batch: &mut ReadyBatch, deadline: Deadline) -> usize {
+        let mut leaving = Leaving { set: self, call: WATCH };
         let mut was_woken = false;
         while self.try_wait(batch) == 0 {
             self.note_needless(was_woken);
-            let how = self.how().deadline(deadline);
-            match self.0.waiters.wait(&(), || self.is_empty(), how) {
-                Outcome::TimedOut => return self.try_wait(batch),
-                outcome => was_woken = outcome != Outcome::Invalid,
+            if let Some(lead) = self.0.lead.try_take() {
+                was_woken = false;
+                if self.lead(lead, batch, deadline, &mut leaving) {
+                    return batch.len();
+                }
+                continue;
             }
+            let validate = || self.is_empty() && self.0.lead.is_covered();
+            match self.0.waiters.wait(&(), validate, self.how(THREAD).deadline(deadline)) {
+                Outcome::TimedOut => return self.try_wait(batch),
+                Outcome::Invalid => was_woken = false,
+                Outcome::Woken(message) => {
+                    was_woken = message == EVENT;
+                    let watch = (message == WATCH).then(|| self.0.lead.try_watch()).flatten();
+                    if let Some(watch) = watch
+                        && self.watch(watch, batch, deadline)
+                    {
+                        return batch.len();
+                    }
+                }
+            }
+        }
+        if self.0.lead.has_descriptors() && self.0.lead.wants_look() {
+            self.look_at_kernel(batch);
         }
         batch.len()
     }
 
+    /// Sleeps in the kernel until there is an event, which it takes, or until the deadline. Says
+    /// whether the wait is over.
+    fn lead(
+        &self,
+        lead: LeadGuard<'_>,
+        batch: &mut ReadyBatch,
+        deadline: Deadline,
+        leaving: &mut Leaving<'_>,
+    ) -> bool {
+        let (mut found, mut owed) = (0, 0);
+        lead.begin_sleep();
+        if self.is_empty() {
+            found = lead.epoll.wait(deadline, |token| owed += self.post_for_kernel(token));
+        }
+        owed += usize::from(lead.end_sleep());
+        drop(lead);
+        let is_late = || deadline.timestamp().is_some() && deadline.has_passed(Timestamp::now());
+        let is_over = self.try_wait(batch) > 0 || is_late();
+        self.wake_for_left(owed.saturating_sub(batch.len()));
+        if is_over && (found == EPOLL_EVENTS_MAX || self.0.lead.is_hasty()) {
+            leaving.call = LEAD;
+        }
+        is_over
+    }
+
+    /// Posts for a descriptor, and says how many events that makes.
+    fn post_for_kernel(&self, token: u64) -> usize {
+        let is_new = self.0.levels.rearm(SourceToken::from_kernel(token));
+        usize::from(is_new.unwrap_or(false))
+    }
+
+    /// Wakes a waiter for each of `owed` events that are left.
+    fn wake_for_left(&self, owed: usize) {
+        for _ in 0..owed {
+            if self.is_empty() {
+                break;
+            }
+            self.wake_one();
+        }
+    }
+
+    /// Adds the kernel's events to a set that never gets empty, unless somebody leads.
+    #[cold]
+    fn look_at_kernel(&self, batch: &mut ReadyBatch) {
+        if let Some(lead) = self.0.lead.try_take() {
+            let mut owed = 0;
+            lead.epoll.wait(Deadline::at(Timestamp::from_ns(0)), |token| {
+                owed += self.post_for_kernel(token);
+            });
+            drop(lead);
+            let before = batch.len();
+            self.take_more(batch);
+            self.wake_for_left(owed.saturating_sub(batch.len() - before));
+        }
+    }
+
+    /// Sleeps as others do, and looks once a period whether nobody has come back to lead. Says
+    /// whether the wait is over; if not, the caller leads, or sleeps on.
+    fn watch(&self, mut watch: WatchGuard<'_>, batch: &mut ReadyBatch, deadline: Deadline) -> bool {
+        loop {
+            let how = self.how(THREAD).deadline(deadline.earlier(Deadline::after(PERIOD)));
+            let outcome = self.0.waiters.wait(&(), || self.is_empty(), how);
+            if self.try_wait(batch) > 0 {
+                return true;
+            }
+            match outcome {
+                Outcome::Woken(LEAD) => return false,
+                Outcome::TimedOut if deadline.has_passed(Timestamp::now()) => return true,
+                Outcome::TimedOut if watch.look() != Watch::Busy => return false,
+                outcome => self.note_needless(outcome == Outcome::Woken(EVENT)),
+            }
+        }
+    }
+
     /// As [`ReadySet::wait`], in a task, without a deadline: drop the future when its timer says
     /// so. Tasks and threads stand in one queue. A task that is dropped when it was chosen passes
-    /// its wake on.
+    /// its wake on. Events of [descriptors](ReadySet::fd) are found while a thread waits.
     ///
     /// ```
     /// # use unherd_sync as unherd;
@@ -238,7 +360,10 @@ impl ReadySet {
         let mut was_woken = false;
         while self.try_wait(batch) == 0 {
             self.note_needless(was_woken);
-            let outcome = self.0.waiters.wait_async(&(), || self.is_empty(), self.how()).await;
+            // Of the two, a task that is dropped here drops the wait first.
+            let cancelled = Cancelled(self);
+            let outcome = self.0.waiters.wait_async(&(), || self.is_empty(), self.how(0)).await;
+            std::mem::forget(cancelled);
             was_woken = outcome != Outcome::Invalid;
         }
         batch.len()
@@ -269,9 +394,9 @@ impl ReadySet {
         }
     }
 
-    fn how(&self) -> Wait {
+    fn how(&self, kind: u64) -> Wait {
         let tag = self.0.arrivals.as_ref().map_or(0, |next| next.fetch_add(1, Ordering::Relaxed));
-        Wait::new(self.0.reason).tag(Tag(tag))
+        Wait::new(self.0.reason).tag(Tag(tag | kind))
     }
 
     fn note_needless(&self, was_woken: bool) {
@@ -280,33 +405,74 @@ impl ReadySet {
         }
     }
 
+    /// Wakes a waiter for an event: one in the table, or the leader.
     #[inline]
     fn wake_one(&self) {
-        match self.0.arrivals {
-            None => _ = self.0.waiters.wake(&(), 1),
+        let is_woken = match self.0.arrivals {
+            None => self.0.waiters.wake(&(), 1) > 0,
             Some(_) => self.wake_newest(),
+        };
+        if !is_woken {
+            self.0.lead.interrupt();
         }
     }
 
     /// Finds the highest tag and wakes the waiter that has it, unless it is gone by then.
-    fn wake_newest(&self) {
+    fn wake_newest(&self) -> bool {
         let waiters = &self.0.waiters;
+        let arrival = |tag: Tag| tag.0 & !THREAD;
         loop {
             let mut newest = None;
             waiters.wake_where(
                 &(),
                 |tag| {
-                    newest = newest.max(Some(tag.0));
+                    newest = newest.max(Some(arrival(tag)));
                     Verdict::Skip
                 },
-                Token(0),
+                EVENT,
             );
-            let Some(newest) = newest else { return };
+            let Some(newest) = newest else { return false };
             let choose =
-                |tag: Tag| if tag.0 == newest { Verdict::WakeAndStop } else { Verdict::Skip };
-            if waiters.wake_where(&(), choose, Token(0)) > 0 {
-                return;
+                |tag| if arrival(tag) == newest { Verdict::WakeAndStop } else { Verdict::Skip };
+            if waiters.wake_where(&(), choose, EVENT) > 0 {
+                return true;
             }
+        }
+    }
+
+    /// Wakes the thread that has slept longest, to lead or to watch, if there is one.
+    fn call_thread(&self, message: Token) {
+        let is_thread = |tag: Tag| tag.0 & THREAD != 0;
+        let choose = |tag| if is_thread(tag) { Verdict::WakeAndStop } else { Verdict::Skip };
+        self.0.waiters.wake_where(&(), choose, message);
+    }
+}
+
+/// That a thread is in [`ReadySet::wait`]. Dropped, by a panic too, it keeps invariant L2.
+struct Leaving<'a> {
+    set: &'a ReadySet,
+    /// What the thread is called for that must not sleep on.
+    call: Token,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.call == LEAD || !self.set.0.lead.is_covered() {
+            self.set.call_thread(self.call);
+        }
+    }
+}
+
+/// That a task sleeps. Dropped with it: if it was chosen, and the table has found nobody to pass
+/// the wake on to, the leader gets it.
+#[cfg(feature = "async")]
+struct Cancelled<'a>(&'a ReadySet);
+
+#[cfg(feature = "async")]
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            self.0.0.lead.interrupt();
         }
     }
 }

@@ -35,6 +35,7 @@ mod clock;
 mod device;
 #[cfg(not(loom))]
 mod direct;
+mod epoll;
 #[cfg(not(loom))]
 mod file_table;
 #[cfg(not(loom))]
@@ -62,6 +63,7 @@ pub use device::{
 };
 #[cfg(not(loom))]
 pub use direct::DirectDevice;
+pub use epoll::{EPOLL_EVENTS_MAX, Epoll, Interest};
 #[cfg(not(loom))]
 pub use fork_mark::ForkMark;
 pub use futex::{Futex, FutexWait, PARK_MARK};

@@ -17,6 +17,16 @@ impl SourceToken {
         Self(generation << PLACE_BITS | place as u64)
     }
 
+    /// The token that a descriptor was registered with.
+    pub(super) fn from_kernel(token: u64) -> Self {
+        Self(token)
+    }
+
+    #[cfg_attr(any(loom, shuttle), allow(dead_code, reason = "their scenes alone use it"))]
+    pub(super) fn to_kernel(self) -> u64 {
+        self.0
+    }
+
     /// The place of the source among those of its set, below [`ReadySet::sources`]: an index for
     /// an array of the caller's. A later source may have the same place.
     ///

@@ -214,6 +214,113 @@ fn check_that_leaves_events_wakes() {
     });
 }
 
+/// A check with room for one hides the event of a poster from the last look of a sleeper, who is
+/// woken by it.
+#[test]
+fn hidden_event_wakes_a_sleeper() {
+    check(Some(2), || {
+        let (set, sources) = set(2);
+        sources[0].post();
+        let poster = thread::spawn(move || {
+            sources[1].post();
+            sources
+        });
+        let sleeper = {
+            let set = set.clone();
+            thread::spawn(move || sleep(&set))
+        };
+        let mine = take(&set, 1);
+        assert_eq!(sleeper.join().unwrap().len(), 1);
+        let _sources = poster.join().unwrap();
+        assert_eq!(mine.len() + take(&set, 2).len(), 1);
+    });
+}
+
+/// A set with descriptors, as many as sources.
+fn set_with_descriptors(sources: usize) -> (ReadySet, Vec<Source>) {
+    let (set, sources) = set(sources);
+    set.0.lead.descriptors().unwrap();
+    (set, sources)
+}
+
+/// The descriptor of that source becomes ready.
+fn raise(set: &ReadySet, token: SourceToken) {
+    set.0.lead.descriptors().unwrap().raise(token.to_kernel());
+}
+
+/// Between the leader's last look and its sleep in the kernel.
+#[test]
+fn post_meets_the_leaders_sleep() {
+    check(FEW, || {
+        let (set, sources) = set_with_descriptors(1);
+        let token = sources[0].token();
+        let poster = thread::spawn(move || {
+            sources[0].post();
+            sources
+        });
+        assert_eq!(sleep(&set), [token]);
+        poster.join().unwrap();
+    });
+}
+
+/// A leader that leaves for good, against a thread that comes to sleep: that finds the next event.
+#[test]
+fn leader_that_leaves_meets_a_sleeper() {
+    check(Some(2), || {
+        let (set, sources) = set_with_descriptors(1);
+        let token = sources[0].token();
+        let lead = set.0.lead.try_take().unwrap();
+        let other = {
+            let set = set.clone();
+            thread::spawn(move || sleep(&set))
+        };
+        drop(lead);
+        drop(Leaving { set: &set, call: WATCH });
+        raise(&set, token);
+        assert_eq!(other.join().unwrap(), [token]);
+        drop(sources);
+    });
+}
+
+/// A leader whose deadline passes, against a post that has chosen it, and one that comes to sleep.
+#[test]
+fn leader_that_gives_up_meets_a_sleeper() {
+    check(Some(2), || {
+        let (set, sources) = set_with_descriptors(1);
+        let token = sources[0].token();
+        let other = {
+            let set = set.clone();
+            thread::spawn(move || sleep(&set))
+        };
+        let mut batch = ReadyBatch::with_capacity(1);
+        let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
+        assert_eq!(set.wait(&mut batch, past), 0);
+        raise(&set, token);
+        assert_eq!(other.join().unwrap(), [token]);
+        drop(sources);
+    });
+}
+
+/// A task that was chosen, and is dropped, leaves its event to the leader.
+#[cfg(feature = "async")]
+#[test]
+fn cancel_of_the_chosen_meets_the_leader() {
+    check(Some(2), || {
+        let (set, sources) = set_with_descriptors(1);
+        let token = sources[0].token();
+        let mut batch = ReadyBatch::with_capacity(1);
+        let mut task = Box::pin(set.wait_async(&mut batch));
+        assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let leader = {
+            let set = set.clone();
+            thread::spawn(move || sleep(&set))
+        };
+        sources[0].post();
+        drop(task);
+        assert_eq!(leader.join().unwrap(), [token]);
+    });
+}
+
 /// A source that is dropped, and another in its place, while a check goes on.
 #[test]
 fn reused_slot_keeps_its_events() {

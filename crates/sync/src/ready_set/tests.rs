@@ -14,14 +14,14 @@ fn past() -> Deadline {
     Deadline::at(Timestamp::from_ns(0))
 }
 
-fn drain(set: &ReadySet, budget: usize) -> Vec<SourceToken> {
+pub(super) fn drain(set: &ReadySet, budget: usize) -> Vec<SourceToken> {
     let mut batch = ReadyBatch::with_capacity(budget);
     set.try_wait(&mut batch);
     batch.tokens().to_vec()
 }
 
 /// Sleepers in the set's queue.
-fn sleepers(set: &ReadySet) -> usize {
+pub(super) fn sleepers(set: &ReadySet) -> usize {
     let mut count = 0;
     let _nobody = set.0.waiters.wake_where(
         &(),
@@ -34,7 +34,7 @@ fn sleepers(set: &ReadySet) -> usize {
     count
 }
 
-fn until(condition: impl Fn() -> bool) {
+pub(super) fn until(condition: impl Fn() -> bool) {
     while !condition() {
         thread::yield_now();
     }

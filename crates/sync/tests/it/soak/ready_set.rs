@@ -1,9 +1,10 @@
 //! A ready set under threads and tasks at once: of each source as many events are taken as were
 //! made, by any of the waiters.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use unherd_sync::{Deadline, ReadyBatch, ReadySet, Source, SourceToken};
+use unherd_sync::{Deadline, Interest, ReadyBatch, ReadySet, Source, SourceToken};
 use unherd_sys::primitives::{Arc, AtomicU64, Ordering, thread};
 use unherd_testkit::Seed;
 
@@ -37,11 +38,14 @@ fn count(set: &ReadySet, batch: &ReadyBatch, taken: &Counts, end: SourceToken) -
 /// Runs one epoch, and says how many posts it was.
 pub(super) fn epoch(mut seed: Seed) -> u64 {
     let sources = 1 << seed.below(11);
-    let builder = ReadySet::builder(sources + 1);
+    let builder = ReadySet::builder(sources + 2);
     let set = if seed.below(4) == 0 { builder.lifo() } else { builder }.build();
     let budget = 1 + seed.below(64) as usize;
     let all: Vec<Source> = (0..sources).map(|_| set.source().expect("there is room")).collect();
     let end = set.source().expect("there is room");
+    // In every other epoch a thread leads, and may be the one that a post wakes.
+    let (_peer, stream) = UnixStream::pair().expect("there are descriptors");
+    let _descriptor = (seed.below(2) == 0).then(|| set.fd(stream, Interest::Readable));
     let (posted, taken) = (counts(sources + 1), counts(sources + 1));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
