@@ -352,6 +352,18 @@ pub struct StallRow {
     pub kernel_stack: Option<StackId>,
 }
 
+/// What being traced adds to a thread's CPU time on this machine, as measured at the end of tracing:
+/// the eBPF programs, and the kernel's own slow way to them. Sampled stacks come on top of that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct AddedPrices {
+    /// To a system call.
+    pub call_ns: u64,
+    /// To a futex call.
+    pub futex_call_ns: u64,
+    /// To a sleep, with the wakeup that ends it.
+    pub sleep_ns: u64,
+}
+
 /// Sums over all followed threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -374,6 +386,8 @@ pub struct Totals {
     pub switch_round_trip_ns: u64,
     /// A futex call that returns at once, measured before tracing.
     pub futex_call_ns: u64,
+    /// What tracing adds; all 0 where that was not measured.
+    pub added: AddedPrices,
     /// Idle time of the whole machine's processors meanwhile.
     pub machine_idle_ns: u64,
 }

@@ -1,10 +1,12 @@
-//! What waste costs on this machine: prices, measured before the programs are loaded.
+//! What waste and being traced cost on this machine: prices, measured by the tracer's own threads.
 
 use std::io::{self, Read, Write};
 
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use unherd_sys::primitives::thread;
 use unherd_sys::{Futex, Timestamp};
+
+use crate::observation::AddedPrices;
 
 /// Measurements of each; the first decile counts: what it takes on this machine while nobody else
 /// uses it, whatever else uses it now.
@@ -19,11 +21,34 @@ pub(crate) struct Prices {
     pub(crate) round_trip_ns: u64,
     /// A futex call that returns at once.
     pub(crate) futex_call_ns: u64,
+    /// A call that does next to nothing.
+    pub(crate) call_ns: u64,
 }
+
+/// The system calls of a round trip: each thread reads and writes.
+const CALLS_OF_ROUND_TRIP: u64 = 4;
+/// And its sleeps, each with the wakeup that ends it.
+const SLEEPS_OF_ROUND_TRIP: u64 = 2;
 
 impl Prices {
     pub(crate) fn measure() -> io::Result<Self> {
-        Ok(Self { round_trip_ns: round_trip_ns()?, futex_call_ns: futex_call_ns() })
+        let word = Futex::new(0);
+        Ok(Self {
+            round_trip_ns: round_trip_ns()?,
+            futex_call_ns: repeated_ns(|| _ = word.wake(1)),
+            call_ns: repeated_ns(|| _ = rustix::process::getppid()),
+        })
+    }
+
+    /// What being traced adds, from the prices of threads that are.
+    pub(crate) fn added(self, traced: Self) -> AddedPrices {
+        let call_ns = traced.call_ns.saturating_sub(self.call_ns);
+        let trip_ns = traced.round_trip_ns.saturating_sub(self.round_trip_ns);
+        AddedPrices {
+            call_ns,
+            futex_call_ns: traced.futex_call_ns.saturating_sub(self.futex_call_ns),
+            sleep_ns: trip_ns.saturating_sub(CALLS_OF_ROUND_TRIP * call_ns) / SLEEPS_OF_ROUND_TRIP,
+        }
     }
 }
 
@@ -66,13 +91,10 @@ fn round_trip_ns() -> io::Result<u64> {
     times_ns.map(first_decile)
 }
 
-fn futex_call_ns() -> u64 {
-    let word = Futex::new(0);
+fn repeated_ns(call: impl Fn()) -> u64 {
     let calls = |_| {
         let began = Timestamp::now();
-        (0..CALLS).for_each(|_| {
-            word.wake(1);
-        });
+        (0..CALLS).for_each(|_| call());
         (Timestamp::now().as_ns() - began.as_ns()) / CALLS
     };
     first_decile((0..ROUNDS).map(calls).collect())
@@ -84,11 +106,20 @@ mod tests {
 
     #[test]
     fn round_trip_outlasts_a_call() {
-        let Prices { round_trip_ns, futex_call_ns } = Prices::measure().unwrap();
+        let Prices { round_trip_ns, futex_call_ns, .. } = Prices::measure().unwrap();
         assert!(
             0 < futex_call_ns && futex_call_ns < round_trip_ns,
             "{futex_call_ns} {round_trip_ns}"
         );
+    }
+
+    #[test]
+    fn added_prices_are_differences() {
+        let bare = Prices { round_trip_ns: 5_000, futex_call_ns: 300, call_ns: 100 };
+        let traced = Prices { round_trip_ns: 7_800, futex_call_ns: 900, call_ns: 300 };
+        let added = AddedPrices { call_ns: 200, futex_call_ns: 600, sleep_ns: 1_000 };
+        assert_eq!(bare.added(traced), added);
+        assert_eq!(traced.added(bare), AddedPrices::default(), "a busy machine gives no price");
     }
 
     #[test]

@@ -96,14 +96,21 @@ impl Programs {
         let mut programs = Self { links: Vec::new(), object, missing };
         // The iterator tells the programs which thread is the follower; so it runs before them.
         programs.adopt(0)?;
-        let mut links = Vec::new();
-        for program in programs.object.progs_mut() {
-            if program.autoload() && is_on_tracepoint(&program) {
-                links.push(program.attach().map_err(|error| said.error(error))?);
-            }
-        }
-        programs.links = links;
+        programs.attach().map_err(|error| said.error(error))?;
         Ok(programs)
+    }
+
+    fn attach(&mut self) -> libbpf_rs::Result<()> {
+        let programs = self.object.progs_mut();
+        let loaded = programs.filter(|program| program.autoload() && is_on_tracepoint(program));
+        self.links = loaded.map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
+        Ok(())
+    }
+
+    /// Attaches them again once all is read, with this process followed: for its price.
+    pub(crate) fn follow_ourselves(&mut self) -> Result<(), TraceError> {
+        self.attach().map_err(TraceError::kernel)?;
+        self.adopt(std::process::id())
     }
 
     /// Follows all threads of a process that lives already; 0 is none.

@@ -9,7 +9,7 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, Mutex};
 
-use crate::observation::{Observation, Process};
+use crate::observation::{AddedPrices, Observation, Process};
 use crate::prices::Prices;
 use crate::programs::{KernelObjects, Programs};
 use crate::unwind::StackCopies;
@@ -309,7 +309,19 @@ impl Tracer {
         observation.ended_ns = ended.as_ns();
         observation.totals.switch_round_trip_ns = self.prices.round_trip_ns;
         observation.totals.futex_call_ns = self.prices.futex_call_ns;
+        observation.totals.added = self.added_prices()?;
         Ok(observation)
+    }
+
+    /// What tracing adds to the tracer's own threads. The programs have stopped, and what they
+    /// count from now on nobody reads. Inside a PID namespace there is no price.
+    fn added_prices(&mut self) -> Result<AddedPrices, TraceError> {
+        if !is_in_initial_namespace() {
+            return Ok(AddedPrices::default());
+        }
+        let bare = Prices::measure().map_err(TraceError::Io)?;
+        self.programs.follow_ourselves()?;
+        Ok(bare.added(Prices::measure().map_err(TraceError::Io)?))
     }
 
     /// What is in the kernel for this tracer.

@@ -155,7 +155,7 @@ impl Scale {
     pub(crate) fn new(summary: &Summary, processes: &[Process]) -> Self {
         let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
         Self {
-            cpu_ns: summary.cpu_ns(),
+            cpu_ns: summary.own_cpu_ns(),
             threads_ns: summary.duration_ns.saturating_mul(summary.threads),
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),

@@ -294,6 +294,7 @@ pub(super) fn observation() -> Observation {
         stalls: stalls(),
         stacks: stacks(),
         totals: Totals {
+            added: AddedPrices::default(),
             user_ns: 1_390_000_000,
             system_ns: 2_500_000_000,
             sleeps: 13_680,

@@ -60,6 +60,7 @@ pub(crate) fn herds(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Herd> {
     let herd = |row: &WakeRow| {
         let stacks = namer.pairs(row.pid, &row.stacks);
         let (site, _) = namer.main_site(&stacks);
+        let needless = Interval::new(row.herd_needless, row.herd_possibly);
         Herd {
             comm: row.pid.map(|pid| namer.comm(pid)),
             by: cause_text(row.cause),
@@ -71,8 +72,10 @@ pub(crate) fn herds(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Herd> {
             herd_woken: row.herd_woken,
             woken_per_herd: row.herd_woken as f64 / row.herds as f64,
             largest: row.largest,
-            needless: Interval::new(row.herd_needless, row.herd_possibly),
-            needless_cpu_ns: row.herd_needless_cpu_ns,
+            needless,
+            needless_cpu_ns: row
+                .herd_needless_cpu_ns
+                .saturating_sub(needless.possible.saturating_mul(namer.added_prices().sleep_ns)),
             stacks,
             key: row.object,
             cause: row.cause,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::wrappers::{is_runtime, is_start, is_wrapper, primitive_of};
 use crate::advice::Primitive;
-use crate::observation::{Object, Observation, Process, SampledStack, StackId};
+use crate::observation::{AddedPrices, Object, Observation, Process, SampledStack, StackId};
 use crate::symbols::{Frame, Symbols, printable};
 
 /// A stack with names, the innermost frame first.
@@ -89,6 +89,11 @@ impl<'a> Namer<'a> {
             by_content: HashMap::new(),
             stacks: Vec::new(),
         }
+    }
+
+    /// What tracing adds to a call or a sleep.
+    pub(crate) fn added_prices(&self) -> AddedPrices {
+        self.observation.totals.added
     }
 
     /// The kernel's name for a process.

@@ -8,7 +8,7 @@ use super::locks::KernelLock;
 use super::share::Interval;
 use super::stalls::Stall;
 use super::waits::WaitLine;
-use crate::observation::Observation;
+use crate::observation::{AddedPrices, Observation};
 
 /// The sums. What could not be seen is `None`, never 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -27,6 +27,11 @@ pub struct Summary {
     pub user_ns: u64,
     /// CPU time in the kernel.
     pub system_ns: u64,
+    /// Of both, what tracing added to the program, about: its calls and sleeps, each at the price
+    /// that was measured on this machine. Shares are of the rest.
+    pub tracing_cpu_ns: Option<u64>,
+    /// These prices.
+    pub tracing_prices: Option<AddedPrices>,
     /// Idle time of the machine's processors.
     pub machine_idle_ns: u64,
     /// Blocking switch-outs.
@@ -108,6 +113,15 @@ impl Summary {
         let futexes = |count: fn(&Outcomes) -> u64| seen.futexes.map(|table| table.sum(count));
         // An estimate may not be more than there is.
         let cpu_ns = totals.user_ns.saturating_add(totals.system_ns);
+        let added = totals.added;
+        let prices = (added != AddedPrices::default()).then_some(added);
+        let futex_calls = futexes(|of| of.calls).unwrap_or_default();
+        let tracing_ns = [
+            totals.calls.saturating_sub(futex_calls).saturating_mul(added.call_ns),
+            futex_calls.saturating_mul(added.futex_call_ns),
+            totals.sleeps.saturating_mul(added.sleep_ns),
+        ];
+        let tracing_ns = tracing_ns.into_iter().fold(0, u64::saturating_add).min(cpu_ns);
         let calls_ns = |count: fn(&Outcomes) -> u64| {
             futexes(count).map(|count| count.saturating_mul(totals.futex_call_ns).min(cpu_ns))
         };
@@ -119,6 +133,8 @@ impl Summary {
             calls: seen.judged.then_some(totals.calls),
             user_ns: totals.user_ns,
             system_ns: totals.system_ns,
+            tracing_cpu_ns: prices.map(|_| tracing_ns),
+            tracing_prices: prices,
             machine_idle_ns: totals.machine_idle_ns,
             sleeps: totals.sleeps,
             preemptions: totals.preemptions,
@@ -154,6 +170,12 @@ impl Summary {
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns.saturating_add(self.system_ns)
+    }
+
+    /// The same without what tracing added: what shares are of.
+    #[must_use]
+    pub fn own_cpu_ns(&self) -> u64 {
+        self.cpu_ns().saturating_sub(self.tracing_cpu_ns.unwrap_or_default())
     }
 }
 

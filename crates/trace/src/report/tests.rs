@@ -194,7 +194,7 @@ proptest! {
         prop_assert!(most < 1.0 || verdict.contains(&bound), "{most} is not in:\n{verdict}");
         let needless_ns = report.summary.needless_wakeups_cpu_ns.unwrap();
         let little = verdict.starts_with("Little") || verdict.starts_with("Nothing");
-        let cpu_ns = report.summary.cpu_ns();
+        let cpu_ns = report.summary.own_cpu_ns();
         prop_assert!(!little || needless_ns.proven * 100 < cpu_ns, "{needless_ns:?}:\n{verdict}");
         let little = verdict.starts_with("Little");
         prop_assert!(!little || needless_ns.possible * 100 < cpu_ns, "{needless_ns:?}:\n{verdict}");
@@ -265,6 +265,26 @@ fn estimate_never_exceeds_process_cpu_time() {
     assert_eq!(ns, 389_000_000);
     assert!(headline.starts_with("About 10 % of the program's CPU time"), "{headline}");
     assert_eq!(of(None).0, 3_890_000_000, "where it is not known, all CPU time is the bound");
+}
+
+#[test]
+fn shares_are_of_own_cpu_time() {
+    // 91,234 calls, 16,700 of them futex calls, and 13,680 sleeps: 89 ms of 3.89 s.
+    let mut observation = observation();
+    let added = seen::AddedPrices { call_ns: 200, futex_call_ns: 500, sleep_ns: 4_800 };
+    observation.totals.added = added;
+    let report = Report::new(&observation, &mut symbols());
+    let expected = 74_534 * 200 + 16_700 * 500 + 13_680 * 4_800;
+    assert_eq!(report.summary.tracing_cpu_ns, Some(expected));
+    assert_eq!(report.summary.own_cpu_ns(), 3_890_000_000 - expected);
+    let cost = report.findings[0].cost.expect("it was measured");
+    // A sleep each, and a call for the 96 that came back by another one.
+    assert_eq!(cost.ns_low, 1_200_000_000 - 7_376 * 4_800 - 96 * 200);
+    let whole = (3_890_000_000 - expected) as f64;
+    assert!((cost.percent_low - cost.ns_low as f64 * 100.0 / whole).abs() < 1e-9, "{cost:?}");
+    let text = text(&report, false, 200, false);
+    assert!(text.contains("is tracing's, and in no share: 200 ns a call"), "{text}");
+    assert!(!self::text(&self::report(), false, 200, false).contains("tracing's"));
 }
 
 #[test]

@@ -113,6 +113,17 @@ impl Report {
             of.wakeups.map_or_else(|| "unknown".into(), count),
             of.calls.map_or_else(|| "unknown".into(), count),
         ))?;
+        if let Some((ns, of_each)) = of.tracing_cpu_ns.zip(of.tracing_prices) {
+            page.line(&format!(
+                "of that CPU time about {} ({} %) is tracing's, and in no share: {} a call, {} a \
+                 futex call, {} a sleep",
+                duration(ns),
+                percent(share::percent(ns, of.cpu_ns()).unwrap_or_default()),
+                duration(of_each.call_ns),
+                duration(of_each.futex_call_ns),
+                duration(of_each.sleep_ns),
+            ))?;
+        }
         if !self.privileged {
             return page.line(
                 "needless wakeups, herds, futex calls, polls, kernel locks, stalls: unknown",
@@ -126,7 +137,7 @@ impl Report {
 
     fn summary_rows(&self, grid: &mut Grid) {
         let of = &self.summary;
-        let cpu_ns = of.cpu_ns();
+        let cpu_ns = of.own_cpu_ns();
         let mut row = |name: &str, number: Option<String>, cpu: Option<Interval>, note: String| {
             let Some(number) = number else {
                 return grid.row([name, "unknown", "", "", &note]);

@@ -57,7 +57,7 @@ pub(super) fn lead(report: &Report) -> Option<&Finding> {
 
 /// The whole program takes less than a hundredth of one processor.
 fn is_idle(summary: &Summary) -> bool {
-    percent(summary.cpu_ns(), summary.duration_ns).is_some_and(|share| share < LITTLE_PERCENT)
+    percent(summary.own_cpu_ns(), summary.duration_ns).is_some_and(|share| share < LITTLE_PERCENT)
 }
 
 /// What is said where nothing leads; `top` is of the highest rank all the same.
@@ -70,7 +70,7 @@ fn little(report: &Report, top: &Finding) -> Vec<String> {
     let may = largest_possible(report).filter(|may| most(may) >= LITTLE_PERCENT);
     let mut lines = Vec::new();
     if is_idle(summary) {
-        let (cpu, time) = (duration(summary.cpu_ns()), duration(summary.duration_ns));
+        let (cpu, time) = (duration(summary.own_cpu_ns()), duration(summary.duration_ns));
         lines.push(format!("The program used {cpu} of CPU in {time}: there is little to gain."));
         lines.push(labelled("The most", top));
         let may = may.filter(|may| !std::ptr::eq(*may, top));
@@ -140,7 +140,7 @@ fn largest_possible(report: &Report) -> Option<&Finding> {
 /// Both ends of what all needless wakeups of the summary take, in percent of the CPU.
 fn all_needless(report: &Report) -> (f64, f64) {
     let all_ns = report.summary.needless_wakeups_cpu_ns.unwrap_or_default();
-    let share = |ns| percent(ns, report.summary.cpu_ns()).unwrap_or_default();
+    let share = |ns| percent(ns, report.summary.own_cpu_ns()).unwrap_or_default();
     (share(all_ns.proven), share(all_ns.possible))
 }
 
@@ -182,7 +182,11 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
     let (share, mut whole) = (cost_share(cost), cost.kind.whole().to_owned());
     if let (CostKind::Cpu, Some(of)) = (cost.kind, summary) {
-        whole.push_str(&format!(" ({} in {})", duration(of.cpu_ns()), duration(of.duration_ns)));
+        whole.push_str(&format!(
+            " ({} in {})",
+            duration(of.own_cpu_ns()),
+            duration(of.duration_ns)
+        ));
     }
     match cost.kind {
         CostKind::Cpu => {
@@ -218,7 +222,8 @@ fn capitalised(text: &str) -> String {
 /// they are a consequence of these.
 fn scheduler_locks(report: &Report) -> Option<String> {
     let ns = report.summary.scheduler_locks_cpu_ns?;
-    let share = percent(ns, report.summary.cpu_ns()).filter(|share| *share >= LITTLE_PERCENT)?;
+    let share =
+        percent(ns, report.summary.own_cpu_ns()).filter(|share| *share >= LITTLE_PERCENT)?;
     let most = report.waits.lines.iter().max_by_key(|line| line.sleeps)?;
     let of = percent(most.sleeps, report.summary.sleeps)?;
     Some(format!(

@@ -178,6 +178,15 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     let site_percent_interval = site_percent
         .filter(|_| sampled)
         .map(|percent| super::share::sampled_percent(percent, row.stack_samples));
+    // Without what tracing added to each sleep, and to a call at least where it made one.
+    let added = namer.added_prices();
+    let is_futex = matches!(row.object, Object::Futex(_));
+    let call_ns = if is_futex { added.futex_call_ns } else { added.call_ns };
+    let own = |ns: u64, sleeps: u64, calls: u64| {
+        ns.saturating_sub(sleeps.saturating_mul(added.sleep_ns))
+            .saturating_sub(calls.saturating_mul(call_ns))
+    };
+    let own_of_each = |ns, episodes| own(ns, episodes, episodes);
     let proven = row.needless_in_call.saturating_add(row.needless_again);
     WaitLine {
         pid: row.pid,
@@ -202,11 +211,17 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
         needless: Interval::new(proven, row.possibly_needless),
         needless_in_call: row.needless_in_call,
         needless_again: row.needless_again,
-        needless_cpu_ns: Interval::new(row.needless_cpu_ns, row.possibly_needless_cpu_ns),
+        needless_cpu_ns: Interval::new(
+            own(row.needless_cpu_ns, proven, row.needless_again),
+            own_of_each(row.possibly_needless_cpu_ns, row.possibly_needless),
+        ),
         possible_in_herds: row.possibly_needless_in_herds,
-        possible_in_herds_cpu_ns: row.possibly_needless_in_herds_cpu_ns,
+        possible_in_herds_cpu_ns: own_of_each(
+            row.possibly_needless_in_herds_cpu_ns,
+            row.possibly_needless_in_herds,
+        ),
         timer_polls: row.timer_polls,
-        timer_poll_cpu_ns: row.timer_poll_cpu_ns,
+        timer_poll_cpu_ns: own_of_each(row.timer_poll_cpu_ns, row.timer_polls),
         timer_poll_period_ns: row.timer_poll_ns.checked_div(row.timer_polls),
         short_sleeps: row.short_sleeps,
         stacks,

@@ -16,7 +16,8 @@ fn percent(finding: &Value, end: &str) -> f64 {
 /// Both ends of a summary's CPU time, in percent of the program's.
 fn share(summary: &Value, ns: &Value) -> f64 {
     let number = |of: &Value| of.as_f64().unwrap_or_default();
-    let cpu_ns = number(&summary["user_ns"]) + number(&summary["system_ns"]);
+    let cpu_ns = number(&summary["user_ns"]) + number(&summary["system_ns"])
+        - number(&summary["tracing_cpu_ns"]);
     number(ns) * 100.0 / cpu_ns.max(1.0)
 }
 
