@@ -36,7 +36,7 @@ use unherd_sys::{Deadline, EPOLL_EVENTS_MAX, Timestamp};
 
 use crate::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitTable};
 use batch::SOURCES_MAX;
-use lead::{Lead, LeadGuard, PERIOD, Watch, WatchGuard};
+use lead::{EVENTS_ALONE, Lead, LeadGuard, PERIOD, Watch, WatchGuard};
 use levels::Levels;
 
 pub use batch::{ReadyBatch, SourceToken};
@@ -289,7 +289,8 @@ impl ReadySet {
         let is_late = || deadline.timestamp().is_some() && deadline.has_passed(Timestamp::now());
         let is_over = self.try_wait(batch) > 0 || is_late();
         self.wake_for_left(owed.saturating_sub(batch.len()));
-        if is_over && (found == EPOLL_EVENTS_MAX || self.0.lead.is_hasty()) {
+        let has_many = batch.len() > EVENTS_ALONE || found == EPOLL_EVENTS_MAX;
+        if is_over && (has_many || self.0.lead.is_hasty()) {
             leaving.call = LEAD;
         }
         is_over

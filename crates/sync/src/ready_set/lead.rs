@@ -35,10 +35,10 @@
 //! Excluded: that the leader sleeps beside a visible event. The race of a leader that leaves
 //! against a thread that queues is the wait table's own, with the word in place of the summary.
 //!
-//! A hand-over costs a sleep and a wake, so a leader that has found events returns with the lead
-//! free, and expects to be back soon. The watcher sees to the case that it is not: where nobody
-//! has taken the lead for a period, it leads. After that the next [`HASTY_RETURNS`] leaders hand
-//! the lead on as they return.
+//! A hand-over costs a sleep and a wake, so a leader that has found few events returns with the
+//! lead free, and expects to be back soon. The watcher sees to the case that it is not: where
+//! nobody has taken the lead for a period, it leads. After that the next [`HASTY_RETURNS`] leaders
+//! hand the lead on as they return.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -57,6 +57,9 @@ const ONE_TAKE: u64 = 16;
 /// For so long a thread may handle events with the lead free. Bounds how late an event of a
 /// descriptor is found by another thread: two periods, as the first may begin before the handler.
 pub(super) const PERIOD: Duration = Duration::from_millis(1);
+/// A leader that has taken more events than this hands the lead on before it returns: those that
+/// come while it handles them are for others.
+pub(super) const EVENTS_ALONE: usize = 2;
 /// How many leaders hand the lead on as they return, after a handler that took longer than a
 /// period.
 const HASTY_RETURNS: u32 = 64;
