@@ -155,6 +155,14 @@ pub enum LoadError {
         /// What it did instead, with what it had to say.
         message: String,
     },
+    /// The server of `web` could not be set up.
+    #[error("{doing}: {source}: give a --port that is free, and raise `ulimit -n`")]
+    Web {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The runner cannot find itself.
     #[error("the path of the running program: {0}")]
     OwnProgram(std::io::Error),
@@ -219,6 +227,7 @@ impl LoadError {
             | Self::Thread { .. }
             | Self::WaitingThread { .. }
             | Self::OwnProgram(_)
+            | Self::Web { .. }
             | Self::BusyTime(_)
             | Self::Switches(_) => 2,
             Self::File { .. }

@@ -34,6 +34,7 @@ pub mod slices;
 pub mod tiotest;
 pub mod traced;
 pub mod wake;
+pub mod web;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -76,6 +77,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &rwlock::RwLocks,
             &futex_hash::FutexHash,
             &poll::Polling,
+            &web::Web,
         ],
         args,
     )

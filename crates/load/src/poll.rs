@@ -5,8 +5,11 @@
 //! thread posts to a source whose event nobody takes, so that all posts but the first coalesce.
 //! Scene `event`: T threads sleep; the driver posts one event, waits until it was taken, and posts
 //! the next: how many threads does each wake, and is each waiter's share the same?
+//! Scene `flood`: one source is posted to without pause, all others once a millisecond: how late do
+//! the T waiters find these?
 
 mod descriptors;
+mod flood;
 mod floor;
 mod set;
 
@@ -42,6 +45,11 @@ pub trait Sources: Sync {
     /// Sleeps until there is an event, and takes it: its source. `None` if another has taken it.
     fn wait<'s>(&'s self, waiter: &mut Self::Waiter<'s>) -> Option<usize>;
 
+    /// Sleeps until there are events, and takes those that the implementation finds at a time.
+    fn wait_all<'s>(&'s self, waiter: &mut Self::Waiter<'s>, found: &mut dyn FnMut(usize)) {
+        self.wait(waiter).into_iter().for_each(found);
+    }
+
     /// Posts for a source.
     fn post(&self, source: usize);
 }
@@ -60,14 +68,15 @@ const IMPLS: &[Impl] = &[
 const PARAMS: &[Param] = &[
     Param {
         name: "scene",
-        about: "empty (checks), post (that coalesce), event (one at a time, T threads asleep)",
+        about: "empty (checks), post (that coalesce), event (one at a time, T threads asleep), \
+                flood (of one source, the others once a millisecond)",
         default: "empty",
         kind: Kind::Text,
     },
     Param { name: "sources", about: "how many there are", default: "1024", kind: Kind::Count },
     Param {
         name: "budget-ms",
-        about: "scenes empty and post: how long the timed region lasts",
+        about: "scenes empty, post and flood: how long the timed region lasts",
         default: "300",
         kind: Kind::Count,
     },
@@ -94,8 +103,9 @@ impl Workload for Polling {
             "epoll" => run_with(job, &Epoll::new(sources)?),
             "unherd" => run_with(job, &Set::new(sources, false)?),
             "unherd-lifo" => run_with(job, &Set::new(sources, true)?),
-            "floor" if job.params.text("scene") == "event" => {
-                Err(LoadError::usage("scene=event: the floor has nobody to wake"))
+            "floor" if matches!(job.params.text("scene"), "event" | "flood") => {
+                let scene = job.params.text("scene");
+                Err(LoadError::usage(format!("scene={scene}: the floor has nobody to wake")))
             }
             "floor" => run_with(job, &Floor::new()),
             _ => Err(job.unknown_impl(&self.describe())),
@@ -116,8 +126,14 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
             Metric::new(
                 "ns_per_call",
                 Better::Lower,
-                "scene empty: a check; post: a post; event: from a post until it was taken",
+                "scene empty: a check; post: a post; event, flood: from a post until it was taken",
             ),
+            Metric::new(
+                "delay_us_max",
+                Better::Lower,
+                "scene flood: the longest of a quiet source",
+            ),
+            Metric::new("quiet_events", Better::Neither, "scene flood: of quiet sources"),
             Metric::new("wakeups_per_event", Better::Lower, "scene event: waits that ended"),
             Metric::new("context_switches_per_event", Better::Lower, "of waiters and driver"),
             Metric::new("share_ratio", Better::Higher, "events of the waiter with fewest to most"),
@@ -150,9 +166,10 @@ pub fn run_with<S: Sources>(job: &Job, sources: &S) -> Result<Round, LoadError> 
             )?
         }
         "event" => events(job, sources)?,
+        "flood" => flood::run(job, sources)?,
         other => {
             return Err(LoadError::usage(format!(
-                "scene={other}: there are empty, post and event"
+                "scene={other}: there are empty, post, event and flood"
             )));
         }
     };

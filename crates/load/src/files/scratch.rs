@@ -44,6 +44,10 @@ impl ScratchDir {
         }
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(crate) fn file(&self, number: usize) -> PathBuf {
         self.0.join(format!("file-{number}"))
     }

@@ -58,6 +58,13 @@ impl Sources for Poll {
         take(&self.0, ready)
     }
 
+    fn wait_all<'s>(&'s self, waiter: &mut Self::Waiter<'s>, found: &mut dyn FnMut(usize)) {
+        poll(waiter, None).unwrap_or(0);
+        let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
+        let ready = waiter.iter().enumerate().filter(|(_, fd)| is_ready(fd));
+        ready.filter_map(|(source, _)| take(&self.0, source)).for_each(found);
+    }
+
     fn post(&self, source: usize) {
         post(&self.0, source);
     }
@@ -101,6 +108,14 @@ impl Sources for Epoll {
         let room = rustix::buffer::spare_capacity(waiter);
         epoll::wait(&self.epoll, room, None).unwrap_or(0);
         take(&self.fds, waiter.first()?.data.u64() as usize)
+    }
+
+    fn wait_all(&self, waiter: &mut Self::Waiter<'_>, found: &mut dyn FnMut(usize)) {
+        waiter.clear();
+        let room = rustix::buffer::spare_capacity(waiter);
+        epoll::wait(&self.epoll, room, None).unwrap_or(0);
+        let ready = waiter.iter().map(|event| event.data.u64() as usize);
+        ready.filter_map(|source| take(&self.fds, source)).for_each(found);
     }
 
     fn post(&self, source: usize) {

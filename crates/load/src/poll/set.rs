@@ -39,6 +39,11 @@ impl Sources for Set {
         waiter.tokens().first().map(|token| token.place())
     }
 
+    fn wait_all(&self, waiter: &mut ReadyBatch, found: &mut dyn FnMut(usize)) {
+        self.set.wait(waiter, Deadline::NEVER);
+        waiter.tokens().iter().for_each(|token| found(token.place()));
+    }
+
     #[inline]
     fn post(&self, source: usize) {
         self.sources[source].post();

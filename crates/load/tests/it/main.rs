@@ -14,6 +14,7 @@ mod slices;
 mod tiotest;
 mod traced;
 mod wake;
+mod web;
 
 use std::ffi::OsString;
 

@@ -14,14 +14,18 @@ fn job(with: &str, threads: usize, params: &[(&str, &str)]) -> Job {
 
 #[test]
 fn every_scene_runs_with_every_implementation() {
-    for scene in ["empty", "post", "event"] {
+    for scene in ["empty", "post", "event", "flood"] {
         let impls = Polling.describe().impls;
-        let able = impls.iter().filter(|with| scene != "event" || with.name != "floor");
+        let wakes = matches!(scene, "event" | "flood");
+        let able = impls.iter().filter(|with| !wakes || with.name != "floor");
         let checks: Vec<_> = able
             .map(|with| {
                 let round = Polling.run(&job(with.name, 2, &[("scene", scene)])).unwrap();
                 let metric = |name| round.metric(name).unwrap();
                 assert!(metric("ns_per_call") > 0.0, "{} {scene}: {round:?}", with.name);
+                if scene == "flood" {
+                    assert!(metric("quiet_events") >= 1.0, "{}: {round:?}", with.name);
+                }
                 if scene == "event" {
                     assert!(metric("wakeups_per_event") >= 1.0, "{}: {round:?}", with.name);
                 }
