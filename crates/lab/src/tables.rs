@@ -14,6 +14,7 @@ mod summary;
 mod sweep;
 mod tiotest;
 mod trace;
+mod transactions;
 mod wait_account;
 
 use std::fmt::Write as _;
@@ -56,6 +57,7 @@ pub fn tables(
     if let Some(report) = slices::report(plan, result) {
         text.push_str(&report);
     }
+    text.push_str(&transactions::report(plan, result).unwrap_or_default());
     for cell in 0..plan.cells.len() {
         let point = Point::of(plan, cell);
         let _ = writeln!(text, "\n{}, {point}", plan.workload);
