@@ -30,6 +30,12 @@ pub enum Waste {
     KernelLocks,
     /// Threads held up by memory or write-back.
     Stalls,
+    /// Sleeping for a lock that another thread has.
+    LockWaits,
+    /// Sleeping on although what was waited for is there.
+    OverSleeps,
+    /// Threads that could run and have no processor.
+    NoProcessor,
 }
 
 /// By what a program waits or signals, where a library does it for it: the futex words below are
@@ -264,6 +270,23 @@ const SLEEPS: &[Rule] = &[
         applies: |s| s.waste == Waste::TimerPolls,
         text: "an event instead of the poll: eventfd, condition variable or futex, signalled by \
                who makes the change",
+    },
+    Rule {
+        pattern: "lock that is waited for",
+        applies: |s| s.waste == Waste::LockWaits,
+        text: "hold the lock for less, and never asleep: see who gives it back; or split what it \
+               protects",
+    },
+    Rule {
+        pattern: "sleep after the lock was free",
+        applies: |s| s.waste == Waste::OverSleeps,
+        text: "wait for the lock itself (F_SETLKW), or sleep for shorter times: with SQLite a busy \
+               handler of your own, or SQLITE_ENABLE_SETLK_TIMEOUT",
+    },
+    Rule {
+        pattern: "more threads than processors",
+        applies: |s| s.waste == Waste::NoProcessor,
+        text: "more threads can run than there are processors: fewer threads, or more processors",
     },
     Rule {
         pattern: "short sleeps",

@@ -7,8 +7,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use crate::ledger::Ledger;
 use crate::observation::{
     FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Outcomes,
-    Process, SampledStack, Stack, StackId, StallKind, StallRow, Totals, WaitRow, WakeCause,
-    WakeRow,
+    Process, SampledStack, Stack, StackId, StallKind, StallRow, ThreadRow, TimeSpent, Totals,
+    WaitRow, WakeCause, WakeRow,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
@@ -93,6 +93,8 @@ pub(crate) fn observation(
         futexes: futexes(&programs.map("uh_futexes")?, &paths)?,
         locks: locks(&programs.map("uh_locks")?)?,
         stalls: stalls(&programs.map("uh_stalls")?)?,
+        time: time_spent(programs)?,
+        threads: threads(&programs.map("uh_lives")?)?,
         totals,
         losses: Losses { copies_unwound: paths.unwound, ..losses(programs, late)? },
         missing: programs.missing.clone(),
@@ -227,7 +229,7 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
     for_each(map, |mut key, mut value| {
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
         let [id, _sampled] = value.u64s();
-        let counts: [u64; 18] = value.u64s();
+        let counts: [u64; 20] = value.u64s();
         let object = object(kind, about);
         let object_name = object_name(&mut value, object);
         rows.push(WaitRow {
@@ -254,6 +256,8 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
             timer_poll_ns: counts[15],
             timer_poll_cpu_ns: counts[16],
             short_sleeps: counts[17],
+            overslept: counts[18],
+            overslept_ns: counts[19],
             stacks: stacks.of(id, Some(pid)),
             stack_samples: stacks.samples(id),
         });
@@ -273,7 +277,7 @@ fn wakes(programs: &Programs, stacks: &Stacks<'_>) -> Result<Vec<WakeRow>, Trace
         let (about, pid, nr) = (key.u64(), key.u32(), key.i32());
         let (cause, kind) = (key.u32(), key.u32());
         let id = value.u64();
-        let counts: [u64; 8] = value.u64s();
+        let counts: [u64; 10] = value.u64s();
         let pid = (pid != 0).then_some(pid);
         let mut row = WakeRow {
             pid,
@@ -292,6 +296,8 @@ fn wakes(programs: &Programs, stacks: &Stacks<'_>) -> Result<Vec<WakeRow>, Trace
             herd_needless: counts[5],
             herd_possibly: counts[6],
             herd_needless_cpu_ns: counts[7],
+            waited_ns: counts[8],
+            waker_asleep_ns: counts[9],
             stacks: stacks.of(id, pid),
         };
         for woken in open.iter().filter(|(of, _)| *of == raw).map(|(_, woken)| *woken) {
@@ -457,12 +463,33 @@ fn processes(map: &MapHandle) -> Result<(Vec<Process>, Totals), TraceError> {
     Ok((rows, totals))
 }
 
+/// What all threads did with their time, which follows the losses in `struct uh_tally`.
+fn time_spent(programs: &Programs) -> Result<TimeSpent, TraceError> {
+    let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
+    let mut reader = Reader(&bss);
+    let _losses: [u64; 17] = reader.u64s();
+    Ok(TimeSpent { wall_ns: reader.u64(), by_class_ns: reader.u64s() })
+}
+
+/// `struct uh_life` of each thread.
+fn threads(map: &MapHandle) -> Result<Vec<ThreadRow>, TraceError> {
+    let mut rows = Vec::new();
+    for_each(map, |mut key, mut value| {
+        let (pid, tid, comm) = (key.u32(), key.u32(), value.text::<16>());
+        let time = TimeSpent { wall_ns: value.u64(), by_class_ns: value.u64s() };
+        rows.push(ThreadRow { pid, tid, comm, time });
+    })?;
+    rows.sort_by_key(|row| (row.pid, row.tid));
+    Ok(rows)
+}
+
 /// `struct uh_tally`, which is all of `.bss`, and copies of stacks, of which `late` came when there
 /// was no room for them any more.
 fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
-    let tally: [u64; 16] = Reader(&bss).u64s();
+    let tally: [u64; 17] = Reader(&bss).u64s();
     let threads_peak = tally[2];
     let [copies, copied_bytes, copies_lost] = copying(&programs.map("uh_copying")?)?;
     Ok(Losses {
@@ -481,6 +508,7 @@ fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses,
         recursion_misses: programs.recursion_misses(),
         open_episodes: tally[13],
         ledgers: tally[15],
+        lives: tally[16],
         // Those that neither their end nor the last walk has taken off.
         ending_threads: tally[1],
         map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),

@@ -33,6 +33,10 @@ pub struct Observation {
     pub stacks: BTreeMap<StackId, Stack>,
     /// Sums over all followed threads.
     pub totals: Totals,
+    /// What they did with their time.
+    pub time: TimeSpent,
+    /// The same of each, as far as there was room.
+    pub threads: Vec<ThreadRow>,
     /// What the maps had no room for, and what else is unknown.
     pub losses: Losses,
     /// Tracepoints that this kernel does not have, each with what is missing for that.
@@ -171,6 +175,11 @@ pub struct WaitRow {
     pub timer_poll_ns: u64,
     /// Sleeps that were shorter than a switch there and back takes on this machine.
     pub short_sleeps: u64,
+    /// Sleeps that their timer ended, before a file lock was had that had been refused before, and
+    /// that somebody had given back meanwhile.
+    pub overslept: u64,
+    /// The time from when it was given back to the end of these sleeps.
+    pub overslept_ns: u64,
     /// Stacks that were sampled at this site: the kernel's, the user's, how often.
     pub stacks: Vec<SampledStack>,
     /// How many samples that stand for the same number of sleeps say as much as these.
@@ -227,6 +236,10 @@ pub struct WakeRow {
     pub herd_possibly: u64,
     /// CPU time of both.
     pub herd_needless_cpu_ns: u64,
+    /// How long the first that each event woke had slept.
+    pub waited_ns: u64,
+    /// Of that, what was in the waker's own last sleep.
+    pub waker_asleep_ns: u64,
     /// See [`WaitRow::stacks`]; the waker's.
     pub stacks: Vec<SampledStack>,
 }
@@ -352,7 +365,73 @@ pub struct StallRow {
     pub kernel_stack: Option<StackId>,
 }
 
-/// What being traced adds to a thread's CPU time on this machine, as measured at the end of tracing:
+/// What a thread does: it is always one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeClass {
+    /// It runs.
+    Running,
+    /// It was woken, or is new, and waits for a processor.
+    Woken,
+    /// It could go on, and waits for a processor.
+    Preempted,
+    /// It sleeps until its own timer ends that.
+    AsleepTimer,
+    /// It sleeps at a futex.
+    AsleepFutex,
+    /// It sleeps until something comes out of descriptors, or goes into them.
+    AsleepDescriptor,
+    /// It sleeps for anything else: a child, a signal, a timer that has not ended yet.
+    AsleepOther,
+    /// It sleeps uninterruptibly: for a disk, a page, a lock of the kernel.
+    Uninterruptible,
+}
+
+impl TimeClass {
+    /// All of them, in the order of [`TimeSpent::by_class_ns`].
+    pub const ALL: [Self; 8] = [
+        Self::Running,
+        Self::Woken,
+        Self::Preempted,
+        Self::AsleepTimer,
+        Self::AsleepFutex,
+        Self::AsleepDescriptor,
+        Self::AsleepOther,
+        Self::Uninterruptible,
+    ];
+}
+
+/// What was done with time, by the clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimeSpent {
+    /// From when a thread was first followed until it began to exit, or tracing ended.
+    pub wall_ns: u64,
+    /// What was done in it, by [`TimeClass`].
+    pub by_class_ns: [u64; 8],
+}
+
+impl TimeSpent {
+    /// The time in one class.
+    #[must_use]
+    pub fn of(&self, class: TimeClass) -> u64 {
+        self.by_class_ns[class as usize]
+    }
+}
+
+/// A thread's time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadRow {
+    /// Its process.
+    pub pid: u32,
+    /// Its own number.
+    pub tid: u32,
+    /// The kernel's name for it.
+    pub comm: String,
+    /// What it did.
+    pub time: TimeSpent,
+}
+
+/// What being traced adds to a thread's CPU time on this machine, as measured when tracing is over:
 /// the eBPF programs, and the kernel's own slow way to them. Sampled stacks come on top of that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AddedPrices {
@@ -423,6 +502,8 @@ pub struct Losses {
     pub recursion_misses: u64,
     /// Ledgers of programs that use our library, for which there was no room.
     pub ledgers: u64,
+    /// Threads of which it is not known one by one what they did with their time.
+    pub lives: u64,
     /// Threads that ended while tracing was being ended: what they had counted last is missing.
     pub ending_threads: u64,
     /// Processes whose number an earlier one had: the counts of the two are one. Only those that

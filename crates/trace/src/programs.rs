@@ -224,7 +224,7 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
             "uh_locks" => options.locks,
             "uh_stalls" => 64,
             "uh_pairs" => options.stack_pairs,
-            "uh_processes" => options.processes,
+            "uh_processes" | "uh_lives" => options.processes,
             "uh_events" => cpus * EVENT_RING,
             name @ ("uh_stacks" | "uh_more_stacks") => {
                 let depth = options.stack_depth.clamp(1, 127);
@@ -360,17 +360,18 @@ mod tests {
     use super::*;
 
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
-    const SIZES: [(&str, u32, u32); 13] = [
-        ("uh_waits", 24, 16 + 18 * 8 + 48),
-        ("uh_wakes", 24, 8 + 8 * 8),
+    const SIZES: [(&str, u32, u32); 14] = [
+        ("uh_waits", 24, 16 + 20 * 8 + 48),
+        ("uh_wakes", 24, 8 + 10 * 8),
         ("uh_futexes", 24, 10 * 8),
         ("uh_locks", 8, 3 * 8 + 8),
         ("uh_stalls", 8, 3 * 8 + 8),
         ("uh_pairs", 16, 3 * 8),
         ("uh_processes", 4, 8 + 16 + 8 * 8),
+        ("uh_lives", 8, 16 + 8 + 8 * 8),
         ("uh_cpus", 4, 3 * (7 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
         ("uh_copying", 4, 9 * 8),
-        (VARIABLES, 4, 16 * 8 + 8),
+        (VARIABLES, 4, 26 * 8 + 8),
         ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
         (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 40),

@@ -17,12 +17,13 @@ mod futexes;
 mod herds;
 mod ledgers;
 mod locks;
-mod quantity;
+pub(crate) mod quantity;
 mod share;
 mod site;
 mod stalls;
 mod summary;
 mod text;
+mod time;
 mod trust;
 mod verdict;
 mod waits;
@@ -46,6 +47,7 @@ use self::site::Namer;
 pub use self::site::{NamedStack, Site, StackPair};
 pub use self::stalls::Stall;
 pub use self::summary::Summary;
+pub use self::time::{ClassTime, ThreadTime, Time};
 pub use self::trust::{Missing, Trust};
 pub use self::waits::{WaitLine, Waits};
 use crate::observation::Observation;
@@ -66,6 +68,8 @@ pub struct Report {
     pub judged: bool,
     /// Table 1.
     pub summary: Summary,
+    /// What the threads did with their time.
+    pub time: Option<Time>,
     /// By call site, the most costly first, each with what to try (table 9).
     pub findings: Vec<Finding>,
     /// Table 2.
@@ -144,13 +148,15 @@ impl Report {
             stalls: stalls.as_deref(),
         };
         let summary = Summary::new(observation, &seen);
+        let time = Time::new(observation, &waits.lines, judged);
+        let wakers = herds::wakers(if judged { &observation.wakes } else { &[] }, names);
         let findings = findings::findings(
             if judged { &waits.lines } else { &[] },
-            herds.as_deref().unwrap_or_default(),
+            herds::Wakes { herds: herds.as_deref().unwrap_or_default(), wakers: &wakers },
             futexes.as_ref().map_or(&[], |futexes| &futexes.lines),
             kernel_locks.as_deref().unwrap_or_default(),
             stalls.as_deref().unwrap_or_default(),
-            &findings::Scale::new(&summary, &observation.processes),
+            &findings::Scale::new(&summary, time.as_ref(), &observation.processes),
             names,
         );
         let ledgers = ledgers::ledgers(observation, &waits, names);
@@ -163,6 +169,7 @@ impl Report {
             privileged,
             judged,
             summary,
+            time,
             findings,
             herds,
             futexes,

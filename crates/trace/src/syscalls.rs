@@ -47,9 +47,10 @@ enum Family {
     Signal,
     Pause,
     Lock,
-    /// These two are known to the programs: `uh_family`.
+    /// These are known to the programs: `uh_family`.
     MemoryFile = 32,
     Map,
+    FileLock,
 }
 
 #[derive(Clone, Copy)]
@@ -128,6 +129,8 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_clock_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
         (c::SYS_memfd_create, Class::new(Waits::Nothing, Family::MemoryFile, LEDGER | FOR_NOBODY)),
         (c::SYS_mmap, Class::new(Waits::Nothing, Family::Map, LEDGER | FOR_NOBODY)),
+        // Of its commands those that lock a file without waiting for it are looked at.
+        (c::SYS_fcntl, Class::new(Waits::Nothing, Family::FileLock, NEUTRAL | LOOKS)),
         (c::SYS_restart_syscall, Class::new(Waits::Nothing, Family::Any, RESTART)),
     ];
     #[cfg(target_arch = "x86_64")]
@@ -181,7 +184,6 @@ fn looking() -> Vec<c::c_long> {
         c::SYS_statx,
         c::SYS_faccessat,
         c::SYS_lseek,
-        c::SYS_fcntl,
         c::SYS_getsockopt,
         c::SYS_madvise,
     ];

@@ -29,7 +29,13 @@ fn every_rule_is_reached() {
     use Waste::*;
     let descriptor = Object::Descriptor(4);
     let nobody = ("server", "worker");
-    let cases: [(&str, &str); 29] = [
+    let cases: [(&str, &str); 32] = [
+        ("lock that is waited for", pattern(LockWaits, "futex", nobody, WORD, None)),
+        (
+            "sleep after the lock was free",
+            pattern(OverSleeps, "nanosleep", nobody, Object::None, None),
+        ),
+        ("more threads than processors", pattern(NoProcessor, "", nobody, Object::None, None)),
         ("shared listener", pattern(KernelLocks, "", ("", "inet_csk_accept"), Object::None, None)),
         (
             "accept herd of nginx",

@@ -168,6 +168,72 @@ static __noinline int uh_progress(struct uh_thread *t, struct pt_regs *regs, u32
 	return 0;
 }
 
+/* The commands of fcntl(2) that lock without waiting, and struct flock. */
+#define UH_SETLK 6
+#define UH_OFD_SETLK 37
+#define UH_UNLCK 2
+#define UH_EACCES 13
+struct uh_flock {
+	u16 type;
+	u16 whence;
+	u32 pad;
+	u64 start;
+	u64 length;
+};
+
+/*
+ * Who is refused a file lock, sleeps for a fixed time and then gets it may have slept on after it
+ * was free: since the last unlock by another of what begins at the same byte, or of all.
+ */
+static __noinline int uh_file_lock(struct uh_thread *t, u64 descriptor, u64 address, s64 result)
+{
+	u64 now = bpf_ktime_get_ns(), since, *free_ns;
+	struct uh_range range = {};
+	struct uh_flock lock = {};
+	struct uh_slot *slot;
+
+	if (!t || bpf_probe_read_user(&lock, sizeof(lock), (void *)address))
+		return 0;
+	range.inode = uh_inode_of(descriptor);
+	range.start = lock.start;
+	if (result == -UH_EAGAIN || result == -UH_EACCES) {
+		t->refused_inode = range.inode;
+		t->refused_start = range.start;
+		t->refused_ns = now;
+		return 0;
+	}
+	if (result || !range.inode)
+		return 0;
+	if (lock.type == UH_UNLCK) {
+		/* Who is refused takes back what it had got on the way. */
+		if (t->refused_inode == range.inode)
+			return 0;
+		if (!lock.start && !lock.length)
+			range.start = ~0ULL;
+		bpf_map_update_elem(&uh_unlocked, &range, &now, BPF_ANY);
+		return 0;
+	}
+	if (t->refused_inode != range.inode || t->refused_start != range.start)
+		return 0;
+	t->refused_inode = 0;
+	if (t->slept_ns < t->refused_ns || !(t->waking.flags & UH_BY_OWN_TIMER) || t->slot >= UH_SLOTS)
+		return 0;
+	since = t->slept_ns;
+	free_ns = bpf_map_lookup_elem(&uh_unlocked, &range);
+	if (free_ns && *free_ns > since)
+		since = *free_ns;
+	range.start = ~0ULL;
+	free_ns = bpf_map_lookup_elem(&uh_unlocked, &range);
+	if (free_ns && *free_ns > since)
+		since = *free_ns;
+	if (since == t->slept_ns || t->waking.at_ns <= since)
+		return 0;
+	slot = &t->slots[t->slot & 3];
+	slot->counts[UH_OVERSLEPT]++;
+	slot->counts[UH_OVERSLEPT_NS] += t->waking.at_ns - since;
+	return 0;
+}
+
 static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_regs *regs,
 				      s64 result)
 {
@@ -181,6 +247,9 @@ static __always_inline void uh_return(void *ctx, struct uh_thread *t, struct pt_
 		if (flags & UH_LEDGER)
 			uh_notice_ledger(t, uh_settings.classes[nr].family, uh_argument(regs, 0),
 					 result);
+		if (uh_settings.classes[nr].family == UH_FILE_LOCK &&
+		    (uh_argument(regs, 1) == UH_SETLK || uh_argument(regs, 1) == UH_OFD_SETLK))
+			uh_file_lock(t, uh_argument(regs, 0), uh_argument(regs, 2), result);
 	}
 	if (entry || (!(t->flags & UH_IN_A_CALL) && ((flags & UH_RESTART) || t->redundant)))
 		uh_look_at_call(t, regs, nr);

@@ -134,6 +134,13 @@ static __noinline int uh_describe_file(struct uh_file *description, u64 descript
 	return 0;
 }
 
+static __always_inline u64 uh_inode_of(u64 descriptor)
+{
+	struct file *file = uh_file_of(descriptor);
+
+	return file ? (u64)BPF_CORE_READ(file, f_inode) : 0;
+}
+
 /* The first descriptor of the array of poll, and how many there are. */
 static __noinline int uh_describe_poll(struct uh_file *description, u64 array, u64 count)
 {

@@ -46,6 +46,7 @@ static __always_inline void uh_start_counting(struct uh_thread *t, struct task_s
 {
 	u64 now;
 
+	t->followed_ns = t->since_ns = bpf_ktime_get_ns();
 	t->user_base_ns = task->utime;
 	t->system_base_ns = task->stime;
 	t->run_base_ns = task->se.sum_exec_runtime;
@@ -91,6 +92,25 @@ static __always_inline void uh_settle(struct uh_thread *t, struct task_struct *t
 			uh_add(process->counts[i], t->counts[i]);
 		t->counts[i] = 0;
 	}
+}
+
+/* Its time is at an end; the last of it, up to `now`, was spent on `last`. */
+static __always_inline void uh_keep_life(struct uh_thread *t, struct task_struct *task, u32 last,
+					 u64 now)
+{
+	struct uh_life_key key = { .pid = t->pid, .tid = task->pid };
+	struct uh_life life = {};
+
+	uh_spend(t, last, now);
+	bpf_probe_read_kernel(life.comm, sizeof(life.comm), &task->comm);
+	life.wall_ns = now - t->followed_ns;
+	uh_add(uh_tally.wall_ns, life.wall_ns);
+	for (int i = 0; i < UH_TIMES; i++) {
+		life.times[i] = t->times[i];
+		uh_add(uh_tally.times[i], t->times[i]);
+	}
+	if (bpf_map_update_elem(&uh_lives, &key, &life, BPF_ANY))
+		uh_add(uh_tally.lost_lives, 1);
 }
 
 static __always_inline void uh_flush_slots(struct uh_thread *t)

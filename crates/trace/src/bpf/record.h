@@ -45,6 +45,7 @@ enum uh_family {
 	UH_EPOLL = 2,
 	UH_MEMORY_FILE = 32,
 	UH_MAP = 33,
+	UH_FILE_LOCK = 34,
 };
 enum uh_futex_entry {
 	UH_FUTEX_BY_OP = 1,
@@ -92,6 +93,8 @@ enum uh_wait_count {
 	UH_TIMER_POLL_NS,
 	UH_TIMER_POLL_CPU_NS,
 	UH_SHORT,
+	UH_OVERSLEPT,    /* the file lock that is then had was free before the timer ended */
+	UH_OVERSLEPT_NS, /* for so long */
 	UH_WAIT_COUNTS,
 };
 /* What a descriptor, or the first of a set, was when it was first waited for. */
@@ -133,6 +136,8 @@ enum uh_wake_count {
 	UH_HERD_NEEDLESS,
 	UH_HERD_POSSIBLE,
 	UH_HERD_NS,
+	UH_WAITED_NS,       /* how long the first that each event woke had slept */
+	UH_WAKER_ASLEEP_NS, /* and of that, in the waker's last sleep */
 	UH_WAKE_COUNTS,
 };
 struct uh_wake_row {
@@ -243,6 +248,29 @@ struct uh_spell_row {
 	u32 pad;
 };
 
+/* What a thread does with its time: it is always one of these. */
+enum uh_time {
+	UH_ON_PROCESSOR,
+	UH_WOKEN_RUNNABLE, /* woken, or new, and not running yet */
+	UH_PREEMPTED,
+	UH_ASLEEP_TIMER, /* ended by its own timer */
+	UH_ASLEEP_FUTEX,
+	UH_ASLEEP_DESCRIPTOR,
+	UH_ASLEEP_OTHER,
+	UH_ASLEEP_DEEP,
+	UH_TIMES,
+};
+struct uh_life_key {
+	u32 pid;
+	u32 tid;
+};
+/* A thread's time from when it was first followed until it began to exit. */
+struct uh_life {
+	char comm[16];
+	u64 wall_ns;
+	u64 times[UH_TIMES];
+};
+
 /* Processes. */
 enum uh_process_count {
 	UH_P_THREADS,
@@ -328,6 +356,9 @@ struct uh_tally {
 	u64 open_episodes;
 	u64 futex_rows;
 	u64 lost_ledgers;
+	u64 lost_lives;
+	u64 wall_ns; /* of all threads */
+	u64 times[UH_TIMES];
 	u32 follower; /* the thread that loaded the programs, by the kernel's own number */
 	u32 child;    /* the child that was chosen */
 };

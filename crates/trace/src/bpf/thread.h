@@ -130,6 +130,14 @@ struct uh_thread {
 	u64 user_base_ns;
 	u64 system_base_ns;
 	u64 run_base_ns;
+	/* Its time: since when it is followed, since when it does what it does now, what it did. */
+	u64 followed_ns;
+	u64 since_ns;
+	u64 times[UH_TIMES];
+	/* The file lock that it was refused last: of which inode, from which byte on, when. */
+	u64 refused_inode;
+	u64 refused_start;
+	u64 refused_ns;
 	struct uh_slot slots[UH_SLOTS + 1];
 };
 
@@ -149,6 +157,7 @@ UH_HASH(uh_locks, struct uh_lock_key, struct uh_spell_row);
 UH_HASH(uh_stalls, struct uh_stall_key, struct uh_spell_row);
 UH_HASH(uh_pairs, struct uh_pair_key, struct uh_pair);
 UH_HASH(uh_processes, u32, struct uh_process);
+UH_HASH(uh_lives, struct uh_life_key, struct uh_life);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -205,6 +214,18 @@ struct {
 	__type(value, struct uh_lock_callers);
 } uh_lock_places SEC(".maps");
 
+/* When a range of a file was last unlocked that begins at this byte; ~0: the whole file. */
+struct uh_range {
+	u64 inode;
+	u64 start;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct uh_range);
+	__type(value, u64);
+} uh_unlocked SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 17); /* some 2,700 notices that nobody has read yet */
@@ -251,6 +272,15 @@ static __always_inline struct uh_thread *uh_current(void)
 	if (!t || (t->flags & (UH_PENDING | UH_LEAVING)))
 		return 0;
 	return t;
+}
+
+/* The thread has done this since the last change, up to `at_ns`. */
+static __always_inline void uh_spend(struct uh_thread *t, u32 time, u64 at_ns)
+{
+	if (at_ns <= t->since_ns || time >= UH_TIMES)
+		return;
+	t->times[time] += at_ns - t->since_ns;
+	t->since_ns = at_ns;
 }
 
 static __always_inline s32 uh_stack(void *ctx, u64 flags)

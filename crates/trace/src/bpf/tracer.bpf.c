@@ -49,6 +49,7 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			uh_look(t, prev);
 			uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
 		} else {
+			uh_spend(t, UH_ON_PROCESSOR, bpf_ktime_get_ns());
 			t->counts[UH_P_PREEMPTIONS]++;
 		}
 	}
@@ -127,6 +128,7 @@ int BPF_PROG(uh_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	if (t->flags & UH_PENDING) {
 		uh_add_process(task, task->real_parent->tgid);
 		uh_start_counting(t, task);
+		t->state = UH_RUNNING;
 		t->flags = 0;
 	}
 	/* Addresses and most descriptors mean others from here on. */
@@ -155,6 +157,7 @@ int BPF_PROG(uh_leave, struct task_struct *task)
 	uh_flush_slots(t);
 	uh_close_event(&t->open);
 	uh_settle(t, task);
+	uh_keep_life(t, task, UH_ON_PROCESSOR, bpf_ktime_get_ns());
 	t->flags |= UH_LEAVING;
 	uh_add(uh_tally.threads_now, -1);
 	if (task->signal->live.counter > 0)
@@ -449,8 +452,18 @@ int uh_adopt(struct bpf_iter__task *ctx)
 		return 0;
 	uh_add_process(task, task->real_parent->tgid);
 	t = uh_add_thread(task, 0);
-	if (t)
-		uh_start_counting(t, task);
+	if (!t)
+		return 0;
+	uh_start_counting(t, task);
+	/* Its present sleep is none of those that are counted, but has its time. */
+	if (!task->on_rq && !__sync_val_compare_and_swap(&t->state, UH_UNKNOWN, UH_ASLEEP)) {
+		uh_look(t, task);
+		t->slept_ns = t->since_ns;
+		t->slot = 0;
+		uh_bind_slot(t, 0, 0);
+		t->slots[0].began_ns = t->since_ns;
+		t->slots[0].run_ns = task->se.sum_exec_runtime;
+	}
 	return 0;
 }
 
@@ -467,20 +480,28 @@ int uh_flush(struct bpf_iter__task *ctx)
 	if (!t || (t->flags & UH_PENDING))
 		return 0;
 	if (!(t->flags & UH_LEAVING)) {
+		u64 now = bpf_ktime_get_ns();
+		u32 last = UH_ON_PROCESSOR;
+
 		uh_add(uh_tally.threads_now, -1);
 		if (t->state == UH_WOKEN_UP)
 			uh_resume(ctx, t);
+		if (t->state == UH_ASLEEP)
+			last = uh_kind_of_sleep(t, 0);
+		else if (t->state == UH_UNKNOWN)
+			last = UH_WOKEN_RUNNABLE;
 		if (t->state == UH_ASLEEP || (t->slot < UH_SLOTS &&
 					      (t->slots[t->slot & 3].flags & UH_WAS_WOKEN)))
 			uh_tally.open_episodes++;
 		if (t->state == UH_ASLEEP) {
-			u64 asleep_ns = bpf_ktime_get_ns() - t->slept_ns;
+			u64 asleep_ns = now - t->slept_ns;
 
 			if (t->flags & UH_DEEP)
 				t->slots[UH_DEEP_SLOT].counts[UH_DEEP_NS] += asleep_ns;
 			else if (t->slot < UH_SLOTS)
 				t->slots[t->slot & 3].counts[UH_ASLEEP_NS] += asleep_ns;
 		}
+		uh_keep_life(t, task, last, now);
 		uh_count_redundant(t);
 		uh_flush_slots(t);
 		uh_close_event(&t->open);

@@ -48,7 +48,7 @@ static __always_inline void uh_describe_set(struct uh_file *description, u64 set
 		uh_describe_poll(description, set, uh_argument(regs, 1));
 }
 
-static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
+static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key, bool of_current)
 {
 	struct uh_wait_row *row = bpf_map_lookup_elem(&uh_waits, key);
 
@@ -56,9 +56,10 @@ static __always_inline struct uh_wait_row *uh_wait_row(struct uh_wait_key *key)
 		struct uh_wait_row fresh = {};
 
 		fresh.id = uh_add(uh_tally.rows, 1) + 1;
-		if (key->kind == UH_DESCRIPTOR)
+		/* Of another thread nothing is to be seen from here. */
+		if (of_current && key->kind == UH_DESCRIPTOR)
 			uh_describe_file(&fresh.file, key->value);
-		else if (key->kind == UH_SET)
+		else if (of_current && key->kind == UH_SET)
 			uh_describe_set(&fresh.file, key->value, key->nr);
 		bpf_map_update_elem(&uh_waits, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&uh_waits, key);
@@ -103,7 +104,7 @@ static __always_inline void uh_plan_sample(struct uh_slot *slot, u64 taken)
 }
 
 /* Makes the slot the present call's. The slot of deep sleeps keeps no episode. */
-static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
+static __noinline int uh_bind_slot(struct uh_thread *t, u32 index, bool of_current)
 {
 	struct uh_wait_row *row;
 	struct uh_wait_key key;
@@ -121,7 +122,7 @@ static __noinline int uh_bind_slot(struct uh_thread *t, u32 index)
 	slot->sample_weight = 0;
 	slot->row = 0;
 	uh_wait_key_of(&key, t, slot);
-	row = uh_wait_row(&key);
+	row = uh_wait_row(&key, of_current);
 	if (!row)
 		return 0;
 	slot->row = row->id;
@@ -282,13 +283,14 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 	u32 index, before;
 
 	t->counts[UH_P_SLEEPS]++;
+	uh_spend(t, UH_ON_PROCESSOR, now);
 	t->slept_ns = now;
 	t->flags |= UH_SLEPT_IN_CALL;
 	if (!(task_state & UH_TASK_INTERRUPTIBLE) || t->sleeping_lock.lock) {
 		slot = &t->slots[UH_DEEP_SLOT];
 		t->flags |= UH_DEEP;
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
-			uh_bind_slot(t, UH_DEEP_SLOT);
+			uh_bind_slot(t, UH_DEEP_SLOT, 1);
 		slot->counts[UH_DEEP_SLEEPS]++;
 	} else {
 		t->flags &= ~UH_DEEP;
@@ -307,7 +309,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		else
 			uh_forget(t, slot, run_ns);
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
-			uh_bind_slot(t, index);
+			uh_bind_slot(t, index, 1);
 		t->slot = index;
 		slot->flags = UH_USED;
 		slot->instance = t->instance;
@@ -348,29 +350,48 @@ static __always_inline void uh_count_period(void *rows, void *key, u64 ns, s32 s
 	uh_raise(&row->longest_ns, ns);
 }
 
-/* The switch-in after a sleep. */
+/* Asleep for what: as the thread's last sleep began, and ended, if it has. */
+static __always_inline u32 uh_kind_of_sleep(struct uh_thread *t, u32 waking_flags)
+{
+	u32 kind = t->slots[t->slot & 3].kind;
+
+	if (t->flags & UH_DEEP)
+		return UH_ASLEEP_DEEP;
+	if (waking_flags & UH_BY_OWN_TIMER)
+		return UH_ASLEEP_TIMER;
+	if (kind == UH_FUTEX || kind == UH_PARKER)
+		return UH_ASLEEP_FUTEX;
+	return kind == UH_DESCRIPTOR || kind == UH_SET ? UH_ASLEEP_DESCRIPTOR : UH_ASLEEP_OTHER;
+}
+
+/* The switch-in. */
 static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 {
+	u64 asleep_ns, now = bpf_ktime_get_ns();
 	struct uh_slot *slot;
-	u64 asleep_ns;
 	u32 index;
 
-	if (t->state == UH_RUNNING)
+	if (t->state == UH_RUNNING) {
+		uh_spend(t, UH_PREEMPTED, now);
 		return;
+	}
 	if (t->state == UH_ASLEEP) {
 		/*
 		 * Its waking was taken for redundant: the thread was still on its queue when it
 		 * came, and had left it a moment later.
 		 */
-		t->waking.at_ns = bpf_ktime_get_ns();
+		t->waking.at_ns = now;
 		t->waking.flags = 0;
 		if (t->redundant)
 			uh_add(t->redundant, -1);
 	} else if (t->state != UH_WOKEN_UP) {
+		uh_spend(t, t->state == UH_UNKNOWN ? UH_WOKEN_RUNNABLE : UH_PREEMPTED, now);
 		t->state = UH_RUNNING;
 		return;
 	}
 	t->state = UH_RUNNING;
+	uh_spend(t, uh_kind_of_sleep(t, t->waking.flags), t->waking.at_ns);
+	uh_spend(t, UH_WOKEN_RUNNABLE, now);
 	t->counts[UH_P_WAKEUPS]++;
 	asleep_ns = t->waking.at_ns > t->slept_ns ? t->waking.at_ns - t->slept_ns : 0;
 	if (t->flags & UH_DEEP) {
@@ -414,7 +435,7 @@ static __always_inline void uh_count_redundant(struct uh_thread *t)
 	if (!n)
 		return;
 	uh_add(t->redundant, -n);
-	row = uh_wait_row(&key);
+	row = uh_wait_row(&key, 1);
 	if (row)
 		uh_add(row->counts[UH_REDUNDANT], n);
 	else

@@ -101,7 +101,7 @@ static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, 
 }
 
 static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct uh_event *event,
-					  bool followed)
+					  struct uh_thread *t, struct uh_thread *by, u64 now)
 {
 	struct uh_event_size *size;
 	struct uh_wake_key key = event->key;
@@ -124,7 +124,14 @@ static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct 
 	}
 	before = uh_add(row->counts[UH_EVENTS], 1);
 	uh_add(row->counts[UH_WOKEN], 1);
-	uh_sample_waker(ctx, row, before, key.cause, followed);
+	if (by && t->state == UH_ASLEEP) {
+		u64 slept_ns = by->slept_ns > t->slept_ns ? by->slept_ns : t->slept_ns;
+
+		uh_add(row->counts[UH_WAITED_NS], now - t->slept_ns);
+		if (by->waking.at_ns > slept_ns)
+			uh_add(row->counts[UH_WAKER_ASLEEP_NS], by->waking.at_ns - slept_ns);
+	}
+	uh_sample_waker(ctx, row, before, key.cause, by != 0);
 }
 
 /* The woken are found to have waited at several futexes: the event goes on to another row. */
@@ -266,7 +273,7 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 		event->site = site;
 		event->run = current->nvcsw;
 		event->key = key;
-		uh_open_event(ctx, cpu, event, by != 0);
+		uh_open_event(ctx, cpu, event, t, by, now);
 	}
 	event->last_ns = now;
 	t->waking.at_ns = now;

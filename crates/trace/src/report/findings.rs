@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::futexes::FutexLine;
-use super::herds::{Herd, Sleepers, may_have_woken};
+use super::herds::{Herd, Sleepers, Waker, Wakes, may_have_woken, waker_of};
 use super::locks::KernelLock;
 use super::share::{Interval, percent};
 use super::site::{Namer, Site, StackPair};
 use super::stalls::Stall;
 use super::summary::{Summary, wasteful_herds};
+use super::time::Time;
 use super::waits::WaitLine;
 use crate::advice::{Advice, Primitive, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
@@ -98,7 +99,10 @@ pub struct Finding {
     pub advice: Option<Advice>,
     /// The stacks met most often.
     pub stacks: Option<StackPair>,
-    /// For needless wakeups in a herd: the waker's, if it is traced.
+    /// Who wakes the threads that wait there, most often: of a lock its holder, who gives it back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waker: Option<Site>,
+    /// His stacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waker_stacks: Option<StackPair>,
     /// How much of what is possible but not proven counts in the ranking.
@@ -146,17 +150,24 @@ impl Finding {
 pub(crate) struct Scale {
     cpu_ns: u64,
     threads_ns: u64,
+    runnable_ns: u64,
+    switches: u64,
     round_trip_ns: u64,
     futex_call_ns: u64,
     by_process: HashMap<u32, u64>,
 }
 
 impl Scale {
-    pub(crate) fn new(summary: &Summary, processes: &[Process]) -> Self {
+    pub(crate) fn new(summary: &Summary, time: Option<&Time>, processes: &[Process]) -> Self {
         let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
         Self {
             cpu_ns: summary.own_cpu_ns(),
-            threads_ns: summary.duration_ns.saturating_mul(summary.threads),
+            threads_ns: time.map_or_else(
+                || summary.duration_ns.saturating_mul(summary.threads),
+                |time| time.wall_ns,
+            ),
+            runnable_ns: time.map_or(0, Time::runnable_ns),
+            switches: summary.context_switches,
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
             by_process: by_process.collect(),
@@ -216,7 +227,7 @@ impl Scale {
 /// All findings, the most costly first.
 pub(crate) fn findings(
     waits: &[WaitLine],
-    herds: &[Herd],
+    Wakes { herds, wakers }: Wakes<'_>,
     futexes: &[FutexLine],
     locks: &[KernelLock],
     stalls: &[Stall],
@@ -238,7 +249,7 @@ pub(crate) fn findings(
     for ((comm, ..), group) in &groups {
         let mut herds = of_program.get(comm).into_iter().flatten();
         let herd = herds.find(|herd| may_have_woken(herd, group)).copied();
-        found.extend(of_waits(group, herd, scale));
+        found.extend(of_waits(group, herd, wakers, scale));
     }
     found.extend(alone.into_iter().map(|herd| of_herd(herd, scale)));
     for group in futex_groups(futexes).values() {
@@ -248,6 +259,7 @@ pub(crate) fn findings(
     let locks = locks.iter().filter(|lock| !lock.of_scheduler);
     found.extend(locks.map(|lock| of_lock(lock, scale, namer)));
     found.extend(stalls.iter().map(|stall| of_stall(stall, scale, namer)));
+    found.extend(of_processors(scale));
     found.sort_by(|a, b| {
         let cost = b.weight().total_cmp(&a.weight());
         let name = |of: &Finding| (of.waste, of.comm.clone(), of.call.clone(), of.site.clone());
@@ -303,12 +315,18 @@ fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (Stri
     (text, most)
 }
 
-fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Finding> {
+fn of_waits(
+    lines: &[&WaitLine],
+    herd: Option<&Herd>,
+    wakers: &[Waker],
+    scale: &Scale,
+) -> Vec<Finding> {
     let finding = |waste, count: fn(&WaitLine) -> u64, of: u64, cost, detail, herd| {
         let total = sum(lines, count);
         let (object, most) = object(lines, count);
         let (comm, call, function) = (&*most.comm, &*most.call, &*most.site.function);
         let (object_key, through) = (most.key, most.through);
+        let waker = waker_of(wakers, most).filter(|_| is_of_waker(waste));
         let symptom = Symptom { waste, call, comm, function, object: object_key, herd, through };
         let advice = advice(&symptom);
         (total > 0).then(|| Finding {
@@ -326,7 +344,8 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
             detail,
             advice,
             stacks: most.stacks.first().copied(),
-            waker_stacks: None,
+            waker: waker.map(|waker| waker.site.clone()),
+            waker_stacks: waker.and_then(|waker| waker.stacks),
             herd_share: 1.0,
         })
     };
@@ -354,17 +373,26 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
             // The sleepers know what a descriptor was.
             let known = lines.iter().find(|line| line.key == herd.key);
             let object = known.map_or(&herd.object, |line| &line.object);
-            format!("herds of up to {size}, woken by {} for {object}", herd.by)
+            let from = waker_site(&herd.site, herd.comm.is_some());
+            format!("herds of up to {size}, woken by {}{from} for {object}", herd.by)
+        });
+        let detail = detail.or_else(|| {
+            let most = lines.iter().rev().max_by_key(|line| line.needless.possible)?;
+            let waker = waker_of(wakers, most)?;
+            Some(format!("woken by {} from {}", waker.by, waker.site))
         });
         let count = |line: &WaitLine| line.needless.possible;
         let key = herd.map(|herd| herd.key);
         let wakes = finding(Waste::NeedlessWakeups, count, wakeups, cpu, detail, key);
-        let waker_stacks = herd.and_then(|herd| herd.stacks.first().copied());
         let in_herds_ns = sum(lines, |line| line.possible_in_herds_cpu_ns);
         let unproven_ns = cpu_ns.possible - cpu_ns.proven;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         found.extend(wakes.map(|wakes| {
-            let mut wakes = Finding { count: needless, waker_stacks, herd_share, ..wakes };
+            let mut wakes = Finding { count: needless, herd_share, ..wakes };
+            if let Some(herd) = herd.filter(|herd| !herd.stacks.is_empty()) {
+                wakes.waker = Some(herd.site.clone());
+                wakes.waker_stacks = herd.stacks.first().copied();
+            }
             // There is no cure for what is likely none.
             if needless.proven == 0 && wakes.weight() < LITTLE_PERCENT {
                 wakes.advice = None;
@@ -375,9 +403,72 @@ fn of_waits(lines: &[&WaitLine], herd: Option<&Herd>, scale: &Scale) -> Vec<Find
     let count = |line: &WaitLine| line.short_sleeps;
     let cost = scale.sleeps(lines, count);
     found.extend(finding(Waste::ShortSleeps, count, sleeps, cost, None, None));
+    let locks: Vec<_> = lines.iter().copied().filter(|line| line.is_lock_wait()).collect();
+    if let Some(most) = locks.iter().rev().max_by_key(|line| line.asleep_ns) {
+        let asleep_ns = sum(&locks, |line| line.asleep_ns);
+        let cost = scale.cost(CostKind::Waiting, Interval::new(asleep_ns, 0));
+        let detail = waker_of(wakers, most).map(held_by);
+        let waits = finding(Waste::LockWaits, |line| line.sleeps, sleeps, cost, detail, None);
+        found.extend(waits.map(|waits| Finding { of: None, ..waits }));
+    }
+    let overslept_ns = Interval::new(sum(lines, |line| line.overslept_ns), 0);
+    let cost = scale.cost(CostKind::Waiting, overslept_ns);
+    found.extend(finding(Waste::OverSleeps, |line| line.overslept, sleeps, cost, None, None));
     let count = |line: &WaitLine| line.redundant_wakes;
     found.extend(finding(Waste::RedundantWakes, count, wakeups, None, None, None));
     found
+}
+
+/// Whether it matters who woke.
+fn is_of_waker(waste: Waste) -> bool {
+    matches!(waste, Waste::NeedlessWakeups | Waste::RedundantWakes | Waste::LockWaits)
+}
+
+fn waker_site(site: &Site, is_traced: bool) -> String {
+    if is_traced && *site != Site::unknown() { format!(" from {site}") } else { String::new() }
+}
+
+/// The holder of a lock, as far as who gives it back tells; and whether he slept with it.
+fn held_by(waker: &Waker) -> String {
+    let slept = percent(waker.asleep_ns, waker.waited_ns).filter(|share| *share >= LITTLE_PERCENT);
+    let slept = slept.map_or_else(String::new, |share| {
+        format!(", which slept in up to {} % of that time", super::quantity::percent(share))
+    });
+    format!("given back by {}{slept}", waker.site)
+}
+
+/// Threads that could run and had no processor: more often a consequence of what the program does
+/// with its processors than a waste of its own, so it is only possible and does not lead.
+fn of_processors(scale: &Scale) -> Option<Finding> {
+    let cost = scale.cost(CostKind::Waiting, Interval::new(0, scale.runnable_ns))?;
+    let symptom = Symptom {
+        waste: Waste::NoProcessor,
+        call: "",
+        comm: "",
+        function: "",
+        object: Object::None,
+        herd: None,
+        through: None,
+    };
+    Some(Finding {
+        waste: Waste::NoProcessor,
+        comm: String::new(),
+        processes: 0,
+        call: "all threads".into(),
+        site: Site::default(),
+        site_percent_interval: None,
+        through: None,
+        object: String::new(),
+        count: Interval::new(scale.switches, 0),
+        of: None,
+        cost: Some(cost),
+        detail: None,
+        advice: advice(&symptom).filter(|_| cost.percent_high >= 10.0),
+        stacks: None,
+        waker: None,
+        waker_stacks: None,
+        herd_share: 0.0,
+    })
 }
 
 fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
@@ -408,6 +499,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         detail: Some(format!("{events} herds of up to {size}")),
         advice: advice(&symptom),
         stacks: herd.stacks.first().copied(),
+        waker: None,
         waker_stacks: None,
         herd_share: 1.0,
     }
@@ -447,6 +539,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             detail: None,
             advice: advice(&symptom),
             stacks: most.stack.map(|user| StackPair { kernel: None, user: Some(user), count: 1 }),
+            waker: None,
             waker_stacks: None,
             herd_share: 1.0,
         })
@@ -494,6 +587,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         detail: Some(format!("the longest {longest}")),
         advice: advice(&symptom),
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
+        waker: None,
         waker_stacks: None,
         herd_share: 1.0,
     }
@@ -536,6 +630,7 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         detail: Some(format!("{reason}the longest {longest}")),
         advice: advice(&symptom),
         stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
+        waker: None,
         waker_stacks: None,
         herd_share: 1.0,
     }

@@ -137,6 +137,8 @@ fn wakes() -> Vec<WakeRow> {
         herd_needless: 0,
         herd_possibly: 0,
         herd_needless_cpu_ns: 0,
+        waited_ns: 0,
+        waker_asleep_ns: 0,
         stacks: Vec::new(),
     };
     let stack = SampledStack { kernel: None, user: Some(StackId(14)), count: 5 };
@@ -293,6 +295,8 @@ pub(super) fn observation() -> Observation {
         locks: locks(),
         stalls: stalls(),
         stacks: stacks(),
+        time: TimeSpent::default(),
+        threads: Vec::new(),
         totals: Totals {
             added: AddedPrices::default(),
             user_ns: 1_390_000_000,

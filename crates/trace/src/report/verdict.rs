@@ -257,6 +257,9 @@ pub(super) fn what(waste: Waste) -> &'static str {
         Waste::ShortSleeps => "sleeps shorter than a switch",
         Waste::KernelLocks => "contended kernel locks",
         Waste::Stalls => "stalls",
+        Waste::LockWaits => "waiting for locks",
+        Waste::OverSleeps => "sleep after the file lock was free",
+        Waste::NoProcessor => "waiting for a processor",
     }
 }
 
@@ -268,7 +271,7 @@ pub(super) fn site(finding: &Finding) -> String {
     };
     let comm = if finding.comm.is_empty() { "" } else { ", " };
     match finding.waste {
-        Waste::Stalls => finding.call.clone(),
+        Waste::Stalls | Waste::NoProcessor => finding.call.clone(),
         Waste::KernelLocks => format!("{} in {}", finding.call, finding.site),
         _ => format!("{} from {}{comm}{}{processes}", finding.call, finding.site, finding.comm),
     }

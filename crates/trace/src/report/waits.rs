@@ -76,6 +76,10 @@ pub struct WaitLine {
     pub timer_poll_period_ns: Option<u64>,
     /// Sleeps that were shorter than a switch there and back.
     pub short_sleeps: u64,
+    /// Sleeps that ended by their timer before a file lock was had that was free before.
+    pub overslept: u64,
+    /// Since it was free.
+    pub overslept_ns: u64,
     /// The stacks that were taken here.
     pub stacks: Vec<StackPair>,
     /// The object as it was counted.
@@ -84,6 +88,14 @@ pub struct WaitLine {
     /// The sum behind `timer_poll_period_ns`.
     #[serde(skip)]
     pub timer_poll_ns: u64,
+}
+
+impl WaitLine {
+    /// Whether it waits for a lock that another thread has.
+    pub(crate) fn is_lock_wait(&self) -> bool {
+        let is_lock = matches!(self.through, Some(Primitive::Lock | Primitive::InterpreterLock));
+        is_lock && matches!(self.key, Object::Futex(_))
+    }
 }
 
 fn as_text<S: Serializer>(site: &Site, serializer: S) -> Result<S::Ok, S::Error> {
@@ -114,7 +126,7 @@ pub struct Waits {
 /// The fields of a line that mean nothing without privilege.
 const PRIVILEGED: [&str; 2] = ["uninterruptible_sleeps", "uninterruptible_ns"];
 /// The fields of a line that mean nothing if wakeups were not judged.
-const JUDGEMENTS: [&str; 13] = [
+const JUDGEMENTS: [&str; 15] = [
     "wakeups",
     "timeouts",
     "redundant_wakes",
@@ -128,6 +140,8 @@ const JUDGEMENTS: [&str; 13] = [
     "timer_polls",
     "timer_poll_cpu_ns",
     "short_sleeps",
+    "overslept",
+    "overslept_ns",
 ];
 
 impl Serialize for Waits {
@@ -224,6 +238,8 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
         timer_poll_cpu_ns: own_of_each(row.timer_poll_cpu_ns, row.timer_polls),
         timer_poll_period_ns: row.timer_poll_ns.checked_div(row.timer_polls),
         short_sleeps: row.short_sleeps,
+        overslept: row.overslept,
+        overslept_ns: row.overslept_ns,
         stacks,
         key: row.object,
         timer_poll_ns: row.timer_poll_ns,

@@ -141,7 +141,8 @@ const PRIMITIVES: [(&str, Primitive); 16] = [
     ("drop_gil", Primitive::InterpreterLock),
     ("pyeval_", Primitive::InterpreterLock),
     ("pygilstate_", Primitive::InterpreterLock),
-    ("pythread_", Primitive::Lock),
+    // What waits there may wait for a lock as well as for a queue.
+    ("pythread_", Primitive::Semaphore),
     ("pymutex_", Primitive::Lock),
     ("pthread_cond", Primitive::Condition),
     ("cnd_", Primitive::Condition),

@@ -1,7 +1,9 @@
 //! Verdict and summary are two accounts of one model, whatever the program.
 
-use unherd_trace::Symbols;
+use unherd_trace::advice::Waste;
+use unherd_trace::observation::TimeSpent;
 use unherd_trace::report::Report;
+use unherd_trace::{Observation, Symbols};
 
 use crate::recorded::contradictions;
 use crate::session::root;
@@ -14,6 +16,33 @@ fn assert_agrees(scene: &str, report: &Report) {
     report.write_json(&mut json).expect("memory takes it");
     let found = contradictions(&serde_json::from_slice(&json).expect("it is JSON"));
     assert!(found.is_empty(), "{scene}: {found:?}\n{verdict}");
+}
+
+/// Each moment of each thread is in one class, and each sleep in a row that tells for what.
+fn assert_time_adds_up(scene: &str, seen: &Observation) {
+    let adds_up = |time: &TimeSpent| {
+        let sum: u64 = time.by_class_ns.iter().sum();
+        sum * 100 >= time.wall_ns * 99 && sum <= time.wall_ns
+    };
+    assert_eq!((seen.threads.len() as u64, seen.losses.lives), (seen.totals.threads, 0), "{scene}");
+    for row in &seen.threads {
+        assert!(row.time.wall_ns > 0 && adds_up(&row.time), "{scene}: {row:?}");
+    }
+    assert!(adds_up(&seen.time), "{scene}: {:?}", seen.time);
+    let asleep_ns: u64 = seen.time.by_class_ns[3..].iter().sum();
+    let told_ns: u64 = seen.waits.iter().map(|row| row.asleep_ns + row.uninterruptible_ns).sum();
+    assert!(told_ns * 100 >= asleep_ns * 99, "{scene}: {told_ns} of {asleep_ns}");
+}
+
+/// A thread waits for a lock while another sleeps with it.
+fn assert_holder_is_named(report: &Report) {
+    let waits = report.findings.iter().find(|of| of.waste == Waste::LockWaits);
+    let waits = waits.unwrap_or_else(|| panic!("no lock is waited for: {:#?}", report.waits.lines));
+    let holder = waits.waker.as_ref().expect("somebody gives it back");
+    assert!(holder.function.ends_with("pauses::guard"), "{holder:?}");
+    let detail = waits.detail.as_deref().unwrap_or_default();
+    assert!(detail.contains("which slept in up to"), "{detail}");
+    assert!(report.verdict.join("\n").contains("waiting for locks"), "{:?}", report.verdict);
 }
 
 #[test]
@@ -31,6 +60,7 @@ fn root_verdicts_agree_with_their_summaries() {
         "produce 50",
         "guard 50",
         "compute 50",
+        "ladder 30",
         "look 50 0",
         "look 50 1",
         "eventfd 20 5",
@@ -40,7 +70,12 @@ fn root_verdicts_agree_with_their_summaries() {
     // What is read of files is kept from one scene to the next.
     let mut symbols = Symbols::new();
     for scene in scenes {
-        assert_agrees(scene, &report_with(scene, &mut symbols).1);
+        let (seen, report) = report_with(scene, &mut symbols);
+        assert_agrees(scene, &report);
+        assert_time_adds_up(scene, &seen);
+        if scene == "guard 50" {
+            assert_holder_is_named(&report);
+        }
     }
 }
 
@@ -59,10 +94,12 @@ fn root_work_after_each_wakeup_is_no_waste() {
         let verdict = report.verdict.join("\n");
         println!("{scene}:\n{verdict}\n");
         assert!(verdict.starts_with("Nothing was found that is likely"), "{scene}:\n{verdict}");
-        assert!(verdict.contains("or to useful work"), "{scene}:\n{verdict}");
+        let possible = report.findings.iter().filter(|of| of.waste == Waste::NeedlessWakeups);
+        assert!(possible.count() > 0, "{scene}: {:?}", report.findings);
         assert!(!verdict.contains("Try:") && !advises_signal(&report), "{:?}", report.findings);
     }
     let (_seen, report) = report_with("monitor 8 100 0 0", &mut symbols);
-    assert!(report.verdict[0].starts_with("Up to"), "{:?}", report.verdict);
+    let verdict = report.verdict.join("\n");
+    assert!(verdict.contains("may go to needless wakeups"), "{verdict}");
     assert!(advises_signal(&report), "{:?}", report.findings);
 }

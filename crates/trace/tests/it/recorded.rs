@@ -36,7 +36,13 @@ pub(crate) fn contradictions(report: &Value) -> Vec<String> {
         .max_by(|a, b| percent(a, "percent_high").total_cmp(&percent(b, "percent_high")));
     if let Some(most) = most.filter(|of| percent(of, "percent_high") >= LITTLE_PERCENT) {
         let site = most["site"]["function"].as_str().unwrap_or_default();
-        if !["from", "in"].iter().any(|at| verdict.contains(&format!("{at} {site}"))) {
+        let no_processor = most["waste"] == "no_processor";
+        if no_processor && !verdict.contains("waiting for a processor") {
+            found.push("want of processors may cost most and is not in the verdict".to_owned());
+        }
+        if !no_processor
+            && !["from", "in"].iter().any(|at| verdict.contains(&format!("{at} {site}")))
+        {
             found.push(format!("{site} may cost most and is not in the verdict"));
         }
     }

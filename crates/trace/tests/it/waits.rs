@@ -191,6 +191,19 @@ fn root_ticks_with_work_are_no_polls() {
 }
 
 #[test]
+fn root_sleep_after_free_lock_is_counted() {
+    let Some(_machine) = root("sleeps after a lock was free") else { return };
+    let (seen, truth) = trace("ladder 50");
+    let (times, ns) = (sum(&seen, |row| row.overslept), sum(&seen, |row| row.overslept_ns));
+    let (true_times, true_ns) = (number(&truth, "overslept"), number(&truth, "over_ns"));
+    println!("{times} of {true_times}, {ns} ns of {true_ns}");
+    assert!(true_times >= 10, "{truth}");
+    // The scene looks at the clock a moment before it gives the lock back.
+    assert!((true_times * 9 / 10..=true_times).contains(&times), "{times} of {truth}");
+    assert!(0 < ns && ns <= true_ns, "{ns} of {truth}");
+}
+
+#[test]
 fn root_looks_at_files_are_polls() {
     let Some(_machine) = root("looks at files") else { return };
     for scene in ["look 200 0", "look 200 1"] {

@@ -8,6 +8,7 @@ mod crew;
 mod crowd;
 mod depths;
 mod futexes;
+mod ladder;
 mod ledger;
 mod lookout;
 mod monitor;
@@ -23,7 +24,7 @@ use crate::count::Between;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 17] = [
+const SCENES: [(&str, usize, Scene); 18] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
@@ -35,6 +36,7 @@ const SCENES: [(&str, usize, Scene); 17] = [
     ("compute", 1, |n| pauses::compute(n[0])),
     ("look", 2, |n| pauses::look(n[0], n[1] != 0)),
     ("sites", 2, |n| pauses::sites(n[0], n[1])),
+    ("ladder", 1, |n| ladder::climb(n[0])),
     ("eventfd", 2, |n| lookout::by_eventfd(n[0], n[1])),
     ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
     ("threads", 1, |n| crowd::threads(n[0])),

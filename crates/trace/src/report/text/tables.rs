@@ -24,6 +24,34 @@ impl Report {
         if same { String::new() } else { format!(", {comm}") }
     }
 
+    pub(super) fn write_threads<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
+        let Some(time) = &self.time else { return Ok(()) };
+        page.heading("Threads: what each did with its time, in percent")?;
+        let heads = [
+            "time",
+            "running",
+            "woken",
+            "preempted",
+            "timer",
+            "futex",
+            "descriptors",
+            "other",
+            "uninterruptible",
+            "thread",
+        ];
+        let mut sides = [Right; 10];
+        sides[9] = Left;
+        let mut grid = Grid::new(&heads, &sides);
+        for thread in time.threads.iter().take(FUNCTIONS) {
+            let mut cells = vec![duration(thread.wall_ns)];
+            cells.extend(thread.classes.iter().map(|of| percent(of.percent)));
+            cells.push(format!("{} {}", thread.tid, thread.comm));
+            grid.row(cells.iter().map(String::as_str));
+        }
+        page.grid(&grid)?;
+        rest(page, time.threads.len(), FUNCTIONS)
+    }
+
     pub(super) fn write_herds<W: Write>(&self, page: &mut Page<'_, W>) -> io::Result<()> {
         page.heading("Herds: events that woke two or more")?;
         let Some(herds) = &self.herds else { return page.line(UNKNOWN) };
