@@ -1,7 +1,7 @@
 //! How many rounds it would take, from the scatter of those that there are.
 
 use super::Pairs;
-use super::signed_rank::Cuts;
+use super::signed_rank::cut_of;
 use crate::random::Random;
 
 /// How many imagined benches stand behind an answer.
@@ -23,8 +23,7 @@ pub fn rounds_to_find(log_ratios: &[f64], delta: f64, alpha: f64) -> Option<usiz
     let scale = (count / (count - 1.0).max(1.0)).sqrt();
     let deviations: Vec<f64> = finite.iter().map(|d| scale * (d - centre)).collect();
     let shift = (1.0 + delta).ln();
-    let mut cuts = Cuts::new(alpha);
-    let mut finds = |rounds: usize| finds(&deviations, shift, rounds, cuts.of(rounds));
+    let finds = |rounds: usize| finds(&deviations, shift, rounds, cut_of(rounds, alpha));
     // Up in steps of a fifth until it is enough, then back to the least that is.
     let mut below = 0;
     let mut enough = 2;
@@ -80,7 +79,8 @@ fn finds(deviations: &[f64], shift: f64, rounds: usize, cut: usize) -> bool {
 
 /// Wilcoxon's statistic of the differences that are not above zero; ties share their ranks.
 fn rank_sum_against(differences: &mut [f64]) -> f64 {
-    differences.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+    // Without their signs, numbers are in the order of their bits.
+    differences.sort_unstable_by_key(|d| d.abs().to_bits());
     let mut sum = 0.0;
     let mut first = 0;
     while first < differences.len() {

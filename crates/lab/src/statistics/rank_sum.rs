@@ -126,6 +126,43 @@ mod tests {
     }
 
     #[test]
+    fn intervals_agree_with_benchstats_p_values() {
+        // Of benchstat's own testdata/crc-{old,new}.txt, rows without ties: Koopman 32kB/align=1,
+        // 1kB/align=0 and 512/align=1, with the p-values that it prints (golang.org/x/perf
+        // 22c9c6c9d4da).
+        let rows: [([f64; 10], [f64; 10], f64); 3] = [
+            (
+                [
+                    70108.0, 67566.0, 71256.0, 69979.0, 69972.0, 68356.0, 69631.0, 70087.0,
+                    75510.0, 76970.0,
+                ],
+                [
+                    76238.0, 74141.0, 71910.0, 76684.0, 75951.0, 73299.0, 76288.0, 73453.0,
+                    72748.0, 72097.0,
+                ],
+                0.009,
+            ),
+            (
+                [2308.0, 2480.0, 2288.0, 2371.0, 2247.0, 2211.0, 2264.0, 2231.0, 2161.0, 2109.0],
+                [2259.0, 2322.0, 2350.0, 2355.0, 2291.0, 2343.0, 2416.0, 2410.0, 2256.0, 2405.0],
+                0.052,
+            ),
+            (
+                [1096.0, 1117.0, 1200.0, 1109.0, 1155.0, 1141.0, 1136.0, 1145.0, 1085.0, 1084.0],
+                [1074.0, 1100.0, 1106.0, 1226.0, 1189.0, 1176.0, 1235.0, 1213.0, 1210.0, 1137.0],
+                0.143,
+            ),
+        ];
+        for (old, new, p) in rows {
+            let leaves_out_zero = |alpha: f64| {
+                let found = shift(&old, &new, alpha).unwrap().interval.unwrap();
+                found.low > 0.0 || found.high < 0.0
+            };
+            assert!(!leaves_out_zero(p - 0.0005) && leaves_out_zero(p + 0.0005), "{p}");
+        }
+    }
+
+    #[test]
     fn interval_covers_the_shift() {
         let mut random = Random::new(7);
         let trials = 4_000;

@@ -5,6 +5,9 @@
 //! for which 2·P(T⁺ ≤ k) ≤ α, the test rejects θ when T⁺(θ) ≤ k or T⁺(θ) ≥ M − k, so the θ that are
 //! not rejected are those from the (k+1)-th smallest Walsh average to the (k+1)-th largest.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::{median_of_sorted, midpoint};
 
 /// The differences of one cell's pairs (logarithms of ratios), ready for questions.
@@ -14,7 +17,7 @@ pub struct Pairs {
     /// All (dᵢ + dⱼ)/2 with i ≤ j, sorted.
     walsh: Vec<f64>,
     /// `at_most[t]` is P(T⁺ ≤ t) if nothing differs.
-    at_most: Vec<f64>,
+    at_most: Rc<[f64]>,
 }
 
 /// Where a difference lies.
@@ -28,7 +31,8 @@ pub struct Interval {
 
 impl Pairs {
     /// Takes the differences of at least one pair. Infinite ones are legal (a ratio to zero); none
-    /// may be NaN. Costs O(n³) additions for n pairs: the exact distribution is counted out.
+    /// may be NaN. Costs O(n³) additions for n pairs, as the exact distribution is counted out, and
+    /// O(n² log n) steps where the last pairs were as many.
     pub fn new(differences: &[f64]) -> Option<Self> {
         if differences.is_empty() || differences.iter().any(|d| d.is_nan()) {
             return None;
@@ -77,8 +81,22 @@ impl Pairs {
     }
 }
 
+thread_local! {
+    /// The distribution that was asked for last: all cells of a bench have as many pairs.
+    static LAST: RefCell<(usize, Rc<[f64]>)> = RefCell::new((0, Rc::from([1.0])));
+}
+
 /// P(T⁺ ≤ t) for t = 0 ..= n(n+1)/2 when each of the ranks 1 ..= n is positive with chance ½.
-fn null_distribution(n: usize) -> Vec<f64> {
+fn null_distribution(n: usize) -> Rc<[f64]> {
+    LAST.with_borrow_mut(|last| {
+        if last.0 != n {
+            *last = (n, counted_out(n).into());
+        }
+        Rc::clone(&last.1)
+    })
+}
+
+fn counted_out(n: usize) -> Vec<f64> {
     let mut chance = vec![1.0];
     (1..=n).for_each(|rank| add_rank(&mut chance, rank));
     let mut sum = 0.0;
@@ -106,20 +124,35 @@ fn add_rank(chance: &mut Vec<f64>, rank: usize) {
 /// For growing numbers of pairs, how many of the smallest sums an interval of 1 − α may cut off.
 /// Numbers that were asked for before cost nothing.
 #[derive(Debug)]
-pub(super) struct Cuts {
+struct Cuts {
     alpha: f64,
     /// Of the largest number of pairs so far.
     chance: Vec<f64>,
     cuts: Vec<usize>,
 }
 
+thread_local! {
+    /// Of the α that was asked for last: all cells of a bench have one.
+    static CUTS: RefCell<Cuts> = RefCell::new(Cuts::new(super::ALPHA));
+}
+
+/// How many of the smallest sums an interval of 1 − `alpha` may cut off with `n` pairs.
+pub(super) fn cut_of(n: usize, alpha: f64) -> usize {
+    CUTS.with_borrow_mut(|cuts| {
+        if cuts.alpha != alpha {
+            *cuts = Cuts::new(alpha);
+        }
+        cuts.of(n)
+    })
+}
+
 impl Cuts {
-    pub(super) fn new(alpha: f64) -> Self {
+    fn new(alpha: f64) -> Self {
         Self { alpha, chance: vec![1.0], cuts: vec![0] }
     }
 
     /// Those of `n` pairs.
-    pub(super) fn of(&mut self, n: usize) -> usize {
+    fn of(&mut self, n: usize) -> usize {
         while self.cuts.len() <= n {
             add_rank(&mut self.chance, self.cuts.len());
             let mut sum = 0.0;
