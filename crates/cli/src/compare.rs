@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use unherd_lab::{
-    Adapter, CompareRequest, Confirmation, Error, Interrupt, Outcome, Side, Source, StoredRecord,
-    Sweep, WorkTrees, build, compare, compare_records, compare_trials, confirmations,
+    Adapter, BenchResult, CONFIRM, CompareRequest, ComparisonLine, Error, Interrupt, Outcome, Side,
+    Source, StoredRecord, Sweep, WorkTrees, build, compare, compare_records, compare_trials,
     plan_comparison, to_confirm,
 };
 use unherd_sys::Timestamp;
@@ -59,27 +59,29 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
         })?;
         return Ok(if trials.is_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let outcome = compare(&request, &mut progress, &interrupt)?;
+    let mut outcome = compare(&request, &mut progress, &interrupt)?;
+    let is_text = args.format == Format::Text && !args.files.take_standard_output();
     // Print first: writing may fail. Write all the same when nobody reads the output.
-    let printed = match args.format {
-        _ if args.files.take_standard_output() => Ok(()),
-        Format::Text => output::print(&outcome.tables),
-        Format::Json => output::print(&json(&outcome.result)),
-    };
+    let mut printed = if is_text { output::print(&outcome.tables) } else { Ok(()) };
     if args.format == Format::Text {
         note(&format!("the record is in {}", outcome.directory().display()));
     }
     outcome.keep()?;
+    let confirmed = match args.confirm && outcome.failed.is_none() {
+        true => confirm(args, &request, &mut outcome, &mut progress, &interrupt),
+        false => Ok(()),
+    };
+    if args.format == Format::Json && !args.files.take_standard_output() {
+        printed = output::print(&json(&outcome.result));
+    }
     args.files.write(outcome.directory(), &outcome.header, &outcome.result)?;
     printed?;
+    confirmed?;
     if let Some(error) = outcome.failed {
         return Err(error.into());
     }
     let mut found = outcome.result.comparisons.clone();
-    if args.confirm {
-        let confirmed = confirm(args, &request, &outcome, &mut progress, &interrupt)?;
-        found.retain(|line| confirmed.iter().any(|it| it.is_confirmed && it.line == *line));
-    }
+    found.retain(|line| !args.confirm || line.confirmed == Some(true));
     drop(trees);
     let limit = args.fail_on.as_ref();
     match limit.and_then(|limit| limit.exceeded(&found)) {
@@ -88,39 +90,61 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     }
 }
 
-/// Measures what was found different again, with other layouts, and says what became of it.
+/// Measures what was found different again, with other layouts, and notes what became of it.
 fn confirm(
     args: &CompareArgs,
     request: &CompareRequest,
-    first: &Outcome,
+    first: &mut Outcome,
     progress: &mut Progress,
     interrupt: &Interrupt,
-) -> Result<Vec<Confirmation>, Failure> {
+) -> Result<(), Failure> {
     let is_text = args.format == Format::Text && !args.files.take_standard_output();
-    let out = first.directory().join("confirm");
+    let out = first.directory().join(CONFIRM);
     let Some(again) = to_confirm(request, &first.result, out)? else {
         if is_text {
             output::print("\nNothing differs, so nothing is to be confirmed.\n")?;
         }
-        return Ok(Vec::new());
+        return Ok(());
     };
     build_sides(args, &again, 1, interrupt)?;
     let second = compare(&again, progress, interrupt)?;
-    let confirmed = confirmations(&first.result, &second.result);
-    let verdict: String = confirmed.iter().map(|it| it.sentence() + ".\n").collect();
+    if second.failed.is_none() {
+        first.confirm(&second.result);
+    }
+    let sentences = confirmations(&first.result);
     let printed = match is_text {
         true => output::print(&format!(
-            "\nOnce more, with other layouts:\n{}\n{verdict}",
+            "\nOnce more, with other layouts:\n{}\n{sentences}",
             second.tables
         )),
         false => {
-            note(verdict.trim_end());
+            note(sentences.trim_end());
             Ok(())
         }
     };
     second.keep()?;
+    first.keep()?;
     printed?;
-    second.failed.map_or(Ok(confirmed), |error| Err(error.into()))
+    second.failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// A sentence for each difference that was measured again.
+fn confirmations(result: &BenchResult) -> String {
+    let sentence = |line: &ComparisonLine| {
+        let ComparisonLine { metric, label, base, point, .. } = line;
+        let point = match point.to_string() {
+            point if point.is_empty() => point,
+            point => format!(", {point}"),
+        };
+        let what = format!("{metric} of {label} against {base}{point}");
+        line.confirmed.map(|is_confirmed| match is_confirmed {
+            true => format!("confirmed: {what}.\n"),
+            false => {
+                format!("not confirmed: {what} may differ by the layout of this build alone.\n")
+            }
+        })
+    };
+    result.comparisons.iter().filter_map(sentence).collect()
 }
 
 /// Goes on with the record in `directory` by the command line that began it.

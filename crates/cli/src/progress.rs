@@ -5,24 +5,43 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unherd_lab::{BenchObserver, Plan, printable};
+use unherd_sys::Timestamp;
 
-use crate::output;
+use crate::output::{self, note};
 
-/// A bar on standard error, and the first round's tables on standard output.
+/// What remains after the first round is said where it takes longer than this, in seconds.
+const LONG_S: f64 = 60.0;
+
+/// A bar on standard error, or there, where that is no terminal, the few words that somebody who
+/// waits must know; and the first round's tables on standard output.
 pub(crate) struct Progress {
     bar: ProgressBar,
     prints_tables: bool,
+    is_terminal: bool,
+    began: Timestamp,
+    /// The rounds that there are to be.
+    rounds: usize,
+    has_repeated: bool,
 }
 
 impl Progress {
     pub(crate) fn new(prints_tables: bool) -> Self {
-        Self { bar: ProgressBar::hidden(), prints_tables }
+        Self {
+            bar: ProgressBar::hidden(),
+            prints_tables,
+            is_terminal: io::stderr().is_terminal(),
+            began: Timestamp::now(),
+            rounds: 0,
+            has_repeated: false,
+        }
     }
 }
 
 impl BenchObserver for Progress {
-    fn begun(&mut self, _plan: &Plan, processes: usize, _record: &Path) {
-        if !io::stderr().is_terminal() {
+    fn begun(&mut self, plan: &Plan, processes: usize, _record: &Path) {
+        let of_round = plan.cells.len() * plan.contenders.len();
+        (self.began, self.rounds) = (Timestamp::now(), processes / of_round.max(1));
+        if !self.is_terminal {
             return;
         }
         let colour = if std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()) {
@@ -48,9 +67,19 @@ impl BenchObserver for Progress {
 
     fn repeating(&mut self, processes: usize) {
         self.bar.inc_length(processes as u64);
+        if !self.is_terminal && !self.has_repeated {
+            self.has_repeated = true;
+            note("other programs use the processors, so some processes are run again");
+        }
     }
 
     fn first_round(&mut self, tables: &str) {
+        let left = self.rounds.saturating_sub(1);
+        let left_s = Timestamp::now().since(self.began).as_secs_f64() * left as f64;
+        if !self.is_terminal && left_s > LONG_S {
+            let minutes = (left_s / 60.0).ceil();
+            note(&format!("{left} more rounds take about {minutes} minutes"));
+        }
         if self.prints_tables {
             // Nobody reads on: the rounds go on all the same, and the end reports it.
             self.bar.suspend(|| drop(output::print(&format!("{tables}\n"))));

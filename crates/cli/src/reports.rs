@@ -66,7 +66,7 @@ impl ReportFiles {
             write(directory, path, "html", Ok(html(header, result)))?;
         }
         if let Some(path) = &self.markdown {
-            write(directory, path, "markdown", Ok(markdown(header, result)))?;
+            write(directory, path, "markdown", Ok(markdown(header, result, directory)))?;
         }
         if let Some(path) = &self.csv {
             write(directory, path, "csv", csv(result))?;

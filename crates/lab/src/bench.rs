@@ -12,6 +12,8 @@ use unherd_host::Cgroup;
 
 use crate::blocks::{Block, MeasuredBlock};
 use crate::catalogue::RegisteredWorkload;
+use crate::compare::confirm;
+use crate::drift;
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::interrupt::Interrupt;
@@ -25,7 +27,7 @@ use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, T
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
 use crate::surroundings::marks;
-use crate::tables::{Progress, tables};
+use crate::tables::{Progress, compared, tables};
 use crate::tracing::Tracing;
 
 /// How a plan is to be run.
@@ -85,6 +87,12 @@ impl Outcome {
     /// Where the record is.
     pub fn directory(&self) -> &Path {
         self.record.directory()
+    }
+
+    /// Notes which differences a second comparison, with other layouts, found again.
+    pub fn confirm(&mut self, again: &BenchResult) {
+        confirm(&mut self.result, again);
+        self.tables = compared(&self.header, &self.result);
     }
 
     /// Writes result and tables into the record. Print them first: this may fail.
@@ -353,7 +361,8 @@ impl Measure for Runner<'_> {
 impl Runner<'_> {
     fn judged(&self, header: &Header, rounds: &[Round]) -> BenchResult {
         let counted = counting(self.plan, rounds);
-        let marks = [header.marks.clone(), marks(self.plan, rounds)].concat();
+        let mut marks = [header.marks.clone(), marks(self.plan, rounds)].concat();
+        marks.extend(drift::mark(self.plan, &counted));
         BenchResult::new(self.plan, &counted, header.machine.clone(), marks).described_by(header)
     }
 

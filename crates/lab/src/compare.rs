@@ -22,7 +22,8 @@ use unherd_host::{Cgroup, Machine, Usage};
 
 pub use adapter::Adapter;
 pub use builds::WorkTrees;
-pub use confirm::{Confirmation, confirmations, to_confirm};
+pub(crate) use confirm::confirm;
+pub use confirm::to_confirm;
 pub use metrics::Source;
 pub use readers::Format;
 pub use records::{ComparedRecords, compare_records};
@@ -32,6 +33,7 @@ pub use sweep::Sweep;
 use crate::bench::{BenchObserver, Outcome, build_digest, concluded, measured_here, resumed};
 use crate::blocks::Block;
 use crate::catalogue::Workload;
+use crate::drift;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch};
@@ -165,7 +167,8 @@ pub fn compare(
     let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
     watch.ended();
     let counted = counting(&plan, &series.rounds);
-    let marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
+    let mut marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
+    marks.extend(drift::mark(&plan, &counted));
     let result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
     let mut result = result.described_by(&header);
     let failed = concluded(done, &mut result)?;

@@ -4,6 +4,7 @@
 //! drawings, the tables, then what was run. Each drawing has a text, and all figures stand in
 //! tables besides.
 
+mod accounts;
 mod drawings;
 mod scale;
 mod sweep;
@@ -40,6 +41,8 @@ pub fn html(header: &Header, result: &BenchResult) -> String {
     page.push_str(&verdict_table(result));
     page.push_str(&machines(result));
     page.push_str(&medians(result));
+    page.push_str(&accounts::waits(&header.plan, result));
+    page.push_str(&accounts::profiles(result));
     page.push_str(&circumstances(header, result));
     page.push_str(CLOSED);
     page
@@ -288,9 +291,14 @@ fn circumstances(header: &Header, result: &BenchResult) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use unherd_host::{Profile, ProfileRow, Side as Where};
+
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::{Plan, Request};
+    use crate::result::{ProfileLine, Profiled};
+    use crate::round::Round;
     use crate::round::tests::round;
 
     fn page(label: &str) -> (String, BenchResult) {
@@ -299,6 +307,7 @@ mod tests {
         plan.contenders[1].label = label.to_owned();
         let rounds: Vec<_> = (1..=12)
             .flat_map(|n| [round(n, "before", 100.0), round(n, label, 80.0 + n as f64)])
+            .map(|it| Round { waits: json!({"page": {"wakeups": 3 * it.round}}), ..it })
             .collect();
         let marks = vec!["no <cgroup>".to_owned()];
         let result = BenchResult::new(&plan, &rounds, serde_json::Value::Null, marks);
@@ -327,6 +336,42 @@ mod tests {
         assert_eq!(page.matches("<svg").count(), 3);
         // A dot for each pair, and one for each side's value.
         assert_eq!(page.matches("<circle").count(), 12 + 24);
+    }
+
+    #[test]
+    fn page_has_wait_accounts_and_profiles() {
+        let (page, mut result) = page("unherd");
+        let row = "<tr><td>page: wakeups</td><td>19.50</td><td>19.50</td></tr>";
+        assert!(
+            page.contains("<h2>Waits, 4 threads, medians</h2>") && page.contains(row),
+            "{page}"
+        );
+        let row = ProfileRow {
+            name: "spin<T>".to_owned(),
+            side: Where::User,
+            count: 30,
+            size_bytes: None,
+            count_per_byte: None,
+        };
+        let profile = Profile {
+            rows: vec![row],
+            user_ticks: 30,
+            kernel_ticks: 10,
+            idle_ticks: 7,
+            foreign_ticks: 0,
+            delivered: 47,
+            expected: 47,
+            lost: 0,
+        };
+        result.profiles = vec![ProfileLine {
+            label: "unherd".to_owned(),
+            point: result.comparisons[0].point.clone(),
+            sampled: Profiled::Taken { cpu: profile.clone(), switches: profile },
+        }];
+        let shown = accounts::profiles(&result);
+        let row = "<tr><td>spin&lt;T&gt;</td><td>30</td><td>75.0 %</td></tr>";
+        assert!(shown.contains("<h2>Where CPU time went: unherd, 4 threads</h2>"), "{shown}");
+        assert!(shown.contains(row), "{shown}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod blocks;
 mod compare;
 mod csv;
 mod date;
+mod drift;
 mod error;
 mod fingerprint;
 mod html;
@@ -44,8 +45,8 @@ mod waits;
 pub use bench::{BenchObserver, Conditions, Outcome, bench, describe};
 pub use blocks::{BLOCKS_SCHEMA, Block, BlockPlan, MachineLine, MeasuredBlock, merge};
 pub use compare::{
-    Adapter, CompareRequest, ComparedRecords, Confirmation, Format, Read, Side, Source, Sweep,
-    WorkTrees, build, compare, compare_records, confirmations, plan_comparison, to_confirm,
+    Adapter, CompareRequest, ComparedRecords, Format, Read, Side, Source, Sweep, WorkTrees, build,
+    compare, compare_records, plan_comparison, to_confirm,
 };
 pub use csv::csv;
 pub use date::today;
@@ -56,7 +57,7 @@ pub use interrupt::Interrupt;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step, Until};
 pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MachineOptions};
 pub use printable::printable;
-pub use record::{Header, Record, StoredRecord, holds_record};
+pub use record::{CONFIRM, Header, Record, StoredRecord, holds_record};
 pub use result::{
     BenchResult, ComparisonLine, MetricLine, Point, ProfileLine, Profiled, RESULT_SCHEMA,
     RoundLine, SummaryLine, TraceLine, Traced,
@@ -67,3 +68,4 @@ pub use size::{format_size, parse_share, parse_size};
 pub use surroundings::{FOREIGN_MAX, Surroundings};
 pub use tables::{Progress, markdown, summary, tables};
 pub use trials::{POWER, Trials, compare_trials, trials};
+pub use waits::WaitCountLine;

@@ -8,6 +8,7 @@
 //! | `result.json` | schema `unherd.bench/1` | at the end, after it was printed |
 //! | `tables.txt` | the same as tables | at the end |
 //! | `traces/IMPL-CELL.{txt,json}` | what the tracer saw, if asked for | after each traced round |
+//! | `confirm/` | the record that repeats what differed, with other layouts | after the end |
 //! | `stderr.txt` | what a failed runner wrote | when one fails |
 //!
 //! A reader leaves out a last line that has no end. A file of the end is
@@ -28,8 +29,9 @@ use serde_json::Value;
 
 use crate::blocks::{self, MeasuredBlock};
 use crate::catalogue::Workload;
-use crate::compare::Side;
+use crate::compare::{Side, confirm};
 use crate::date;
+use crate::drift;
 use crate::error::Error;
 use crate::plan::{PLAN_SCHEMA, Plan};
 use crate::result::{BenchResult, Traced};
@@ -44,6 +46,8 @@ const RESULT: &str = "result.json";
 const TABLES: &str = "tables.txt";
 const STDERR: &str = "stderr.txt";
 const ROUNDS: &str = "rounds";
+/// In the record of compared commands, that of the comparison which repeats what differed.
+pub const CONFIRM: &str = "confirm";
 /// The directory of the traces.
 pub(crate) const TRACES: &str = "traces";
 
@@ -279,7 +283,12 @@ impl StoredRecord {
         let Header { plan, machine, marks, .. } = &self.header;
         let rounds = counting(plan, &self.rounds);
         let of_blocks = blocks::marks(&self.header, &self.rounds);
-        let marks = [marks.clone(), of_blocks, surroundings::marks(plan, &self.rounds)].concat();
+        let mut marks =
+            [marks.clone(), of_blocks, surroundings::marks(plan, &self.rounds)].concat();
+        // Several machines have several speeds.
+        if self.header.blocks.len() < 2 {
+            marks.extend(drift::mark(plan, &rounds));
+        }
         let result = BenchResult::new(plan, &rounds, machine.clone(), marks);
         let mut result = result.described_by(&self.header);
         let (machines, marks) = blocks::machines(&self.header, &rounds, &result);
@@ -318,6 +327,11 @@ impl StoredRecord {
             }
         }
         if !self.header.sides.is_empty() {
+            if let Ok(again) = Self::load(&directory.join(CONFIRM))
+                && again.is_whole()
+            {
+                confirm(&mut result, &again.result());
+            }
             let tables = compared(&self.header, &result);
             return (result, tables);
         }

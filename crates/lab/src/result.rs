@@ -19,7 +19,7 @@ use crate::statistics::{
     look_at, looks, rounds_to_find, summary, tail,
 };
 use crate::surroundings::Surroundings;
-use crate::waits;
+use crate::waits::{self, WaitCountLine};
 
 /// The schema of a result.
 pub const RESULT_SCHEMA: &str = "unherd.bench/1";
@@ -56,6 +56,9 @@ pub struct BenchResult {
     /// How throughput grows, where a load was swept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scaling: Vec<ScalingLine>,
+    /// The wait accounts of implementations that keep one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<WaitCountLine>,
     /// Each machine's own estimates, where blocks of rounds were measured on several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineLine>,
@@ -258,6 +261,10 @@ pub struct ComparisonLine {
     /// The scatter and the worst rounds of the two sides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
+    /// Of a difference that was measured again with other layouts: whether it was there again, in
+    /// the same direction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<bool>,
 }
 
 impl ComparisonLine {
@@ -299,6 +306,7 @@ impl BenchResult {
             summary: summaries(plan, judged),
             comparisons,
             scaling: scaling(plan, rounds),
+            waits: waits::medians(plan, judged),
             machines: Vec::new(),
             profiles: Vec::new(),
             traces: Vec::new(),
@@ -561,6 +569,7 @@ fn comparison_line(
             .flatten(),
         tail: tail(&paired.bases, &paired.others, pairing.judged.better)
             .filter(|_| !plan.deterministic),
+        confirmed: None,
     }
 }
 

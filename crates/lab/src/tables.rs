@@ -32,6 +32,7 @@ pub use markdown::markdown;
 pub(crate) use number::{number, percent, times};
 pub use summary::summary;
 pub(crate) use sweep::{estimate, part_title, parts_of, worst};
+pub(crate) use wait_account::sites;
 
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,7 @@ pub fn tables(
         if progress == Progress::Done {
             text.push_str(&comparison::comparisons(result, &point));
         }
-        text.push_str(&wait_account::waits(plan, cell, rounds));
+        text.push_str(&wait_account::waits(plan, result, &point));
         text.push_str(&match slices::is_shown(plan) {
             true => slices::profiles(result, &point),
             false => profile::profiles(result, &point),

@@ -3,9 +3,56 @@
 //! The lab links nothing that it measures, so it does not know the account's type: it takes any
 //! JSON in which objects carry counts by name, and keeps the order in which they were printed.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::plan::Plan;
+use crate::result::Point;
 use crate::round::Round;
+use crate::statistics::summary;
+
+/// One count of an implementation's wait account.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitCountLine {
+    /// Whose.
+    #[serde(rename = "impl")]
+    pub label: String,
+    /// The point of the sweep.
+    #[serde(flatten)]
+    pub point: Point,
+    /// The wait site or reason.
+    pub site: String,
+    /// What is counted.
+    pub count: String,
+    /// Its middle over the rounds.
+    pub median: f64,
+}
+
+/// All counts of the wait accounts of `rounds`.
+pub(crate) fn medians(plan: &Plan, rounds: &[Round]) -> Vec<WaitCountLine> {
+    let mut found = Vec::new();
+    for cell in 0..plan.cells.len() {
+        for contender in &plan.contenders {
+            let mut counts: Vec<((String, String), Vec<f64>)> = Vec::new();
+            let is_of = |it: &&Round| it.cell == cell && it.label == contender.label;
+            for line in rounds.iter().filter(is_of).flat_map(|round| lines(&round.waits)) {
+                for (count, value) in line.counts {
+                    let name = (line.name.clone(), count);
+                    match counts.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, values)) => values.push(value),
+                        None => counts.push((name, vec![value])),
+                    }
+                }
+            }
+            found.extend(counts.into_iter().filter_map(|((site, count), values)| {
+                let (label, point) = (contender.label.clone(), Point::of(plan, cell));
+                let median = summary(&values)?.median;
+                Some(WaitCountLine { label, point, site, count, median })
+            }));
+        }
+    }
+    found
+}
 
 /// One line of an account: a wait site or reason and its counts.
 #[derive(Debug, Clone, PartialEq)]

@@ -88,6 +88,8 @@ fn disturbed_rounds_are_repeated_and_marked() {
     }
     assert!(marks.contains("other programs used more than 5 % of the processors"), "{marks}");
     assert!(marks.contains("were run again for it"), "{marks}");
+    let told = "unherd: other programs use the processors, so some processes are run again\n";
+    assert_eq!(ran.stderr.matches(told).count(), 1, "{ran:?}");
     let rounds = result["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), 12, "one attempt of each counts");
     let shares = rounds.iter().map(|round| &round["surroundings"]["foreign_cpu_share"]);

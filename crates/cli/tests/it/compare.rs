@@ -645,10 +645,17 @@ fn difference_of_the_first_build_is_not_confirmed() {
     let last =
         "not confirmed: cost_us of B against A may differ by the layout of this build alone.";
     assert_eq!(luck.stdout.lines().last(), Some(last), "{luck:?}");
+    let again = place.run("report luck --markdown -").stdout;
+    assert!(again.contains("(1.10 to 1.10), not confirmed with other layouts |"), "{again}");
     let real = compared("real", "echo 110 >b");
     assert_eq!(real.code, Some(1), "{real:?}");
     assert!(real.stdout.ends_with("\nconfirmed: cost_us of B against A.\n"), "{real:?}");
     assert!(place.path().join("real/confirm/result.json").exists());
+    let kept = fs::read_to_string(place.path().join("real/result.json")).unwrap();
+    let kept: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    assert_eq!(kept["comparisons"][0]["confirmed"], true, "{kept}");
+    let page = place.run("report real --html -").stdout;
+    assert!(page.contains("(1.10 to 1.10), confirmed with other layouts"), "{page}");
     let equal = compared("equal", "echo 100 >b");
     assert!(
         equal.stdout.ends_with("Nothing differs, so nothing is to be confirmed.\n"),

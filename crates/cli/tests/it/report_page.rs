@@ -65,6 +65,7 @@ fn reports_go_into_files() {
     assert_eq!(csv.lines().count(), values + 1, "each figure is there");
     let markdown = read("page.md");
     assert!(markdown.contains("| cost\\_us | b | 50 | a-name"), "{markdown}");
+    assert!(markdown.ends_with("; the record is record\n"), "{markdown}");
     assert!(markdown.contains("FASTER 2.00 × faster (2.00 to 2.00)"), "{markdown}");
     let page = read("page.html");
     let again = place.run("report record --html again.html");

@@ -25,7 +25,7 @@ case $impl in
 before) cost=100 ;;
 unherd) cost=25 ;;
 idle) cost=25 ;;
-slow) sleep 0.2; cost=25 ;;
+slow) sleep 0.05; cost=25 ;;
 odd) cost=25 check=decaf ;;
 crash) echo "out of cheese" >&2; exit 3 ;;
 refuse) echo "the disk is too small; need 5 GiB, have 1 GiB" >&2; exit 2 ;;

@@ -45,6 +45,7 @@ pub(crate) fn line(low: f64, high: f64, verdict: Verdict) -> ComparisonLine {
         smallest_effect: None,
         rounds_to_find: None,
         tail: None,
+        confirmed: None,
     }
 }
 
@@ -64,6 +65,7 @@ pub(crate) fn result(comparisons: Vec<ComparisonLine>) -> BenchResult {
         summary: Vec::new(),
         comparisons,
         scaling: Vec::new(),
+        waits: Vec::new(),
         machines: Vec::new(),
         profiles: Vec::new(),
         traces: Vec::new(),

@@ -17,27 +17,6 @@ use crate::statistics::Verdict;
 /// No environment is longer by more than this, a page.
 const PADDING_BYTES_MAX: usize = 4096;
 
-/// One difference, and whether it was there again.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Confirmation {
-    /// The difference as it was found first.
-    pub line: ComparisonLine,
-    /// Whether the second comparison found it, and in the same direction.
-    pub is_confirmed: bool,
-}
-
-impl Confirmation {
-    /// A sentence without its full stop.
-    pub fn sentence(&self) -> String {
-        let ComparisonLine { metric, label, base, point, .. } = &self.line;
-        let what = format!("{metric} of {label} against {base}{}", point.suffix());
-        match self.is_confirmed {
-            true => format!("confirmed: {what}"),
-            false => format!("not confirmed: {what} may differ by the layout of this build alone"),
-        }
-    }
-}
-
 /// The comparison that repeats what was found different, and nothing else; `None` where that is
 /// nothing. Its record goes into `out`.
 ///
@@ -49,7 +28,8 @@ pub fn to_confirm(
     found: &BenchResult,
     out: PathBuf,
 ) -> Result<Option<CompareRequest>, Error> {
-    let lines: Vec<&ComparisonLine> = different(found).collect();
+    let lines: Vec<&ComparisonLine> =
+        found.comparisons.iter().filter(|line| is_different(line)).collect();
     if lines.is_empty() {
         return Ok(None);
     }
@@ -73,22 +53,19 @@ pub fn to_confirm(
     Ok(Some(again))
 }
 
-/// What became of each difference.
-pub fn confirmations(found: &BenchResult, again: &BenchResult) -> Vec<Confirmation> {
-    let is_there = |line: &ComparisonLine| {
-        let same = |other: &&ComparisonLine| {
+/// Tells each difference in `found` whether `again` found it, too, and in the same direction.
+pub(crate) fn confirm(found: &mut BenchResult, again: &BenchResult) {
+    for line in found.comparisons.iter_mut().filter(|line| is_different(line)) {
+        let is_it = |other: &&ComparisonLine| {
             (&other.metric, &other.label, &other.point) == (&line.metric, &line.label, &line.point)
         };
-        again.comparisons.iter().find(same).is_some_and(|other| other.verdict == line.verdict)
-    };
-    let confirmation =
-        |line: &ComparisonLine| Confirmation { is_confirmed: is_there(line), line: line.clone() };
-    different(found).map(confirmation).collect()
+        let other = again.comparisons.iter().find(is_it);
+        line.confirmed = Some(other.is_some_and(|other| other.verdict == line.verdict));
+    }
 }
 
-fn different(result: &BenchResult) -> impl Iterator<Item = &ComparisonLine> {
-    let is_different = |verdict| matches!(verdict, Verdict::Faster | Verdict::Slower);
-    result.comparisons.iter().filter(move |line| is_different(line.verdict))
+fn is_different(line: &ComparisonLine) -> bool {
+    matches!(line.verdict, Verdict::Faster | Verdict::Slower)
 }
 
 /// What the environment of one process is longer by.

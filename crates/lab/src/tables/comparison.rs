@@ -50,8 +50,17 @@ fn certainty(result: &BenchResult, line: &ComparisonLine) -> String {
     }
 }
 
-/// The ratio with its interval, in the words of the verdict.
+/// The ratio with its interval, in the words of the verdict, and what other layouts said of it.
 pub(crate) fn finding(line: &ComparisonLine, delta: f64) -> String {
+    let confirmed = match line.confirmed {
+        None => "",
+        Some(true) => ", confirmed with other layouts",
+        Some(false) => ", not confirmed with other layouts",
+    };
+    ratio_in_words(line, delta) + confirmed
+}
+
+fn ratio_in_words(line: &ComparisonLine, delta: f64) -> String {
     let worse = |ratio: Option<f64>| ratio.map_or(0.0, f64::recip);
     let better = |ratio: Option<f64>| ratio.unwrap_or(f64::INFINITY);
     let (is_better, is_worse) =

@@ -1,6 +1,7 @@
 //! A result as Markdown, for a comment on a pull request.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::compared::{direction, shown, title, verdicts, word};
 use super::comparison::finding;
@@ -10,8 +11,9 @@ use crate::printable::{command_line, printable};
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
 
-/// The verdict, a table of all comparisons, and what to know before believing it.
-pub fn markdown(header: &Header, result: &BenchResult) -> String {
+/// The verdict, a table of all comparisons, and what to know before believing it. `record` is
+/// where the record is.
+pub fn markdown(header: &Header, result: &BenchResult, record: &Path) -> String {
     let verdict = match header.sides.is_empty() {
         true => summary(result, |_| None),
         false => verdicts(result),
@@ -49,7 +51,13 @@ pub fn markdown(header: &Header, result: &BenchResult) -> String {
         text.push('\n');
     }
     let command = command_line(&header.command);
-    let _ = write!(text, "\n{}; by {}\n", cell(&fingerprint(&header.machine)), cell(&command));
+    let _ = write!(
+        text,
+        "\n{}; by {}; the record is {}\n",
+        cell(&fingerprint(&header.machine)),
+        cell(&command),
+        cell(&record.display().to_string())
+    );
     printable(&text)
 }
 

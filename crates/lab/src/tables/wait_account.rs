@@ -4,59 +4,58 @@ use std::fmt::Write as _;
 
 use super::number;
 use crate::plan::Plan;
-use crate::round::Round;
-use crate::statistics::summary;
-use crate::waits::lines;
+use crate::result::{BenchResult, Point};
+use crate::waits::WaitCountLine;
 
-/// Entries by name, in the order of their first sight.
-type Named<V> = Vec<(String, V)>;
+/// One wait site: its name, and for each count that with a value for each implementation that
+/// keeps an account.
+pub(crate) type Site<'a> = (&'a str, Vec<(&'a str, Vec<Option<f64>>)>);
 
-/// The values of one count over the rounds, a column for each contender.
-type Columns = Vec<Vec<f64>>;
+/// The wait sites at one point of the sweep at which anything was counted.
+pub(crate) fn sites<'a>(plan: &Plan, result: &'a BenchResult, point: &Point) -> Vec<Site<'a>> {
+    let here: Vec<&WaitCountLine> =
+        result.waits.iter().filter(|line| line.point == *point).collect();
+    let mut sites: Vec<Site<'a>> = Vec::new();
+    for line in &here {
+        let at = sites.iter().position(|(name, _)| *name == line.site).unwrap_or_else(|| {
+            sites.push((&line.site, Vec::new()));
+            sites.len() - 1
+        });
+        if sites[at].1.iter().any(|(name, _)| *name == line.count) {
+            continue;
+        }
+        let value = |label: &str| {
+            let is_it = |it: &&&WaitCountLine| {
+                (&*it.label, &it.site, &it.count) == (label, &line.site, &line.count)
+            };
+            here.iter().find(is_it).map(|it| it.median)
+        };
+        let values = plan.contenders.iter().map(|it| value(&it.label)).collect();
+        sites[at].1.push((&line.count, values));
+    }
+    let is_zero = |(_, counts): &Site<'_>| {
+        counts.iter().flat_map(|(_, values)| values).flatten().all(|value| *value == 0.0)
+    };
+    sites.retain(|site| !is_zero(site));
+    sites
+}
 
 /// One block a wait site, a row a count, a column an implementation that keeps an account.
-pub(super) fn waits(plan: &Plan, cell: usize, rounds: &[Round]) -> String {
-    let mut sites: Named<Named<Columns>> = Vec::new();
-    for round in rounds.iter().filter(|round| round.cell == cell) {
-        let Some(column) = plan.contenders.iter().position(|c| c.label == round.label) else {
-            continue;
-        };
-        for line in lines(&round.waits) {
-            let counts = entry(&mut sites, &line.name);
-            for (name, value) in line.counts {
-                let columns = entry(counts, &name);
-                columns.resize(plan.contenders.len(), Vec::new());
-                columns[column].push(value);
-            }
-        }
-    }
+pub(super) fn waits(plan: &Plan, result: &BenchResult, point: &Point) -> String {
     let width = plan.contenders.iter().map(|c| c.label.len()).max().unwrap_or(0).max(10) + 2;
     let mut text = String::new();
-    for (site, counts) in &sites {
-        if counts.iter().all(|(_, columns)| columns.iter().flatten().all(|&v| v == 0.0)) {
-            continue;
-        }
+    for (site, counts) in sites(plan, result, point) {
         let _ = write!(text, "\n  {:<34}", format!("waits: {site}"));
         for contender in &plan.contenders {
             let _ = write!(text, "{:>width$}", contender.label);
         }
-        for (name, columns) in counts {
+        for (name, values) in counts {
             let _ = write!(text, "\n    {name:<32}");
-            for values in columns {
-                let median = summary(values).map_or_else(|| "-".to_owned(), |s| number(s.median));
-                let _ = write!(text, "{median:>width$}");
+            for value in values {
+                let _ = write!(text, "{:>width$}", value.map_or_else(|| "-".to_owned(), number));
             }
         }
         text.push('\n');
     }
     text
-}
-
-/// The entry called `name`, made if need be.
-fn entry<'a, V: Default>(entries: &'a mut Named<V>, name: &str) -> &'a mut V {
-    let index = entries.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-        entries.push((name.to_owned(), V::default()));
-        entries.len() - 1
-    });
-    &mut entries[index].1
 }
