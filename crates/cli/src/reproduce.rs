@@ -34,7 +34,8 @@ pub(crate) struct ReproduceArgs {
     /// Where files are made [default: the current directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// The fewest rounds that can decide at all; a mark says so.
+    /// Small files and the fewest rounds that can decide at all, which a mark says: minutes, and
+    /// the first line says how many.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print the command lines, and run nothing.
@@ -46,10 +47,21 @@ pub(crate) struct ReproduceArgs {
 struct Report {
     number: &'static str,
     about: &'static str,
-    /// The bench's name for the files, its command line, and whether it makes files.
-    benches: &'static [(&'static str, &'static str, bool)],
+    benches: &'static [Bench],
     /// What it ran besides, for which there is no workload.
     missing: &'static str,
+}
+
+/// One bench of a report.
+struct Bench {
+    /// Its name for the files.
+    name: &'static str,
+    line: &'static str,
+    /// What `--quick` adds to its command line.
+    quick: &'static str,
+    /// How long it took with `--quick` on two processors, in seconds.
+    quick_s: u64,
+    makes_files: bool,
 }
 
 const REPORTS: [Report; 5] = [
@@ -57,24 +69,69 @@ const REPORTS: [Report; 5] = [
         number: "000",
         about: "filtered wakeups of waiters for pages and buffers",
         benches: &[
-            ("wakeups", "pagewait --with before,unherd --threads 512", false),
-            ("filter", "tiotest --with unherd-nofilter,unherd --threads 512 --memory 256M", true),
-            ("kernel", "tiotest --with kernel,unherd --threads 512 --memory 256M", true),
+            Bench {
+                name: "wakeups",
+                line: "pagewait --with before,unherd --threads 512",
+                quick: "",
+                quick_s: 20,
+                makes_files: false,
+            },
+            Bench {
+                name: "filter",
+                line: "tiotest --with unherd-nofilter,unherd --threads 512",
+                quick: "--memory 64M",
+                quick_s: 90,
+                makes_files: true,
+            },
+            Bench {
+                name: "kernel",
+                line: "tiotest --with kernel,unherd --threads 512",
+                quick: "--memory 64M",
+                quick_s: 120,
+                makes_files: true,
+            },
         ],
         missing: "",
     },
     Report {
         number: "001",
         about: "poll without a lock",
-        benches: &[],
-        missing: "the static web server and poll with many sources",
+        benches: &[
+            Bench {
+                name: "empty",
+                line: "poll --with before,epoll,unherd --scene empty --sources 128,1024",
+                quick: "",
+                quick_s: 20,
+                makes_files: false,
+            },
+            Bench {
+                name: "event",
+                line: "poll --with before,epoll,unherd --scene event --threads 8",
+                quick: "",
+                quick_s: 20,
+                makes_files: false,
+            },
+        ],
+        missing: "the static web server",
     },
     Report {
         number: "002",
         about: "futex wakeups without the bucket's lock",
         benches: &[
-            ("hash", "futex-hash --with kernel,unherd --threads 2,16,64", false),
-            ("mutex", "mutex --with pthread,std,unherd --threads 1,2,4,16", false),
+            Bench {
+                name: "hash",
+                line: "futex-hash --with kernel,unherd --threads 2,16,64",
+                quick: "--budget-ms 250",
+                quick_s: 20,
+                makes_files: false,
+            },
+            Bench {
+                name: "mutex",
+                line: "mutex --with pthread,std,unherd --threads 1,2,4,16",
+                quick: "--budget-ms 250",
+                quick_s: 35,
+                makes_files: false,
+            },
         ],
         missing: "wake calls (futex-wake) and storms of them (futex-storm)",
     },
@@ -82,12 +139,20 @@ const REPORTS: [Report; 5] = [
         number: "003",
         about: "a page cache whose lookups take no lock",
         benches: &[
-            (
-                "slices",
-                "slices --with before,kernel,unherd --threads 1,16 --block 4K,256K --memory 256M",
-                true,
-            ),
-            ("hit", "hit --with before,unherd-pin,unherd-peek --threads 1,2", false),
+            Bench {
+                name: "slices",
+                line: "slices --with before,kernel,unherd --threads 1,16 --block 4K,256K",
+                quick: "--memory 32M",
+                quick_s: 160,
+                makes_files: true,
+            },
+            Bench {
+                name: "hit",
+                line: "hit --with before,unherd-pin,unherd-peek --threads 1,2",
+                quick: "",
+                quick_s: 20,
+                makes_files: false,
+            },
         ],
         missing: "",
     },
@@ -103,6 +168,15 @@ impl Report {
     fn note_missing(&self) {
         if !self.missing.is_empty() {
             note(&format!("not in it, as there is no workload yet: {}", self.missing));
+        }
+    }
+
+    /// How long it takes, as far as that is known before it begins.
+    fn duration(&self, is_quick: bool) -> String {
+        let minutes = self.benches.iter().map(|it| it.quick_s).sum::<u64>().div_ceil(60);
+        match is_quick {
+            true => format!("about {minutes} minutes on a quiet machine of two processors"),
+            false => "each bench says after its first round how long it takes".to_owned(),
         }
     }
 }
@@ -121,11 +195,12 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     }
     let default = || PathBuf::from(format!("out/reproduce-{}", report.number));
     let out = args.out.clone().unwrap_or_else(default);
-    let lines = report.benches.iter().map(|bench| (bench.0, words(args, &out, *bench)));
+    let lines = report.benches.iter().map(|bench| (bench.name, words(args, &out, bench)));
     if args.list {
         for (_, words) in lines {
             output::print(&format!("unherd {}\n", words.join(" ")))?;
         }
+        note(&format!("it takes a while: {}", report.duration(args.quick)));
         report.note_missing();
         return Ok(ExitCode::SUCCESS);
     }
@@ -135,7 +210,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     })?;
     let registry = runners::registry()?;
     let title = format!("Report {}: {}", report.number, report.about);
-    output::print(&format!("{title}\n"))?;
+    output::print(&format!("{title}\n{}\n", report.duration(args.quick)))?;
     let mut pages = Vec::new();
     for (name, line) in lines {
         let record = out.join(name);
@@ -173,23 +248,21 @@ fn page(out: &Path, name: &str) -> PathBuf {
 }
 
 /// A bench's command line.
-fn words(
-    args: &ReproduceArgs,
-    out: &Path,
-    (name, line, makes_files): (&str, &str, bool),
-) -> Vec<String> {
-    let mut words: Vec<String> =
-        ["bench"].into_iter().chain(line.split(' ')).map(str::to_owned).collect();
+fn words(args: &ReproduceArgs, out: &Path, bench: &Bench) -> Vec<String> {
+    // What a report's memory is scaled to, unless it is to be quick.
+    let memory = if bench.makes_files && !args.quick { " --memory 256M" } else { "" };
+    let line = format!("bench {}{memory}", bench.line);
+    let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    if args.quick {
+        words.extend(bench.quick.split_whitespace().chain(["--quick"]).map(str::to_owned));
+    }
     let mut add = |option: &str, path: &Path| {
         words.extend([option.to_owned(), shown(path)]);
     };
-    if let (Some(directory), true) = (&args.dir, makes_files) {
+    if let (Some(directory), true) = (&args.dir, bench.makes_files) {
         add("--dir", directory);
     }
-    add("--out", &out.join(name));
-    add("--html", &page(out, name));
-    if args.quick {
-        words.push("--quick".to_owned());
-    }
+    add("--out", &out.join(bench.name));
+    add("--html", &page(out, bench.name));
     words
 }
