@@ -1,7 +1,7 @@
 //! Whether the machine's own speed changed while rounds ran.
 //!
-//! Pairs share the speed of the moment, so verdicts bear it. A reader must know it all the same: the
-//! medians are then of two machines, and so may be the ratio.
+//! Pairs share the speed of the moment, so verdicts bear it. A reader must know it all the same:
+//! the medians are then of two machines, and so may be the ratio.
 
 use std::collections::BTreeMap;
 

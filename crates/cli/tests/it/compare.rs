@@ -471,8 +471,8 @@ fn endless_and_verbose_commands_are_survived() {
         &place,
         &["--check"],
         &[
-            "head -c 50000000 /dev/zero",
-            "yes x | head -c 50000000 | tr -d -c '' ; head -c 50000000 /dev/zero",
+            "head -c 12000000 /dev/zero",
+            "yes x | head -c 12000000 | tr -d -c '' ; head -c 12000000 /dev/zero",
         ],
     );
     assert_eq!(flood.code, Some(0), "{flood:?}");

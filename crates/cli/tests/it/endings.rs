@@ -258,7 +258,7 @@ fn output_that_cannot_be_written_is_an_error() {
     let place = Place::new();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let output = place
-        .command("bench fake --format json --out record")
+        .command("bench fake --format json --out record --keep-disturbed")
         .stdout(full)
         .stderr(Stdio::piped())
         .output()
