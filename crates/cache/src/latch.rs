@@ -52,6 +52,12 @@ impl Latch {
         }
     }
 
+    /// Whether somebody is alone or wants to be, at a glance.
+    #[cfg(not(loom))]
+    pub(crate) fn is_shut(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & ALONE != 0
+    }
+
     /// Enters; waits under `reason` while somebody is alone.
     pub(crate) fn enter(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         while !self.try_enter() {

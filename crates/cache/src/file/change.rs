@@ -224,6 +224,8 @@ impl Core {
                     self.pages.unpin(old);
                     return Ok(claim);
                 }
+                // The room is kept meanwhile: who could do with room alone has a page at rest, and
+                // this thread would have had its frame.
                 WriteAccess::NeedsSpare => spare.claim = Some(self.take_frame(key, began)?),
                 WriteAccess::InWriteBack(busy) => {
                     // To wait for a frame would be no better: it may take as many write-backs.

@@ -11,8 +11,7 @@ use crate::Error;
 use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::file::state::FileState;
-use crate::frames::room::is_room;
-use crate::io::run::RunBuffer;
+use crate::frames::word::Word;
 use crate::page::PageNo;
 
 /// Unclean pages that are looked at under one lock.
@@ -127,14 +126,11 @@ impl Core {
         let end = began.after(self.frame_wait);
         let (waiters, tag) = (&self.supply().room, Tag(u64::from(file.id.0)));
         let _entered = waiters.enter();
-        let (mut told, mut passed) = (None, None);
-        let (mut has_begun, mut is_over) = (false, false);
+        let (mut told, mut has_begun, mut is_over) = (None, false, false);
         loop {
-            let mut seen = waiters.told();
+            let seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
-                if told.is_some_and(is_room) && !has_begun {
-                    waiters.tell_of_page(self.waits());
-                }
+                waiters.leave(self.waits(), told.is_some(), has_begun);
                 return Ok(());
             }
             let now = Timestamp::now();
@@ -148,21 +144,17 @@ impl Core {
                 }
                 return Err(error);
             }
-            if let Some(room) = told.filter(|&message| is_room(message)) {
-                waiters.pass_on(self.waits(), tag, room, &mut passed);
+            if let Some(message) = told {
+                waiters.pass_on(self.waits(), tag, message);
             }
-            let (written, is_missed) = self.write_for_room(file);
-            if is_missed && self.pages.notify_writable() == Some(seen) {
-                // Its own wake is no reason to look again.
-                seen = seen.wrapping_add(1);
-            }
+            let written = self.write_for_room(file);
             // Of an earlier one the room may be gone by now.
             has_begun = written == Written::Some;
-            if written == Written::Some && self.io.engine.is_none() {
+            if has_begun && self.io.engine.is_none() {
                 told = None;
                 continue;
             }
-            if written != Written::Some && told.is_some() {
+            if !has_begun && told.is_some() {
                 self.waits().note_needless(self.reasons().frame);
             }
             // Nobody is told when the writes of a file may be tried again.
@@ -180,21 +172,11 @@ impl Core {
     }
 
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
-    /// room, of the one that has most. Also whether somebody missed the buffer meanwhile.
-    fn write_for_room(&self, file: &Arc<FileState>) -> (Written, bool) {
-        let Some(buffer) = self.io.runs.try_take() else { return (Written::Nothing, false) };
-        match self.write_page_of_any_file(file, buffer) {
-            Ok(()) => (Written::Some, false),
-            Err((buffer, written)) => (written, self.io.runs.put([buffer], self.waits())),
+    /// room, of the one that has most.
+    fn write_for_room(&self, file: &Arc<FileState>) -> Written {
+        if self.write_page_of(file) {
+            return Written::Some;
         }
-    }
-
-    fn write_page_of_any_file(
-        &self,
-        file: &Arc<FileState>,
-        buffer: RunBuffer,
-    ) -> Result<(), (RunBuffer, Written)> {
-        let Err(mut buffer) = self.write_page_of(file, buffer) else { return Ok(()) };
         let files = self.files.all().into_iter().filter(|other| other.id != file.id);
         // Counted once: others change it.
         let count = |other: Arc<FileState>| (other.unwritten.pages.load(Ordering::Relaxed), other);
@@ -204,18 +186,15 @@ impl Core {
         for (_, other) in others {
             if other.unwritten.is_failing() && other.durability.lock().refusal().is_some() {
                 written = Written::Refused;
-                continue;
-            }
-            match self.write_page_of(&other, buffer) {
-                Ok(()) => return Ok(()),
-                Err(left) => buffer = left,
+            } else if self.write_page_of(&other) {
+                return Written::Some;
             }
         }
-        Err((buffer, written))
+        written
     }
 
-    /// Writes a page of the file back, or begins to, if there is one; else gives the buffer back.
-    fn write_page_of(&self, file: &Arc<FileState>, mut buffer: RunBuffer) -> Result<(), RunBuffer> {
+    /// Writes a page of the file back, or begins to, if there is one, and a buffer for it.
+    fn write_page_of(&self, file: &Arc<FileState>) -> bool {
         let mut from = PageNo(file.unwritten.next.load(Ordering::Relaxed));
         let mut left = file.unclean.lock().len();
         while left > 0 {
@@ -226,16 +205,27 @@ impl Core {
             let Some(&last) = chunk.last() else { break };
             left -= chunk.len();
             from = last.next();
-            for page in chunk.into_iter().filter(|&page| self.is_unwritten(file, page)) {
+            for page in chunk.into_iter().filter(|&page| self.is_writable(file, page)) {
+                // Not before: one that finds no page takes no buffer from others, which would have
+                // it look again when they are told.
+                let Some(buffer) = self.io.runs.try_take() else { return false };
                 match self.write_back_by(file, page, buffer) {
                     Ok(()) => {
                         file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
-                        return Ok(());
+                        return true;
                     }
-                    Err(left) => buffer = left,
+                    Err(buffer) => self.put_buffers([buffer]),
                 }
             }
         }
-        Err(buffer)
+        false
+    }
+
+    /// Whether the page can be written back now, at a glance.
+    fn is_writable(&self, file: &FileState, page: PageNo) -> bool {
+        let word = self.word_of(file, page);
+        word.and_then(Word::lent).is_some()
+            && self.offset(page) < file.len()
+            && !file.write_backs.is_shut()
     }
 }

@@ -83,7 +83,9 @@ impl<'a> TakenBuffers<'a> {
                 return buffer;
             }
             let (waits, reason) = (self.core.waits(), self.core.reasons().write_back);
-            self.core.io.runs.take(self.most, &mut self.taken, waits, reason);
+            if self.core.io.runs.take(self.most, &mut self.taken, waits, reason) {
+                self.core.pages.notify_writable();
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! | what happens | who is told |
 //! |---|---|
-//! | a write-back has ended, or dirty pages were dropped | as many waiters as pages, those first that have waited longest: [`is_room`] |
-//! | a page can be written that could not, or what a write needs was given back | the waiter that has waited longest: [`PAGE`] |
+//! | a write-back has ended, or dirty pages were dropped | as many waiters as pages, those first that have waited longest |
+//! | a page can be written that could not, or what a write needs was given back | the waiter that has waited longest |
 //!
 //! ```text
 //!  a writer in want                         one who makes room, or a page writable
@@ -21,23 +21,16 @@
 //!
 //! What one waiter does with a wake must not strand those behind it:
 //!
-//! - One that is woken for room and has none, as the bounds of files differ, wakes a waiter of
-//!   another file, unless it has just passed that event on. One that leaves with an error wakes
-//!   any.
-//! - The room may come from a write that another waiter began, which sleeps. So one that takes room
-//!   and began no write wakes one for a page to write: where room was taken, somebody looks.
+//! - One that finds no room, as the bounds of files differ, wakes a waiter of another file. The
+//!   message counts how many waiters were not woken by the event, and an event is passed on no more
+//!   often: so it reaches each file that has waiters, as one that waits again stands behind the
+//!   others, and ends. One that leaves with an error wakes any.
+//! - The room may come from a write that another waiter began, which sleeps. So one that was told,
+//!   and takes room, and began no write wakes one for a page to write: where room was taken,
+//!   somebody looks.
 
 use unherd_sync::{Outcome, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
-
-/// What a waiter is told where there may be a page to write.
-const PAGE: Token = Token(0);
-
-/// Whether it is told that there may be room. Each event has a message of its own: 1 and what
-/// `told` was before.
-pub(crate) fn is_room(message: Token) -> bool {
-    message != PAGE
-}
 
 /// The tag of one that waits for no file's room, and takes none. Others have that of their file.
 pub(crate) const NO_FILE: Tag = Tag(0);
@@ -66,16 +59,16 @@ impl RoomWaiters {
     /// The caller will look for room, and wait if there is none.
     pub(crate) fn enter(&self) -> Entered<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // ORDER[ROOM1]: SeqCst fence (A); pairs with (B) in `is_empty`: the look that follows sees
+        // ORDER[ROOM1]: SeqCst fence (A); pairs with (B) in `waiting`: the look that follows sees
         // what the other has done, or the other sees this thread.
         fence(Ordering::SeqCst);
         Entered(self)
     }
 
-    fn is_empty(&self) -> bool {
+    fn waiting(&self) -> u32 {
         // ORDER[ROOM1]: SeqCst fence (B); pairs with (A) in `enter`.
         fence(Ordering::SeqCst);
-        self.waiting.load(Ordering::Relaxed) == 0
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Whether nobody waits. The caller has just made a page writable by a read-modify-write.
@@ -105,45 +98,97 @@ impl RoomWaiters {
 
     /// There may be room for some pages more.
     pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, pages: usize) {
-        if pages > 0 && !self.is_empty() {
-            self.wake(waits, pages, |before| Token(1 + u64::from(before)));
+        let waiting = if pages > 0 { self.waiting() } else { 0 };
+        if waiting > 0 {
+            let others = (waiting as usize).saturating_sub(pages);
+            self.wake(waits, pages, Token(others as u64));
         }
     }
 
-    /// A page can be written, or a buffer be had for it. Gives what [`RoomWaiters::told`] was
-    /// before, if anybody waits.
-    pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) -> Option<u32> {
-        if self.is_empty() { None } else { Some(self.wake(waits, 1, |_| PAGE)) }
+    /// A page can be written, or a buffer be had for it: this is passed on to nobody, as any waiter
+    /// can write any page.
+    pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) {
+        if self.waiting() > 0 {
+            self.wake(waits, 1, Token(0));
+        }
     }
 
-    fn wake(
-        &self,
-        waits: &WaitTable<WaitKey>,
-        waiters: usize,
-        message: impl FnOnce(u32) -> Token,
-    ) -> u32 {
+    fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize, message: Token) {
         // ORDER[ROOM2]: Release; pairs with the Acquire in `told`.
-        let before = self.told.fetch_add(1, Ordering::Release);
-        waits.wake_with(&self.key(), waiters, message(before));
-        before
+        self.told.fetch_add(1, Ordering::Release);
+        waits.wake_with(&self.key(), waiters, message);
     }
 
-    /// The caller was woken for `room`, and has none for its file. Wakes a waiter of another file
-    /// for it, unless the caller has `passed` that on.
-    pub(crate) fn pass_on(
-        &self,
-        waits: &WaitTable<WaitKey>,
-        file: Tag,
-        room: Token,
-        passed: &mut Option<Token>,
-    ) {
-        if passed.replace(room) == Some(room) {
-            return;
+    /// The caller takes room, and leaves; whether it was told before, and began a write since.
+    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>, was_told: bool, has_begun: bool) {
+        if was_told && !has_begun {
+            self.tell_of_page(waits);
         }
+    }
+
+    /// The caller was woken with a message, and has no room for its file. Wakes a waiter of another
+    /// file, unless that was done often enough.
+    pub(crate) fn pass_on(&self, waits: &WaitTable<WaitKey>, file: Tag, message: Token) {
+        let Some(left) = message.0.checked_sub(1) else { return };
         let is_other = |tag| {
             if tag == file || tag == NO_FILE { Verdict::Skip } else { Verdict::WakeAndStop }
         };
-        waits.wake_where(&self.key(), is_other, room);
+        waits.wake_where(&self.key(), is_other, Token(left));
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use unherd_sync::Reason;
+    use unherd_sys::Timestamp;
+    use unherd_sys::primitives::{AtomicBool, thread};
+
+    use super::*;
+
+    #[test]
+    fn events_without_room_come_to_rest() {
+        const FILES: u32 = 3;
+        const EVENTS: u32 = 2;
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let waiters = RoomWaiters::default();
+        let (woken, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        let wait = |file| {
+            let _entered = waiters.enter();
+            loop {
+                let seen = waiters.told();
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let how = Wait::new(Reason::OTHER).tag(Tag(file));
+                if let Outcome::Woken(message) = waiters.wait(&waits, seen, how) {
+                    woken.fetch_add(1, Ordering::Relaxed);
+                    waiters.pass_on(&waits, Tag(file), message);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            (1..=u64::from(FILES)).for_each(|file| drop(scope.spawn(move || wait(file))));
+            while waiters.waiting() < FILES {
+                thread::yield_now();
+            }
+            // Those that are counted fall asleep; one that does not is told less.
+            let pause = || {
+                let end = Timestamp::now().after(Duration::from_millis(5));
+                while Timestamp::now() < end {
+                    thread::yield_now();
+                }
+            };
+            pause();
+            (0..EVENTS).for_each(|_| waiters.tell(&waits, 1));
+            pause();
+            is_over.store(true, Ordering::Relaxed);
+            let woken = woken.load(Ordering::Relaxed);
+            waiters.tell(&waits, usize::MAX);
+            assert!((1..=EVENTS * FILES).contains(&woken), "{woken} wakes");
+        });
     }
 }
 
@@ -181,23 +226,18 @@ mod loom {
         fn make_room(&self) {
             let Self { waits, waiters, room, pages, begun } = self;
             let _entered = waiters.enter();
-            let (mut told, mut has_begun) = (None, false);
+            let (mut is_told, mut has_begun) = (false, false);
             loop {
                 let seen = waiters.told();
                 if take(room) {
-                    if told.is_some_and(is_room) && !has_begun {
-                        waiters.tell_of_page(waits);
-                    }
-                    return;
+                    return waiters.leave(waits, is_told, has_begun);
                 }
                 has_begun = take(pages);
                 if has_begun {
                     give(begun);
                 }
-                told = match waiters.wait(waits, seen, Wait::new(Reason::OTHER)) {
-                    Outcome::Woken(message) => Some(message),
-                    _ => None,
-                };
+                let outcome = waiters.wait(waits, seen, Wait::new(Reason::OTHER));
+                is_told = matches!(outcome, Outcome::Woken(_));
             }
         }
 
@@ -289,13 +329,15 @@ mod loom {
         });
     }
 
-    /// The one that begins a write sleeps behind the other, which takes the room: the other page is
-    /// written all the same.
+    /// One event makes two pages writable, as a flush that fails does. Of the two that wait, one
+    /// begins to write a page, and the other takes the room: the other page is written all the
+    /// same.
     #[test]
     fn room_that_another_takes_strands_nobody() {
         check(2, |scene| {
-            scene.publish();
-            scene.publish();
+            give(&scene.pages);
+            give(&scene.pages);
+            scene.waiters.tell_of_page(&scene.waits);
             scene.end_writes(2);
         });
     }

@@ -54,7 +54,7 @@ struct Free {
     buffers: Vec<RunBuffer>,
     /// How many of them are for waiters that were woken, never more than there are.
     reserved: usize,
-    /// Somebody found none, and did not wait, since some were put.
+    /// Somebody found none, and did not wait, since the latest was notified.
     is_missed: bool,
 }
 
@@ -102,14 +102,16 @@ impl RunBuffers {
         taken
     }
 
-    /// Waits under `reason` until a buffer is free; takes up to `most`.
+    /// Waits under `reason` until a buffer is free; takes up to `most`. Whether it leaves some, and
+    /// [`RunBuffers::try_take`] has found none meanwhile.
+    #[must_use]
     pub(crate) fn take(
         &self,
         most: usize,
         out: &mut Vec<RunBuffer>,
         waits: &WaitTable<WaitKey>,
         reason: Reason,
-    ) {
+    ) -> bool {
         let mut mine = 0;
         loop {
             let is_any_left = {
@@ -119,11 +121,9 @@ impl RunBuffers {
                 out.extend(free.buffers.drain(rest..));
                 rest > free.reserved
             };
-            if is_any_left {
-                self.offer(waits);
-            }
+            let is_missed = is_any_left && self.offer(waits);
             if !out.is_empty() {
-                return;
+                return is_missed;
             }
             let none = || {
                 let free = self.free.lock();
@@ -147,13 +147,12 @@ impl RunBuffers {
             debug_assert!(buffer.frames.is_empty(), "loans must be given back");
         };
         self.free.lock().buffers.extend(buffers.into_iter().inspect(empty));
-        self.offer(waits);
-        // Not before: what is reserved while it is offered is missed as well.
-        std::mem::take(&mut self.free.lock().is_missed)
+        self.offer(waits)
     }
 
-    /// Reserves free buffers for those that wait, a batch for each, and wakes them.
-    fn offer(&self, waits: &WaitTable<WaitKey>) {
+    /// Reserves free buffers for those that wait, a batch for each, and wakes them. Whether some
+    /// are left, and [`RunBuffers::try_take`] has found none meanwhile.
+    fn offer(&self, waits: &WaitTable<WaitKey>) -> bool {
         loop {
             let offered = {
                 let mut free = self.free.lock();
@@ -162,13 +161,18 @@ impl RunBuffers {
                 offered
             };
             if offered == 0 {
-                return;
+                return false;
             }
             if waits.wake_with(&self.key(), 1, Token(offered as u64)) == 0 {
-                self.free.lock().reserved -= offered;
+                let is_missed = {
+                    let mut free = self.free.lock();
+                    free.reserved -= offered;
+                    // Not before: what is reserved while it is offered is missed as well.
+                    std::mem::take(&mut free.is_missed)
+                };
                 // One that looked meanwhile waits now.
                 waits.wake_with(&self.key(), 1, Token(0));
-                return;
+                return is_missed;
             }
         }
     }
@@ -421,7 +425,7 @@ mod tests {
         let takes = |most: usize| {
             let mut taken = Vec::new();
             for _ in 0..500 {
-                runs.take(most, &mut taken, &waits, Reason::OTHER);
+                let _ = runs.take(most, &mut taken, &waits, Reason::OTHER);
                 assert!((1..=most).contains(&taken.len()));
                 thread::yield_now();
                 let _ = runs.put(taken.drain(..), &waits);
@@ -448,7 +452,7 @@ mod tests {
             let (runs, waits) = (&runs, &waits);
             let waiter = scope.spawn(move || {
                 let mut own = Vec::new();
-                runs.take(BATCH_MAX, &mut own, waits, reason);
+                let _ = runs.take(BATCH_MAX, &mut own, waits, reason);
                 let count = own.len();
                 let _ = runs.put(own, waits);
                 count
@@ -461,6 +465,21 @@ mod tests {
         });
         let _ = runs.put(taken, &waits);
         assert_eq!(runs.free.lock().buffers.len(), BUFFERS_MAX);
+    }
+
+    #[test]
+    fn whatever_is_left_is_told_to_those_who_missed_it() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let runs = RunBuffers::new(1 << 16, 4096);
+        let mut all: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
+        let mut own = Vec::new();
+        let _ = runs.put(all.drain(..2), &waits);
+        runs.free.lock().reserved = 2;
+        assert!(runs.try_take().is_none());
+        runs.free.lock().reserved = 0;
+        assert!(runs.take(1, &mut own, &waits, Reason::OTHER), "one is left, and was missed");
+        assert!(!runs.take(1, &mut own, &waits, Reason::OTHER), "none is left");
+        assert!(runs.try_take().is_none() && runs.put(own, &waits));
     }
 
     #[test]

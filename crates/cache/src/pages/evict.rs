@@ -114,11 +114,10 @@ impl policy::Frames for Seen<'_> {
 
 impl Pages {
     /// A page can be written that could not, or what a write needs was given back: it may be just
-    /// what somebody waits for who wants a frame, or room. Gives what `RoomWaiters::tell_of_page`
-    /// does.
-    pub(crate) fn notify_writable(&self) -> Option<u32> {
+    /// what somebody waits for who wants a frame, or room.
+    pub(crate) fn notify_writable(&self) {
         self.notify_idle(1);
-        self.supply.room.tell_of_page(&self.supply.waits)
+        self.supply.room.tell_of_page(&self.supply.waits);
     }
 
     /// A frame that became idle may be just what somebody waits for.

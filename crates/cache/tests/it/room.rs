@@ -75,33 +75,6 @@ fn room_is_not_lost_to_waiters_for_a_page() {
     }
 }
 
-/// The writer that writes a page back sleeps behind another, which takes the room.
-#[test]
-fn room_that_another_takes_strands_nobody() {
-    let _turn = turn();
-    for io in BOTH {
-        let (_cache, file) = cache_and_file(16, io);
-        let (file, mut held) = (&file, hold(&file, 12));
-        let before = Ledger::snapshot();
-        thread::scope(|scope| {
-            let write = |page: u64| scope.spawn(move || file.write_all_at(&[1; 512], page * 512));
-            let writers = [20, 21].map(|page| {
-                let writer = write(page);
-                until(|| frame_waits(&before).waits > page - 20);
-                pause(20);
-                writer
-            });
-            if let Some(mut page) = held.pop() {
-                page.fill(0..512, 2);
-            }
-            for writer in writers {
-                assert_eq!(writer.join().unwrap(), Ok(()), "{io:?}");
-            }
-            held.clear();
-        });
-    }
-}
-
 /// However many wait for room, an event that can help one of them wakes few, and one that cannot
 /// wakes none.
 #[test]
