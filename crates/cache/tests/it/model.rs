@@ -260,6 +260,11 @@ proptest! {
             check_on_sim(io, 512, &ops);
         }
     }
+}
+
+// Writes that fail are tried again a tenth of a second later: most of the time they wait.
+proptest! {
+    #![proptest_config(cases(32))]
 
     #[test]
     fn with_failing_reads_and_writes(seed: u64, ops in ops(1024, 60)) {
