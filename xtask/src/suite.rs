@@ -15,7 +15,7 @@ pub(crate) struct Model {
     /// The flags, and the directory below `target/` for what is built with them.
     pub(crate) cfgs: &'static [&'static str],
     pub(crate) target: &'static str,
-    /// What starts the compiler for our own crates, if cargo does not. Others' are built without it.
+    /// What starts the compiler for our own crates, if cargo does not.
     pub(crate) wrapper: Option<&'static str>,
     /// The tests whose path contains this.
     pub(crate) filter: &'static str,

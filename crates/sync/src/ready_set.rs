@@ -30,10 +30,12 @@ mod tests;
 
 use std::error::Error;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use unherd_sys::{Deadline, EPOLL_EVENTS_MAX, Timestamp};
 
+use crate::wait_table::resume_unless_unwinding;
 use crate::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitTable};
 use batch::SOURCES_MAX;
 use lead::{EVENTS_ALONE, Lead, LeadGuard, PERIOD, Watch, WatchGuard};
@@ -110,7 +112,8 @@ impl Error for SetFull {}
 ///
 /// A source that posts has an *event* until a waiter takes it: an edge, not a count; posts in
 /// between coalesce. Each event goes to one waiter, which gets the source's token. An event that
-/// comes while waiters sleep wakes exactly one of them.
+/// comes while waiters sleep wakes exactly one of them; with descriptors, one more may be called to
+/// look after these.
 ///
 /// A post and a *check* ([`ReadySet::try_wait`], and each look of a wait) take no lock, count no
 /// references and allocate nothing; a post takes the lock of the queue if somebody sleeps. An empty
@@ -237,6 +240,10 @@ impl ReadySet {
     /// In a set with [descriptors](ReadySet::fd) one of the waiting threads sleeps in epoll_wait(2)
     /// for all, where the ledger counts no sleep, and where its deadline is rounded up to a
     /// millisecond.
+    ///
+    /// # Panics
+    /// As a task's waker does that this check wakes for an event which it leaves; what it has taken
+    /// is in `batch` then. If the program has closed the descriptors of the set itself.
     pub fn wait(&self, batch: &mut ReadyBatch, deadline: Deadline) -> usize {
         let mut leaving = Leaving { set: self, call: WATCH };
         let mut was_woken = false;
@@ -287,9 +294,12 @@ impl ReadySet {
         owed += usize::from(lead.end_sleep());
         drop(lead);
         let is_late = || deadline.timestamp().is_some() && deadline.has_passed(Timestamp::now());
-        let is_over = self.try_wait(batch) > 0 || is_late();
-        self.wake_for_left(owed.saturating_sub(batch.len()));
-        let has_many = batch.len() > EVENTS_ALONE || found == EPOLL_EVENTS_MAX;
+        batch.clear();
+        let hidden = if self.is_empty() { 0 } else { self.0.levels.take(batch) as usize };
+        self.wake_for_left(hidden + owed.saturating_sub(batch.len()));
+        let is_over = batch.len() > 0 || is_late();
+        // One more may have been the interrupt.
+        let has_many = batch.len() > EVENTS_ALONE || found + 1 >= EPOLL_EVENTS_MAX;
         if is_over && (has_many || self.0.lead.is_hasty()) {
             leaving.call = LEAD;
         }
@@ -302,13 +312,24 @@ impl ReadySet {
         usize::from(is_new.unwrap_or(false))
     }
 
-    /// Wakes a waiter for each of `owed` events that are left.
+    /// Wakes a waiter for each of `owed` events that are left. If a task's waker panics, the others
+    /// are woken all the same, and the first panic goes on.
     fn wake_for_left(&self, owed: usize) {
+        let mut first = None;
         for _ in 0..owed {
             if self.is_empty() {
                 break;
             }
-            self.wake_one();
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.wake_one())) {
+                // Not dropped, which may panic as well.
+                match first {
+                    None => first = Some(panic),
+                    Some(_) => std::mem::forget(panic),
+                }
+            }
+        }
+        if let Some(panic) = first {
+            resume_unless_unwinding(panic);
         }
     }
 
@@ -322,25 +343,34 @@ impl ReadySet {
             });
             drop(lead);
             let before = batch.len();
-            self.take_more(batch);
-            self.wake_for_left(owed.saturating_sub(batch.len() - before));
+            let hidden = self.0.levels.take(batch) as usize;
+            self.wake_for_left(hidden + owed.saturating_sub(batch.len() - before));
         }
     }
 
     /// Sleeps as others do, and looks once a period whether nobody has come back to lead. Says
     /// whether the wait is over; if not, the caller leads, or sleeps on.
     fn watch(&self, mut watch: WatchGuard<'_>, batch: &mut ReadyBatch, deadline: Deadline) -> bool {
+        let mut period = Deadline::after(PERIOD);
         loop {
-            let how = self.how(THREAD).deadline(deadline.earlier(Deadline::after(PERIOD)));
+            let how = self.how(THREAD).deadline(deadline.earlier(period));
             let outcome = self.0.waiters.wait(&(), || self.is_empty(), how);
             if self.try_wait(batch) > 0 {
                 return true;
             }
+            self.note_needless(outcome == Outcome::Woken(EVENT));
+            let now = Timestamp::now();
             match outcome {
                 Outcome::Woken(LEAD) => return false,
-                Outcome::TimedOut if deadline.has_passed(Timestamp::now()) => return true,
-                Outcome::TimedOut if watch.look() != Watch::Busy => return false,
-                outcome => self.note_needless(outcome == Outcome::Woken(EVENT)),
+                Outcome::TimedOut if deadline.has_passed(now) => return true,
+                // Also after a needless wakeup: wakes do not put the look off.
+                _ if period.has_passed(now) => {
+                    if watch.look() != Watch::Busy {
+                        return false;
+                    }
+                    period = Deadline::after(PERIOD);
+                }
+                _ => {}
             }
         }
     }

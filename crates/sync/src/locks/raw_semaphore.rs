@@ -229,7 +229,7 @@ impl RawSemaphore {
     fn wake(&self, barging: Duration) {
         let address = Address::of(self);
         let state = self.word.load(Ordering::Relaxed);
-        let hands_over = state & CLOSED != 0 || is_over(barging, 0, address);
+        let mut hands_over = state & CLOSED != 0 || is_over(barging, 0, address);
         if !hands_over && state & AWAKE != 0 {
             return; // S2
         }
@@ -238,6 +238,8 @@ impl RawSemaphore {
             self.word.fetch_and(!PARKED, Ordering::Relaxed);
             locks().wake_each(&address, |tag| {
                 let n = tag.0 as u32;
+                // Another wake may have closed it for this waiter meanwhile.
+                hands_over |= self.word.load(Ordering::Relaxed) & CLOSED != 0;
                 if !hands_over && !is_task(tag) {
                     let wakes = self.park_others(n);
                     return (if wakes { Verdict::WakeAndStop } else { Verdict::Stop }, AWAKENED);
@@ -259,14 +261,12 @@ impl RawSemaphore {
         self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, open).is_ok()
     }
 
-    /// Sets PARKED, and AWAKE if there are `n` permits for the first waiter, in place of CLOSED;
-    /// says whether so.
+    /// Sets PARKED, and AWAKE if there are `n` permits for the first waiter; says whether so.
     fn park_others(&self, n: u32) -> bool {
         let mut state = self.word.load(Ordering::Relaxed);
         loop {
             let has_enough = state / PERMIT >= n;
-            // The first waiter, for which it was closed, leaves the queue.
-            let next = if has_enough { state & !CLOSED | PARKED | AWAKE } else { state | PARKED };
+            let next = if has_enough { state | PARKED | AWAKE } else { state | PARKED };
             let order = Ordering::Relaxed;
             match self.word.compare_exchange(state, next, order, order) {
                 Ok(_) => return has_enough,

@@ -16,8 +16,14 @@ impl Address {
 
     /// One of `n` places.
     pub(super) fn place(self, n: usize) -> usize {
-        // Locks that lie side by side have places of their own.
-        (self.0 ^ (self.0 >> 12)) % n
+        // Locks that lie side by side have places of their own; most are words.
+        ((self.0 >> 2) ^ (self.0 >> 14)) % n
+    }
+
+    /// So many bits that differ for locks of one place.
+    pub(super) fn fingerprint(self, bits: u32) -> u64 {
+        let address = self.0 as u64;
+        (address ^ (address >> bits)) % (1 << bits)
     }
 }
 

@@ -302,6 +302,18 @@ fn another_lock_at_one_place_is_handed_over_when_its_own_time_is_over() {
     }
 }
 
+#[test]
+fn a_busy_lock_at_one_place_keeps_no_other_from_hand_overs() {
+    let [busy, other] = [0x104, 0x1104].map(std::ptr::without_provenance::<u8>).map(Address::of);
+    assert_eq!(busy.place(1024), other.place(1024));
+    let long = Duration::from_nanos(Timestamp::now().as_ns() / 2);
+    let until = Timestamp::now().after(Duration::from_secs(9));
+    while !is_over(Duration::from_nanos(1), 0, busy) {
+        assert!(Timestamp::now() < until);
+    }
+    assert!(is_over(long, 0, other));
+}
+
 #[cfg(debug_assertions)]
 #[test]
 #[should_panic(expected = "this thread holds it already")]

@@ -63,13 +63,15 @@ impl ReadySet {
     /// [rearms](ReadySet::rearm) the token. A descriptor that is always ready, such as a regular
     /// file, posts once.
     ///
-    /// Events are found while a thread is in [`ReadySet::wait`]; at most two milliseconds after
-    /// they came, if a thread that has led handles other events meanwhile. A set takes two
-    /// descriptors for itself when it gets its first.
+    /// Events are found while a thread is in [`ReadySet::wait`]; as a rule at most two milliseconds
+    /// after they came, if a thread that has led handles other events meanwhile. Where threads come
+    /// and go with events of other sources faster than that, it is after 32 waits at the latest. A
+    /// set takes two descriptors for itself when it gets its first.
     ///
     /// The source owns `fd`, which may be a reference, and takes it out of the set before it
-    /// closes it. So a number that is used again is never taken for its predecessor. That also
-    /// goes for a number that was closed by other means.
+    /// closes it. So a number that is used again is never taken for its predecessor, even if it was
+    /// closed by other means; but then, while a duplicate is open, its edges still wake a thread for
+    /// nothing.
     ///
     /// ```
     /// # use unherd_sync as unherd;
