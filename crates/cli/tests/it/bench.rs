@@ -32,7 +32,8 @@ fn bench_prints_tables_and_keeps_record() {
 #[test]
 fn json_is_the_contract_and_nothing_else() {
     let place = Place::new();
-    let ran = place.run("bench fake --threads 1,2 --buckets 1,16 --format json --rounds 8");
+    let ran = place
+        .run("bench fake --threads 1,2 --buckets 1,16 --format json --rounds 8 --keep-disturbed");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let result: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(result["schema"], "unherd.bench/1");
@@ -124,17 +125,20 @@ fn unused_mechanism_is_not_exercised() {
 #[test]
 fn aa_is_same_and_plant_is_found() {
     let place = Place::new();
-    let same = place.run("bench fake --with unherd --aa");
+    let run = |options: &str| {
+        place.run(&format!("bench fake --with unherd --rounds 6 --keep-disturbed {options}"))
+    };
+    let same = run("--aa");
     assert!(same.stdout.contains("SAME"), "{same:?}");
-    let planted = place.run("bench fake --with unherd --aa --plant 5% --out planted");
+    let planted = run("--aa --plant 5% --out planted");
     assert!(
         planted.stdout.contains("unherd#2  SLOWER           1.05 × slower (1.05"),
         "{planted:?}"
     );
-    let repeated = place.run("bench fake --with unherd --repeat 3 --out trials");
+    let repeated = run("--repeat 3 --out trials");
     assert_eq!(repeated.code, Some(0), "{repeated:?}");
     assert!(repeated.stdout.contains("0 of 3 A/A benches called different"), "{repeated:?}");
-    let found = place.run("bench fake --with unherd --repeat 3 --plant 5% --out found");
+    let found = run("--repeat 3 --plant 5% --out found");
     assert!(found.stdout.contains("found in 3 of 3 comparisons"), "{found:?}");
     assert!(place.path().join("found/0003/result.json").exists());
 }

@@ -15,7 +15,7 @@ fn benches_of_all_reports_can_be_planned() {
         let listed = place.run(&format!("reproduce {report} --dir . --list {quick}"));
         assert_eq!(listed.code, Some(0), "{listed:?}");
         if quick == "--quick" {
-            let told = listed.stderr.contains(" minutes on a quiet machine of two processors");
+            let told = listed.stderr.contains(" on a quiet machine of two processors");
             assert!(told, "{listed:?}");
         }
         let lines: Vec<&str> = listed.stdout.lines().collect();

@@ -177,6 +177,9 @@ mod tests {
             let expected = null_distribution(n).partition_point(|&p| 2.0 * p <= 0.05);
             assert_eq!(cuts.of(n), expected, "{n}");
         }
+        for alpha in [0.05, 0.001, 0.05] {
+            assert_eq!(cut_of(12, alpha), Cuts::new(alpha).of(12), "{alpha}");
+        }
         // Hollander, Wolfe and Chicken, table A.4: P(T⁺ ≤ 0) is 1/64 for six pairs.
         assert_eq!((cuts.of(5), cuts.of(6)), (0, 1));
     }
