@@ -102,7 +102,7 @@ pub struct Finding {
     /// Who wakes the threads that wait there, most often: of a lock its holder, who gives it back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waker: Option<Site>,
-    /// His stacks.
+    /// The stacks of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waker_stacks: Option<StackPair>,
     /// How much of what is possible but not proven counts in the ranking.
@@ -428,7 +428,7 @@ fn waker_site(site: &Site, is_traced: bool) -> String {
     if is_traced && *site != Site::unknown() { format!(" from {site}") } else { String::new() }
 }
 
-/// The holder of a lock, as far as who gives it back tells; and whether he slept with it.
+/// The holder of a lock, as far as who gives it back tells; and whether it slept meanwhile.
 fn held_by(waker: &Waker) -> String {
     let slept = percent(waker.asleep_ns, waker.waited_ns).filter(|share| *share >= LITTLE_PERCENT);
     let slept = slept.map_or_else(String::new, |share| {
