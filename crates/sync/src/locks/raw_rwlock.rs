@@ -141,13 +141,6 @@ impl RawRwLock {
         &self.writers
     }
 
-    /// Whether a reader may be queued, and how many are counted.
-    #[cfg(all(test, loom))]
-    pub(super) fn readers_state(&self) -> (bool, u32) {
-        let state = self.word().load(Ordering::Relaxed);
-        (state & WAITING != 0, state / READER)
-    }
-
     /// Locks it for a reader, unless a writer holds it or waits for it.
     #[inline]
     pub(super) fn try_read(&self) -> bool {
