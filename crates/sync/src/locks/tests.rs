@@ -10,6 +10,7 @@ use unherd_sys::primitives::{AtomicBool, AtomicU8, AtomicUsize, Ordering, thread
 use unherd_sys::{Deadline, Timestamp};
 
 use super::barging::is_over;
+use super::raw_rwlock::RawRwLock;
 use super::table::{Address, locks};
 use super::word_mutex::ByteMutex;
 use super::*;
@@ -269,22 +270,42 @@ fn a_writer_that_waits_keeps_readers_out() {
     assert_eq!(*lock.read(), 1);
 }
 
-/// Also if a writer waits, which may not come before they have read.
+/// Also if it hands over to a writer, which keeps out who is only woken.
 #[test]
 fn a_downgraded_writer_lets_readers_in() {
-    let lock = RwLock::new(7);
-    let guard = lock.write();
+    let (lock, barging) = (RawRwLock::new(), Duration::from_millis(5));
+    assert!(lock.write(barging, Deadline::NEVER));
     thread::scope(|scope| {
-        let reader = scope.spawn(|| *lock.read());
-        until_queued(lock.raw().readers());
-        let writer = scope.spawn(|| *lock.write() = 8);
-        until_queued(Address::of(lock.raw().writers()));
-        let guard = guard.downgrade();
-        assert_eq!(reader.join().unwrap(), 7);
-        drop(guard);
+        let reader = scope.spawn(|| {
+            let came = lock.read(Deadline::after(Duration::from_secs(9)));
+            if came {
+                // SAFETY: by a reader.
+                unsafe { lock.unlock_read() };
+            }
+            came
+        });
+        until_queued(lock.readers());
+        let writer = scope.spawn(|| {
+            assert!(lock.write(barging, Deadline::NEVER));
+            // SAFETY: by a writer.
+            unsafe { lock.unlock_write(barging) };
+        });
+        until_queued(Address::of(lock.writers()));
+        let until = Timestamp::now().after(barging);
+        while Timestamp::now() < until {
+            thread::yield_now();
+        }
+        // Readers have been let in just now, so it is not their turn.
+        is_over(barging, 0, lock.readers());
+        // SAFETY: by a writer.
+        unsafe { lock.downgrade(barging) };
+        let came = reader.join().unwrap();
+        // SAFETY: by the reader that it has become.
+        unsafe { lock.unlock_read() };
         writer.join().unwrap();
+        assert!(came, "it was woken, and kept out");
     });
-    assert!(lock.try_write().is_some());
+    assert!(lock.try_write());
 }
 
 /// A lock that is never handed over, or as good as never, keeps nobody else's waiters waiting.
