@@ -137,6 +137,17 @@ pub enum LoadError {
         /// How many of them were refused.
         refused: u64,
     },
+    /// Wakes and waits do not agree on how many were woken.
+    #[error(
+        "{woken} threads were woken and {came_back} waits ended by a wake: the implementation \
+         loses or invents some"
+    )]
+    NotAsWoken {
+        /// How many, as the wakes say.
+        woken: u64,
+        /// How many, as the waits say.
+        came_back: u64,
+    },
     /// Events were lost or invented.
     #[error(
         "{found} events or empty checks of {expected}: the implementation loses or invents some"
@@ -237,6 +248,7 @@ impl LoadError {
             | Self::Missed { .. }
             | Self::NotExclusive { .. }
             | Self::NotRefused { .. }
+            | Self::NotAsWoken { .. }
             | Self::NotPolled { .. }
             | Self::Program { .. }
             | Self::Panicked { .. } => 1,

@@ -14,6 +14,7 @@ mod command;
 mod crew;
 mod error;
 mod files;
+mod futexes;
 mod job;
 mod meter;
 mod random;
@@ -21,6 +22,8 @@ mod timed_threads;
 mod waits;
 
 pub mod futex_hash;
+pub mod futex_storm;
+pub mod futex_wake;
 pub mod hit;
 pub mod hit_cost;
 pub mod mutex;
@@ -76,6 +79,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &mutex::Mutexes,
             &rwlock::RwLocks,
             &futex_hash::FutexHash,
+            &futex_wake::FutexWake,
+            &futex_storm::FutexStorm,
             &poll::Polling,
             &web::Web,
         ],

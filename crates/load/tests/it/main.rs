@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod command;
+mod futexes;
 mod hit;
 mod mutex;
 mod order;
