@@ -20,7 +20,7 @@ impl Address {
         ((self.0 >> 2) ^ (self.0 >> 14)) % n
     }
 
-    /// So many bits that differ for locks of one place.
+    /// `bits` bits, which differ for most locks of one place.
     pub(super) fn fingerprint(self, bits: u32) -> u64 {
         let address = self.0 as u64;
         (address ^ (address >> bits)) % (1 << bits)

@@ -69,9 +69,9 @@ impl ReadySet {
     /// set takes two descriptors for itself when it gets its first.
     ///
     /// The source owns `fd`, which may be a reference, and takes it out of the set before it
-    /// closes it. So a number that is used again is never taken for its predecessor, even if it was
-    /// closed by other means; but then, while a duplicate is open, its edges still wake a thread for
-    /// nothing.
+    /// closes it. So a number that is used again is never taken for its predecessor, even if it
+    /// was closed by other means; but then, while a duplicate is open, its edges still wake a
+    /// thread for nothing.
     ///
     /// ```
     /// # use unherd_sync as unherd;

@@ -50,8 +50,9 @@ impl Epoll {
 
     /// Blocks until there are events, it is interrupted, or the deadline has passed (rounded up to
     /// a millisecond). Calls `found` for the token of each, and says how many: up to
-    /// [`EPOLL_EVENTS_MAX`], one less with an interrupt. A signal handler does not end the wait. One
-    /// system call, if nothing interrupts it. Panics if its descriptor was closed behind its back.
+    /// [`EPOLL_EVENTS_MAX`], one less with an interrupt. A signal handler does not end the wait.
+    /// One system call, if nothing interrupts it. Panics if its descriptor was closed behind its
+    /// back.
     pub fn wait(&self, deadline: Deadline, mut found: impl FnMut(u64)) -> usize {
         let mut events = [const { std::mem::MaybeUninit::<Event>::uninit() }; EPOLL_EVENTS_MAX];
         loop {
