@@ -8,8 +8,8 @@ fn benches_of_all_reports_can_be_planned() {
     for (report, benches, quick) in [
         ("000", 3, ""),
         ("000", 3, "--quick"),
-        ("001", 2, ""),
-        ("002", 2, "--quick"),
+        ("001", 3, ""),
+        ("002", 4, "--quick"),
         ("003", 2, "--quick"),
     ] {
         let listed = place.run(&format!("reproduce {report} --dir . --list {quick}"));
