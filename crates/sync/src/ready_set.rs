@@ -297,7 +297,7 @@ impl ReadySet {
         batch.clear();
         let hidden = if self.is_empty() { 0 } else { self.0.levels.take(batch) as usize };
         self.wake_for_left(hidden + owed.saturating_sub(batch.len()));
-        let is_over = batch.len() > 0 || is_late();
+        let is_over = !batch.is_empty() || is_late();
         // One more may have been the interrupt.
         let has_many = batch.len() > EVENTS_ALONE || found + 1 >= EPOLL_EVENTS_MAX;
         if is_over && (has_many || self.0.lead.is_hasty()) {
