@@ -335,6 +335,10 @@ mod loom {
     #[test]
     fn room_that_another_takes_strands_nobody() {
         check(2, |scene| {
+            // Both may be asleep then, and nobody was preempted for it.
+            while scene.waiters.waiting.load(Ordering::Relaxed) < 2 {
+                thread::yield_now();
+            }
             give(&scene.pages);
             give(&scene.pages);
             scene.waiters.tell_of_page(&scene.waits);
