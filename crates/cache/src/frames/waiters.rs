@@ -112,7 +112,6 @@ pub(crate) struct Told {
     /// Frames are left: the caller hands idle frames to those that still wait.
     pub(crate) has_left: bool,
     /// A task was woken, which may never be polled: see `alarm.rs`.
-    #[cfg_attr(loom, expect(dead_code, reason = "no time passes in a model"))]
     pub(crate) has_task: bool,
 }
 

@@ -30,6 +30,24 @@ fn sleep(set: &ReadySet) -> Vec<SourceToken> {
     batch.tokens().to_vec()
 }
 
+/// A thread that posts for the source at `at`, and keeps them all alive.
+fn start_post(sources: Vec<Source>, at: usize) -> thread::JoinHandle<Vec<Source>> {
+    thread::spawn(move || {
+        sources[at].post();
+        sources
+    })
+}
+
+fn start_take(set: &ReadySet, budget: usize) -> thread::JoinHandle<Vec<SourceToken>> {
+    let set = set.clone();
+    thread::spawn(move || take(&set, budget))
+}
+
+fn start_sleep(set: &ReadySet) -> thread::JoinHandle<Vec<SourceToken>> {
+    let set = set.clone();
+    thread::spawn(move || sleep(&set))
+}
+
 /// Whatever a check meets, the last post is seen by it or by the next one, with what was written
 /// before the post. (There is an event at first, or loom would not see that they meet.)
 fn last_post_is_seen(post: impl Fn(&ReadySet, &Source) + Copy + Send + Sync + 'static) {
@@ -100,10 +118,7 @@ fn leaf_meets_check_of_another_source() {
     check(ALL, || {
         let (set, sources) = set(2);
         sources[0].post();
-        let poster = thread::spawn(move || {
-            sources[1].post();
-            sources
-        });
+        let poster = start_post(sources, 1);
         let mut all = take(&set, 1);
         let sources = poster.join().unwrap();
         all.extend(take(&set, 2));
@@ -117,14 +132,8 @@ fn each_event_is_taken_once() {
     check(FEW, || {
         let (set, sources) = set(2);
         sources[0].post();
-        let poster = thread::spawn(move || {
-            sources[1].post();
-            sources
-        });
-        let other = {
-            let set = set.clone();
-            thread::spawn(move || take(&set, 1))
-        };
+        let poster = start_post(sources, 1);
+        let other = start_take(&set, 1);
         let mut all = take(&set, 1);
         all.extend(other.join().unwrap());
         let sources = poster.join().unwrap();
@@ -161,10 +170,7 @@ fn second_poster_meets_check_and_first() {
             let sources = Arc::clone(&sources);
             thread::spawn(move || sources[0].post())
         };
-        let other = {
-            let set = set.clone();
-            thread::spawn(move || take(&set, 2))
-        };
+        let other = start_take(&set, 2);
         sources[0].post();
         let mut all = take(&set, 2);
         all.extend(other.join().unwrap());
@@ -179,10 +185,7 @@ fn post_meets_sleep() {
     check(FEW, || {
         let (set, sources) = set(1);
         let token = sources[0].token();
-        let poster = thread::spawn(move || {
-            sources[0].post();
-            sources
-        });
+        let poster = start_post(sources, 0);
         assert_eq!(sleep(&set), [token]);
         poster.join().unwrap();
     });
@@ -194,14 +197,8 @@ fn check_that_leaves_events_wakes() {
     check(FEW, || {
         let (set, sources) = set(2);
         sources[0].post();
-        let poster = thread::spawn(move || {
-            sources[1].post();
-            sources
-        });
-        let other = {
-            let set = set.clone();
-            thread::spawn(move || take(&set, 1))
-        };
+        let poster = start_post(sources, 1);
+        let other = start_take(&set, 1);
         if !take(&set, 1).is_empty() {
             other.join().unwrap();
             poster.join().unwrap();
@@ -221,14 +218,8 @@ fn hidden_event_wakes_a_sleeper() {
     check(Some(2), || {
         let (set, sources) = set(2);
         sources[0].post();
-        let poster = thread::spawn(move || {
-            sources[1].post();
-            sources
-        });
-        let sleeper = {
-            let set = set.clone();
-            thread::spawn(move || sleep(&set))
-        };
+        let poster = start_post(sources, 1);
+        let sleeper = start_sleep(&set);
         let mine = take(&set, 1);
         assert_eq!(sleeper.join().unwrap().len(), 1);
         let _sources = poster.join().unwrap();
@@ -254,10 +245,7 @@ fn post_meets_the_leaders_sleep() {
     check(FEW, || {
         let (set, sources) = set_with_descriptors(1);
         let token = sources[0].token();
-        let poster = thread::spawn(move || {
-            sources[0].post();
-            sources
-        });
+        let poster = start_post(sources, 0);
         assert_eq!(sleep(&set), [token]);
         poster.join().unwrap();
     });
@@ -270,10 +258,7 @@ fn leader_that_leaves_meets_a_sleeper() {
         let (set, sources) = set_with_descriptors(1);
         let token = sources[0].token();
         let lead = set.0.lead.try_take().unwrap();
-        let other = {
-            let set = set.clone();
-            thread::spawn(move || sleep(&set))
-        };
+        let other = start_sleep(&set);
         drop(lead);
         drop(Leaving { set: &set, call: WATCH });
         raise(&set, token);
@@ -288,10 +273,7 @@ fn leader_that_gives_up_meets_a_sleeper() {
     check(Some(2), || {
         let (set, sources) = set_with_descriptors(1);
         let token = sources[0].token();
-        let other = {
-            let set = set.clone();
-            thread::spawn(move || sleep(&set))
-        };
+        let other = start_sleep(&set);
         let mut batch = ReadyBatch::with_capacity(1);
         let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
         assert_eq!(set.wait(&mut batch, past), 0);
@@ -311,10 +293,7 @@ fn cancel_of_the_chosen_meets_the_leader() {
         let mut batch = ReadyBatch::with_capacity(1);
         let mut task = Box::pin(set.wait_async(&mut batch));
         assert!(task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        let leader = {
-            let set = set.clone();
-            thread::spawn(move || sleep(&set))
-        };
+        let leader = start_sleep(&set);
         sources[0].post();
         drop(task);
         assert_eq!(leader.join().unwrap(), [token]);
@@ -329,10 +308,7 @@ fn reused_slot_keeps_its_events() {
         let old = sources.remove(0);
         let old_token = old.token();
         old.post();
-        let other = {
-            let set = set.clone();
-            thread::spawn(move || take(&set, 1))
-        };
+        let other = start_take(&set, 1);
         drop(old);
         let new = set.source().unwrap();
         assert_ne!(new.token(), old_token);
@@ -359,10 +335,7 @@ fn cancel_of_the_chosen_meets_post() {
         assert!(task.as_mut().poll(&mut context).is_pending());
         let mut next = Box::pin(set.wait_async(&mut others));
         assert!(next.as_mut().poll(&mut context).is_pending());
-        let poster = thread::spawn(move || {
-            sources[0].post();
-            sources
-        });
+        let poster = start_post(sources, 0);
         drop(task);
         let _sources = poster.join().unwrap();
         assert_eq!(next.as_mut().poll(&mut context), Poll::Ready(1));
@@ -377,10 +350,7 @@ fn deadline_of_the_chosen_meets_post() {
     check(FEW, || {
         let (set, sources) = set(1);
         let token = sources[0].token();
-        let poster = thread::spawn(move || {
-            sources[0].post();
-            sources
-        });
+        let poster = start_post(sources, 0);
         let mut batch = ReadyBatch::with_capacity(1);
         let past = Deadline::at(unherd_sys::Timestamp::from_ns(0));
         let first = set.wait(&mut batch, past);
