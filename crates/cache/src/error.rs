@@ -406,7 +406,7 @@ impl fmt::Display for Error {
                 file.display()
             ),
             Self::OutOfRange { page: Some(page), .. } => {
-                write!(f, "page {page} is beyond the largest offset, {}", i64::MAX)
+                write!(f, "page {page} ends beyond the largest offset, {}", i64::MAX)
             }
             Self::OutOfRange { offset, len, page: None } => write!(
                 f,
@@ -415,8 +415,9 @@ impl fmt::Display for Error {
             ),
             Self::FileTooLarge { file, offset, len, len_max } => write!(
                 f,
-                "{len} bytes at offset {offset} do not fit into {}, which may have {len_max} bytes",
-                file.display()
+                "{} may have {len_max} bytes, and not {}",
+                file.display(),
+                offset.saturating_add(*len)
             ),
             Self::NotSynced { file, page } => write!(
                 f,
@@ -440,8 +441,8 @@ impl fmt::Display for Error {
             ),
             Self::Locked { file } => write!(
                 f,
-                "{} is locked by another cache or process: close it there, or wait longer by \
-                 `lock_wait` (`lock(false)` only if nobody writes it)",
+                "{} is locked by another cache or process: drop all of its handles there, or wait \
+                 longer by `lock_wait` (`lock(false)` only if nobody writes it)",
                 file.display()
             ),
             Self::DirectRefused { file } => write!(

@@ -13,7 +13,8 @@ use crate::stripe::{self, STRIPES};
 use rows::Rows;
 pub(crate) use rows::Tick;
 
-/// Counts since the cache was built.
+/// Counts since the cache was built. With the feature `uncounted`, `hits`, `peeks` and `copies_out`
+/// are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {

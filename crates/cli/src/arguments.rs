@@ -239,7 +239,7 @@ pub(crate) struct PlanArgs {
     /// Measure nothing here: write the plan, in blocks of rounds for `unherd run-block`, into this
     /// file.
     #[arg(long, value_name = "FILE", requires = "blocks", conflicts_with_all = [
-        "out", "html", "markdown", "csv", "repeat"
+        "out", "html", "markdown", "csv", "otava", "repeat"
     ])]
     pub(crate) plan: Option<PathBuf>,
     /// How many blocks.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rustix::fs::{Access, access};
-use unherd_lab::{BenchResult, Header, csv, html, markdown};
+use unherd_lab::{BenchResult, Header, add_to_history, csv, html, markdown};
 
 use crate::output::{self, Failure};
 
@@ -23,6 +23,10 @@ pub(crate) struct ReportFiles {
     /// Also each figure of each process as CSV.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Also a row in this CSV file, which is made if there is none: a table over time, as Apache
+    /// Otava reads it.
+    #[arg(long, value_name = "FILE")]
+    otava: Option<PathBuf>,
 }
 
 impl ReportFiles {
@@ -36,7 +40,12 @@ impl ReportFiles {
         if self.paths().filter(|path| is_standard_output(path)).count() > 1 {
             return Err(Failure::usage("two files are standard output", "give - once"));
         }
-        for path in self.paths().filter(|path| !is_standard_output(path)) {
+        if self.otava.as_deref().is_some_and(is_standard_output) {
+            return Err(Failure::usage("--otava adds to a file", "name one"));
+        }
+        let files =
+            self.paths().filter(|path| !is_standard_output(path)).chain(self.otava.as_deref());
+        for path in files {
             let place = match path.parent() {
                 _ if path.exists() => path,
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -71,6 +80,10 @@ impl ReportFiles {
         if let Some(path) = &self.csv {
             write(directory, path, "csv", csv(result))?;
         }
+        if let Some(path) = &self.otava {
+            add_to_history(path, directory, header, result)
+                .map_err(|error| not_written(directory, path, "otava", &error))?;
+        }
         Ok(())
     }
 
@@ -92,11 +105,14 @@ fn write(
     if let (true, Ok(text)) = (is_standard_output(path), &text) {
         return output::print(text);
     }
-    text.and_then(|text| fs::write(path, text)).map_err(|error| {
-        Failure::NotWritten(format!(
-            "{}: {error}; the record is kept: unherd report {} --{option} FILE",
-            path.display(),
-            directory.display()
-        ))
-    })
+    text.and_then(|text| fs::write(path, text))
+        .map_err(|error| not_written(directory, path, option, &error))
+}
+
+fn not_written(directory: &Path, path: &Path, option: &str, error: &io::Error) -> Failure {
+    Failure::NotWritten(format!(
+        "{}: {error}; the record is kept: unherd report {} --{option} FILE",
+        path.display(),
+        directory.display()
+    ))
 }

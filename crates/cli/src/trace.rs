@@ -20,20 +20,26 @@ mod report;
 mod signals;
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use unherd_sys::{Deadline, Errno};
+use unherd_trace::diff::Diff;
 use unherd_trace::{Observation, Pause, Session, SessionError, Target, UnprivilegedSession};
 
 pub(crate) use arguments::TraceArgs;
 
+use self::arguments::Compared;
 use self::ending::{death, exit_code, failure};
 use self::report::Outputs;
 use self::signals::{Signals, Told};
-use crate::output::{Failure, note};
+use crate::output::{Failure, note, print};
 
 /// Traces, reports, and says how to exit.
 pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
+    if let Some(Compared::Diff { before, after }) = &args.compared {
+        return compare(before, after);
+    }
     let outputs = Outputs::open(args)?;
     let has_command = !args.command.is_empty();
     let signals =
@@ -47,6 +53,13 @@ pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
         Tracing::Full(Box::new(session))
     };
     Round { tracing, signals, has_command }.run(args, outputs)
+}
+
+fn compare(before: &Path, after: &Path) -> Result<ExitCode, Failure> {
+    let diff =
+        Diff::of_files(before, after).map_err(|error| Failure::tracing(error.to_string()))?;
+    print(&diff.to_string())?;
+    Ok(ExitCode::from(u8::from(diff.is_worse())))
 }
 
 fn target(args: &TraceArgs) -> Target {

@@ -1,4 +1,4 @@
-//! Dates for people to read in the names of records. Nothing is measured by them.
+//! Dates for people to read, of records. Nothing is measured by them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,6 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) fn stamp_now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     stamp(since.as_secs())
+}
+
+/// A time in UTC as `2004-05-02T19:17:09Z`.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let stamp = stamp(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+    let [year, month, day] = [&stamp[..4], &stamp[4..6], &stamp[6..8]];
+    let [hour, minute, second] = [&stamp[9..11], &stamp[11..13], &stamp[13..15]];
+    format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z")
 }
 
 /// The day now in UTC as `2004-05-02`.
@@ -50,5 +58,7 @@ mod tests {
         assert_eq!(stamp(951_782_400), "20000229-000000");
         assert_eq!(stamp(1_083_550_629), "20040503-021709");
         assert_eq!(stamp(4_107_542_400), "21000301-000000");
+        let time = UNIX_EPOCH + std::time::Duration::from_secs(1_083_550_629);
+        assert_eq!(rfc3339(time), "2004-05-03T02:17:09Z");
     }
 }

@@ -20,6 +20,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -75,6 +76,15 @@ pub struct Header {
     /// A digest of the programs that were run, and of this one's version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
+}
+
+/// When the record in `directory` was begun: its plan is written once.
+///
+/// # Errors
+///
+/// What the file system says.
+pub(crate) fn begun(directory: &Path) -> io::Result<SystemTime> {
+    fs::metadata(directory.join(PLAN))?.modified()
 }
 
 /// A record being written.

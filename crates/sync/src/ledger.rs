@@ -45,7 +45,7 @@ pub(crate) const FIELDS: usize = Field::LocksContended as usize + 1;
 
 /// The process's account of waits: of each [`Reason`], how often and how long threads slept, how
 /// many wakes there were, and what was for nothing ([`Counts`] says what each count is). It is
-/// always on, unless built with the feature `uncounted`.
+/// always on.
 ///
 /// ```
 /// # use unherd_sync as unherd;

@@ -256,7 +256,6 @@ impl<K> fmt::Debug for WaitTable<K> {
         f.debug_struct("WaitTable")
             .field("buckets", &self.buckets.len())
             .field("reason", &self.reason.name())
-            .field("filtered", &self.filtered)
             .finish_non_exhaustive()
     }
 }

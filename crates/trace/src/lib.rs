@@ -10,6 +10,7 @@ pub mod advice;
 pub mod budget;
 mod call;
 mod collect;
+pub mod diff;
 mod ledger;
 mod maps;
 pub mod observation;

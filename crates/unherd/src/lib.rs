@@ -46,7 +46,7 @@
 //! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`], [`Semaphore`], [`Once`], [`OnceLock`], [`Latch`], [`Barrier`]: of a few bytes (more in debug builds), without allocation; an unlock gives a busy mutex to the longest sleeper once in about 1 ms |
 //! | many sources of events | [`ReadySet`]: checked without a lock, and one waiter is woken for each event; with descriptors by [`ReadySet::fd`] |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
-//! | what was waited for | [`Ledger`], always on unless built with `uncounted`: the library's waits, wakeups and needless wakeups by [`Reason`] |
+//! | what was waited for | [`Ledger`], always on: the library's waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
 //! | NUMA nodes | [`Topology`] |

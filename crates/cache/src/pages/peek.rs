@@ -60,6 +60,7 @@ macro_rules! getters {
         /// # Panics
         /// If it does not lie in the page, and that is not because something was torn.
         #[inline]
+        #[track_caller]
         pub fn $name(&self, at: usize) -> Result<$type, Torn> {
             self.burn()?;
             match self.page.$name(at) {
@@ -130,6 +131,7 @@ impl Peek<'_> {
 
     /// Something lies beyond the page: because the place was torn, or the caller is wrong.
     #[cold]
+    #[track_caller]
     fn beyond(&self, at: usize, bytes: usize) -> Torn {
         let page_bytes = self.len();
         match self.check() {

@@ -88,8 +88,8 @@ fn a_second_cache_is_locked_out_until_the_first_has_closed() {
     let error = two.open(&path, writable()).unwrap_err();
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     let told = format!(
-        "{} is locked by another cache or process: close it there, or wait longer by `lock_wait` \
-         (`lock(false)` only if nobody writes it)",
+        "{} is locked by another cache or process: drop all of its handles there, or wait \
+         longer by `lock_wait` (`lock(false)` only if nobody writes it)",
         path.display()
     );
     assert_eq!(error.to_string(), told);
@@ -145,7 +145,7 @@ fn offsets_beyond_what_a_file_can_have_are_refused() {
     out_of_range(file.page(PageNo(u64::MAX)).map(|_| ()));
     out_of_range(file.page(PageNo(u64::MAX / 512)).map(|_| ()));
     let told = file.page(PageNo(u64::MAX)).unwrap_err().to_string();
-    let page = "page 18446744073709551615 is beyond the largest offset, 9223372036854775807";
+    let page = "page 18446744073709551615 ends beyond the largest offset, 9223372036854775807";
     assert_eq!(told, page);
     let told = file.read_at(&mut [0; 4], u64::MAX).unwrap_err().to_string();
     assert!(told.starts_with("4 bytes at offset 18446744073709551615 are beyond"), "{told}");

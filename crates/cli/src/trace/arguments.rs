@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, Subcommand};
 use unherd_sys::Deadline;
 use unherd_trace::{Budget, Count, SessionOptions, TraceOptions};
 
@@ -36,13 +36,17 @@ Examples:
   unherd trace -- make -j8
   unherd trace --full -p 4711 --duration 30
   unherd trace -p $(pgrep -d, nginx)
+  unherd trace diff before.json after.json
   unherd trace --max needless_wakeups.proven=0 --max timer_polls=10 -- ./server --selftest";
 
 /// Watch any program, and report its needless wakeups, locks and sleeps by call site.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group(ArgGroup::new("target").required(true).args(["command", "pid", "cgroup"])))]
 pub(crate) struct TraceArgs {
+    #[command(subcommand)]
+    pub(crate) compared: Option<Compared>,
     /// The command to run and follow, with all its threads and children.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -97,6 +101,20 @@ pub(crate) struct TraceArgs {
     /// Take a tracepoint for absent, to see what the report says then.
     #[arg(long, value_name = "TRACEPOINT", hide = true)]
     pub(crate) pretend_missing: Vec<String>,
+}
+
+/// What is done with reports that are there.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Compared {
+    /// Compare two reports: which findings came, grew, shrank or went, by counts per second
+    ///
+    /// Exit code: 0; 1 if a finding came or grew; 125 if one of the files is no such report.
+    Diff {
+        /// The report before, as --json writes it.
+        before: PathBuf,
+        /// The report after.
+        after: PathBuf,
+    },
 }
 
 /// A time to trace.

@@ -84,6 +84,38 @@ fn reports_go_into_files() {
 }
 
 #[test]
+fn rows_over_time_have_the_same_columns() {
+    let place = Place::new();
+    compared(&place, &[], "echo cost: 100 ; echo rate: 7");
+    for _ in 0..2 {
+        let added = place.run("report record --otava history.csv");
+        assert_eq!(added.code, Some(0), "{added:?}");
+    }
+    let history = fs::read_to_string(place.path().join("history.csv")).unwrap();
+    let lines: Vec<Vec<&str>> = history.lines().map(|line| line.split(',').collect()).collect();
+    let [heading, first, second] = &lines[..] else { panic!("{history}") };
+    assert_eq!(first, second);
+    let value = |name: &str| {
+        let column = heading.iter().position(|column| *column == name);
+        first[column.unwrap_or_else(|| panic!("no {name}: {history}"))]
+    };
+    assert_eq!((value("b.cost_us"), value("b.rate_per_s")), ("50", "7"));
+    assert_eq!(value("b/a-name-that-is-rather-long-for-a-phone.cost_us"), "2.000000");
+    assert_eq!(value("time").len(), "2004-05-02T19:17:09Z".len());
+    // Of another bench, and torn: refused, and nothing is lost.
+    for (file, text) in
+        [("other.csv", "time,build,x\n2004-05-02T19:17:09Z,,1\n"), ("torn.csv", "time")]
+    {
+        fs::write(place.path().join(file), text).unwrap();
+        let refused = place.run(&format!("report record --otava {file}"));
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("a file of its own"), "{refused:?}");
+        assert_eq!(fs::read_to_string(place.path().join(file)).unwrap(), text);
+    }
+    assert_eq!(place.run("report record --otava -").code, Some(2));
+}
+
+#[test]
 fn files_are_tried_before_the_rounds() {
     let place = Place::new();
     let line = "compare --rounds 8 --csv absent/x --prepare touch${IFS}begun -- true -- true";

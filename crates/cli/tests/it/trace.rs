@@ -173,6 +173,7 @@ fn bad_input_is_refused_in_one_line() {
         ("--ful -- true", "'--full'"),
         ("-o /nonexistent/file -- true", "cannot write '/nonexistent/file'"),
         ("--folded / -- true", "cannot write '/'"),
+        ("diff /nonexistent /nonexistent", "cannot read '/nonexistent'"),
     ] {
         let args: Vec<&str> = args.split_whitespace().collect();
         let ran = ran(trace(&args));
@@ -183,6 +184,19 @@ fn bad_input_is_refused_in_one_line() {
             "{args:?}: {ran:?}"
         );
     }
+}
+
+#[test]
+fn diff_exits_with_1_if_worse() {
+    let recorded =
+        |name: &str| format!("{}/../trace/tests/recorded/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let diff =
+        |before: &str, after: &str| ran(trace(&["diff", &recorded(before), &recorded(after)]));
+    let same = diff("broadcast", "broadcast");
+    assert_eq!((same.code, same.stdout.lines().count()), (Some(0), 1), "{same:?}");
+    let worse = diff("idle", "broadcast");
+    assert_eq!(worse.code, Some(1), "{worse:?}");
+    assert!(worse.stdout.contains("came    needless_wakeups, futex"), "{worse:?}");
 }
 
 #[test]

@@ -5,6 +5,11 @@ use std::fmt;
 use crate::Reason;
 
 /// What was counted for one reason: numbers of events, except for `asleep_ns`.
+///
+/// Wakes and bucket locks are counted under the reason of the wait table, all else under the reason
+/// of the wait. So the row of a table that serves waits of several reasons has their wakes: `lock`
+/// those of all locks of this library, which share a table, and `page-read` those of all pages of
+/// the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Waits that were queued, and went to sleep unless a wake was quicker (a wait that `validate`

@@ -105,11 +105,13 @@ impl RawSemaphore {
 
     /// Takes `n` permits; false if the deadline came first.
     #[inline]
+    #[track_caller]
     pub(super) fn acquire(&self, n: u32, barging: Duration, deadline: Deadline) -> bool {
         self.try_acquire(n) || self.acquire_slow(n, barging, deadline)
     }
 
     #[cold]
+    #[track_caller]
     fn acquire_slow(&self, n: u32, barging: Duration, deadline: Deadline) -> bool {
         let how = Self::how(n, 0).deadline(deadline);
         let (mut looks, mut awakened) = (Looks::NONE, false);
@@ -155,6 +157,7 @@ impl RawSemaphore {
     }
 
     /// The filter of a wake sees what a waiter needs, and whether it is a task.
+    #[track_caller]
     fn how(n: u32, task: u64) -> Wait {
         assert!(n <= PERMITS_MAX, "{n} permits: a semaphore has {PERMITS_MAX} at most");
         Wait::new(locks().semaphore).tag(Tag(u64::from(n) | task))
@@ -188,6 +191,7 @@ impl RawSemaphore {
 
     /// Gives `n` permits.
     #[inline]
+    #[track_caller]
     pub(super) fn release(&self, n: u32, barging: Duration) {
         let more = |state: u32| n.checked_mul(PERMIT).and_then(|more| state.checked_add(more));
         // ORDER[SEMAPHORE]: Release; pairs with the Acquire in `take`.

@@ -59,6 +59,7 @@ impl Semaphore {
     ///
     /// # Panics
     /// If `permits` is more than [`Semaphore::PERMITS_MAX`].
+    #[track_caller]
     pub const fn new(permits: u32) -> Self {
         Self::with_barging(permits)
     }
@@ -75,8 +76,9 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     ///
     /// # Panics
     /// As [`Semaphore::new`].
+    #[track_caller]
     pub const fn with_barging(permits: u32) -> Self {
-        assert!(permits <= PERMITS_MAX, "more permits than a semaphore can have");
+        assert!(permits <= PERMITS_MAX, "a semaphore has 2^29 - 1 permits at most");
         Self(RawSemaphore::new(permits))
     }
 
@@ -85,6 +87,7 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// One compare-and-swap if there are. Else it spins for some microseconds, and then sleeps in
     /// the wait table that all locks share. Waits for ever if there are never as many, and keeps
     /// all others out then. Never sleeps for none.
+    #[track_caller]
     pub fn acquire(&self, n: u32) -> Permits<'_, BARGING_US> {
         self.0.acquire(n, Self::BARGING, Deadline::NEVER);
         Permits { semaphore: self, n }
@@ -96,6 +99,7 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     }
 
     /// As [`Semaphore::acquire`]; `None` if the deadline came first.
+    #[track_caller]
     pub fn acquire_until(&self, n: u32, deadline: Deadline) -> Option<Permits<'_, BARGING_US>> {
         self.0.acquire(n, Self::BARGING, deadline).then(|| Permits { semaphore: self, n })
     }
@@ -124,6 +128,7 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// One compare-and-swap if nobody waits, or one that was woken is on its way. Else the bucket
     /// lock as well, and a wakeup: of the first waiter, which wakes the next if permits are left,
     /// or at a hand-over of each that gets some.
+    #[track_caller]
     pub fn release(&self, n: u32) {
         self.0.release(n, Self::BARGING);
     }

@@ -89,7 +89,7 @@ pub enum WaitAnyError {
 impl fmt::Display for WaitAnyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoKeys => f.write_str("a wait for any of no keys"),
+            Self::NoKeys => f.write_str("a wait for any of no keys: give at least one"),
             Self::TooManyKeys { given, max } => {
                 write!(f, "a wait for any of {given} keys, of which there may be {max}")
             }

@@ -1,9 +1,7 @@
 //! A key that serves page waits, buffer waits and addresses in one table.
 
-/// What a thread waits for: keys of three lengths in one table.
-///
-/// An enum compares its kinds inline, without the indirect call of a comparator. Any other type
-/// that is `Copy + Eq + Hash` can be a table's key as well.
+/// What a thread waits for, in a table that serves pages, blocks of pages and addresses. Any other
+/// type that is `Copy + Eq + Hash` can be a table's key as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(shuttle), derive(Hash))]
 pub enum WaitKey {
@@ -14,7 +12,7 @@ pub enum WaitKey {
         /// The page's number in it.
         page: u64,
     },
-    /// A part of a page of a file.
+    /// A block, which is a part of a page of a file.
     Buffer {
         /// The file.
         file: u32,

@@ -1,0 +1,303 @@
+//! Two reports side by side: which findings came, went, grew or shrank.
+//!
+//! Reports are read as JSON (`unherd.trace/1`), so either may be of another day or machine. Counts
+//! are compared per second. A finding has grown if its rate is more than a tenth higher, and that
+//! by more than chance: three times the standard deviation of counts that come at random.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::report::quantity::{digits, percents};
+
+/// The schema that is read.
+const SCHEMA: &str = "unherd.trace/1";
+/// What changes by less is the same.
+const TOLERANCE: f64 = 0.1;
+/// Standard deviations.
+const CHANCE: f64 = 3.0;
+
+/// Why two reports cannot be compared.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DiffError {
+    /// The file cannot be read.
+    #[error("cannot read '{path}': {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is no report, or one of another version.
+    #[error("'{path}' is no report of {SCHEMA} ({found}); make one by 'unherd trace --json FILE'")]
+    Foreign {
+        /// The file.
+        path: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+/// What became of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// It is in the second report alone.
+    Came,
+    /// Its rate is higher in the second.
+    Grew,
+    /// It is lower there.
+    Shrank,
+    /// It is in the first report alone.
+    Went,
+}
+
+/// One finding in both reports, or in one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changed {
+    /// What became of it.
+    pub change: Change,
+    /// Its kind of waste, call, site and program.
+    pub name: String,
+    /// Its count per second, before and after.
+    pub per_second: [f64; 2],
+    /// The most that it may cost in percent, before and after.
+    pub percent_most: [f64; 2],
+}
+
+/// Two reports, compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Diff {
+    /// What is to be known before the changes are believed.
+    pub notes: Vec<String>,
+    /// What has changed; what came stands first, of each kind the most costly.
+    pub changed: Vec<Changed>,
+    /// Findings that are the same.
+    pub same: usize,
+}
+
+/// A finding's count and the most that it may cost in percent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    count: f64,
+    percent: f64,
+}
+
+/// A report as far as it is compared.
+#[derive(Debug)]
+struct Side {
+    seconds: f64,
+    programs: BTreeSet<String>,
+    findings: BTreeMap<String, Sum>,
+    judged: bool,
+}
+
+impl Side {
+    fn read(path: &Path) -> Result<Self, DiffError> {
+        let name = || path.display().to_string();
+        let text = fs::read_to_string(path)
+            .map_err(|source| DiffError::Unreadable { path: name(), source })?;
+        let foreign = |found: String| DiffError::Foreign { path: name(), found };
+        let report: Value =
+            serde_json::from_str(&text).map_err(|_| foreign("it is no JSON".into()))?;
+        match report["schema"].as_str() {
+            Some(SCHEMA) => Ok(Self::of(&report)),
+            Some(other) => Err(foreign(format!("it says '{other}'"))),
+            None => Err(foreign("it names no schema".into())),
+        }
+    }
+
+    fn of(report: &Value) -> Self {
+        let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+        let mut findings = BTreeMap::<String, Sum>::new();
+        let mut programs = BTreeSet::new();
+        for finding in report["findings"].as_array().into_iter().flatten() {
+            let comm = text(&finding["comm"]);
+            let site = text(&finding["site"]["function"]);
+            let name = [text(&finding["waste"]), text(&finding["call"]), site, comm.clone()];
+            let name = name.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
+            let sum = findings.entry(name.join(", ")).or_default();
+            sum.count += finding["count"]["possible"].as_f64().unwrap_or_default();
+            sum.percent += finding["cost"]["percent_high"].as_f64().unwrap_or_default();
+            programs.extend(Some(comm).filter(|comm| !comm.is_empty()));
+        }
+        Self {
+            seconds: report["summary"]["duration_ns"].as_f64().unwrap_or_default() / 1e9,
+            programs,
+            findings,
+            judged: report["judged"] == true,
+        }
+    }
+
+    /// A finding's rate, and the standard deviation of that.
+    fn rate(&self, of: Sum) -> (f64, f64) {
+        let seconds = self.seconds.max(1e-9);
+        (of.count / seconds, of.count.sqrt() / seconds)
+    }
+}
+
+/// What is in one report and not in the other does not count if it is this rare and cheap.
+fn is_small(of: Sum) -> bool {
+    of.count < 10.0 && of.percent < 1.0
+}
+
+impl Diff {
+    /// Compares two files.
+    ///
+    /// # Errors
+    ///
+    /// [`DiffError`] if one cannot be read, or is no report of this version.
+    pub fn of_files(before: &Path, after: &Path) -> Result<Self, DiffError> {
+        Ok(Self::new(&Side::read(before)?, &Side::read(after)?))
+    }
+
+    fn new(before: &Side, after: &Side) -> Self {
+        let mut notes = Vec::new();
+        if before.programs.is_disjoint(&after.programs)
+            && !(before.programs.is_empty() || after.programs.is_empty())
+        {
+            let names = |of: &Side| of.programs.iter().cloned().collect::<Vec<_>>().join(", ");
+            let (first, second) = (names(before), names(after));
+            notes.push(format!("different programs: {first} before, {second} after"));
+        }
+        if before.judged != after.judged {
+            notes.push("wakeups were judged in one report only".to_owned());
+        }
+        let names: BTreeSet<&String> =
+            before.findings.keys().chain(after.findings.keys()).collect();
+        let all = names.len();
+        let changed = |name: &String| {
+            let (old, new) = (before.findings.get(name), after.findings.get(name));
+            let (first, first_error) = before.rate(old.copied().unwrap_or_default());
+            let (second, second_error) = after.rate(new.copied().unwrap_or_default());
+            let chance = CHANCE * first_error.hypot(second_error);
+            let differ = (first - second).abs() > chance.max(first.min(second) * TOLERANCE);
+            let change = match (old, new) {
+                (None, Some(new)) if !is_small(*new) => Change::Came,
+                (Some(old), None) if !is_small(*old) => Change::Went,
+                (Some(_), Some(_)) if differ && first < second => Change::Grew,
+                (Some(_), Some(_)) if differ => Change::Shrank,
+                _ => return None,
+            };
+            let percent = |of: Option<&Sum>| of.map_or(0.0, |of| of.percent);
+            let (per_second, percent_most) = ([first, second], [percent(old), percent(new)]);
+            Some(Changed { change, name: name.clone(), per_second, percent_most })
+        };
+        let mut changed: Vec<Changed> = names.into_iter().filter_map(changed).collect();
+        let most = |of: &Changed| of.percent_most[0].max(of.percent_most[1]);
+        changed.sort_by(|a, b| {
+            a.change.cmp(&b.change).then(most(b).total_cmp(&most(a))).then(a.name.cmp(&b.name))
+        });
+        Self { notes, same: all - changed.len(), changed }
+    }
+
+    /// Whether something came or grew.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        self.changed.iter().any(|of| matches!(of.change, Change::Came | Change::Grew))
+    }
+}
+
+/// A line each.
+impl fmt::Display for Diff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for note in &self.notes {
+            writeln!(f, "note    {note}")?;
+        }
+        for of in &self.changed {
+            let change = match of.change {
+                Change::Came => "came",
+                Change::Grew => "grew",
+                Change::Shrank => "shrank",
+                Change::Went => "went",
+            };
+            let [before, after] = of.per_second.map(digits);
+            let [cost, new_cost] = of.percent_most.map(|share| percents(share, share));
+            let name = &of.name;
+            writeln!(f, "{change:<7} {name}: {before} → {after} a second, {cost} → {new_cost}")?;
+        }
+        writeln!(f, "same    {} findings", self.same)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn report(program: &str, seconds: f64, findings: &[(&str, u64, f64)]) -> Value {
+        let finding = |(site, count, percent): &(&str, u64, f64)| {
+            json!({
+                "waste": "needless_wakeups", "comm": program, "call": "futex",
+                "site": { "function": site }, "count": { "possible": count },
+                "cost": { "percent_high": percent },
+            })
+        };
+        json!({
+            "schema": SCHEMA, "judged": true, "summary": { "duration_ns": seconds * 1e9 },
+            "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+        })
+    }
+
+    fn diff(before: &Value, after: &Value) -> Diff {
+        Diff::new(&Side::of(before), &Side::of(after))
+    }
+
+    #[test]
+    fn findings_come_and_go_by_rate() {
+        let before =
+            report("a", 10.0, &[("gone", 100, 2.0), ("pop", 1_000, 3.0), ("as_was", 500, 1.0)]);
+        let after =
+            report("a", 5.0, &[("new", 50, 1.0), ("pop", 1_000, 6.0), ("as_was", 260, 1.0)]);
+        let there = diff(&before, &after);
+        let changes: Vec<_> = there.changed.iter().map(|of| of.change).collect();
+        assert_eq!(changes, [Change::Came, Change::Grew, Change::Went]);
+        assert!(there.is_worse() && there.same == 1, "{there}");
+        assert_eq!(there.changed[1].per_second, [100.0, 200.0]);
+        let text = there.to_string();
+        assert!(
+            text.contains("grew    needless_wakeups, futex, pop, a: 100 → 200 a second"),
+            "{text}"
+        );
+        let back = diff(&after, &before);
+        assert!(back.changed.iter().any(|of| of.change == Change::Shrank), "{back}");
+        assert!(!diff(&before, &before).is_worse());
+    }
+
+    #[test]
+    fn chance_is_no_change() {
+        // Twelve and twenty of a second may be the same; 1,200 and 2,000 are not.
+        let of = |count| report("a", 1.0, &[("pop", count, 0.5)]);
+        assert!(diff(&of(12), &of(20)).changed.is_empty());
+        assert_eq!(diff(&of(1_200), &of(2_000)).changed[0].change, Change::Grew);
+        let rare = report("a", 1.0, &[("pop", 3, 0.0)]);
+        assert!(!diff(&report("a", 1.0, &[]), &rare).is_worse());
+    }
+
+    #[test]
+    fn different_programs_are_told() {
+        let of = |program| report(program, 1.0, &[("pop", 100, 5.0)]);
+        assert_eq!(diff(&of("nginx"), &of("redis")).notes.len(), 1);
+        assert!(diff(&of("nginx"), &of("nginx")).notes.is_empty());
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.json");
+        let refusal = |text: &str| {
+            fs::write(&path, text).unwrap();
+            Diff::of_files(&path, &path).unwrap_err().to_string()
+        };
+        assert!(refusal("no JSON").contains("it is no JSON"));
+        assert!(refusal("{}").contains("it names no schema"));
+        assert!(refusal(r#"{"schema": "unherd.trace/2"}"#).contains("it says 'unherd.trace/2'"));
+        let absent = Diff::of_files(Path::new("/nonexistent"), &path).unwrap_err();
+        assert!(absent.to_string().starts_with("cannot read '/nonexistent'"), "{absent}");
+    }
+}
