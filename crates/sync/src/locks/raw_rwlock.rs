@@ -7,27 +7,33 @@
 //! | the rest | how many readers hold the lock | readers; a writer that lets readers in |
 //!
 //! A writer lets in no reader that comes after it, and waits for those that are in; when it leaves,
-//! it wakes all readers that have waited. Other threads may come before these are awake, as with a
-//! mutex (*barging*); but once in the time that barging is allowed, a writer that leaves lets them
-//! in while they sleep still, before the next writer. So neither side starves. Not each time: the
-//! next writer would wait until the last of them has been given a processor, and all others for it.
-//! Among writers the mutex decides, with its own bound on barging.
+//! it wakes the first reader that has waited, which wakes the next when it is in, and so on: with
+//! more threads than processors the next writer would come before most of them have run. Other
+//! threads may come before these are awake, as with a mutex (*barging*); but once in the time that
+//! barging is allowed, a writer that leaves lets the first few in while they sleep still, before
+//! the next writer. So neither side starves. Not each time, nor all of them: the next writer would
+//! wait until the last has been given a processor, and all others for it. Without barging all are
+//! let in. Among writers the mutex decides, with its own bound on barging.
 //!
 //! - **RW1** The writer writes, and readers read, only in their phase: LOCKED is set and no reader
 //!   counted, or a reader is counted that came while LOCKED was clear, or that was let in (RW3).
 //! - **RW2** WAITING is set under the lock of the readers' bucket, with LOCKED set, and cleared as
 //!   a writer leaves. So a reader that is queued was queued for a writer that finds WAITING.
-//! - **RW3** A writer that finds WAITING counts itself as a reader as it leaves. To let the others
-//!   in, it stays one until each was counted under the bucket lock and woken: no writer comes
-//!   between, though the next may set LOCKED, and a reader that is given HANDED_OVER holds it.
-//!   If it only wakes them, they come as any other. A writer that becomes a reader lets them in.
+//! - **RW3** A writer that finds WAITING counts itself as a reader as it leaves. To let others in,
+//!   it stays one until each was counted under the bucket lock and woken: no writer comes between,
+//!   though the next may set LOCKED, and a reader that is given HANDED_OVER holds it. If it only
+//!   wakes one, that comes as any other. A writer that becomes a reader lets all in.
+//! - **RW4** While readers are queued, WAITING is set and a writer is in or waits, or one that
+//!   leaves is about to look at the bucket, or a reader that was woken is on its way. That one
+//!   wakes the next when it is in. If it is kept out, it queues again, which sets WAITING, before
+//!   it may give up. After those that it lets in, the writer wakes one as well.
 //!
 //! ```text
 //!  reader                                   writer that leaves
 //!  ------                                   ------------------
 //!  lock bucket; fence (A)                   clear LOCKED; if WAITING: clear it, count itself in
 //!  validate: LOCKED is set: set WAITING     fence (B); look at the bucket
-//!  (else it is in)                          lock it: wake each reader that is there
+//!  (else it is in)                          lock it: wake the first, or let some in
 //!  push; unlock bucket                      count itself out
 //! ```
 //!
@@ -66,6 +72,8 @@ use crate::{Outcome, Tag, Verdict, Wait};
 const WAITING: u32 = BYTE + 1;
 /// One reader.
 const READER: u32 = 2 * WAITING;
+/// How many readers are let in while they sleep; loom sees what becomes of the next.
+const LET_IN: usize = if cfg!(loom) { 1 } else { 4 };
 /// Far more than threads.
 const TOO_MANY: u32 = u32::MAX / 2;
 
@@ -180,10 +188,14 @@ impl RawRwLock {
                 locks().note_needless(locks().rwlock);
             }
             match outcome {
-                Outcome::Invalid | Outcome::Woken(HANDED_OVER) => break, // RW3
+                Outcome::Woken(HANDED_OVER) => return true, // RW3
+                Outcome::Invalid => break,
                 Outcome::TimedOut => return false,
                 Outcome::Woken(_) => (looks, was_woken) = (Looks::NONE, true),
             }
+        }
+        if was_woken {
+            locks().wake(&self.readers(), 1); // RW4
         }
         true
     }
@@ -279,18 +291,23 @@ impl RawRwLock {
     #[cold]
     fn wake_readers(&self, barging: Duration) {
         let readers = self.readers();
-        let lets_in = is_over(barging, 0, readers);
-        if lets_in {
+        let mut places = match barging.is_zero() {
+            true => usize::MAX,
+            false if is_over(barging, 0, readers) => LET_IN,
+            false => 0,
+        };
+        if places > 0 {
             let count = |_: Tag| {
                 self.word().fetch_add(READER, Ordering::Relaxed);
-                Verdict::Wake
+                places -= 1;
+                if places > 0 { Verdict::Wake } else { Verdict::WakeAndStop }
             };
             locks().wake_where(&readers, count, HANDED_OVER);
         }
         // SAFETY: it counts as one.
         unsafe { self.unlock_read() };
-        if !lets_in {
-            locks().wake_all(&readers);
+        if places == 0 {
+            locks().wake(&readers, 1); // RW4
         }
     }
 

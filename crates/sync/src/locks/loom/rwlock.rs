@@ -72,6 +72,31 @@ fn reader_is_let_in_at_the_end_of_a_write() {
     reader_meets_writer(NEVER);
 }
 
+/// A writer that leaves wakes the first of two readers, which wakes the second; or it lets the
+/// first in, and wakes the second.
+fn two_readers_meet_a_writer(barging: Duration) {
+    check(Some(2), move || {
+        let shared = Shared::with_barging(barging);
+        assert!(shared.lock.write(EVER, Deadline::NEVER));
+        let readers = [(); 2].map(|()| spawn(&shared, |shared| shared.read(Deadline::NEVER)));
+        shared.write_locked();
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), Some(1));
+        }
+        assert!(shared.lock.try_write());
+    });
+}
+
+#[test]
+fn second_reader_is_woken_by_the_first() {
+    two_readers_meet_a_writer(EVER);
+}
+
+#[test]
+fn second_reader_is_woken_after_one_was_let_in() {
+    two_readers_meet_a_writer(Duration::from_nanos(1));
+}
+
 /// A writer waits for the last of two readers, and what they have read comes before its change.
 #[test]
 fn writer_meets_the_last_reader() {
