@@ -23,7 +23,7 @@ const MAY_IMPORT: [(&str, &[&str]); 15] = [
     ("unherd-load", &["unherd-sys", "unherd-host", "unherd"]),
     ("unherd-lab", &["unherd-sys", "unherd-host"]),
     ("unherd-cli", &["unherd-sys", "unherd-host", "unherd-load", "unherd-lab", "unherd-trace"]),
-    ("unherd-rivals", &["unherd-sys", "unherd-load", FACADE]),
+    ("unherd-rivals", &["unherd-sys", "unherd-sync", "unherd-load", FACADE]),
     (FACADE, &["unherd-sys", "unherd-sync", FACADE]),
     ("unherd-example-redb", &["unherd"]),
     ("unherd-example-sqlite", &["unherd"]),
