@@ -104,6 +104,10 @@ pub(crate) fn test(root: &Path) -> Result<(), Failure> {
             .arguments(&["--doc"])
             .run_tests(root)?,
     ];
+    if root.join(FACADE).exists() {
+        let step = Step::cargo("tests of the facade", &["test", "--locked", "--tests"]);
+        outcomes.push(step.arguments(&["--manifest-path", FACADE]).run_tests(root)?);
+    }
     outcomes.extend(run_models(root)?);
     conclude(&outcomes)
 }
@@ -141,10 +145,10 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
     checks.push(package());
     checks.extend(elsewhere::steps(root)?);
     // Workspaces of their own, so the others' code is no dependency; but they must follow ours.
-    for manifest in [RIVALS, REDB, SQLITE] {
+    for manifest in [RIVALS, FACADE_09, REDB, SQLITE] {
         if root.join(manifest).exists() {
             let step = Step::cargo(format!("lints of {manifest}"), &["clippy", "--locked"])
-                .arguments(&["--manifest-path", manifest])
+                .arguments(&["--workspace", "--manifest-path", manifest])
                 .arguments(&lints);
             checks.push(step);
         }
@@ -173,6 +177,10 @@ fn package() -> Step {
 
 /// The manifest of the other projects' implementations.
 pub(crate) const RIVALS: &str = "rivals/Cargo.toml";
+
+/// parking_lot_core's interface on the wait table; and that of 0.9, a workspace of its own.
+const FACADE: &str = "rivals/parking_lot_core/Cargo.toml";
+const FACADE_09: &str = "rivals/parking_lot_core_09/Cargo.toml";
 
 /// The manifests of the examples with other people's storage engines.
 const REDB: &str = "examples/redb/Cargo.toml";

@@ -54,9 +54,10 @@ impl fmt::Display for Finding {
 }
 
 /// Workspaces of this repository. Those besides the first may not be there.
-const MANIFESTS: [&str; 5] = [
+const MANIFESTS: [&str; 6] = [
     "Cargo.toml",
     "rivals/Cargo.toml",
+    "rivals/parking_lot_core_09/Cargo.toml",
     "examples/redb/Cargo.toml",
     "examples/sqlite/Cargo.toml",
     "fuzz/Cargo.toml",

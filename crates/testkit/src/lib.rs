@@ -1,5 +1,5 @@
 //! What unherd's tests stand on: seeds, a simulated clock and device, the plainest models, and the
-//! plainest executor and counting allocator.
+//! plainest executor and counting allocator, and a model of what waiting costs.
 //!
 //! It promises that a run of one thread is decided by one printed `u64`: every random choice here
 //! comes from a [`Seed`], none from the time or the machine. Threads that race still race; the
@@ -15,9 +15,11 @@ mod device;
 mod executor;
 mod file;
 mod history;
+mod mesi;
 mod queue;
 mod seed;
 mod stamp;
+mod wait_cost;
 
 pub use allocation::CountingAllocator;
 pub use clock::SimClock;
@@ -25,6 +27,8 @@ pub use device::{Counts, Failure, FaultPlan, SimDevice, When};
 pub use executor::{Tasks, block_on};
 pub use file::FileModel;
 pub use history::{Content, Outcome, PageHistory, PageRead, ReadGuard};
+pub use mesi::{LineId, Machine};
 pub use queue::QueueModel;
 pub use seed::Seed;
 pub use stamp::{Found, Stamp};
+pub use wait_cost::{Cost, Queues, Scenario, empty_wake};
