@@ -14,7 +14,7 @@
 //!
 //! | state | left by | to |
 //! |---|---|---|
-//! | new | the gate is clear, closed or untrusted; or there is a unit, and nobody is queued before it | gone, without a sleep |
+//! | new | the gate is clear, closed or untrusted; or there is a unit for it and each that is queued | gone, without a sleep |
 //! | new | push, under the bucket lock | queued |
 //! | queued | a release that finds the gate clear | gone: `Cleared` |
 //! | queued | a release that has a unit for it | gone: `Progress` |
@@ -103,7 +103,7 @@ pub enum GateMode {
     Skip,
     /// Sleeps while the gate is congested. All are woken when it clears.
     Event,
-    /// Sleeps while the gate is congested. One is woken for each unit of progress, the longest
+    /// Sleeps while the gate is congested. One is let go for each unit of progress, the longest
     /// waiting first, and one after another when it clears. None waits much longer than the rate of
     /// progress lets expect.
     #[default]
@@ -362,7 +362,7 @@ impl Gate {
         let began = now();
         let _waiting = Waiting::begin(&self.waiting);
         loop {
-            if let Ok(why) = self.go_or(true, |state| state) {
+            if let Ok(why) = self.go_or(1, |state| state) {
                 return Waited::at_once(why);
             }
             let how = Wait::new(reason).tag(status::tag(reason, began, status::TASK));
@@ -452,8 +452,8 @@ impl Gate {
         let how = Wait::new(reason).tag(status::tag(reason, began, 0));
         let how = how.deadline(deadline.earlier(self.bound(began)));
         let (mut at_once, mut needless) = (WaitEnd::Clear, false);
-        // G4. Under the bucket lock, so a unit is taken only by the first of the queue.
-        let validate = |is_first| match self.go_or(is_first, State::queue) {
+        // G4. It comes before those that sleep only if there are units for all of them.
+        let validate = |is_first| match self.go_or(self.needs(is_first), State::queue) {
             Ok(why) => {
                 at_once = why;
                 false
@@ -510,19 +510,21 @@ impl Gate {
         }
     }
 
-    /// Says how the wait ends without a sleep, by a unit only if `takes_unit`; or changes the state
-    /// by `otherwise`, and gives the one that it has seen.
-    fn go_or(
-        &self,
-        takes_unit: bool,
-        otherwise: impl Fn(State) -> State,
-    ) -> Result<WaitEnd, State> {
-        let takes_unit = takes_unit && self.is_paced();
+    /// How many units there must be for a thread to take one without a sleep.
+    fn needs(&self, is_first: bool) -> u32 {
+        if is_first { 1 } else { self.waiting.load(Ordering::Relaxed) }
+    }
+
+    /// Says how the wait ends without a sleep, by a unit if there are as many as it `needs`; or
+    /// changes the state by `otherwise`, and gives the one that it has seen.
+    fn go_or(&self, needs: u32, otherwise: impl Fn(State) -> State) -> Result<WaitEnd, State> {
         let mut state = self.state();
         loop {
             let (next, end) = match (self.end_at_once(state), state.take_unit()) {
                 (Some(end), _) => (state, Ok(end)),
-                (None, Some(fewer)) if takes_unit => (fewer, Ok(WaitEnd::Progress)),
+                (None, Some(fewer)) if self.is_paced() && state.units() >= needs => {
+                    (fewer, Ok(WaitEnd::Progress))
+                }
                 (None, _) => (otherwise(state), Err(state)),
             };
             // ORDER[GATE]: Acquire; pairs with the Releases in `clear`, `progress` and `close`.
@@ -546,19 +548,19 @@ impl Gate {
         self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queue).is_ok()
     }
 
-    /// Lets those go that may, up to the first thread, which begins the next release. G1, G2.
+    /// Lets the first waiter go, if it may; and the next, if that was a task. A thread begins the
+    /// next release itself. G1, G2.
     #[cold]
     fn release(&self) {
         loop {
             self.word.fetch_and(!State::QUEUED, Ordering::Relaxed);
-            let mut goes_on = false;
+            let mut is_task = false;
             self.table.wake_each(&(), |tag| {
                 let Some(token) = self.let_go() else { return (Verdict::Stop, CLEARED) };
-                goes_on = status::is_task(tag);
-                (if goes_on { Verdict::Wake } else { Verdict::WakeAndStop }, token)
+                is_task = status::is_task(tag);
+                (Verdict::WakeAndStop, token)
             });
-            // Those that came meanwhile were not shown.
-            if !goes_on || !self.is_to_release() {
+            if !is_task || !self.is_to_release() {
                 return;
             }
         }

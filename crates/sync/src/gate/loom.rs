@@ -208,19 +208,22 @@ fn timeout_meets_clear() {
     });
 }
 
-/// The release of one thread finds what another has cleared.
+/// The release of the thread that cleared finds the progress of another, in new congestion.
 #[test]
 fn release_of_another() {
     check(Some(2), || {
         let scene = Scene::new();
         scene.congest();
         let waiter = spawn(&scene, |scene| {
-            if scene.wait() != WaitEnd::Progress {
+            if scene.wait() == WaitEnd::Progress {
                 assert_eq!(scene.get(), 1);
             }
         });
-        let progress = spawn(&scene, |scene| scene.gate.progress(1));
-        scene.set();
+        let progress = spawn(&scene, |scene| {
+            scene.set();
+            scene.congest();
+            scene.gate.progress(1);
+        });
         scene.clear();
         waiter.join().unwrap();
         progress.join().unwrap();

@@ -46,11 +46,12 @@ pub struct GateStatus {
 }
 
 impl GateStatus {
-    /// For how long somebody has waited while nothing happened; zero if nobody waits.
+    /// For how long nothing has happened, if anybody waits; zero otherwise.
     pub fn stalled_for(&self) -> Duration {
-        let Some(first) = self.waiters.first() else { return Duration::ZERO };
-        let moved = self.last_change.max(self.last_progress.unwrap_or_default());
-        self.now.since(first.since.max(moved))
+        if self.waiters.is_empty() {
+            return Duration::ZERO;
+        }
+        self.now.since(self.last_change.max(self.last_progress.unwrap_or_default()))
     }
 }
 

@@ -275,13 +275,14 @@ fn status_tells_a_stall() {
 
 #[test]
 fn progress_ends_a_stall() {
-    let now = Timestamp::now().after(LONG);
     let gate = gate(GateMode::Paced);
     let _congested = gate.congest().into_shared();
-    let waiter = GateWaiter { thread: None, reason: reason(), since: now };
-    let stalled = GateStatus { waiters: vec![waiter], now: now.after(LONG), ..gate.status() };
+    let status = gate.status();
+    let congested_at = status.last_change;
+    let waiter = GateWaiter { thread: None, reason: reason(), since: congested_at };
+    let stalled = GateStatus { waiters: vec![waiter], now: congested_at.after(LONG), ..status };
     assert_eq!(stalled.stalled_for(), LONG);
-    let moved = GateStatus { last_progress: Some(now.after(LONG / 2)), ..stalled };
+    let moved = GateStatus { last_progress: Some(congested_at.after(LONG / 2)), ..stalled };
     assert_eq!(moved.stalled_for(), LONG / 2);
 }
 
@@ -362,9 +363,6 @@ fn storm_loses_no_waiter() {
 
 #[cfg(feature = "async")]
 mod task {
-    use std::task::{Context, Wake, Waker};
-
-    use unherd_sys::primitives::{Arc, Mutex};
     use unherd_testkit::block_on;
 
     use super::*;
@@ -390,39 +388,5 @@ mod task {
             assert_eq!(thread.join().unwrap().why, WaitEnd::Cleared);
         });
         assert_eq!(block_on(gate.wait_iff_async(reason())).why, WaitEnd::Clear);
-    }
-
-    /// Lets a thread queue before it returns.
-    struct LateWaker {
-        gate: Arc<Gate>,
-        late: Mutex<Option<thread::JoinHandle<WaitEnd>>>,
-    }
-
-    impl Wake for LateWaker {
-        fn wake(self: std::sync::Arc<Self>) {
-            let gate = Arc::clone(&self.gate);
-            let wait = move || gate.wait(Deadline::after(Duration::from_secs(10))).why;
-            *self.late.lock() = Some(thread::spawn(wait));
-            while !self.gate.status().waiters.iter().any(|waiter| waiter.thread.is_some()) {
-                thread::yield_now();
-            }
-        }
-    }
-
-    /// A release wakes 32 at a time, and is not shown those that come in between.
-    #[test]
-    fn release_returns_for_late_comers() {
-        let gate = Arc::new(gate(GateMode::Paced));
-        let _congested = gate.congest().into_shared();
-        let late = Arc::new(LateWaker { gate: Arc::clone(&gate), late: Mutex::new(None) });
-        let waker = Waker::from(Arc::clone(&late));
-        let mut tasks: Vec<_> = (0..33).map(|_| Box::pin(gate.wait_iff_async(reason()))).collect();
-        for (index, task) in tasks.iter_mut().enumerate() {
-            let waker = if index == 0 { &waker } else { Waker::noop() };
-            assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
-        }
-        gate.progress(34);
-        let waiter = late.late.lock().take().unwrap();
-        assert_eq!(waiter.join().unwrap(), WaitEnd::Progress);
     }
 }
