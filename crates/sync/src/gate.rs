@@ -343,7 +343,8 @@ impl Gate {
     ///
     /// One load if the gate is clear. Else a compare-and-swap under the bucket lock, and a sleep as
     /// [`WaitTable::wait`] does it; the thread that was woken wakes the next where another may go.
-    /// A thread's first sleep at any gate reads its number from /proc, for [`Gate::status`].
+    /// A thread's first sleep at any gate reads its number from /proc, for [`Gate::status`], which
+    /// allocates.
     pub fn wait_iff(&self, reason: Reason, deadline: Deadline) -> Waited {
         if self.is_open() {
             return Waited::at_once(WaitEnd::Clear);
@@ -362,8 +363,11 @@ impl Gate {
         let began = now();
         let _waiting = Waiting::begin(&self.waiting);
         loop {
-            if let Ok(why) = self.go_or(1, |state| state) {
-                return Waited::at_once(why);
+            match self.go_or(1, |state| state) {
+                Ok(why) => return Waited::at_once(why),
+                // Fixed sleeps are for threads: a task has no timer that would end one.
+                Err(state) if state.is_clear() => return Waited::at_once(WaitEnd::Clear),
+                Err(_) => {}
             }
             let how = Wait::new(reason).tag(status::tag(reason, began, status::TASK));
             let wait = self.table.wait_async(&(), || self.is_to_queue(), how);
@@ -541,9 +545,8 @@ impl Gate {
     fn is_to_queue(&self) -> bool {
         let queue = |word| {
             let state = State(word);
-            let waits =
-                self.end_at_once(state).is_none() && !(self.is_paced() && state.units() > 0);
-            waits.then_some(state.queue().0)
+            let may_go = state.is_clear() || self.is_paced() && state.units() > 0;
+            (!may_go && self.end_at_once(state).is_none()).then_some(state.queue().0)
         };
         self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, queue).is_ok()
     }

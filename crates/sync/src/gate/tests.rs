@@ -389,4 +389,12 @@ mod task {
         });
         assert_eq!(block_on(gate.wait_iff_async(reason())).why, WaitEnd::Clear);
     }
+
+    #[test]
+    fn task_at_a_clear_gate_does_not_sleep() {
+        for mode in [GateMode::Fixed, GateMode::Skip, GateMode::Event, GateMode::Paced] {
+            let gate = gate(mode);
+            assert_eq!(block_on(gate.wait_iff_async(reason())).why, WaitEnd::Clear, "{mode:?}");
+        }
+    }
 }
