@@ -105,7 +105,8 @@ fn newcomer_stands_behind_those_that_sleep() {
     let gate = gate(GateMode::Paced);
     let congested = gate.congest().into_shared();
     thread::scope(|scope| {
-        scope.spawn(|| gate.wait(Deadline::NEVER));
+        // It ends also where the newcomer has taken its unit.
+        scope.spawn(|| gate.wait(Deadline::after(Duration::from_secs(5))));
         gate.until_waiting(1);
         // A unit of which the sleeper has not heard yet.
         let unit = |word| Some(State(word).progress(1).0);
