@@ -11,6 +11,7 @@
 
 mod catalogue;
 mod command;
+mod congestion;
 mod crew;
 mod error;
 mod files;
@@ -31,9 +32,11 @@ pub mod order;
 pub mod pagewait;
 pub mod policy;
 pub mod poll;
+pub mod pressure;
 pub mod randread;
 pub mod rwlock;
 pub mod slices;
+pub mod stall;
 pub mod tiotest;
 pub mod traced;
 pub mod wake;
@@ -83,6 +86,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &futex_storm::FutexStorm,
             &poll::Polling,
             &web::Web,
+            &stall::Stall,
+            &pressure::Pressure,
         ],
         args,
     )

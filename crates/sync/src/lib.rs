@@ -45,6 +45,7 @@
 )]
 
 mod futex_table;
+mod gate;
 mod ledger;
 #[cfg_attr(loom, allow(dead_code, reason = "loom drives what is below `Mutex`"))]
 mod locks;
@@ -54,6 +55,10 @@ mod reason;
 mod wait_table;
 
 pub use futex_table::{FutexOp, FutexTable, FutexWord};
+pub use gate::{
+    Congested, Gate, GateBuilder, GateDuty, GateMode, GateStatus, GateWaiter, SharedCongested,
+    WaitEnd, Waited,
+};
 pub use ledger::{Counts, Ledger, Snapshot};
 #[cfg(all(feature = "async", not(loom)))]
 pub use locks::AsyncMutexGuard;

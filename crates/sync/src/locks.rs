@@ -69,6 +69,8 @@ pub use raw_rwlock::RawRwLock;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(loom))]
 pub use semaphore::{Permits, Semaphore};
+#[cfg(feature = "async")]
+pub(crate) use settled_wait::SettledWait;
 
 #[cfg(doc)]
 use crate::WaitTable;

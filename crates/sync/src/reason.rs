@@ -81,6 +81,11 @@ impl Reason {
         "other"
     }
 
+    /// The reason with this [`Reason::index`].
+    pub(crate) const fn from_index(index: usize) -> Self {
+        Self(index as u8)
+    }
+
     /// Its place in the ledger's arrays, below `REASONS`.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize

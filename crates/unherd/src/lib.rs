@@ -41,10 +41,11 @@
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
-//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`Semaphore::acquire_async`], [`EventCount::wait_async`], [`Latch::wait_async`], [`ReadySet::wait_async`], on any executor |
+//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`Semaphore::acquire_async`], [`EventCount::wait_async`], [`Latch::wait_async`], [`ReadySet::wait_async`], [`Gate::wait_iff_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
 //! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`], [`Semaphore`], [`Once`], [`OnceLock`], [`Latch`], [`Barrier`]: of a few bytes (more in debug builds), without allocation; an unlock gives a busy mutex to the longest sleeper once in about 1 ms |
 //! | many sources of events | [`ReadySet`]: checked without a lock, and one waiter is woken for each event; with descriptors by [`ReadySet::fd`] |
+//! | congestion | [`Gate`]: waits that sleep only while a resource is congested, and are let go one after another |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
 //! | what was waited for | [`Ledger`], always on: the library's waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
@@ -78,7 +79,7 @@
 //!
 //! | feature | |
 //! |---|---|
-//! | `cache` (default) | the page cache; without it all that waits remains (the wait table, locks, the ready set, futexes, the ledger), and devices |
+//! | `cache` (default) | the page cache; without it all that waits remains (the wait table, locks, the ready set, the gate, futexes, the ledger), and devices |
 //! | `async` (default) | waits and reads in async tasks; needs no runtime |
 //! | `lock_api` | `RawMutex` and `RawRwLock` implement the traits of the crate `lock_api` |
 //! | `ablation`, `uncounted` | turn parts of the library off for benchmarks; not for programs |

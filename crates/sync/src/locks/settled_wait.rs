@@ -27,33 +27,39 @@
 //! Excluded: that the lock stays locked for a task that is gone.
 #![expect(unsafe_code, reason = "a future inside a pinned future")]
 
+use std::hash::Hash;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::table::Address;
 use crate::{Outcome, Token, WaitFuture};
 
 /// As [`WaitFuture`]; if it is dropped before it was ready, what it owes goes to `settle`, and to
 /// no other waiter.
-pub(super) struct SettledWait<F, S: Fn(Option<Token>)> {
-    wait: WaitFuture<'static, Address, F>,
+pub(crate) struct SettledWait<'t, K: Copy + Eq + Hash, F, S: Fn(Option<Token>)> {
+    wait: WaitFuture<'t, K, F>,
     /// Owed until the first poll has returned.
     brought: Option<Token>,
     is_ready: bool,
     settle: S,
 }
 
-impl<F: FnOnce() -> bool, S: Fn(Option<Token>)> SettledWait<F, S> {
-    pub(super) fn new(
-        wait: WaitFuture<'static, Address, F>,
-        brought: Option<Token>,
-        settle: S,
-    ) -> Self {
+impl<'t, K, F, S> SettledWait<'t, K, F, S>
+where
+    K: Copy + Eq + Hash,
+    F: FnOnce() -> bool,
+    S: Fn(Option<Token>),
+{
+    pub(crate) fn new(wait: WaitFuture<'t, K, F>, brought: Option<Token>, settle: S) -> Self {
         Self { wait, brought, is_ready: false, settle }
     }
 }
 
-impl<F: FnOnce() -> bool, S: Fn(Option<Token>)> Future for SettledWait<F, S> {
+impl<K, F, S> Future for SettledWait<'_, K, F, S>
+where
+    K: Copy + Eq + Hash,
+    F: FnOnce() -> bool,
+    S: Fn(Option<Token>),
+{
     type Output = Outcome;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
@@ -67,7 +73,7 @@ impl<F: FnOnce() -> bool, S: Fn(Option<Token>)> Future for SettledWait<F, S> {
     }
 }
 
-impl<F, S: Fn(Option<Token>)> Drop for SettledWait<F, S> {
+impl<K: Copy + Eq + Hash, F, S: Fn(Option<Token>)> Drop for SettledWait<'_, K, F, S> {
     fn drop(&mut self) {
         if !self.is_ready {
             (self.settle)(self.wait.leave().or(self.brought));

@@ -141,6 +141,14 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         self.wake_slow(key, hash, message, usize::MAX, choose)
     }
 
+    /// Shows `f` the tags of those that wait for `key`, the longest waiting first, under the bucket
+    /// lock.
+    pub(crate) fn for_each_tag(&self, key: &K, mut f: impl FnMut(Tag)) {
+        let hash = self.hash_of(key);
+        let guard = self.lock(hash);
+        guard.lists(hash, |other| self.is_key(key, other)).for_each(|node| f(node.tag()));
+    }
+
     /// Wakes whom `filter` chooses. In a table built with `filtered(false)`: all, with `token`
     /// those that `filter` chose, with no token the others.
     fn wake_filtered(

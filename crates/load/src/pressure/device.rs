@@ -1,0 +1,76 @@
+//! A device inside the process: a bandwidth, a latency, and stalls.
+
+use std::time::Duration;
+
+use unherd::Timestamp;
+use unherd_sys::primitives::Mutex;
+
+use crate::congestion::sleep_until;
+
+/// Transfers take their turn at the bandwidth, and each its latency beside the others'.
+#[derive(Debug)]
+pub(super) struct Device {
+    bytes_per_ms: u64,
+    latency: Duration,
+    stalls: Option<Stalls>,
+    begun: Timestamp,
+    /// When all that it was given has passed.
+    busy_until: Mutex<Timestamp>,
+}
+
+/// The device does nothing for `length`, at the end of each `period`.
+#[derive(Debug, Clone, Copy)]
+struct Stalls {
+    period: Duration,
+    length: Duration,
+}
+
+impl Device {
+    pub(super) fn fast() -> Self {
+        let stalls =
+            Stalls { period: Duration::from_millis(600), length: Duration::from_millis(150) };
+        Self::new(400_000, Duration::from_micros(100), Some(stalls))
+    }
+
+    pub(super) fn steady() -> Self {
+        Self::new(60_000, Duration::from_millis(1), None)
+    }
+
+    fn new(bytes_per_ms: u64, latency: Duration, stalls: Option<Stalls>) -> Self {
+        let begun = Timestamp::now();
+        Self { bytes_per_ms, latency, stalls, begun, busy_until: Mutex::new(begun) }
+    }
+
+    /// Moves as many bytes. Sleeps until that is done.
+    pub(super) fn transfer(&self, bytes: u64) {
+        let mut busy_until = self.busy_until.lock();
+        let start = self.after_stall(busy_until.max(Timestamp::now()));
+        let end = start.after(Duration::from_nanos(bytes * 1_000_000 / self.bytes_per_ms));
+        *busy_until = end;
+        drop(busy_until);
+        sleep_until(end.after(self.latency));
+    }
+
+    /// When a transfer that is ready at `at` can begin.
+    fn after_stall(&self, at: Timestamp) -> Timestamp {
+        let Some(stalls) = self.stalls else { return at };
+        let (period, length) = (stalls.period.as_nanos() as u64, stalls.length.as_nanos() as u64);
+        let phase = at.since(self.begun).as_nanos() as u64 % period;
+        if phase < period - length { at } else { at.after(Duration::from_nanos(period - phase)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_end_with_their_period() {
+        let device = Device::fast();
+        let at = |ms| device.begun.after(Duration::from_millis(ms));
+        assert_eq!(device.after_stall(at(449)), at(449));
+        assert_eq!(device.after_stall(at(450)), at(600));
+        assert_eq!(device.after_stall(at(1199)), at(1200));
+        assert_eq!(Device::steady().after_stall(at(500)), at(500));
+    }
+}
