@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use super::{Row, Table};
 use crate::failure::Failure;
 
-/// What cargo needs of the repository to build a crate.
-const PARTS: [&str; 4] = ["Cargo.toml", "Cargo.lock", "crates", "xtask"];
+/// What cargo needs of the repository to build a crate, and the checkers to run it.
+const PARTS: [&str; 5] = ["Cargo.toml", "Cargo.lock", ".ci", "crates", "xtask"];
 
 pub(super) struct Tree {
     original: PathBuf,
@@ -83,14 +83,15 @@ impl Tree {
     /// Copies one file, if it differs.
     fn take(&self, path: &Path) -> io::Result<()> {
         let (from, to) = (self.original.join(path), self.root.join(path));
-        let wanted = fs::read(from)?;
+        let wanted = fs::read(&from)?;
         if fs::read(&to).is_ok_and(|there| there == wanted) {
             return Ok(());
         }
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(to, wanted)
+        // With its permissions: `.ci` has programs.
+        fs::copy(from, to).map(drop)
     }
 }
 
