@@ -21,13 +21,13 @@ use crate::launch::{Ending, Finished, Launch};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
-use crate::profile::sample;
+use crate::profile::{Sampled, sample};
 use crate::record::{Header, Record, StoredRecord, metric_names};
 use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
 use crate::surroundings::marks;
-use crate::tables::{Progress, compared, tables};
+use crate::tables::{Progress, TRANSACTIONS, compared, tables};
 use crate::tracing::Tracing;
 
 /// How a plan is to be run.
@@ -271,10 +271,16 @@ impl Run<'_> {
         if !self.runner.conditions.profile {
             return Vec::new();
         }
-        let whole_machine = self.runner.known.workload.kernel_work;
+        let workload = &self.runner.known.workload;
+        let serves = workload.metrics.iter().any(|metric| metric.name == TRANSACTIONS);
+        let whose = match (workload.kernel_work, serves) {
+            (true, _) => Sampled::Machine,
+            (false, true) => Sampled::Server,
+            (false, false) => Sampled::Runner,
+        };
         let Series { record, .. } = &self.series;
         let sampled = |number, step| {
-            sample(whole_machine, || self.runner.measure((number, 1), step, record).map(drop))
+            sample(whose, || self.runner.measure((number, 1), step, record).map(drop))
         };
         let refused = |why| Profiled::Refused { why };
         let rounds = self.further_round(1, watch, failed, sampled, refused);

@@ -32,6 +32,7 @@ pub use markdown::markdown;
 pub(crate) use number::{number, percent, times};
 pub use summary::summary;
 pub(crate) use sweep::{estimate, part_title, parts_of, worst};
+pub(crate) use transactions::TRANSACTIONS;
 pub(crate) use wait_account::sites;
 
 /// How far the rounds behind a table have come.

@@ -113,6 +113,12 @@ impl Sampler {
         })
     }
 
+    /// The same of the processes that this one has started, without those that they have started.
+    pub fn finish_without_descendants(self) -> Result<Profile, SamplerError> {
+        let own = std::process::id();
+        self.finish_with(|pid, makers| makers.get(&pid).is_none_or(|maker| *maker == own))
+    }
+
     fn finish_with(
         self,
         is_meant: impl Fn(u32, &HashMap<u32, u32>) -> bool,

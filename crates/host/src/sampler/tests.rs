@@ -115,6 +115,16 @@ fn root_foreign_programs_are_in_no_row() {
     assert_eq!(user_ticks + kernel_ticks + idle_ticks + foreign_ticks, profile.delivered);
 }
 
+#[test]
+fn root_children_of_a_child_are_in_no_row() {
+    let kind = SampleKind::CpuClock { hertz: 1000 };
+    let Some(sampler) = start(kind, SampleScope::NextChild) else { return };
+    run("sh", &["-c", &format!("({HUNGRY}) & wait")]);
+    let profile = sampler.finish_without_descendants().unwrap();
+    assert!(profile.foreign_ticks > 10, "{profile:?}");
+    assert!(sum(&profile, Side::User) < 10, "the shell only waits: {profile:?}");
+}
+
 /// As [`start`], with chains.
 fn start_chains(options: &ChainOptions) -> Option<ChainSampler> {
     match ChainSampler::start(options) {

@@ -1,15 +1,24 @@
 //! The tables of workloads that count transactions, in the shape of the report of 2000 on poll
-//! without locks: shares of the CPUs' time, and that time for each transaction.
+//! without locks: shares of the CPUs' time, that time for each transaction, and, where samples were
+//! taken, that of each function.
 //!
 //! A table stands for all points that differ in the number of CPUs alone. Beside the report's
 //! columns stands what bounded each cell: the clients, or the server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+
+use unherd_host::Side;
 
 use super::line_of;
 use crate::plan::Plan;
-use crate::result::{BenchResult, Point};
+use crate::result::{BenchResult, Point, Profiled};
+
+/// The metric of workloads that count transactions: the runner is a server, and what it starts are
+/// its clients.
+pub(crate) const TRANSACTIONS: &str = "transactions_per_s";
+/// How many functions are printed.
+const TOP: usize = 24;
 
 /// The implementation that does next to nothing: what the clients can ask for.
 const CEILING: &str = "floor";
@@ -37,7 +46,7 @@ impl Shares {
         let figure = |metric| Some(line_of(result, point, label, metric)?.median);
         Some(Self {
             cpus: figure("server_cpus")?,
-            per_s: figure("transactions_per_s")?,
+            per_s: figure(TRANSACTIONS)?,
             user_pct: figure("user_pct")?,
             os_pct: figure("os_pct")?,
             idle_pct: figure("idle_pct")?,
@@ -57,9 +66,12 @@ impl Shares {
     }
 }
 
+/// What each implementation did at one point.
+type Row = Vec<Option<Shares>>;
+
 /// The tables, or `None` where the workload counts no transactions.
 pub(super) fn report(plan: &Plan, result: &BenchResult) -> Option<String> {
-    let mut sweeps: BTreeMap<String, Vec<Vec<Option<Shares>>>> = BTreeMap::new();
+    let mut sweeps: BTreeMap<String, Vec<(Point, Row)>> = BTreeMap::new();
     for cell in 0..plan.cells.len() {
         let point = Point::of(plan, cell);
         let options = point.params.iter().map(|(name, value)| format!(", {name} {value}"));
@@ -68,20 +80,100 @@ pub(super) fn report(plan: &Plan, result: &BenchResult) -> Option<String> {
         if row.iter().all(Option::is_none) {
             return None;
         }
-        sweeps.entry(options.collect()).or_default().push(row);
+        let options = options.collect();
+        sweeps.entry(options).or_default().push((point, row));
     }
     let labels: Vec<&str> = plan.contenders.iter().map(|contender| &*contender.label).collect();
     let mut text = String::new();
     for (options, mut rows) in sweeps {
         let cpus = |row: &[Option<Shares>]| row.iter().flatten().map(|s| s.cpus as u64).max();
-        rows.sort_by_key(|row| cpus(row));
+        rows.sort_by_key(|(_, row)| cpus(row));
+        let (points, rows): (Vec<Point>, Vec<_>) = rows.into_iter().unzip();
         let _ = write!(text, "\n{}{options}:\n{}", plan.workload, shares(&labels, &rows));
         for (at, label) in labels.iter().enumerate().skip(1).filter(|(_, name)| **name != CEILING) {
             let pairs = rows.iter().filter_map(|row| Some((row[0]?, row[at]?))).collect::<Vec<_>>();
             let _ = write!(text, "\n{} -> {label}:\n{}", labels[0], for_each(&pairs));
         }
+        let sampled = |at: usize| -> Vec<Functions> {
+            let cells = points.iter().zip(&rows);
+            cells
+                .filter_map(|(point, row)| Functions::of(result, point, labels[at], row[at]?))
+                .collect()
+        };
+        let first = sampled(0);
+        for (at, label) in labels.iter().enumerate().filter(|(_, name)| **name != CEILING) {
+            let columns = sampled(at);
+            if !columns.is_empty() {
+                let base = first.last().filter(|_| at > 0).map(|base| (labels[0], base));
+                let _ = write!(text, "\n{label}{options}, {}", functions(&columns, base));
+            }
+        }
     }
     Some(text)
+}
+
+/// Microseconds of each function for each transaction, on a number of CPUs.
+#[derive(Debug)]
+struct Functions {
+    cpus: f64,
+    os_us: f64,
+    /// By name, and whether it is the kernel's.
+    us: BTreeMap<(String, bool), f64>,
+}
+
+impl Functions {
+    /// The shares of the samples, of the time that was measured without a sampler. `None` where none
+    /// were taken.
+    fn of(result: &BenchResult, point: &Point, label: &str, shares: Shares) -> Option<Self> {
+        let mut profiles = result.profiles.iter();
+        let line = profiles.find(|line| line.label == label && line.point == *point)?;
+        let Profiled::Taken { cpu, .. } = &line.sampled else { return None };
+        let ticks = (cpu.user_ticks + cpu.kernel_ticks) as f64;
+        let [user_us, os_us, _] = shares.us_per_transaction();
+        let us = |count: u64| (user_us + os_us) * count as f64 / ticks;
+        let rows = cpu.rows.iter().filter(|_| ticks > 0.0);
+        let us = rows.map(|row| ((row.name.clone(), row.side == Side::Kernel), us(row.count)));
+        Some(Self { cpus: shares.cpus, os_us, us: us.collect() })
+    }
+
+    fn get(&self, function: &(String, bool)) -> f64 {
+        self.us.get(function).copied().unwrap_or(0.0)
+    }
+}
+
+/// The report's third table, of one implementation: a column for each number of CPUs, what each
+/// function takes more on the most than on the fewest, and than the first implementation's.
+fn functions(columns: &[Functions], base: Option<(&str, &Functions)>) -> String {
+    let mut text = "usec/tran of each function by CPUs (samples of one more round):\n".to_owned();
+    let heads = columns.iter().map(|column| format!("{:>9}", column.cpus));
+    text.extend(heads.chain([format!("{:>9}", "growth")]));
+    if let Some((label, _)) = base {
+        let _ = write!(text, " {:>12}", format!("- {label}"));
+    }
+    let mut line = |of: &dyn Fn(&Functions) -> f64, name: &str| {
+        text.push('\n');
+        text.extend(columns.iter().map(|column| format!("{:>9.2}", of(column))));
+        let (fewest, most) = (of(&columns[0]), of(&columns[columns.len() - 1]));
+        let _ = write!(text, "{:>+9.2}", most - fewest);
+        if let Some((_, base)) = base {
+            let _ = write!(text, " {:>+12.2}", most - of(base));
+        }
+        let _ = write!(text, "  {name}");
+    };
+    line(&|column| column.os_us, "total OS time");
+    let largest = |function: &(String, bool)| {
+        columns.iter().map(|column| column.get(function)).fold(0.0, f64::max)
+    };
+    let all: BTreeSet<_> = columns.iter().flat_map(|column| column.us.keys()).collect();
+    let mut all: Vec<_> = all.into_iter().collect();
+    all.sort_by(|a, b| largest(b).total_cmp(&largest(a)));
+    for function in all.into_iter().take(TOP) {
+        let (name, is_kernel) = function;
+        let side = if *is_kernel { "" } else { " (user)" };
+        line(&|column| column.get(function), &format!("{name}{side}"));
+    }
+    text.push('\n');
+    text
 }
 
 /// The report's first table.
@@ -157,6 +249,24 @@ mod tests {
    2 poll-opt     1519.80   20.1%   60.2%   19.7% clients
 ";
         assert_eq!(shares(&["orig", "poll-opt"], &[vec![Some(before), Some(after)]]), expected);
+    }
+
+    #[test]
+    fn functions_stand_by_their_largest_time() {
+        let column = |cpus, os_us, lock, copy| {
+            let us = [(("lock".to_owned(), true), lock), (("copy".to_owned(), false), copy)];
+            Functions { cpus, os_us, us: us.into() }
+        };
+        let (one, two) = (column(1.0, 700.0, 3.0, 40.0), column(2.0, 830.0, 60.5, 41.0));
+        let base = column(2.0, 900.0, 100.0, 41.0);
+        let expected = "\
+usec/tran of each function by CPUs (samples of one more round):
+        1        2   growth       - orig
+   700.00   830.00  +130.00       -70.00  total OS time
+     3.00    60.50   +57.50       -39.50  lock
+    40.00    41.00    +1.00        +0.00  copy (user)
+";
+        assert_eq!(functions(&[one, two], Some(("orig", &base))), expected);
     }
 
     #[test]
