@@ -71,7 +71,12 @@ fn start(
         false => print(args.format, &outcome.result, &outcome.tables, made),
     };
     outcome.keep()?;
-    args.files.write(outcome.directory(), &outcome.header, &outcome.result)?;
+    args.files.write(
+        outcome.directory(),
+        &outcome.header,
+        &outcome.result,
+        outcome.failed.is_none(),
+    )?;
     printed?;
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
@@ -143,7 +148,7 @@ pub(crate) fn report(
         ));
     }
     let (result, tables) = kept.report(directory);
-    files.write(directory, &kept.header, &result)?;
+    files.write(directory, &kept.header, &result, true)?;
     match (format, kept.header.sides.is_empty()) {
         _ if files.take_standard_output() => {}
         // Its own tables end with the verdict.

@@ -40,8 +40,10 @@ impl ReportFiles {
         if self.paths().filter(|path| is_standard_output(path)).count() > 1 {
             return Err(Failure::usage("two files are standard output", "give - once"));
         }
-        if self.otava.as_deref().is_some_and(is_standard_output) {
-            return Err(Failure::usage("--otava adds to a file", "name one"));
+        if let Some(history) = &self.otava
+            && (is_standard_output(history) || self.paths().any(|path| path == history))
+        {
+            return Err(Failure::usage("--otava adds to a file", "name one of its own"));
         }
         let files =
             self.paths().filter(|path| !is_standard_output(path)).chain(self.otava.as_deref());
@@ -64,12 +66,14 @@ impl ReportFiles {
         Ok(())
     }
 
-    /// Writes what was asked for, of the record in `directory`.
+    /// Writes what was asked for, of the record in `directory`; of one that was cut off, no row in
+    /// a table over time.
     pub(crate) fn write(
         &self,
         directory: &Path,
         header: &Header,
         result: &BenchResult,
+        is_whole: bool,
     ) -> Result<(), Failure> {
         if let Some(path) = &self.html {
             write(directory, path, "html", Ok(html(header, result)))?;
@@ -80,7 +84,7 @@ impl ReportFiles {
         if let Some(path) = &self.csv {
             write(directory, path, "csv", csv(result))?;
         }
-        if let Some(path) = &self.otava {
+        if let Some(path) = self.otava.as_ref().filter(|_| is_whole) {
             add_to_history(path, directory, header, result)
                 .map_err(|error| not_written(directory, path, "otava", &error))?;
         }

@@ -12,9 +12,10 @@ use crate::record::{self, Header};
 use crate::result::{BenchResult, Point};
 
 /// Adds the row of a result to the CSV file at `path`, which is made with a heading where there is
-/// none. The columns are `time` (when its record, in `directory`, was begun), `build` (of the
-/// programs that ran), the median of each side's metrics, and each ratio, which says how many times
-/// as good a side is as its base, and which the machine's drift leaves alone.
+/// none; unless the row of that time and build is there. The columns are `time` (when the record in
+/// `directory` was begun, by the date of its plan's file), `build` (of the programs that ran), the
+/// median of each side's metrics, and each ratio, which says how many times as good a side is as
+/// its base, and which the machine's drift leaves alone.
 ///
 /// # Errors
 ///
@@ -41,8 +42,15 @@ pub fn add_to_history(
                     of its own";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
+    // The record's row may be there: it was judged again, or gone on with.
+    if kept.lines().any(|row| row.starts_with(&format!("{},{},", values[0], values[1]))) {
+        return Ok(());
+    }
     added.push_str(&line(&values)?);
-    file.write_all(added.as_bytes())
+    file.write_all(added.as_bytes()).inspect_err(|_| {
+        // Half a row would spoil the file; if this fails as well, the next call says so.
+        let _ = file.set_len(kept.len() as u64);
+    })
 }
 
 /// The names of the columns, and the values of the row.

@@ -64,6 +64,7 @@ mod loom;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, thread};
@@ -72,6 +73,7 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::ledger::Field;
 #[cfg(feature = "async")]
 use crate::locks::SettledWait;
+use crate::wait_table::resume_unless_unwinding;
 use crate::{Ledger, Outcome, Reason, Token, Verdict, Wait, WaitTable};
 use pace::Pace;
 use word::State;
@@ -446,11 +448,12 @@ impl Gate {
 
     #[cold]
     fn wait_slow(&self, reason: Reason, deadline: Deadline) -> Waited {
-        if token::is_own_duty(self) {
+        let (state, began) = (self.state(), now());
+        // A closed gate cancels below, whatever else holds.
+        if !state.is_closed() && token::is_own_duty(self) {
             return Waited::at_once(WaitEnd::Refused);
         }
-        let began = now();
-        if self.how.mode == GateMode::Skip && self.state().is_clear() {
+        if !state.is_closed() && self.how.mode == GateMode::Skip && state.is_clear() {
             return yield_once(reason, began);
         }
         let how = Wait::new(reason).tag(status::tag(reason, began, 0));
@@ -552,20 +555,30 @@ impl Gate {
     }
 
     /// Lets the first waiter go, if it may; and the next, if that was a task. A thread begins the
-    /// next release itself. G1, G2.
+    /// next release itself. G1, G2. A waker that panics keeps nobody else from being woken.
     #[cold]
     fn release(&self) {
-        loop {
+        let (mut is_task, mut first_panic) = (true, None);
+        while std::mem::take(&mut is_task) {
             self.word.fetch_and(!State::QUEUED, Ordering::Relaxed);
-            let mut is_task = false;
-            self.table.wake_each(&(), |tag| {
-                let Some(token) = self.let_go() else { return (Verdict::Stop, CLEARED) };
-                is_task = status::is_task(tag);
-                (Verdict::WakeAndStop, token)
+            let wake = AssertUnwindSafe(|| {
+                self.table.wake_each(&(), |tag| {
+                    let Some(token) = self.let_go() else { return (Verdict::Stop, CLEARED) };
+                    is_task = status::is_task(tag);
+                    (Verdict::WakeAndStop, token)
+                });
             });
-            if !is_task || !self.is_to_release() {
-                return;
+            if let Err(panic) = catch_unwind(wake) {
+                // One that is forgotten is not dropped, which may panic as well.
+                match first_panic {
+                    None => first_panic = Some(panic),
+                    Some(_) => std::mem::forget(panic),
+                }
             }
+            is_task = is_task && self.is_to_release();
+        }
+        if let Some(panic) = first_panic {
+            resume_unless_unwinding(panic);
         }
     }
 

@@ -140,9 +140,11 @@ impl Side {
     }
 }
 
-/// What is in one report and not in the other does not count if it is this rare and cheap.
-fn is_small(of: Sum) -> bool {
-    of.count < 10.0 && of.percent < 1.0
+/// What is in one report and not in the other does not count if it is this rare and cheap. It is in
+/// `own`; in the time of the `other` it would have come as many times.
+fn is_small(of: Sum, own: &Side, other: &Side) -> bool {
+    let seconds = |side: &Side| side.seconds.max(1e-9);
+    of.count * (seconds(other) / seconds(own)).min(1.0) < 10.0 && of.percent < 1.0
 }
 
 impl Diff {
@@ -177,8 +179,8 @@ impl Diff {
             let chance = CHANCE * first_error.hypot(second_error);
             let differ = (first - second).abs() > chance.max(first.min(second) * TOLERANCE);
             let change = match (old, new) {
-                (None, Some(new)) if !is_small(*new) => Change::Came,
-                (Some(old), None) if !is_small(*old) => Change::Went,
+                (None, Some(new)) if !is_small(*new, after, before) => Change::Came,
+                (Some(old), None) if !is_small(*old, before, after) => Change::Went,
                 (Some(_), Some(_)) if differ && first < second => Change::Grew,
                 (Some(_), Some(_)) if differ => Change::Shrank,
                 _ => return None,
@@ -277,6 +279,10 @@ mod tests {
         assert_eq!(diff(&of(1_200), &of(2_000)).changed[0].change, Change::Grew);
         let rare = report("a", 1.0, &[("pop", 3, 0.0)]);
         assert!(!diff(&report("a", 1.0, &[]), &rare).is_worse());
+        // 20 in 100 s are none in most seconds.
+        let long = report("a", 100.0, &[("pop", 20, 0.0)]);
+        assert!(!diff(&report("a", 1.0, &[]), &long).is_worse());
+        assert!(diff(&report("a", 100.0, &[]), &long).is_worse());
     }
 
     #[test]

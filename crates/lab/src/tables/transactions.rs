@@ -122,8 +122,8 @@ struct Functions {
 }
 
 impl Functions {
-    /// The shares of the samples, of the time that was measured without a sampler. `None` where none
-    /// were taken.
+    /// The shares of the samples, of the time that was measured without a sampler. `None` where
+    /// none were taken.
     fn of(result: &BenchResult, point: &Point, label: &str, shares: Shares) -> Option<Self> {
         let mut profiles = result.profiles.iter();
         let line = profiles.find(|line| line.label == label && line.point == *point)?;

@@ -46,9 +46,10 @@ pub struct GateStatus {
 }
 
 impl GateStatus {
-    /// For how long nothing has happened, if anybody waits; zero otherwise.
+    /// For how long nothing has happened, if anybody waits, or would if the signal were trusted
+    /// still; zero otherwise.
     pub fn stalled_for(&self) -> Duration {
-        if self.waiters.is_empty() {
+        if self.waiters.is_empty() && self.is_trusted {
             return Duration::ZERO;
         }
         self.now.since(self.last_change.max(self.last_progress.unwrap_or_default()))
@@ -98,6 +99,8 @@ pub(super) fn waiter(tag: Tag, now: Timestamp) -> GateWaiter {
     let reason = (tag.0 >> THREAD_BITS) as usize & ((1 << REASON_BITS) - 1);
     let now_units = now.as_ns() >> SINCE_UNIT;
     let ago = now_units.wrapping_sub((tag.0 & !TASK) >> SINCE_SHIFT) & SINCE_MASK;
+    // One that came after `now` was taken has waited for no time.
+    let ago = if ago > SINCE_MASK / 2 { 0 } else { ago };
     GateWaiter {
         thread: (thread != 0).then_some(thread),
         reason: Reason::from_index(reason),

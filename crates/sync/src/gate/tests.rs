@@ -246,6 +246,54 @@ fn closed_gate_cancels_all() {
             });
         });
         assert_eq!(gate.wait(Deadline::NEVER), Waited::at_once(WaitEnd::Cancelled));
+        let _duty = gate.duty();
+        assert_eq!(gate.wait(Deadline::NEVER), Waited::at_once(WaitEnd::Cancelled));
+    }
+    let gate = gate(GateMode::Skip);
+    gate.close();
+    assert_eq!(gate.wait(Deadline::NEVER), Waited::at_once(WaitEnd::Cancelled));
+}
+
+#[test]
+fn waiter_of_after_now_has_waited_for_no_time() {
+    let now = Timestamp::from_ns(5 << 20);
+    let seen = status::waiter(status::tag(reason(), Timestamp::from_ns(7 << 20), 0), now);
+    assert_eq!(seen.since, now);
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn waker_that_panics_keeps_nobody_from_going() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Wake};
+
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            std::panic::resume_unwind(Box::new("the test's own panic"));
+        }
+    }
+    for by_progress in [false, true] {
+        let gate = gate(GateMode::Paced);
+        let congested = gate.congest().into_shared();
+        let mut task = pin!(gate.wait_iff_async(reason()));
+        let waker = Arc::new(Bomb).into();
+        assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| gate.wait(Deadline::NEVER));
+            gate.until_waiting(2);
+            let release = || match by_progress {
+                true => gate.progress(2),
+                false => drop(congested),
+            };
+            assert!(catch_unwind(AssertUnwindSafe(release)).is_err());
+            let asleep = gate.status().waiters.len();
+            gate.close();
+            waiter.join().unwrap();
+            assert_eq!(asleep, 0);
+        });
     }
 }
 

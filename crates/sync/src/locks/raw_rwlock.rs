@@ -11,9 +11,10 @@
 //! more threads than processors the next writer would come before most of them have run. Other
 //! threads may come before these are awake, as with a mutex (*barging*); but once in the time that
 //! barging is allowed, a writer that leaves lets the first few in while they sleep still, before
-//! the next writer. So neither side starves. Not each time, nor all of them: the next writer would
-//! wait until the last has been given a processor, and all others for it. Without barging all are
-//! let in. Among writers the mutex decides, with its own bound on barging.
+//! the next writer. So neither side starves, though one reader may be passed again and again: if it
+//! is woken and kept out, it queues behind the others. Not each time, nor all of them: the next
+//! writer would wait until the last has been given a processor, and all others for it. Without
+//! barging all are let in. Among writers the mutex decides, with its own bound on barging.
 //!
 //! - **RW1** The writer writes, and readers read, only in their phase: LOCKED is set and no reader
 //!   counted, or a reader is counted that came while LOCKED was clear, or that was let in (RW3).
@@ -320,10 +321,12 @@ impl RawRwLock {
         self.word().fetch_add(READER, Ordering::Relaxed);
         // SAFETY: the contract. The reader that it is by now stays one.
         let before = unsafe { self.writers.unlock(barging) };
-        if before & WAITING != 0 {
-            // Woken alone they would be kept out by a writer that waits, which has to wait for this
-            // reader anyway.
-            self.wake_readers(Duration::ZERO);
+        if before & WAITING == 0 {
+            // Others may sleep behind one that was woken and is on its way (RW4).
+            self.word().fetch_add(READER, Ordering::Relaxed);
         }
+        // Woken alone they would be kept out by a writer that waits, which has to wait for this
+        // reader anyway.
+        self.wake_readers(Duration::ZERO);
     }
 }

@@ -31,12 +31,14 @@ use super::raw_rwlock::RawRwLock;
 /// ```
 ///
 /// # Fairness
-/// A writer that waits keeps readers out that come after it, and wakes all readers that wait when
-/// it is done. `BARGING_US` is what it is for a [`Mutex`](super::Mutex): for how long running
-/// threads may come ahead of those that sleep. Once in that time a writer that is done lets in all
-/// readers that wait, before the next writer, and one hands the lock over to the writer that has
-/// slept longest. With 0 readers and writers take turns: a reader waits for one writer, the one
-/// that kept it out; and a writer for the writers before it, and for one crowd of readers before
+/// A writer that waits keeps readers out that come after it, and when it is done wakes the first
+/// reader that waits, which wakes the next. `BARGING_US` is what it is for a
+/// [`Mutex`](super::Mutex): for how long running threads may come ahead of those that sleep. Once
+/// in that time a writer that is done lets in the first four readers that wait, before the next
+/// writer, and one hands the lock over to the writer that has slept longest. A reader that was
+/// woken and is kept out queues behind the others. With 0 all readers that wait are let in, each
+/// time, and readers and writers take turns: a reader waits for one writer, the one that kept it
+/// out; and a writer for the writers before it, and for one crowd of readers before
 /// each.
 ///
 /// # Misuse

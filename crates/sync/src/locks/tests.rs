@@ -24,6 +24,12 @@ fn until_queued(address: Address) {
     }
 }
 
+fn queued_for(address: Address) -> usize {
+    let mut queued = 0;
+    locks().for_each_tag(&address, |_| queued += 1);
+    queued
+}
+
 fn past() -> Deadline {
     Deadline::at(Timestamp::from_ns(0))
 }
@@ -271,6 +277,43 @@ fn a_writer_that_waits_keeps_readers_out() {
 }
 
 /// Also if it hands over to a writer, which keeps out who is only woken.
+/// RW4: the word does not tell of them while one that was woken is on its way.
+#[test]
+fn a_downgraded_writer_lets_in_those_behind_one_that_was_woken() {
+    let (lock, barging) = (RawRwLock::new(), Duration::MAX);
+    let read = || {
+        assert!(lock.read(Deadline::NEVER));
+        // SAFETY: by a reader.
+        unsafe { lock.unlock_read() };
+    };
+    // It may be too slow to come before the reader that it wakes.
+    let mut came_first = false;
+    while !came_first {
+        assert!(lock.write(barging, Deadline::NEVER));
+        let asleep = thread::scope(|scope| {
+            let readers = [(); 3].map(|()| scope.spawn(read));
+            while queued_for(lock.readers()) < 3 {
+                thread::yield_now();
+            }
+            // SAFETY: by a writer.
+            unsafe { lock.unlock_write(barging) };
+            came_first = lock.try_write();
+            if came_first {
+                // SAFETY: by a writer.
+                unsafe { lock.downgrade(barging) };
+            }
+            let asleep = queued_for(lock.readers());
+            readers.map(|reader| reader.join().unwrap());
+            asleep
+        });
+        if came_first {
+            // SAFETY: by the reader that it has become.
+            unsafe { lock.unlock_read() };
+            assert_eq!(asleep, 0);
+        }
+    }
+}
+
 #[test]
 fn a_downgraded_writer_lets_readers_in() {
     let (lock, barging) = (RawRwLock::new(), Duration::from_millis(5));
