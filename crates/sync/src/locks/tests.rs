@@ -303,7 +303,9 @@ fn a_downgraded_writer_lets_in_those_behind_one_that_was_woken() {
                 unsafe { lock.downgrade(barging) };
             }
             let asleep = queued_for(lock.readers());
-            readers.map(|reader| reader.join().unwrap());
+            for reader in readers {
+                reader.join().unwrap();
+            }
             asleep
         });
         if came_first {
