@@ -92,6 +92,7 @@ fn second_reader_is_woken_by_the_first() {
     two_readers_meet_a_writer(EVER);
 }
 
+#[cfg(not(model_yield))] // Sleepers that yield to each other go on for ever in loom.
 #[test]
 fn second_reader_is_woken_after_one_was_let_in() {
     two_readers_meet_a_writer(Duration::from_nanos(1));
