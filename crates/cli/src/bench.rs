@@ -71,12 +71,7 @@ fn start(
         false => print(args.format, &outcome.result, &outcome.tables, made),
     };
     outcome.keep()?;
-    args.files.write(
-        outcome.directory(),
-        &outcome.header,
-        &outcome.result,
-        outcome.failed.is_none(),
-    )?;
+    args.files.write_outcome(&outcome)?;
     printed?;
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }

@@ -74,12 +74,7 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     if args.format == Format::Json && !args.files.take_standard_output() {
         printed = output::print(&json(&outcome.result));
     }
-    args.files.write(
-        outcome.directory(),
-        &outcome.header,
-        &outcome.result,
-        outcome.failed.is_none(),
-    )?;
+    args.files.write_outcome(&outcome)?;
     printed?;
     confirmed?;
     if let Some(error) = outcome.failed {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rustix::fs::{Access, access};
-use unherd_lab::{BenchResult, Header, add_to_history, csv, html, markdown};
+use unherd_lab::{BenchResult, Header, Outcome, add_to_history, csv, html, markdown};
 
 use crate::output::{self, Failure};
 
@@ -64,6 +64,12 @@ impl ReportFiles {
             })?;
         }
         Ok(())
+    }
+
+    /// As [`Self::write`], of what was just measured.
+    pub(crate) fn write_outcome(&self, outcome: &Outcome) -> Result<(), Failure> {
+        let Outcome { header, result, failed, .. } = outcome;
+        self.write(outcome.directory(), header, result, failed.is_none())
     }
 
     /// Writes what was asked for, of the record in `directory`; of one that was cut off, no row in

@@ -130,10 +130,13 @@ impl Functions {
         let Profiled::Taken { cpu, .. } = &line.sampled else { return None };
         let ticks = (cpu.user_ticks + cpu.kernel_ticks) as f64;
         let [user_us, os_us, _] = shares.us_per_transaction();
-        let us = |count: u64| (user_us + os_us) * count as f64 / ticks;
-        let rows = cpu.rows.iter().filter(|_| ticks > 0.0);
-        let us = rows.map(|row| ((row.name.clone(), row.side == Side::Kernel), us(row.count)));
-        Some(Self { cpus: shares.cpus, os_us, us: us.collect() })
+        let mut us = BTreeMap::new();
+        for row in cpu.rows.iter().filter(|_| ticks > 0.0) {
+            // Several functions may have one name.
+            let sum = us.entry((row.name.clone(), row.side == Side::Kernel)).or_insert(0.0);
+            *sum += (user_us + os_us) * row.count as f64 / ticks;
+        }
+        Some(Self { cpus: shares.cpus, os_us, us })
     }
 
     fn get(&self, function: &(String, bool)) -> f64 {
