@@ -70,7 +70,10 @@ fn catcher(tree: &Tree, table: &Table, row: &Row, by: &By) -> Result<Option<Stri
         let target = tree.root().with_file_name(model.target);
         let mut step = model
             .step(&package, model.target)
-            .environment("CARGO_TARGET_DIR", target.display().to_string());
+            .environment("CARGO_TARGET_DIR", target.display().to_string())
+            // A mutant changes a line or two.
+            .environment("CARGO_INCREMENTAL", "1")
+            .environment("CARGO_PROFILE_RELEASE_DEBUG", "none");
         if matches!(by, By::Test(_)) {
             // Integration tests as well, which have no models.
             step = step.arguments(&["--tests"]);

@@ -77,7 +77,10 @@ impl Model {
         let step = Step::cargo(self.name, &["test", "--release", "--no-fail-fast", "--lib"])
             .arguments(&["-p", package])
             .environment("RUSTFLAGS", flags.join(" "))
-            .environment("CARGO_TARGET_DIR", format!("{}/{target}", target_directory()));
+            .environment("CARGO_TARGET_DIR", format!("{}/{target}", target_directory()))
+            // To optimize across crates takes longer than it spares.
+            .environment("CARGO_PROFILE_RELEASE_LTO", "off")
+            .environment("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         match self.wrapper {
             Some(wrapper) => step.environment("RUSTC_WORKSPACE_WRAPPER", wrapper),
             None => step,

@@ -13,7 +13,10 @@ impl Address {
     pub(super) fn of<T>(lock: *const T) -> Self {
         Self(lock.addr())
     }
+}
 
+#[cfg(not(any(loom, shuttle)))]
+impl Address {
     /// One of `n` places.
     pub(super) fn place(self, n: usize) -> usize {
         // Locks that lie side by side have places of their own; most are words.
