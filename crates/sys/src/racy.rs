@@ -7,10 +7,10 @@
 //! accesses that may meet, reads and writes, must be these (or a device's).
 //!
 //! On x86-64 and aarch64 they are instructions that the compiler does not look into, so that a copy
-//! is about as fast as any: plain loads and stores of up to 8 bytes, on aarch64 of pairs of words,
-//! and on x86-64 `rep movsb`, which is a copy of bytes by definition. Elsewhere they are loops of
-//! relaxed atomics, byte by byte: words would meet bytes there, and Rust has no atomic accesses of
-//! two sizes that may meet.
+//! is about as fast as any: plain loads and stores of up to 8 bytes, or of blocks of several
+//! registers, and where x86-64 has it fast, `rep movsb`, which is a copy of bytes by definition.
+//! Elsewhere they are loops of relaxed atomics, byte by byte: words would meet bytes there, and Rust
+//! has no atomic accesses of two sizes that may meet.
 #![expect(unsafe_code, reason = "raw memory that others write")]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -21,13 +21,7 @@ use crate::primitives::{AtomicU8, Ordering};
 const STRING_BYTES_MIN: usize = 256;
 
 /// Whether a racy copy is about as fast as an ordinary one.
-#[inline]
-pub fn is_fast() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("ermsb");
-    #[cfg(not(target_arch = "x86_64"))]
-    cfg!(target_arch = "aarch64")
-}
+pub const IS_FAST: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
 /// Copies `len` bytes.
 ///
@@ -38,7 +32,7 @@ pub fn is_fast() -> bool {
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if len >= STRING_BYTES_MIN && is_fast() {
+    if len >= STRING_BYTES_MIN && std::arch::is_x86_feature_detected!("ermsb") {
         // SAFETY: it moves the caller's bytes; the direction flag is clear on entry to any Rust
         // code, and stays so.
         unsafe {
@@ -52,10 +46,18 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
         return;
     }
-    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the caller's.
+    unsafe { copy_by_loads(from, to, len) }
+}
+
+/// # Safety
+/// As for [`copy`].
+#[inline]
+unsafe fn copy_by_loads(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     // SAFETY: the caller's.
     let blocks = unsafe { copy_blocks(from, to, len) };
-    #[cfg(not(target_arch = "aarch64"))]
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let blocks = 0;
     let words = len / 8 * 8;
     for at in (blocks..words).step_by(8) {
@@ -78,6 +80,44 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's.
         unsafe { store_u8(to, byte) };
     }
+}
+
+/// Copies as many blocks of 64 bytes as there are, and returns how many bytes that were.
+///
+/// # Safety
+/// As for [`copy`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
+    let bytes = len / 64 * 64;
+    if bytes > 0 {
+        // SAFETY: it moves the caller's bytes, up to `from + bytes`.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "movups {a}, [{from} + {at}]",
+                "movups {b}, [{from} + {at} + 16]",
+                "movups {c}, [{from} + {at} + 32]",
+                "movups {d}, [{from} + {at} + 48]",
+                "movups [{to} + {at}], {a}",
+                "movups [{to} + {at} + 16], {b}",
+                "movups [{to} + {at} + 32], {c}",
+                "movups [{to} + {at} + 48], {d}",
+                "add {at}, 64",
+                "jnz 2b",
+                // From the ends on, so that the sum ends the loop.
+                from = in(reg) from.wrapping_add(bytes),
+                to = in(reg) to.wrapping_add(bytes),
+                at = inout(reg) bytes.wrapping_neg() => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack)
+            );
+        }
+    }
+    bytes
 }
 
 /// Copies as many blocks of 32 bytes as there are, and returns how many bytes that were.
@@ -233,17 +273,20 @@ mod tests {
     #[test]
     fn copies_touch_nothing_else() {
         let source: Vec<u8> = (0..9000u32).map(|at| (at % 251) as u8 + 1).collect();
-        for len in [0, 1, 7, 8, 9, 31, 32, 33, 255, 256, 257, 4096, 8191] {
+        type Copy = unsafe fn(*const u8, *mut u8, usize);
+        for len in [0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 4096, 8191] {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (5, 6)] {
-                let mut into = vec![0xff; len + 16];
-                // SAFETY: both are in bounds, and this thread's own.
-                unsafe { copy(source[from..].as_ptr(), into[to..].as_mut_ptr(), len) };
-                assert_eq!(into[to..to + len], source[from..from + len]);
-                assert!(into[..to].iter().chain(&into[to + len..]).all(|&byte| byte == 0xff));
-                // SAFETY: the same.
-                unsafe { zero(into[to..].as_mut_ptr(), len) };
-                assert!(into[to..to + len].iter().all(|&byte| byte == 0));
-                assert!(into[..to].iter().chain(&into[to + len..]).all(|&byte| byte == 0xff));
+                for copies in [copy as Copy, copy_by_loads] {
+                    let mut into = vec![0xff; len + 16];
+                    // SAFETY: both are in bounds, and this thread's own.
+                    unsafe { copies(source[from..].as_ptr(), into[to..].as_mut_ptr(), len) };
+                    assert_eq!(into[to..to + len], source[from..from + len]);
+                    assert!(into[..to].iter().chain(&into[to + len..]).all(|&byte| byte == 0xff));
+                    // SAFETY: the same.
+                    unsafe { zero(into[to..].as_mut_ptr(), len) };
+                    assert!(into[to..to + len].iter().all(|&byte| byte == 0));
+                    assert!(into[..to].iter().chain(&into[to + len..]).all(|&byte| byte == 0xff));
+                }
             }
         }
     }

@@ -22,7 +22,6 @@ pub(crate) struct FrameMemory {
     page_bytes: usize,
     /// The binary logarithm of that.
     page_shift: u32,
-    is_racy_copy_fast: bool,
 }
 
 /// A page that may be written meanwhile.
@@ -53,13 +52,7 @@ impl FrameMemory {
                 let _ = map.bind(start..end, *node);
             }
         }
-        Ok(Self {
-            map,
-            frames,
-            page_bytes,
-            page_shift: page_bytes.trailing_zeros(),
-            is_racy_copy_fast: racy::is_fast(),
-        })
+        Ok(Self { map, frames, page_bytes, page_shift: page_bytes.trailing_zeros() })
     }
 
     pub(crate) fn huge_pages_advised(&self) -> bool {
@@ -141,12 +134,6 @@ impl FrameMemory {
     #[inline]
     pub(crate) fn racy(&self, id: FrameId) -> RacyPage<'_> {
         RacyPage { start: self.start(id), len: self.page_bytes(), memory: PhantomData }
-    }
-
-    /// Whether [`RacyPage::copy_to`] is about as fast as a copy of a pinned page.
-    #[inline]
-    pub(crate) fn is_racy_copy_fast(&self) -> bool {
-        self.is_racy_copy_fast
     }
 
     // Writes.

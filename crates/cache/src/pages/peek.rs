@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use unherd_sys::racy;
+
 use crate::frames::frame::Look;
 use crate::frames::memory::RacyPage;
 use crate::page::PageKey;
@@ -207,7 +209,7 @@ impl Pages {
     /// now. That this fails means nothing, and leaves anything in `to`.
     #[inline]
     pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8]) -> Copied {
-        if !self.memory().is_racy_copy_fast() {
+        if !racy::IS_FAST {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
