@@ -13,6 +13,8 @@
 //! A writer never waits for pins, so a thread that writes to a page it has pinned itself does not
 //! stand in its own way.
 
+use std::ops::Range;
+
 use unherd_sys::primitives::{Arc, spin_loop};
 
 use crate::Error;
@@ -332,11 +334,12 @@ impl Core {
         Ok(old)
     }
 
-    /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
-    /// who have them. The caller keeps writers out; pages that are held although the file has no
-    /// handle are skipped.
-    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, held: HeldPages) {
-        for page in self.pages.index.pages_from(file.id, from, |frame| self.frames().key(frame)) {
+    /// Drops `pages` of a file, whatever they hold, where all beyond them hold zeros or nothing.
+    /// Pinned ones live on for those who have them. The caller keeps writers out; pages that are
+    /// held although the file has no handle are skipped.
+    pub(crate) fn drop_pages(&self, file: &FileState, pages: Range<PageNo>, held: HeldPages) {
+        let from = pages.start;
+        for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
             self.drop_page(file, self.key(file, page), held);
         }
         file.unclean.lock().truncate(from);

@@ -165,7 +165,8 @@ impl Core {
         let page_bytes = self.memory().page_bytes() as u64;
         let tail = (len % page_bytes) as usize;
         let _writers = file.writers.alone(self.waits(), self.reasons().file);
-        let is_cut = len < file.len();
+        let before = file.len();
+        let is_cut = len < before;
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
         let last = PageNo(len / page_bytes);
@@ -198,7 +199,8 @@ impl Core {
         self.pages.notify_writable();
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
-            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), HeldPages::Awaited);
+            let end = PageNo(before.div_ceil(page_bytes));
+            self.drop_pages(file, PageNo(len.div_ceil(page_bytes))..end, HeldPages::Awaited);
         }
         Ok(())
     }

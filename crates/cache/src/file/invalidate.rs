@@ -70,10 +70,8 @@ impl File {
 impl Core {
     fn forget_pages(&self, file: &FileState, pages: Range<PageNo>) -> Result<(), Error> {
         let mut kept: Option<PageNo> = None;
-        for page in
-            self.pages.index.pages_from(file.id, pages.start, |frame| self.frames().key(frame))
-        {
-            if page < pages.end && !self.forget_page(self.key(file, page)) {
+        for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
+            if !self.forget_page(self.key(file, page)) {
                 kept = Some(kept.map_or(page, |first| first.min(page)));
             }
         }
@@ -128,7 +126,8 @@ impl Core {
         let (last, _) = self.memory().locate(len.min(file.len()));
         file.durability.lock().device_len = DeviceLen::new(len);
         file.set_len(len);
-        self.drop_pages(file, last, HeldPages::Awaited);
+        // What was read beyond the old end is no longer what the file has there.
+        self.drop_pages(file, last..PageNo(u64::MAX), HeldPages::Awaited);
         Ok(())
     }
 }

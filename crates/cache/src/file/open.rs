@@ -192,7 +192,9 @@ impl Core {
         let (mut remains, lost) = self.remains_of(file);
         // Padding that could not be cut off, too.
         remains.lost = remains.lost.or(written.as_ref().err().cloned());
-        self.drop_pages(file, PageNo(0), HeldPages::Skipped);
+        // Those beyond the end will be given up for others, as all that nobody wants.
+        let end = PageNo(self.pages_of(0, file.len() as usize));
+        self.drop_pages(file, PageNo(0)..end, HeldPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {

@@ -1,6 +1,7 @@
 //! The index: the shards, and the locked shard of one page.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use foldhash::fast::FixedState;
 use unherd_sys::primitives::AtomicU64;
@@ -14,6 +15,8 @@ use crate::ranked::{Ranked, RankedGuard, rank};
 /// varies little.
 const PAGES_PER_SHARD: usize = 1024;
 const SLOTS_MIN: usize = 16;
+/// Slots that are looked through in the time of a lookup: a line of eight, which comes ahead of time.
+const SLOTS_PER_LOOKUP: usize = 8;
 /// Announcements for which a shard has room at once; with more, the map grows.
 const ANNOUNCED: usize = 8;
 
@@ -191,22 +194,48 @@ impl Index {
         ShardGuard { shard, segment, key, tag, at }
     }
 
-    /// The pages of `file` from page `from` on that are in the index at the moment.
-    pub(crate) fn pages_from(
+    /// Those of `pages` of `file` that are in the index at the moment. Looks each of them up, or
+    /// through all of the index, whichever is less.
+    pub(crate) fn pages_in(
         &self,
         file: FileId,
-        from: PageNo,
+        pages: Range<PageNo>,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> Vec<PageNo> {
-        let mut pages = Vec::new();
+        let count = pages.end.0.saturating_sub(pages.start.0);
+        if count <= (self.slots.len() / SLOTS_PER_LOOKUP) as u64 {
+            return self.pages_by_lookup(file, pages, key_of);
+        }
+        let mut found = Vec::new();
         for (number, lock) in self.shards.iter().enumerate() {
             let shard = lock.0.lock();
             let in_frames = self.segment(number * self.segment.slots()).frames().map(&key_of);
             let keys = in_frames.chain(shard.rest.keys().copied());
-            let of_file = keys.filter(|key| key.file == file && key.page >= from);
-            pages.extend(of_file.map(|key| key.page));
+            let of_file = keys.filter(|key| key.file == file && pages.contains(&key.page));
+            found.extend(of_file.map(|key| key.page));
         }
-        pages
+        found
+    }
+
+    fn pages_by_lookup(
+        &self,
+        file: FileId,
+        pages: Range<PageNo>,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> Vec<PageNo> {
+        let (mut found, mut locked) = (Vec::new(), None);
+        for page in (pages.start.0..pages.end.0).map(PageNo) {
+            let key = PageKey { file, page };
+            let shard = match locked.take() {
+                Some(locked) => self.lock_next(locked, key, &key_of),
+                None => self.lock(key, &key_of),
+            };
+            if shard.get().is_some() {
+                found.push(page);
+            }
+            locked = Some(shard);
+        }
+        found
     }
 
     /// About how many bytes it takes.

@@ -183,7 +183,8 @@ impl Scene {
         let mut frames = Vec::new();
         for file in [1, 16, 956].map(FileId) {
             let of_file = pages.iter().filter(|page| page.file == file).count();
-            let known = self.index.pages_from(file, PageNo(0), |frame| self.frames.key(frame));
+            let all = PageNo(0)..PageNo(u64::MAX);
+            let known = self.index.pages_in(file, all, |frame| self.frames.key(frame));
             assert_eq!(known.len(), of_file, "{known:?}");
         }
         for &page in pages {

@@ -80,13 +80,16 @@ impl Scene {
     fn check(&self) {
         let key_of = |frame: FrameId| self.keys[frame.index()].get();
         for file in [FileId(0), FileId(1)] {
-            let mut pages = self.index.pages_from(file, PageNo(7), key_of);
-            pages.sort();
-            let of_file = |key: &&PageKey| key.file == file && key.page >= PageNo(7);
-            let mut expected: Vec<_> =
-                self.model.keys().filter(of_file).map(|key| key.page).collect();
-            expected.sort();
-            assert_eq!(pages, expected);
+            // Looks up a few, and through all.
+            for wanted in [PageNo(7)..PageNo(9), PageNo(7)..PageNo(u64::MAX)] {
+                let mut pages = self.index.pages_in(file, wanted.clone(), key_of);
+                pages.sort();
+                let is_wanted = |key: &&PageKey| key.file == file && wanted.contains(&key.page);
+                let mut expected: Vec<_> =
+                    self.model.keys().filter(is_wanted).map(|key| key.page).collect();
+                expected.sort();
+                assert_eq!(pages, expected);
+            }
         }
         for (&key, &entry) in &self.model {
             let shard = self.index.lock(key, key_of);
