@@ -9,8 +9,8 @@
 //! On x86-64 and aarch64 they are instructions that the compiler does not look into, so that a copy
 //! is about as fast as any: plain loads and stores of up to 8 bytes, or of blocks of several
 //! registers, and where x86-64 has it fast, `rep movsb`, which is a copy of bytes by definition.
-//! Elsewhere they are loops of relaxed atomics, byte by byte: words would meet bytes there, and Rust
-//! has no atomic accesses of two sizes that may meet.
+//! Elsewhere they are loops of relaxed atomics, byte by byte: words would meet bytes there, and
+//! Rust has no atomic accesses of two sizes that may meet.
 #![expect(unsafe_code, reason = "raw memory that others write")]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

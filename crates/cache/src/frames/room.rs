@@ -67,6 +67,7 @@ impl RoomWaiters {
 
     fn waiting(&self) -> u32 {
         // ORDER[ROOM1]: SeqCst fence (B); pairs with (A) in `enter`.
+        // ORDER[ROOM2]: the same fence; pairs with the Acquire in `told`.
         fence(Ordering::SeqCst);
         self.waiting.load(Ordering::Relaxed)
     }
@@ -86,8 +87,8 @@ impl RoomWaiters {
 
     /// What to pass to [`RoomWaiters::wait`]; taken before the look.
     pub(crate) fn told(&self) -> u32 {
-        // ORDER[ROOM2]: Acquire; pairs with the Release in `wake`: one that sees its count also
-        // sees what it is about.
+        // ORDER[ROOM2]: Acquire; pairs with fence (B), which stands before each count: one that
+        // sees it also sees what it is about.
         self.told.load(Ordering::Acquire)
     }
 
@@ -114,8 +115,7 @@ impl RoomWaiters {
     }
 
     fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize, message: Token) {
-        // ORDER[ROOM2]: Release; pairs with the Acquire in `told`.
-        self.told.fetch_add(1, Ordering::Release);
+        self.told.fetch_add(1, Ordering::Relaxed);
         waits.wake_with(&self.key(), waiters, message);
     }
 

@@ -17,10 +17,11 @@ impl Address {
 
 #[cfg(not(any(loom, shuttle)))]
 impl Address {
-    /// One of `n` places.
+    /// One of `n` places, a power of two. Neighbours have places of their own (multiplied by the
+    /// golden ratio, they lie far from one another), and so have the parts of a lock.
     pub(super) fn place(self, n: usize) -> usize {
-        // Locks that lie side by side have places of their own; most are words.
-        ((self.0 >> 2) ^ (self.0 >> 14)) % n
+        let spread = (self.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (spread >> (u64::BITS - n.ilog2())) as usize
     }
 
     /// `bits` bits, which differ for most locks of one place.

@@ -353,6 +353,14 @@ fn a_downgraded_writer_lets_readers_in() {
     assert!(lock.try_write());
 }
 
+#[test]
+fn parts_of_a_lock_have_places_of_their_own() {
+    let lock = RawRwLock::new();
+    let parts = [Address::of(lock.writers()), lock.last_reader(), lock.readers()];
+    let places: std::collections::HashSet<_> = parts.map(|part| part.place(1024)).into();
+    assert_eq!(places.len(), parts.len());
+}
+
 /// A lock that is never handed over, or as good as never, keeps nobody else's waiters waiting.
 #[test]
 fn another_lock_at_one_place_is_handed_over_when_its_own_time_is_over() {
@@ -370,8 +378,9 @@ fn another_lock_at_one_place_is_handed_over_when_its_own_time_is_over() {
 
 #[test]
 fn a_busy_lock_at_one_place_keeps_no_other_from_hand_overs() {
-    let [busy, other] = [0x104, 0x1104].map(std::ptr::without_provenance::<u8>).map(Address::of);
-    assert_eq!(busy.place(1024), other.place(1024));
+    let at = |at| Address::of(std::ptr::without_provenance::<u8>(at));
+    let busy = at(0x104);
+    let other = (0x108..).map(at).find(|other| other.place(1024) == busy.place(1024)).unwrap();
     let long = Duration::from_nanos(Timestamp::now().as_ns() / 2);
     let until = Timestamp::now().after(Duration::from_secs(9));
     while !is_over(Duration::from_nanos(1), 0, busy) {

@@ -15,7 +15,7 @@ use crate::ranked::{Ranked, RankedGuard, rank};
 /// varies little.
 const PAGES_PER_SHARD: usize = 1024;
 const SLOTS_MIN: usize = 16;
-/// Slots that are looked through in the time of a lookup: a line of eight, which comes ahead of time.
+/// Slots that are looked through in the time of a lookup: a cache line.
 const SLOTS_PER_LOOKUP: usize = 8;
 /// Announcements for which a shard has room at once; with more, the map grows.
 const ANNOUNCED: usize = 8;
