@@ -17,7 +17,7 @@ impl Catalogue {
 }
 
 /// One workload: what it does, with which implementations, and what it reports.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Description {
     /// Its name on the command line.
     pub name: &'static str,

@@ -59,12 +59,8 @@ impl Workload for FutexHash {
                 Metric::new("elapsed_s", Better::Neither, "the timed region on the clock"),
                 Metric::new("planted_s", Better::Neither, "CPU time burned on purpose"),
             ],
-            uses_dir: false,
-            uses_memory: false,
-            kernel_work: false,
-            deterministic: false,
             default_threads: 2,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

@@ -87,12 +87,8 @@ impl Workload for FutexWake {
             default_impls: vec!["before", "kernel", "unherd"],
             params: PARAMS.to_vec(),
             metrics: metrics.into_iter().chain(contended).collect(),
-            uses_dir: false,
-            uses_memory: false,
-            kernel_work: false,
-            deterministic: false,
             default_threads: 2,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

@@ -153,10 +153,7 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         params: PARAMS.to_vec(),
         metrics: metrics.map(|(name, better, about)| Metric::new(name, better, about)).to_vec(),
         uses_dir: true,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
         default_threads: 1,
-        counts_as_exercised: None,
+        ..Description::default()
     }
 }

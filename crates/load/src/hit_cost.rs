@@ -58,11 +58,8 @@ pub fn describe_with(hit: &impl Workload, default_impls: Vec<&'static str>) -> D
             .collect(),
         metrics: metrics.map(|(name, better, about)| Metric::new(name, better, about)).to_vec(),
         uses_dir: true,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
         default_threads: 1,
-        counts_as_exercised: None,
+        ..Description::default()
     }
 }
 

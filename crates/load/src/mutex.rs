@@ -119,12 +119,8 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         default_impls,
         params: PARAMS.to_vec(),
         metrics: describe_metrics(),
-        uses_dir: false,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
         default_threads: 4,
-        counts_as_exercised: None,
+        ..Description::default()
     }
 }
 

@@ -50,9 +50,8 @@ impl Workload for Order {
             uses_dir: true,
             uses_memory: true,
             kernel_work: true,
-            deterministic: false,
             default_threads: 1,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

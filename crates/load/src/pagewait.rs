@@ -87,12 +87,9 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
             metric("elapsed_s", Neither, "the timed region on the clock"),
             metric("planted_s", Neither, "CPU time burned on purpose"),
         ],
-        uses_dir: false,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
         default_threads: 512,
         counts_as_exercised: Some("wakeups"),
+        ..Description::default()
     }
 }
 

@@ -58,12 +58,9 @@ impl Workload for Policy {
                     Metric::new("pages", Better::Neither, "different pages in it"),
                 ])
                 .collect(),
-            uses_dir: false,
-            uses_memory: false,
-            kernel_work: false,
             deterministic: true,
             default_threads: 1,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

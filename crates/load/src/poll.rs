@@ -140,12 +140,8 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
             Metric::new("cpu_ns_per_call", Better::Lower, "user and system time"),
             Metric::new("planted_s", Better::Neither, "CPU time burned on purpose"),
         ],
-        uses_dir: false,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
         default_threads: 1,
-        counts_as_exercised: None,
+        ..Description::default()
     }
 }
 

@@ -49,9 +49,8 @@ impl Workload for RandRead {
             uses_dir: true,
             uses_memory: true,
             kernel_work: true,
-            deterministic: false,
             default_threads: 64,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

@@ -57,9 +57,8 @@ impl Workload for Slices {
             uses_dir: true,
             uses_memory: true,
             kernel_work: true,
-            deterministic: false,
             default_threads: 32,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

@@ -84,12 +84,8 @@ impl Workload for Stall {
             default_impls: vec!["fixed", "event", "paced"],
             params: PARAMS.to_vec(),
             metrics,
-            uses_dir: false,
-            uses_memory: false,
-            kernel_work: false,
-            deterministic: false,
             default_threads: 4,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

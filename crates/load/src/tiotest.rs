@@ -57,9 +57,9 @@ impl Workload for TioTest {
             uses_dir: true,
             uses_memory: true,
             kernel_work: true,
-            deterministic: false,
             default_threads: 512,
             counts_as_exercised: Some("wakeups"),
+            ..Description::default()
         }
     }
 

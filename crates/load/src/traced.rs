@@ -100,11 +100,8 @@ impl Workload for Traced {
                 Metric::new("system_us", Better::Lower, "of it, in the kernel"),
             ],
             uses_dir: true,
-            uses_memory: false,
-            kernel_work: false,
-            deterministic: false,
             default_threads: 16,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 

@@ -143,12 +143,8 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
             ),
             Metric::new("wake_ns_p99", Better::Lower, "one wake, in the batch at 99 %"),
         ],
-        uses_dir: false,
-        uses_memory: false,
-        kernel_work: false,
-        deterministic: false,
         default_threads: 1,
-        counts_as_exercised: None,
+        ..Description::default()
     }
 }
 

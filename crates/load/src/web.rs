@@ -94,11 +94,8 @@ impl Workload for Web {
             params: PARAMS.to_vec(),
             metrics: metrics(),
             uses_dir: true,
-            uses_memory: false,
-            kernel_work: false,
-            deterministic: false,
             default_threads: 1,
-            counts_as_exercised: None,
+            ..Description::default()
         }
     }
 
