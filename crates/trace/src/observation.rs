@@ -381,7 +381,9 @@ pub enum TimeClass {
     AsleepFutex,
     /// It sleeps until something comes out of descriptors, or goes into them.
     AsleepDescriptor,
-    /// It sleeps for anything else: a child, a signal, a timer that has not ended yet.
+    /// It sleeps until a child ends.
+    AsleepChild,
+    /// It sleeps for anything else: a signal, a timer that has not ended yet.
     AsleepOther,
     /// It sleeps uninterruptibly: for a disk, a page, a lock of the kernel.
     Uninterruptible,
@@ -389,13 +391,14 @@ pub enum TimeClass {
 
 impl TimeClass {
     /// All of them, in the order of [`TimeSpent::by_class_ns`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Running,
         Self::Woken,
         Self::Preempted,
         Self::AsleepTimer,
         Self::AsleepFutex,
         Self::AsleepDescriptor,
+        Self::AsleepChild,
         Self::AsleepOther,
         Self::Uninterruptible,
     ];
@@ -407,7 +410,7 @@ pub struct TimeSpent {
     /// From when a thread was first followed until it began to exit, or tracing ended.
     pub wall_ns: u64,
     /// What was done in it, by [`TimeClass`].
-    pub by_class_ns: [u64; 8],
+    pub by_class_ns: [u64; 9],
 }
 
 impl TimeSpent {

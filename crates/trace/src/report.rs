@@ -1,8 +1,9 @@
 //! What it means: the tables, the findings and the verdict, with names in place of numbers.
 //!
 //! [`Report::new`] turns an [`Observation`] into plain data. [`Report::write_text`] prints it,
-//! [`Report::write_json`] writes the schema `unherd.trace/1`, [`Report::write_folded`] stacks for
-//! flame graphs, and [`Report::exceeded`] checks budgets.
+//! [`Report::write_json`] writes the schema `unherd.trace/1`, [`Report::write_html`] a page for
+//! browsers, [`Report::write_folded`] stacks for flame graphs, [`Report::write_pprof`] a profile,
+//! and [`Report::exceeded`] checks budgets.
 //!
 //! Two rules run through all of it. Where the truth is only known to lie between two numbers both
 //! are given, never one ([`Interval`]). And what was not seen is `None`, never 0.
@@ -15,8 +16,10 @@ mod fixture;
 mod folded;
 mod futexes;
 mod herds;
+mod html;
 mod ledgers;
 mod locks;
+mod pprof;
 pub(crate) mod quantity;
 mod share;
 mod site;

@@ -26,6 +26,7 @@ use self::demangle::demangled;
 pub use self::frame::{Frame, Side};
 pub(crate) use self::frame::{file_name, printable};
 use self::kernel::KernelFunctions;
+pub(crate) use self::perf_map::JIT;
 use self::perf_map::PerfMap;
 use crate::observation::{Mapping, Process};
 

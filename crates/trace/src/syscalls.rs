@@ -43,7 +43,6 @@ enum Family {
     Select,
     Read,
     Accept,
-    Child,
     Signal,
     Pause,
     Lock,
@@ -51,6 +50,7 @@ enum Family {
     MemoryFile = 32,
     Map,
     FileLock,
+    Child,
 }
 
 #[derive(Clone, Copy)]

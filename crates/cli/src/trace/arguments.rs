@@ -73,6 +73,12 @@ pub(crate) struct TraceArgs {
     /// Write the stacks of needless CPU time to FILE, as flame graphs take them.
     #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
     pub(crate) folded: Option<PathBuf>,
+    /// Write the waits to FILE for pprof: needless wakeups, their CPU time, time asleep, by stack.
+    #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
+    pub(crate) pprof: Option<PathBuf>,
+    /// Write the report to FILE as a page for a browser, with a flame graph of the waits.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// With all tables and both stacks of each finding.
     #[arg(long)]
     pub(crate) full: bool,

@@ -23,6 +23,8 @@ pub(super) struct Outputs {
     unprivileged: bool,
     json: Option<Sink>,
     folded: Option<Sink>,
+    pprof: Option<Sink>,
+    html: Option<Sink>,
     budgets: Vec<Budget>,
 }
 
@@ -112,7 +114,10 @@ impl Outputs {
         let output = Opened::at("-o", &args.output)?;
         let json = Opened::at("--json", &args.json)?;
         let folded = Opened::at("--folded", &args.folded)?;
-        let files: Vec<_> = output.iter().chain(&json).chain(&folded).collect();
+        let pprof = Opened::at("--pprof", &args.pprof)?;
+        let html = Opened::at("--html", &args.html)?;
+        let files = [&output, &json, &folded, &pprof, &html];
+        let files: Vec<_> = files.into_iter().flatten().collect();
         check_apart(&files, !args.command.is_empty())?;
         let main = match output {
             Some(opened) => opened.sink()?,
@@ -125,6 +130,8 @@ impl Outputs {
             unprivileged: args.unprivileged,
             json: json.map(Opened::sink).transpose()?,
             folded: folded.map(Opened::sink).transpose()?,
+            pprof: pprof.map(Opened::sink).transpose()?,
+            html: html.map(Opened::sink).transpose()?,
             budgets: args.max.clone(),
         })
     }
@@ -144,17 +151,17 @@ impl Outputs {
             Format::Text => report.write_text(&mut out, full, WIDTH, colour),
             Format::Json => report.write_json(&mut out),
         });
-        let json = self.json.as_mut().map(|json| json.write(|mut out| report.write_json(&mut out)));
-        let folded = self
-            .folded
-            .as_mut()
-            .map(|folded| folded.write(|mut out| report.write_folded(&mut out).map(drop)));
+        let json = self.json.as_mut().map(|to| to.write(|mut out| report.write_json(&mut out)));
+        let folded = self.folded.as_mut();
+        let folded = folded.map(|to| to.write(|mut out| report.write_folded(&mut out).map(drop)));
+        let pprof = self.pprof.as_mut().map(|to| to.write(|mut out| report.write_pprof(&mut out)));
+        let html = self.html.as_mut().map(|to| to.write(|mut out| report.write_html(&mut out)));
         let exceeded = report.exceeded(&self.budgets);
         for excess in &exceeded {
             note(&format!("budget exceeded: {excess}"));
         }
         // Where one could not be written, the others are there all the same.
-        [Some(main), json, folded].into_iter().flatten().collect::<Result<(), _>>()?;
+        [Some(main), json, folded, pprof, html].into_iter().flatten().collect::<Result<(), _>>()?;
         Ok(exceeded.is_empty())
     }
 }

@@ -95,8 +95,10 @@ fn unrunnable_commands_exit_like_env() {
 #[test]
 fn root_reports_go_where_they_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let [text, json, folded] = ["text", "json", "folded"].map(|name| file(&directory, name));
-    let args = ["--full", "-o", &text, "--json", &json, "--folded", &folded, "--"];
+    let names = ["text", "json", "folded", "pprof", "html"];
+    let [text, json, folded, pprof, html] = names.map(|name| file(&directory, name));
+    let args = ["--full", "-o", &text, "--json", &json, "--folded", &folded];
+    let args = [&args[..], &["--pprof", &pprof, "--html", &html, "--"]].concat();
     let script = "for i in 1 2 3; do sleep 0.01; done";
     let ran = ran(trace(&[&args[..], &["sh", "-c", script]].concat()));
     if is_refused(&ran) {
@@ -115,6 +117,9 @@ fn root_reports_go_where_they_are_told() {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
         assert!(stack.contains(';') && weight.parse::<u64>().is_ok(), "{line}");
     }
+    assert!(fs::read(&pprof).unwrap().starts_with(&[0x1f, 0x8b]), "it is gzip");
+    let html = fs::read_to_string(html).unwrap();
+    assert!(html.contains(&format!("<h1>{}", text.split([' ', '<']).next().unwrap())), "{html}");
 }
 
 #[test]

@@ -197,6 +197,7 @@ static __noinline int uh_file_lock(struct uh_thread *t, u64 descriptor, u64 addr
 	range.inode = uh_inode_of(descriptor);
 	range.start = lock.start;
 	if (result == -UH_EAGAIN || result == -UH_EACCES) {
+		t->flags &= ~UH_TOOK_LOCK;
 		t->refused_inode = range.inode;
 		t->refused_start = range.start;
 		t->refused_ns = now;
@@ -205,6 +206,7 @@ static __noinline int uh_file_lock(struct uh_thread *t, u64 descriptor, u64 addr
 	if (result || !range.inode)
 		return 0;
 	if (lock.type == UH_UNLCK) {
+		t->flags &= ~UH_TOOK_LOCK;
 		/* Who is refused takes back what it had got on the way. */
 		if (t->refused_inode == range.inode)
 			return 0;
@@ -213,6 +215,7 @@ static __noinline int uh_file_lock(struct uh_thread *t, u64 descriptor, u64 addr
 		bpf_map_update_elem(&uh_unlocked, &range, &now, BPF_ANY);
 		return 0;
 	}
+	t->flags |= UH_TOOK_LOCK;
 	if (t->refused_inode != range.inode || t->refused_start != range.start)
 		return 0;
 	t->refused_inode = 0;

@@ -46,6 +46,7 @@ enum uh_family {
 	UH_MEMORY_FILE = 32,
 	UH_MAP = 33,
 	UH_FILE_LOCK = 34,
+	UH_CHILD = 35,
 };
 enum uh_futex_entry {
 	UH_FUTEX_BY_OP = 1,
@@ -256,6 +257,7 @@ enum uh_time {
 	UH_ASLEEP_TIMER, /* ended by its own timer */
 	UH_ASLEEP_FUTEX,
 	UH_ASLEEP_DESCRIPTOR,
+	UH_ASLEEP_CHILD,
 	UH_ASLEEP_OTHER,
 	UH_ASLEEP_DEEP,
 	UH_TIMES,

@@ -40,6 +40,7 @@ enum uh_thread_flag {
 	UH_DIRTY_PAUSE = 32, /* the next sleep is balance_dirty_pages' */
 	UH_TICKING = 128, /* its own timer has woken it, and it has done nothing since */
 	UH_HUNGRY = 256,  /* woken for a descriptor, and some slot is not fed */
+	UH_TOOK_LOCK = 512, /* the last that it did with file locks was to get one */
 };
 
 enum uh_slot_flag {

@@ -304,6 +304,10 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		if (index >= UH_SLOTS)
 			return;
 		slot = &t->slots[index];
+		/* What it gave back again on being refused another was nothing done. */
+		if (t->flags & UH_TOOK_LOCK)
+			t->deeds++;
+		t->flags &= ~UH_TOOK_LOCK;
 		if (uh_slot_is_here(t, slot))
 			uh_judge(t, slot, now, run_ns);
 		else
@@ -353,7 +357,8 @@ static __always_inline void uh_count_period(void *rows, void *key, u64 ns, s32 s
 /* Asleep for what: as the thread's last sleep began, and ended, if it has. */
 static __always_inline u32 uh_kind_of_sleep(struct uh_thread *t, u32 waking_flags)
 {
-	u32 kind = t->slots[t->slot & 3].kind;
+	struct uh_slot *slot = &t->slots[t->slot & 3];
+	u32 kind = slot->kind;
 
 	if (t->flags & UH_DEEP)
 		return UH_ASLEEP_DEEP;
@@ -361,7 +366,9 @@ static __always_inline u32 uh_kind_of_sleep(struct uh_thread *t, u32 waking_flag
 		return UH_ASLEEP_TIMER;
 	if (kind == UH_FUTEX || kind == UH_PARKER)
 		return UH_ASLEEP_FUTEX;
-	return kind == UH_DESCRIPTOR || kind == UH_SET ? UH_ASLEEP_DESCRIPTOR : UH_ASLEEP_OTHER;
+	if (kind == UH_DESCRIPTOR || kind == UH_SET)
+		return UH_ASLEEP_DESCRIPTOR;
+	return slot->family == UH_CHILD ? UH_ASLEEP_CHILD : UH_ASLEEP_OTHER;
 }
 
 /* The switch-in. */

@@ -247,8 +247,12 @@ pub(crate) fn findings(
         }
     }
     for ((comm, ..), group) in &groups {
-        let mut herds = of_program.get(comm).into_iter().flatten();
-        let herd = herds.find(|herd| may_have_woken(herd, group)).copied();
+        let herds = of_program.get(comm).into_iter().flatten().copied();
+        let herds: Vec<_> = herds.filter(|herd| may_have_woken(herd, group)).collect();
+        // A few do not speak for what is woken one by one.
+        let in_herds = sum(&herds, |herd| herd.needless.possible);
+        let needless = sum(group, |line| line.needless.possible);
+        let herd = herds.first().copied().filter(|_| in_herds.saturating_mul(2) >= needless);
         found.extend(of_waits(group, herd, wakers, scale));
     }
     found.extend(alone.into_iter().map(|herd| of_herd(herd, scale)));

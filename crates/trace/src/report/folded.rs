@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use super::Report;
 use super::share::apportion;
+use super::site::StackPair;
 use super::waits::WaitLine;
 use crate::symbols::{Frame, Side};
 
@@ -34,17 +35,13 @@ impl Report {
         let mut folded: BTreeMap<String, u64> = BTreeMap::new();
         for line in &self.waits.lines {
             let total = if found { cpu(line) } else { asleep(line) };
-            let weights: Vec<u64> = line.stacks.iter().map(|pair| pair.count).collect();
-            let shares = apportion(total, &weights);
-            for (pair, share) in line.stacks.iter().zip(shares).filter(|(_, share)| *share > 0) {
-                let text = self.folded_stack(&line.comm, pair.user, pair.kernel);
+            for (pair, [share]) in shares(line, [total]) {
+                let text = match pair {
+                    Some(pair) => self.folded_stack(&line.comm, pair.user, pair.kernel),
+                    None => format!("{};{NO_STACK}", semicolons(&line.comm)),
+                };
                 let sum = folded.entry(text).or_default();
                 *sum = sum.saturating_add(share);
-            }
-            if total > 0 && weights.iter().all(|weight| *weight == 0) {
-                let sum =
-                    folded.entry(format!("{};[no stack]", semicolons(&line.comm))).or_default();
-                *sum = sum.saturating_add(total);
             }
         }
         for (stack, ns) in folded {
@@ -65,6 +62,27 @@ impl Report {
         }
         text
     }
+}
+
+/// In place of a stack where none was taken.
+pub(super) const NO_STACK: &str = "[no stack]";
+
+/// What of a line's totals each of its stacks stands for; stacks that stand for nothing are left
+/// out, and `None` is in their place where there are none.
+pub(super) fn shares<const N: usize>(
+    line: &WaitLine,
+    totals: [u64; N],
+) -> Vec<(Option<&StackPair>, [u64; N])> {
+    let weights: Vec<u64> = line.stacks.iter().map(|pair| pair.count).collect();
+    let mut shares = vec![(None, totals)];
+    if weights.iter().any(|weight| *weight > 0) {
+        let parts = totals.map(|total| apportion(total, &weights));
+        let of = |index: usize| parts.each_ref().map(|parts| parts[index]);
+        let stacks = line.stacks.iter().enumerate();
+        shares = stacks.map(|(index, pair)| (Some(pair), of(index))).collect();
+    }
+    shares.retain(|(_, of)| *of != [0; N]);
+    shares
 }
 
 fn folded_frame(frame: &Frame) -> String {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::wrappers::{is_runtime, is_start, is_wrapper, primitive_of};
+use super::wrappers::{is_library, is_runtime, is_start, is_wrapper, primitive_of};
 use crate::advice::Primitive;
 use crate::observation::{AddedPrices, Object, Observation, Process, SampledStack, StackId};
 use crate::symbols::{Frame, Symbols, printable};
@@ -231,12 +231,14 @@ enum Told {
     Program,
 }
 
-/// The innermost frame that is the program's own; else the innermost of a runtime that is no
-/// wrapper, of those with names if there are any; else the outermost wrapper that was walked to
-/// before names end, which is the call as the program knows it; else the innermost.
+/// The innermost frame that is the program's own, else of a library of its runtime's; else the
+/// innermost of a runtime that is no wrapper, of those with names if there are any; else the
+/// outermost wrapper that was walked to before names end, which is the call as the program knows
+/// it; else the innermost.
 fn site_frame(frames: &[Frame]) -> Option<(Told, &Frame)> {
     let told = || frames.iter().filter(|frame| !is_wrapper(frame) && frame.name != "[unknown]");
-    if let Some(own) = told().find(|frame| !is_runtime(frame)) {
+    let outside = || told().filter(|frame| !is_runtime(frame));
+    if let Some(own) = outside().find(|frame| !is_library(frame)).or_else(|| outside().next()) {
         return Some((Told::Program, own));
     }
     if let Some(runtime) = told().find(|frame| frame.known).or_else(|| told().next()) {
@@ -323,6 +325,23 @@ mod tests {
         let java = [("poll", "libc.so.6"), ("ObjectMonitor::wait", "libjvm.so"), ("run", "")];
         assert_eq!(chosen(&java), "run");
         assert_eq!(chosen(&[("sync.(*Cond).Wait", "go"), ("main.work", "go")]), "main.work");
+        let go = ["futex", "notesleep", "mPark", "stopm", "findRunnable", "schedule", "mcall"];
+        let go = go.map(|name| (format!("runtime.{name}"), "go"));
+        let go: Vec<_> = go.iter().map(|(name, module)| (name.as_str(), *module)).collect();
+        assert_eq!(chosen(&go), "runtime.findRunnable", "a thread without a goroutine");
+        let sysmon =
+            [("runtime.usleep", "go"), ("runtime.sysmon", "go"), ("runtime.mstart1", "go")];
+        assert_eq!(chosen(&sysmon), "runtime.sysmon");
+        let parked = [
+            ("os::PlatformEvent::park()", "libjvm.so"),
+            ("void java.lang.Object.wait(long)", "jit"),
+            ("Interpreter", "jit"),
+            ("StubRoutines (1)", "jit"),
+            ("thread_entry(JavaThread*, JavaThread*)", "libjvm.so"),
+        ];
+        assert_eq!(chosen(&parked), parked[1].0, "what is interpreted has no name");
+        let compiled = [parked[0], parked[1], ("void NotifyAll.take()", "jit"), parked[2]];
+        assert_eq!(chosen(&compiled), "void NotifyAll.take()");
     }
 
     #[test]

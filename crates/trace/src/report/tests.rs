@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::fixture::{self, CONDITION, futex, observation, symbols};
+use super::html::tests::{assert_has, html, page_texts};
+use super::pprof::tests::pprof_sums;
 use super::*;
 use crate::advice::Waste;
 use crate::observation::{self as seen, FutexKind, FutexRow, Object, StackId};
@@ -293,14 +295,14 @@ fn shares_are_of_own_cpu_time() {
 /// The fixture, a tenth of whose threads' time goes by without a processor.
 fn with_time() -> Observation {
     let mut observation = observation();
-    let by_class_ns = [4, 6, 4, 9, 20, 50, 5, 2].map(|percent| percent * 1_000_000_000);
+    let by_class_ns = [4, 6, 4, 9, 20, 50, 4, 1, 2].map(|percent| percent * 1_000_000_000);
     let time = seen::TimeSpent { wall_ns: 100_000_000_000, by_class_ns };
     observation.time = time;
     let thread = |tid, wall_ns| seen::ThreadRow {
         pid: 4_000_000_200,
         tid,
         comm: "worker".into(),
-        time: seen::TimeSpent { wall_ns, by_class_ns: [wall_ns, 0, 0, 0, 0, 0, 0, 0] },
+        time: seen::TimeSpent { wall_ns, by_class_ns: [wall_ns, 0, 0, 0, 0, 0, 0, 0, 0] },
     };
     observation.threads = vec![thread(1, 5_000_000), thread(2, 9_000_000)];
     observation
@@ -781,5 +783,17 @@ proptest! {
         let all: Vec<Budget> = Count::ALL.map(|count| Budget { count, limit: 0 }).into();
         let names: BTreeSet<_> = report.exceeded(&all).iter().map(|of| of.name).collect();
         prop_assert!(names.len() <= all.len());
+    }
+}
+
+proptest! {
+    // Each page takes long.
+    #![proptest_config(ProptestConfig::with_cases(4))]
+
+    #[test]
+    fn pages_and_profiles_hold_whatever_was_counted(observation in any_observation()) {
+        let report = Report::new(&observation, &mut symbols());
+        assert_has(&page_texts(&html(&report)), &report.verdict[0]);
+        prop_assert_eq!(pprof_sums(&report).len(), 5);
     }
 }

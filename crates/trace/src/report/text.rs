@@ -333,7 +333,7 @@ impl Report {
 }
 
 /// A class of time in words.
-fn class_name(class: TimeClass) -> &'static str {
+pub(super) fn class_name(class: TimeClass) -> &'static str {
     match class {
         TimeClass::Running => "running",
         TimeClass::Woken => "woken or new, no processor yet",
@@ -341,6 +341,7 @@ fn class_name(class: TimeClass) -> &'static str {
         TimeClass::AsleepTimer => "asleep until a timer",
         TimeClass::AsleepFutex => "asleep at a futex",
         TimeClass::AsleepDescriptor => "asleep for descriptors",
+        TimeClass::AsleepChild => "asleep until a child ends",
         TimeClass::AsleepOther => "asleep for anything else",
         TimeClass::Uninterruptible => "uninterruptible",
     }

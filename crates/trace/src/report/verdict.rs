@@ -124,7 +124,10 @@ fn without_privilege(report: &Report) -> Vec<String> {
 
 /// A further finding in one line.
 fn labelled(label: &str, finding: &Finding) -> String {
-    format!("{label}: {}: {}.", headline(finding, None).trim_end_matches('.'), site(finding))
+    let detail = finding.detail.as_ref().filter(|_| finding.waker.is_some());
+    let detail = detail.map_or_else(String::new, |detail| format!("; {detail}"));
+    let headline = headline(finding, None);
+    format!("{label}: {}: {}{detail}.", headline.trim_end_matches('.'), site(finding))
 }
 
 /// The upper end of what it costs, in percent.

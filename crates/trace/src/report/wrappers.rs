@@ -4,7 +4,7 @@
 //! the stack.
 
 use crate::advice::Primitive;
-use crate::symbols::Frame;
+use crate::symbols::{Frame, JIT};
 
 /// Where threads begin.
 const START: [&str; 5] = ["start_thread", "clone", "__clone", "_start", "__libc_start"];
@@ -38,11 +38,12 @@ const WRAPPER_CRATES: [&str; 11] = [
 ];
 
 /// Runtimes, below which the program's own code waits or wakes, where it is on the stack at all.
-const RUNTIME_FILES: [&str; 7] =
-    ["libjvm.so", "libuv.so", "libgomp", "libomp", "libtbb", "libpython3", "python3"];
+const RUNTIME_FILES: [&str; 8] =
+    ["libjvm.so", "libjli.so", "libuv.so", "libgomp", "libomp", "libtbb", "libpython3", "python3"];
 
-/// The same of crates.
-const RUNTIME_CRATES: [&str; 10] = [
+/// The same of crates, and of Go.
+const RUNTIME_CRATES: [&str; 11] = [
+    "runtime.",
     "tokio::",
     "async_std::",
     "async_executor::",
@@ -55,8 +56,8 @@ const RUNTIME_CRATES: [&str; 10] = [
     "rayon_core::",
 ];
 
-/// More of Go's runtime, and what a C library is called inside of a static program.
-const WRAPPER_NAMES: [&str; 32] = [
+/// How Go waits, and what a C library is called inside of a static program.
+const WRAPPER_NAMES: [&str; 39] = [
     "syscall.",
     "sync.(*",
     "time.Sleep",
@@ -88,7 +89,14 @@ const WRAPPER_NAMES: [&str; 32] = [
     "sem_timedwait",
     "__new_sem",
     "__rust",
-    "runtime.",
+    "runtime.futex",
+    "runtime.note",
+    "runtime.usleep",
+    "runtime.osyield",
+    "runtime.netpoll",
+    "runtime.epollwait",
+    "runtime.mPark",
+    "runtime.stopm",
 ];
 
 const WRAPPER_FUNCTIONS: [&str; 17] = [
@@ -110,6 +118,12 @@ const WRAPPER_FUNCTIONS: [&str; 17] = [
     "_start",
     "start_thread",
 ];
+
+/// Java's machine, in its map for perf(1): what it interprets has no names of its own.
+const JAVA_STUBS: [&str; 2] = ["Interpreter", "StubRoutines"];
+
+/// Java's own classes, below which a program waits or wakes.
+const JAVA_PACKAGES: [&str; 3] = ["java.", "jdk.", "sun."];
 
 /// CPython's interpreter, alone or in a library.
 const CPYTHON_FILES: [&str; 2] = ["python3", "libpython3"];
@@ -182,6 +196,16 @@ pub(crate) fn is_runtime(frame: &Frame) -> bool {
     let file = frame.module.as_deref().unwrap_or_default();
     RUNTIME_FILES.iter().any(|prefix| file.starts_with(prefix))
         || is_of_crate(&frame.name, &RUNTIME_CRATES)
+        || file == JIT && JAVA_STUBS.iter().any(|prefix| frame.name.starts_with(prefix))
+}
+
+/// Whether the function is of a runtime's library, which programs know by name:
+/// `void java.lang.Object.wait(long)`.
+pub(crate) fn is_library(frame: &Frame) -> bool {
+    let declared = frame.name.split('(').next().unwrap_or_default();
+    let path = declared.rsplit(' ').next().unwrap_or_default();
+    frame.module.as_deref() == Some(JIT)
+        && JAVA_PACKAGES.iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// By the path of a Rust function; of a method, that of its type; where the type has none

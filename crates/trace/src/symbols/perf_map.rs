@@ -6,6 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use super::frame::{Frame, Side, printable};
 
+/// The module of its functions.
+pub(crate) const JIT: &str = "jit";
+
 /// More than any runtime writes, and a bound on what a hostile one can make us read.
 const BYTES_MAX: u64 = 256 << 20;
 
@@ -54,7 +57,7 @@ impl PerfMap {
         let function = self.0.get(after.checked_sub(1)?)?;
         (address - function.start < function.size_bytes).then(|| Frame {
             name: printable(&function.name),
-            module: Some("jit".into()),
+            module: Some(JIT.into()),
             file: None,
             line: None,
             size_bytes: Some(function.size_bytes),

@@ -1,7 +1,7 @@
 //! Verdict and summary are two accounts of one model, whatever the program.
 
 use unherd_trace::advice::Waste;
-use unherd_trace::observation::TimeSpent;
+use unherd_trace::observation::{TimeClass, TimeSpent};
 use unherd_trace::report::Report;
 use unherd_trace::{Observation, Symbols};
 
@@ -52,7 +52,7 @@ fn root_verdicts_agree_with_their_summaries() {
         "accept 8 100 0 0",
         "accept 8 100 0 1",
         "monitor 8 100 0 0",
-        "monitor 8 100 1 1",
+        "monitor 8 100 100 1",
         "monitor 4 30 0 2",
         "roll 8 50 0",
         "roll 8 50 1",
@@ -66,6 +66,7 @@ fn root_verdicts_agree_with_their_summaries() {
         "eventfd 20 5",
         "futexes 50 50",
         "threads 50",
+        "forks 20",
     ];
     // What is read of files is kept from one scene to the next.
     let mut symbols = Symbols::new();
@@ -73,6 +74,10 @@ fn root_verdicts_agree_with_their_summaries() {
         let (seen, report) = report_with(scene, &mut symbols);
         assert_agrees(scene, &report);
         assert_time_adds_up(scene, &seen);
+        if scene == "forks 20" {
+            let [child, other] = [TimeClass::AsleepChild, TimeClass::AsleepOther];
+            assert!(seen.time.of(child) > 10 * seen.time.of(other), "{:?}", seen.time);
+        }
         if scene == "guard 50" {
             assert_holder_is_named(&report);
         }
@@ -102,4 +107,18 @@ fn root_work_after_each_wakeup_is_no_waste() {
     let verdict = report.verdict.join("\n");
     assert!(verdict.contains("may go to needless wakeups"), "{verdict}");
     assert!(advises_signal(&report), "{:?}", report.findings);
+}
+
+/// Of 100 tokens 99 are signalled to one of eight; the last wakes all.
+#[test]
+fn root_one_herd_does_not_speak_for_all() {
+    let Some(_machine) = root("a signal, and one broadcast") else { return };
+    let (_seen, report) = report_with("monitor 8 100 99 0", &mut Symbols::new());
+    let wakes = report.findings.iter().filter(|of| of.waste == Waste::NeedlessWakeups);
+    let most = wakes.max_by_key(|of| of.count.possible).expect("a look is possibly needless");
+    let herds = report.herds.as_ref().expect("herds were looked at");
+    let in_herds: u64 = herds.iter().map(|herd| herd.needless.possible).sum();
+    assert!(0 < in_herds && in_herds * 4 < most.count.possible, "{in_herds} of {most:?}");
+    let detail = most.detail.as_deref().unwrap_or_default();
+    assert!(detail.starts_with("woken by futex from "), "{most:?}");
 }

@@ -119,7 +119,7 @@ fn root_wakes_one_by_one_are_one_herd() {
 #[test]
 fn root_nothing_is_proven_against_a_signal() {
     let Some(_machine) = root("signal") else { return };
-    let (seen, truth) = trace("monitor 8 500 1 0");
+    let (seen, truth) = trace("monitor 8 500 500 0");
     let (proven, possible) = interval(&seen);
     println!("needless {} in [{proven}, {possible}]", number(&truth, "needless"));
     assert_eq!(proven, 0);
@@ -201,6 +201,9 @@ fn root_sleep_after_free_lock_is_counted() {
     // The scene looks at the clock a moment before it gives the lock back.
     assert!((true_times * 9 / 10..=true_times).contains(&times), "{times} of {truth}");
     assert!(0 < ns && ns <= true_ns, "{ns} of {truth}");
+    // The sleep that ended with the lock was followed by another, with the lock held.
+    let polls = sum(&seen, |row| row.timer_polls);
+    assert!(polls <= number(&truth, "polls") + 2, "{polls} polls of {truth}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn other_opening(of: &impl AsRawFd) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("a memory file can be opened")
 }
 
-/// Holds the lock `rounds` times while another thread climbs.
+/// Holds the lock `rounds` times while another thread climbs, and then holds it for a while.
 pub(crate) fn climb(rounds: usize) -> Value {
     let memory = memfd_create("ladder", MemfdFlags::CLOEXEC).expect("a descriptor is left");
     let (held, climbed) = (other_opening(&memory), other_opening(&memory));
@@ -41,10 +41,12 @@ pub(crate) fn climb(rounds: usize) -> Value {
     let given_back_ns = Arc::new(AtomicU64::new(0));
     let given_back = Arc::clone(&given_back_ns);
     let climber = thread::spawn(move || {
-        let (mut times, mut over_ns) = (0_u64, 0);
+        let (mut times, mut over_ns, mut vain) = (0_u64, 0, 0_u64);
         while begun.read(&mut [0]).expect("a pipe can be read") == 1 {
             let mut slept_ns = None;
             while !set_lock(&climbed, libc::F_WRLCK) {
+                // The first look comes after no sleep.
+                vain += u64::from(slept_ns.is_some());
                 slept_ns = Some(Timestamp::now().as_ns());
                 count::pause(STEP);
             }
@@ -54,10 +56,11 @@ pub(crate) fn climb(rounds: usize) -> Value {
                 times += 1;
                 over_ns += now_ns - free_ns;
             }
+            count::pause(STEP);
             set_lock(&climbed, libc::F_UNLCK);
             end.write_all(&[0]).expect("a pipe can be written");
         }
-        (times, over_ns)
+        (times, over_ns, vain)
     });
     for _ in 0..rounds {
         given_back_ns.store(0, Ordering::Relaxed);
@@ -69,6 +72,6 @@ pub(crate) fn climb(rounds: usize) -> Value {
         ended.read_exact(&mut [0]).expect("a pipe can be read");
     }
     drop(begin);
-    let (times, over_ns) = climber.join().expect("it does not panic");
-    json!({ "rounds": rounds, "overslept": times, "over_ns": over_ns })
+    let (times, over_ns, vain) = climber.join().expect("it does not panic");
+    json!({ "rounds": rounds, "overslept": times, "over_ns": over_ns, "polls": vain })
 }

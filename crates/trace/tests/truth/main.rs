@@ -26,7 +26,7 @@ type Scene = fn(&[usize]) -> Value;
 
 const SCENES: [(&str, usize, Scene); 18] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
-    ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2] != 0, Between::of(n[3]))),
+    ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2], Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
     ("barrier", 2, |n| crew::meet(n[0], n[1])),
     ("pool", 2, |n| crew::share_work(n[0], n[1])),

@@ -112,9 +112,9 @@ impl Monitor {
     }
 }
 
-/// Hands `rounds` tokens to `waiters` threads, telling all of each or one; each does something else
-/// before it waits.
-pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool, between: Between) -> Value {
+/// Hands `rounds` tokens to `waiters` threads, telling one of the first `signals` and all of the
+/// others; each does something else before it waits.
+pub(crate) fn tokens(waiters: usize, rounds: usize, signals: usize, between: Between) -> Value {
     let monitor = Arc::new(Monitor::new());
     let threads: Vec<_> = (0..waiters)
         .map(|_| {
@@ -122,7 +122,7 @@ pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool, between: Between)
             thread::spawn(move || take_tokens(&monitor, between))
         })
         .collect();
-    for _ in 0..rounds {
+    for round in 0..rounds {
         // All wait, and have had the time to fall asleep.
         loop {
             let all_wait = monitor.with(|state| {
@@ -137,7 +137,7 @@ pub(crate) fn tokens(waiters: usize, rounds: usize, one: bool, between: Between)
         }
         // SAFETY: under the mutex.
         monitor.with(|state| unsafe { (*state).tokens += 1 });
-        monitor.tell(!one);
+        monitor.tell(round >= signals);
     }
     count::pause(Duration::from_millis(5));
     monitor.close();

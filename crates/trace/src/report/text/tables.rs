@@ -35,12 +35,13 @@ impl Report {
             "timer",
             "futex",
             "descriptors",
+            "child",
             "other",
             "uninterruptible",
             "thread",
         ];
-        let mut sides = [Right; 10];
-        sides[9] = Left;
+        let mut sides = [Right; 11];
+        sides[10] = Left;
         let mut grid = Grid::new(&heads, &sides);
         for thread in time.threads.iter().take(FUNCTIONS) {
             let mut cells = vec![duration(thread.wall_ns)];
