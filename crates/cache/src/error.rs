@@ -172,13 +172,13 @@ pub enum Error {
         /// A page that the call would wait for.
         page: u64,
     },
-    /// A task wants a page that is not there, and the cache has no I/O thread to bring it in: the
-    /// task's thread would have to block.
+    /// A task wants a page that is not there, or a sync, and the cache was built to have no thread
+    /// that could do it: the task's thread would have to block.
     AsyncNeedsIoThread {
         /// The file.
         file: Arc<Path>,
-        /// The page.
-        page: u64,
+        /// The page; of a sync, none.
+        page: Option<u64>,
     },
     /// The closure that looked at this page ([`File::peek`](crate::File::peek)) has returned the
     /// [`Torn`](crate::Torn) of another page: calls were nested.
@@ -387,7 +387,12 @@ impl fmt::Display for Error {
                  drop the `PageMut` first",
                 file.display()
             ),
-            Self::AsyncNeedsIoThread { file, page } => write!(
+            Self::AsyncNeedsIoThread { file, page: None } => write!(
+                f,
+                "this cache cannot sync {} for a task; build it with `Io::Auto`",
+                file.display()
+            ),
+            Self::AsyncNeedsIoThread { file, page: Some(page) } => write!(
                 f,
                 "page {page} of {} is not in memory, and this cache cannot bring it in for a \
                  task; build it with `Io::Auto`",

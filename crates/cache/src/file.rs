@@ -24,7 +24,8 @@ pub(crate) mod readahead;
 pub(crate) mod reclaim;
 pub(crate) mod room;
 pub(crate) mod state;
-pub(crate) mod sync_rounds;
+#[cfg(feature = "async")]
+mod sync_async;
 pub(crate) mod table;
 pub(crate) mod unwritten;
 pub(crate) mod write_behind;

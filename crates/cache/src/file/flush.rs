@@ -12,39 +12,58 @@ use crate::file::state::FileState;
 use crate::file::writeback::HeldPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
-use crate::page::PageNo;
+use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
 
 /// How often the last handle tries to write back what fails, before it gives up.
 const LAST_ATTEMPTS: usize = 3;
 
 impl Core {
-    /// Writes the file's dirty pages back and flushes. Errors are recorded with the file; if there
-    /// were any meanwhile, gives the latest, and how many the file has had then.
+    /// Writes dirty pages back, those in `pages`, and flushes. Errors are recorded with the file;
+    /// if there were any meanwhile, gives the latest, and how many the file has had then.
     ///
     /// Pages that are written while it runs may or may not be part of it.
     ///
-    /// Those who call it while it runs share the next run. It does nothing if everything is on
+    /// Those who call it while it runs share the next run. It does nothing if the pages are on
     /// stable storage.
-    pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+    pub(crate) fn sync_pages(
+        &self,
+        file: &Arc<FileState>,
+        pages: &PageRange,
+    ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        if self.is_synced(file) {
+        if self.is_synced(file, pages) {
             return Ok(());
         }
-        file.syncs.run(self.waits(), self.reasons().file, || self.sync_alone(file))
+        let run = |wanted| self.sync_round(file, wanted);
+        file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)
     }
 
-    /// Whether no page is other than clean, the device has no padding of ours, and a flush has
-    /// covered all that was changed on it.
-    fn is_synced(&self, file: &FileState) -> bool {
+    /// Whether none of the pages is other than clean, and a flush has covered all that was changed
+    /// on the device; of all pages, that has no padding of ours either.
+    pub(crate) fn is_synced(&self, file: &FileState, pages: &PageRange) -> bool {
         // A page leaves the set after the flush period of its write was noted.
-        let is_clean = file.unclean.lock().is_empty();
+        let is_clean = file.unclean.lock().iter_in(pages).next().is_none();
         let durability = file.durability.lock();
-        is_clean && !durability.needs_flush() && !durability.device_len.is_padded()
+        is_clean
+            && if *pages == ALL_PAGES {
+                !durability.needs_flush() && !durability.device_len.is_padded()
+            } else {
+                durability.covers_absent_pages()
+            }
     }
 
-    fn sync_alone(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+    /// Syncs what the callers want who share a round.
+    pub(crate) fn sync_round(
+        &self,
+        file: &Arc<FileState>,
+        wanted: Vec<PageRange>,
+    ) -> Result<(), Failure> {
+        // The round before may have covered it.
+        if wanted.iter().all(|pages| self.is_synced(file, pages)) {
+            return Ok(());
+        }
         let before = file.durability.lock().begin_sync();
-        self.write_back_all(file, HeldPages::Awaited);
+        self.write_back(file, &joined(wanted), HeldPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
@@ -56,7 +75,7 @@ impl Core {
     pub(crate) fn write_back_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
         let before = file.durability.lock().errors();
-        self.write_back_all(file, HeldPages::Awaited);
+        self.write_back(file, &[ALL_PAGES], HeldPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
@@ -95,7 +114,7 @@ impl Core {
                 .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         }
         let mut durability = file.durability.lock();
-        durability.note_change();
+        durability.note_resize();
         durability.device_len = DeviceLen::new(device_len.data());
         Ok(())
     }
@@ -180,7 +199,7 @@ impl Core {
             if resized.is_ok() {
                 file.set_len(len);
                 let mut durability = file.durability.lock();
-                durability.note_change();
+                durability.note_resize();
                 durability.device_len = DeviceLen::new(len);
             } else {
                 file.durability.lock().device_len = before;
@@ -208,7 +227,7 @@ impl Core {
         let mut outcome = Ok(());
         for _ in 0..LAST_ATTEMPTS {
             let before = file.durability.lock().errors();
-            self.write_back_all(file, HeldPages::Skipped);
+            self.write_back(file, &[ALL_PAGES], HeldPages::Skipped);
             outcome = self.trim(file);
             if outcome.is_ok() {
                 let durability = file.durability.lock();

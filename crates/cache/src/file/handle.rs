@@ -1,6 +1,7 @@
 //! Handles of files.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
@@ -17,7 +18,7 @@ use crate::file::readahead::{Advice, Streams};
 use crate::file::state::FileState;
 use crate::file::table::Access;
 use crate::foreign_wakers::is_in_waker;
-use crate::page::PageNo;
+use crate::page::{ALL_PAGES, PageNo, PageRange};
 use crate::pages::guard::PageGuard;
 use crate::pages::peek::{Copied, Peek, Torn};
 
@@ -124,6 +125,20 @@ impl File {
             handle.set_len(0)?;
         }
         Ok(handle)
+    }
+
+    /// Another handle of the same file, for a thread of the cache: it reports no errors.
+    #[cfg(feature = "async")]
+    pub(crate) fn another(&self) -> Self {
+        self.core().files.attach(self.file.identity, None);
+        let (owner, file) = (self.owner.clone(), self.file.clone());
+        Self {
+            owner,
+            file,
+            write: false,
+            seen: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     #[inline]
@@ -304,10 +319,10 @@ impl File {
     /// Returns once everything that was written to the file before, by any handle, is on stable
     /// storage, with the file's length.
     ///
-    /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads that call it
-    /// while a sync of the file runs share the next one, and its outcome. If all that was written
-    /// through this cache is on stable storage, it returns at once; but the first one after the
-    /// file was opened flushes. After an error that all other writes would meet as well (no space,
+    /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads and tasks
+    /// that call it while a sync of the file runs share the next one, and its outcome. If all that
+    /// was written through this cache is on stable storage, it returns at once; but the first one
+    /// after the file was opened flushes. After an error that all other writes would meet as well (no space,
     /// quota, a device that is gone) the other pages are not tried.
     ///
     /// # Errors
@@ -329,7 +344,60 @@ impl File {
     /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
     /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {
-        self.settle(Core::sync_file)
+        self.settle(|core, file| core.sync_pages(file, &ALL_PAGES))
+    }
+
+    /// As [`File::sync_all`] for the bytes in `range`, rounded to whole pages: writes back the
+    /// dirty pages among them and no others, and returns once they are on stable storage, with as
+    /// much of the file's length as it takes to read them. If they are already, it returns at
+    /// once, and does not flush, whatever else is dirty.
+    ///
+    /// Syncs of a file that overlap share a flush, whatever their ranges.
+    ///
+    /// ```no_run
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// let log = cache.open("log", unherd::OpenOptions::new().write(true))?;
+    /// let at = log.len();
+    /// log.write_all_at(b"a record", at)?;
+    /// log.sync_range(at..log.len())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::sync_all`]: of failures in the whole file, so that each is reported once.
+    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
+        let pages = self.pages_in(range);
+        self.settle(|core, file| core.sync_pages(file, &pages))
+    }
+
+    pub(crate) fn pages_in(&self, range: Range<u64>) -> PageRange {
+        if range.is_empty() {
+            return 0..0;
+        }
+        let page_bytes = self.core().memory().page_bytes() as u64;
+        range.start / page_bytes..range.end.div_ceil(page_bytes)
+    }
+
+    /// [`Cache::sync_many`](crate::Cache::sync_many), which takes handles of any cache.
+    pub(crate) fn sync_many(files: &[&Self]) -> Result<(), Error> {
+        for file in files {
+            file.check_sync()?;
+            file.core().check_not_forked()?;
+        }
+        for file in files.iter().filter(|file| file.file.writable) {
+            file.core().begin_sync(&file.file);
+        }
+        let mut outcome = Ok(());
+        for file in files {
+            if outcome.is_ok() {
+                outcome = file.sync_all();
+            } else if file.file.writable {
+                // Its own handle is to learn of this failure: by the next call.
+                let _ = file.core().sync_pages(&file.file, &ALL_PAGES);
+            }
+        }
+        outcome
     }
 
     /// Writes back what is dirty in the file, by whatever handle, but does not flush: what was
@@ -345,13 +413,23 @@ impl File {
         self.settle(Core::write_back_file)
     }
 
-    fn settle(&self, how: fn(&Core, &Arc<FileState>) -> Result<(), Failure>) -> Result<(), Error> {
+    fn settle(
+        &self,
+        how: impl FnOnce(&Core, &Arc<FileState>) -> Result<(), Failure>,
+    ) -> Result<(), Error> {
+        self.check_sync()?;
+        self.told(if self.file.writable { how(self.core(), &self.file) } else { Ok(()) })
+    }
+
+    pub(crate) fn check_sync(&self) -> Result<(), Error> {
         self.check_not_closed()?;
-        self.core().check_none_held(&self.file)?;
+        self.core().check_none_held(&self.file)
+    }
+
+    /// What this handle reports of a sync with that outcome.
+    pub(crate) fn told(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
         // Its own failure first: another thread may have reported the same for this handle.
-        if self.file.writable
-            && let Err((error, errors)) = how(self.core(), &self.file)
-        {
+        if let Err((error, errors)) = outcome {
             self.seen.fetch_max(errors, Ordering::Relaxed);
             return Err(error);
         }
@@ -404,7 +482,7 @@ impl File {
     /// that was polled is neither ready nor dropped, the thread that is to poll it makes no
     /// blocking call of the cache (`page`, `write_at`, `page_mut`, `sync_all`): it could wait for
     /// what that future was given. An executor makes these calls on threads of their own
-    /// (`spawn_blocking`); writes and syncs have no async form.
+    /// (`spawn_blocking`); writes have no async form.
     ///
     /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
     /// time.

@@ -37,7 +37,7 @@ use crate::file::table::{Access, Lock};
 use crate::file::writeback::HeldPages;
 use crate::frames::word::State;
 use crate::io::engine::Engine;
-use crate::page::PageNo;
+use crate::page::{ALL_PAGES, PageNo};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -181,7 +181,7 @@ impl Core {
     pub(crate) fn close_abandoned(&self, file: &Arc<FileState>) -> Result<(), Error> {
         if file.writable {
             // The bulk of the work, without keeping others from opening the file.
-            self.write_back_all(file, HeldPages::Skipped);
+            self.write_back(file, &[ALL_PAGES], HeldPages::Skipped);
         }
         let _gate = self.files.pass_gate(file.identity, self.waits(), self.reasons().file);
         if !self.files.is_abandoned(file) {

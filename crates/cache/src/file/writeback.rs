@@ -17,7 +17,7 @@ use crate::file::state::FileState;
 use crate::frames::frame::{Lent, State, Word};
 use crate::io::engine::Engine;
 use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::index::ShardGuard;
 use crate::pages::wait::Want;
 use crate::stats::Count;
@@ -142,7 +142,7 @@ impl Core {
         if !file.write_backs.try_enter() {
             return Err(buffer);
         }
-        match self.write_run_from(file, page, buffer, By::Queue) {
+        match self.write_run_from(file, page, buffer, By::Queue, &ALL_PAGES) {
             UnderWay => Ok(()),
             Ended(buffer) => {
                 self.put_buffers([buffer]);
@@ -196,7 +196,7 @@ impl Core {
             if !file.write_backs.try_enter() {
                 return buffers.keep(buffer);
             }
-            match self.write_run_from(file, PageNo(page), buffer, by) {
+            match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
             }
@@ -214,14 +214,15 @@ impl Core {
         if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
     }
 
-    /// Writes the run around `page` back, or, with queued I/O, begins to. The caller has entered
-    /// `file.write_backs`; the end of the run leaves it.
+    /// Writes the run around `page` back, as far as it lies `within` those pages, or, with queued
+    /// I/O, begins to. The caller has entered `file.write_backs`; the end of the run leaves it.
     fn write_run_from(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         buffer: RunBuffer,
         by: By,
+        within: &PageRange,
     ) -> Begun {
         let period = file.durability.lock().period();
         let Some(loan) = self.lend(file, page, false, &mut None) else {
@@ -232,7 +233,8 @@ impl Core {
         let mut pages = WriteBack::new(loan.lent, period, buffer);
         pages.file_len = loan.file_len;
         // What has failed is tried by itself: of its neighbours some may be good.
-        let first = if loan.has_failed { page } else { self.extend(file, page, &mut pages) };
+        let first =
+            if loan.has_failed { page } else { self.extend(file, page, within, &mut pages) };
         let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
         let moved = match &self.io.engine {
             Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
@@ -254,11 +256,17 @@ impl Core {
     }
 
     /// Takes the dirty neighbours of `page` in; gives the first page then.
-    fn extend(&self, file: &FileState, page: PageNo, pages: &mut WriteBack) -> PageNo {
+    fn extend(
+        &self,
+        file: &FileState,
+        page: PageNo,
+        within: &PageRange,
+        pages: &mut WriteBack,
+    ) -> PageNo {
         let pages_max = self.io.runs.pages_max();
         let mut locked = None;
         let mut next = page.next();
-        while pages.len() < pages_max {
+        while pages.len() < pages_max && next.0 < within.end {
             let Some(loan) = self.lend(file, next, true, &mut locked) else { break };
             pages.push_back(loan.lent);
             pages.file_len = loan.file_len;
@@ -267,7 +275,7 @@ impl Core {
         let mut first = page;
         let left = pages_max - pages.len();
         let before = std::iter::from_fn(|| {
-            let before = first.previous()?;
+            let before = first.previous().filter(|before| before.0 >= within.start)?;
             let loan = self.lend(file, before, true, &mut locked)?;
             first = before;
             Some(loan.lent)
@@ -409,30 +417,57 @@ impl Core {
         }
     }
 
-    /// Writes back every page of the file that is dirty now, and waits until that has ended. What
-    /// fails stays dirty. After a failure that all other writes would share, as there is no space
-    /// left, the others are not tried.
-    pub(crate) fn write_back_all(&self, file: &Arc<FileState>, held: HeldPages) {
-        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+    /// Writes back every page of these ranges that is dirty now, and no other, and waits until that
+    /// has ended. The ranges are in order and apart. What fails stays dirty. After a failure that
+    /// all other writes would share, as there is no space left, the others are not tried.
+    pub(crate) fn write_back(&self, file: &Arc<FileState>, ranges: &[PageRange], held: HeldPages) {
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
-        let mut begun = vec![false; pages.len()];
-        // One that writes by itself needs one buffer, and keeps it: passing it on after each run
-        // would make every run wait for a thread to wake up.
-        let most = if self.io.engine.is_some() { self.io.runs.batch() } else { 1 };
-        let mut buffers = TakenBuffers::new(self, most);
-        // With queued I/O all are begun before the first is waited for.
+        let mut buffers = self.sync_buffers();
+        let pages = self.begin_write_back(file, ranges, &is_refused, &mut buffers);
+        for (page, within, begun) in pages {
+            let refused = is_refused();
+            self.finish_page(file, page, within, begun || refused, held, &mut buffers);
+        }
+    }
+
+    /// Begins to write back what a sync would, and waits for none of it. Without queued I/O nobody
+    /// could go on with it.
+    pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
-            for (&page, begun) in pages.iter().zip(&mut begun) {
-                if self.is_unwritten(file, page) && !is_refused() {
-                    *begun = self.write_page_back(file, page, &mut buffers);
+            self.begin_write_back(file, &[ALL_PAGES], &|| false, &mut self.sync_buffers());
+        }
+    }
+
+    /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
+    /// make every run wait for a thread to wake up.
+    fn sync_buffers(&self) -> TakenBuffers<'_> {
+        let most = if self.io.engine.is_some() { self.io.runs.batch() } else { 1 };
+        TakenBuffers::new(self, most)
+    }
+
+    /// The unclean pages of the ranges, each with its range. With queued I/O, begins to write the
+    /// dirty ones back; whether it has.
+    fn begin_write_back<'r>(
+        &self,
+        file: &Arc<FileState>,
+        ranges: &'r [PageRange],
+        is_refused: &dyn Fn() -> bool,
+        buffers: &mut TakenBuffers<'_>,
+    ) -> Vec<(PageNo, &'r PageRange, bool)> {
+        let mut pages: Vec<_> = {
+            let unclean = file.unclean.lock();
+            let pages_of = |range| unclean.iter_in(range).map(move |page| (page, range, false));
+            ranges.iter().flat_map(pages_of).collect()
+        };
+        if self.io.engine.is_some() {
+            for (page, within, begun) in &mut pages {
+                if self.is_unwritten(file, *page) && !is_refused() {
+                    *begun = self.write_page_back(file, *page, within, buffers);
                 }
             }
         }
-        for (page, begun) in pages.into_iter().zip(begun) {
-            let refused = is_refused();
-            self.finish_page(file, page, begun || refused, held, &mut buffers);
-        }
+        pages
     }
 
     /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
@@ -441,11 +476,12 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         page: PageNo,
+        within: &PageRange,
         buffers: &mut TakenBuffers<'_>,
     ) -> bool {
         let buffer = buffers.next();
         file.write_backs.enter(self.waits(), self.reasons().file);
-        match self.write_run_from(file, page, buffer, By::Queue) {
+        match self.write_run_from(file, page, buffer, By::Queue, within) {
             UnderWay => true,
             Ended(buffer) => {
                 buffers.keep(buffer);
@@ -463,6 +499,7 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         page: PageNo,
+        within: &PageRange,
         mut tried: bool,
         held: HeldPages,
         buffers: &mut TakenBuffers<'_>,
@@ -476,7 +513,7 @@ impl Core {
                 }
                 // What lies beyond the end is refused, and about to be dropped.
                 State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
-                    tried = self.write_page_back(file, page, buffers);
+                    tried = self.write_page_back(file, page, within, buffers);
                     continue;
                 }
                 State::WriteBack => self.pages.busy(key),

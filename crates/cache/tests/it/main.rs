@@ -26,5 +26,6 @@ mod room;
 mod scene;
 mod soak;
 mod superseded;
+mod syncs;
 mod threads;
 mod write_streams;
