@@ -13,6 +13,7 @@ use crate::file::writeback::HeldPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
+use crate::stats::Count;
 
 /// How often the last handle tries to write back what fails, before it gives up.
 const LAST_ATTEMPTS: usize = 3;
@@ -121,6 +122,7 @@ impl Core {
 
     fn flush(&self, file: &FileState) {
         let period = file.durability.lock().begin_flush();
+        self.counters().add(Count::Flushes, 1);
         match self.io.device.sync(file.device_file) {
             Ok(()) => {
                 file.durability.lock().flush_succeeded(period);

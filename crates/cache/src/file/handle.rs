@@ -322,8 +322,8 @@ impl File {
     /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads and tasks
     /// that call it while a sync of the file runs share the next one, and its outcome. If all that
     /// was written through this cache is on stable storage, it returns at once; but the first one
-    /// after the file was opened flushes. After an error that all other writes would meet as well (no space,
-    /// quota, a device that is gone) the other pages are not tried.
+    /// after the file was opened flushes. After an error that all other writes would meet as well
+    /// (no space, quota, a device that is gone) the other pages are not tried.
     ///
     /// # Errors
     /// Returns the failed write with the lowest offset; if none failed, the latest error since this
