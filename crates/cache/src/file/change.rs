@@ -13,13 +13,13 @@
 //! A writer never waits for pins, so a thread that writes to a page it has pinned itself does not
 //! stand in its own way.
 
-use unherd_sys::primitives::{Arc, spin_loop};
+use unherd_sys::primitives::{Arc, Ordering, spin_loop};
 
 use crate::Error;
 use crate::file::core::Core;
 use crate::file::room::Reserved;
 use crate::file::state::FileState;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::{Claim, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
 use crate::pages::index::{Entry, FillReservation, ShardGuard};
@@ -93,11 +93,21 @@ impl Core {
         }
         debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
         let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
-        self.publish_change(key, claim, state);
+        self.publish_change(file, key, claim, state);
     }
 
-    fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
-        self.frames().publish(claim, state);
+    /// Publishes a page in `state`, or held.
+    fn publish_change(&self, file: &FileState, key: PageKey, claim: Claim, mut state: State) {
+        if self.files.held.load(Ordering::Relaxed) > 0 {
+            // Invariant 1 of `holds.rs`.
+            let holds = file.holds.lock();
+            if holds.has(key.page) {
+                state = State::Held;
+            }
+            self.frames().publish(claim, state);
+        } else {
+            self.frames().publish(claim, state);
+        }
         let is_frame_wanted = self.supply().is_waited_for_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
         let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
@@ -136,8 +146,9 @@ impl Core {
                 }
             }
             // The copy of a page in write-back is written once more.
-            State::WriteBack => self.publish_change(key, claim, State::Dirty),
-            before => self.publish_change(key, claim, before),
+            // It may have been released meanwhile.
+            State::WriteBack | State::Held => self.publish_change(file, key, claim, State::Dirty),
+            before => self.publish_change(file, key, claim, before),
         }
     }
 
@@ -335,11 +346,12 @@ impl Core {
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
     /// who have them. The caller keeps writers out; pages that are held although the file has no
     /// handle are skipped.
-    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, held: HeldPages) {
+    pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, changing: ChangingPages) {
         for page in self.pages.index.pages_from(file.id, from, |frame| self.frames().key(frame)) {
-            self.drop_page(file, self.key(file, page), held);
+            self.drop_page(file, self.key(file, page), changing);
         }
         file.unclean.lock().truncate(from);
+        self.drop_holds(file, from);
     }
 
     /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
@@ -358,13 +370,13 @@ impl Core {
         true
     }
 
-    fn drop_page(&self, file: &FileState, key: PageKey, held: HeldPages) {
+    fn drop_page(&self, file: &FileState, key: PageKey, changing: ChangingPages) {
         loop {
             // It is not behind: see `frame.rs`.
             let detached = self.pages.shard(key).detach(self.frames());
             let busy = match detached {
                 Ok((before, claim)) => {
-                    if matches!(before.state(), State::Dirty | State::Failed) {
+                    if before.state().is_unwritten() {
                         self.remove_unwritten(file, 1);
                     }
                     if before.is_unread() {
@@ -374,7 +386,7 @@ impl Core {
                 }
                 Err(busy) => busy,
             };
-            if held == HeldPages::Skipped && self.drop_forgotten(file, key) {
+            if changing == ChangingPages::Skipped && self.drop_forgotten(file, key) {
                 return;
             }
             // A read that fails leaves no page either.

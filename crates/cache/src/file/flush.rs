@@ -9,7 +9,7 @@ use crate::file::device_len::DeviceLen;
 use crate::file::durability::Failure;
 use crate::file::page_set::PageSet;
 use crate::file::state::FileState;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
@@ -36,7 +36,8 @@ impl Core {
             return Ok(());
         }
         let run = |wanted| self.sync_round(file, wanted);
-        file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)
+        let held = file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)?;
+        self.outcome_of(file, pages, &held)
     }
 
     /// Whether none of the pages is other than clean, and a flush has covered all that was changed
@@ -53,34 +54,37 @@ impl Core {
             }
     }
 
-    /// Syncs what the callers want who share a round.
+    /// Syncs what the callers want who share a round. Gives the pages that are held back.
     pub(crate) fn sync_round(
         &self,
         file: &Arc<FileState>,
         wanted: Vec<PageRange>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<PageNo>, Failure> {
         // The round before may have covered it.
         if wanted.iter().all(|pages| self.is_synced(file, pages)) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let before = file.durability.lock().begin_sync();
-        self.write_back(file, &joined(wanted), HeldPages::Awaited);
+        let held = self.write_back(file, &joined(wanted), ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
-        self.flush(file);
-        file.durability.lock().outcome_since(before)
+        if file.durability.lock().needs_flush() {
+            self.flush(file);
+        }
+        file.durability.lock().outcome_since(before).map(|()| held)
     }
 
     /// Writes back all that was written before, as a sync does, and does not flush.
     pub(crate) fn write_back_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
         let before = file.durability.lock().errors();
-        self.write_back(file, &[ALL_PAGES], HeldPages::Awaited);
+        let held = self.write_back(file, &[ALL_PAGES], ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
-        file.durability.lock().outcome_since(before)
+        file.durability.lock().outcome_since(before)?;
+        self.outcome_of(file, &ALL_PAGES, &held)
     }
 
     /// Cuts off what write-backs of whole pages have added to the file on the device.
@@ -219,7 +223,7 @@ impl Core {
         self.pages.notify_writable();
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
-            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), HeldPages::Awaited);
+            self.drop_pages(file, PageNo(len.div_ceil(page_bytes)), ChangingPages::Awaited);
         }
         Ok(())
     }
@@ -229,7 +233,7 @@ impl Core {
         let mut outcome = Ok(());
         for _ in 0..LAST_ATTEMPTS {
             let before = file.durability.lock().errors();
-            self.write_back(file, &[ALL_PAGES], HeldPages::Skipped);
+            self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
             outcome = self.trim(file);
             if outcome.is_ok() {
                 let durability = file.durability.lock();

@@ -1,14 +1,12 @@
 //! Handles of files.
 
 use std::fmt;
-use std::ops::Range;
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
 use crate::file::core::Core;
-use crate::file::durability::Failure;
 use crate::file::open::Source;
 use crate::file::open_options::{Direct, OpenOptions};
 use crate::file::owner::Owner;
@@ -18,7 +16,7 @@ use crate::file::readahead::{Advice, Streams};
 use crate::file::state::FileState;
 use crate::file::table::Access;
 use crate::foreign_wakers::is_in_waker;
-use crate::page::{ALL_PAGES, PageNo, PageRange};
+use crate::page::PageNo;
 use crate::pages::guard::PageGuard;
 use crate::pages::peek::{Copied, Peek, Torn};
 
@@ -60,7 +58,8 @@ use crate::pages::peek::{Copied, Peek, Torn};
 /// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
-/// synced before the `write_at`, or the drop of the [`PageMut`], whose changes it describes.
+/// synced before the `write_at`, or the drop of the [`PageMut`], whose changes it describes; or the
+/// page is held back until the log is durable ([`PageMut::hold_until`]).
 ///
 /// Pages are written whole ([`File::write_unit`]). If a crash tears such a write, some
 /// sectors of the page have the new bytes and the others the old; and the file may be longer than
@@ -84,7 +83,7 @@ pub struct File {
     pub(crate) file: Arc<FileState>,
     write: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
-    seen: AtomicU64,
+    pub(crate) seen: AtomicU64,
     /// Relaxed: nothing follows from it but a refusal.
     is_closed: AtomicBool,
 }
@@ -314,134 +313,6 @@ impl File {
         }
         self.core().check_none_held(&self.file)?;
         self.core().resize(&self.file, len_bytes)
-    }
-
-    /// Returns once everything that was written to the file before, by any handle, is on stable
-    /// storage, with the file's length.
-    ///
-    /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads and tasks
-    /// that call it while a sync of the file runs share the next one, and its outcome. If all that
-    /// was written through this cache is on stable storage, it returns at once; but the first one
-    /// after the file was opened flushes. After an error that all other writes would meet as well
-    /// (no space, quota, a device that is gone) the other pages are not tried.
-    ///
-    /// # Errors
-    /// Returns the failed write with the lowest offset; if none failed, the latest error since this
-    /// handle last reported one, of this sync or of a write-back in between; those before that one
-    /// are not told. So each handle learns once that something went wrong since. What could not be
-    /// written stays dirty and is tried again by the next call, which succeeds if the device then
-    /// takes it.
-    ///
-    /// After an error, take nothing for durable until a later call succeeds. (If the error is of an
-    /// earlier write-back, this sync has made everything durable after all; but the error does not
-    /// say whether it is of that kind.)
-    ///
-    /// After a flush that failed, all pages that were written since the last good one count as
-    /// dirty again, and the next call writes them again; had one left the cache by then, the error
-    /// is [`Error::LostDurability`].
-    ///
-    /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
-    /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
-    /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
-    pub fn sync_all(&self) -> Result<(), Error> {
-        self.settle(|core, file| core.sync_pages(file, &ALL_PAGES))
-    }
-
-    /// As [`File::sync_all`] for the bytes in `range`, rounded to whole pages: writes back the
-    /// dirty pages among them and no others, and returns once they are on stable storage, with as
-    /// much of the file's length as it takes to read them. If they are already, it returns at
-    /// once, and does not flush, whatever else is dirty.
-    ///
-    /// Syncs of a file that overlap share a flush, whatever their ranges.
-    ///
-    /// ```no_run
-    /// # use unherd_cache as unherd;
-    /// # let cache = unherd::Cache::builder().build()?;
-    /// let log = cache.open("log", unherd::OpenOptions::new().write(true))?;
-    /// let at = log.len();
-    /// log.write_all_at(b"a record", at)?;
-    /// log.sync_range(at..log.len())?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`File::sync_all`]: of failures in the whole file, so that each is reported once.
-    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
-        let pages = self.pages_in(range);
-        self.settle(|core, file| core.sync_pages(file, &pages))
-    }
-
-    pub(crate) fn pages_in(&self, range: Range<u64>) -> PageRange {
-        if range.is_empty() {
-            return 0..0;
-        }
-        let page_bytes = self.core().memory().page_bytes() as u64;
-        range.start / page_bytes..range.end.div_ceil(page_bytes)
-    }
-
-    /// [`Cache::sync_many`](crate::Cache::sync_many), which takes handles of any cache.
-    pub(crate) fn sync_many(files: &[&Self]) -> Result<(), Error> {
-        for file in files {
-            file.check_sync()?;
-            file.core().check_not_forked()?;
-        }
-        for file in files.iter().filter(|file| file.file.writable) {
-            file.core().begin_sync(&file.file);
-        }
-        let mut outcome = Ok(());
-        for file in files {
-            if outcome.is_ok() {
-                outcome = file.sync_all();
-            } else if file.file.writable {
-                // Its own handle is to learn of this failure: by the next call.
-                let _ = file.core().sync_pages(&file.file, &ALL_PAGES);
-            }
-        }
-        outcome
-    }
-
-    /// Writes back what is dirty in the file, by whatever handle, but does not flush: what was
-    /// written before survives the end of this process, by kill -9 too, though not a power cut. The
-    /// file has its length on the device then. (A process that is killed, or a machine that stops,
-    /// during a write-back may leave the file longer, by zeros up to the end of a page.)
-    ///
-    /// Blocks as [`File::sync_all`].
-    ///
-    /// # Errors
-    /// As [`File::sync_all`].
-    pub fn write_back(&self) -> Result<(), Error> {
-        self.settle(Core::write_back_file)
-    }
-
-    fn settle(
-        &self,
-        how: impl FnOnce(&Core, &Arc<FileState>) -> Result<(), Failure>,
-    ) -> Result<(), Error> {
-        self.check_sync()?;
-        self.told(if self.file.writable { how(self.core(), &self.file) } else { Ok(()) })
-    }
-
-    pub(crate) fn check_sync(&self) -> Result<(), Error> {
-        self.check_not_closed()?;
-        self.core().check_none_held(&self.file)
-    }
-
-    /// What this handle reports of a sync with that outcome.
-    pub(crate) fn told(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
-        // Its own failure first: another thread may have reported the same for this handle.
-        if let Err((error, errors)) = outcome {
-            self.seen.fetch_max(errors, Ordering::Relaxed);
-            return Err(error);
-        }
-        self.report()
-    }
-
-    fn report(&self) -> Result<(), Error> {
-        self.core().check_not_forked()?;
-        let seen = self.seen.load(Ordering::Relaxed);
-        let (outcome, errors) = self.core().report(&self.file, seen);
-        self.seen.fetch_max(errors, Ordering::Relaxed);
-        outcome
     }
 
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
@@ -748,7 +619,7 @@ impl File {
         let writable = self.file.writable;
         let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
-        written.and(reported)
+        written.and(reported).and(self.core().check_released(&self.file))
     }
 
     fn check_write(&self) -> Result<(), Error> {
@@ -757,7 +628,7 @@ impl File {
         if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
     }
 
-    fn check_not_closed(&self) -> Result<(), Error> {
+    pub(crate) fn check_not_closed(&self) -> Result<(), Error> {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         if is_closed { Err(Error::Closed { file: self.file.path.clone() }) } else { Ok(()) }
     }

@@ -13,7 +13,7 @@ use crate::file::core::Core;
 use crate::file::device_len::DeviceLen;
 use crate::file::handle::File;
 use crate::file::state::FileState;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::{PageKey, PageNo};
@@ -128,7 +128,7 @@ impl Core {
         let (last, _) = self.memory().locate(len.min(file.len()));
         file.durability.lock().device_len = DeviceLen::new(len);
         file.set_len(len);
-        self.drop_pages(file, last, HeldPages::Awaited);
+        self.drop_pages(file, last, ChangingPages::Awaited);
         Ok(())
     }
 }

@@ -34,7 +34,7 @@ use crate::file::core::Core;
 use crate::file::durability::Remains;
 use crate::file::state::FileState;
 use crate::file::table::{Access, Lock};
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::word::State;
 use crate::io::engine::Engine;
 use crate::page::{ALL_PAGES, PageNo};
@@ -181,7 +181,7 @@ impl Core {
     pub(crate) fn close_abandoned(&self, file: &Arc<FileState>) -> Result<(), Error> {
         if file.writable {
             // The bulk of the work, without keeping others from opening the file.
-            self.write_back(file, &[ALL_PAGES], HeldPages::Skipped);
+            self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
         }
         let _gate = self.files.pass_gate(file.identity, self.waits(), self.reasons().file);
         if !self.files.is_abandoned(file) {
@@ -192,7 +192,7 @@ impl Core {
         let (mut remains, lost) = self.remains_of(file);
         // Padding that could not be cut off, too.
         remains.lost = remains.lost.or(written.as_ref().err().cloned());
-        self.drop_pages(file, PageNo(0), HeldPages::Skipped);
+        self.drop_pages(file, PageNo(0), ChangingPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {
@@ -213,9 +213,7 @@ impl Core {
         let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
         let is_lost = |page: &PageNo| {
             let word = self.word_of(file, *page);
-            word.is_some_and(|word| {
-                matches!(word.state(), State::Dirty | State::Failed | State::Changing)
-            })
+            word.is_some_and(|word| word.state().is_unwritten() || word.state() == State::Changing)
         };
         let mut lost = unclean.iter().copied().filter(is_lost);
         let first = lost.next();

@@ -62,6 +62,9 @@ pub(crate) struct Files {
     open: AtomicUsize,
     /// Pages of all files that are newer than the device. Relaxed: a count.
     pub(crate) unwritten: AtomicUsize,
+    /// Held pages of all files. Relaxed: changed under the lock of the file's holds, so one who has
+    /// a page that is held sees that there are some.
+    pub(crate) held: AtomicUsize,
 }
 
 /// How the caller wants a file.
@@ -183,6 +186,7 @@ impl Files {
             unclean: Ranked::default(),
             durability: Ranked::new(durability),
             unwritten: Unwritten::default(),
+            holds: Ranked::default(),
             streams: Ranked::default(),
             filled: Ranked::default(),
         });

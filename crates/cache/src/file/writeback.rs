@@ -31,9 +31,9 @@ struct Loan {
     file_len: u64,
 }
 
-/// What is done about pages that a call, guard or future has, and may never give back.
+/// What is done about pages that a call, guard or future is changing, and may never give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeldPages {
+pub(crate) enum ChangingPages {
     Awaited,
     Skipped,
 }
@@ -419,16 +419,26 @@ impl Core {
 
     /// Writes back every page of these ranges that is dirty now, and no other, and waits until that
     /// has ended. The ranges are in order and apart. What fails stays dirty. After a failure that
-    /// all other writes would share, as there is no space left, the others are not tried.
-    pub(crate) fn write_back(&self, file: &Arc<FileState>, ranges: &[PageRange], held: HeldPages) {
+    /// all other writes would share, as there is no space left, the others are not tried. Gives the
+    /// pages that are held back, and so were not written.
+    pub(crate) fn write_back(
+        &self,
+        file: &Arc<FileState>,
+        ranges: &[PageRange],
+        changing: ChangingPages,
+    ) -> Vec<PageNo> {
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
         let mut buffers = self.sync_buffers();
         let pages = self.begin_write_back(file, ranges, &is_refused, &mut buffers);
+        let mut held = Vec::new();
         for (page, within, begun) in pages {
-            let refused = is_refused();
-            self.finish_page(file, page, within, begun || refused, held, &mut buffers);
+            let tried = begun || is_refused();
+            if !self.finish_page(file, page, within, tried, changing, &mut buffers) {
+                held.push(page);
+            }
         }
+        held
     }
 
     /// Begins to write back what a sync would, and waits for none of it. Without queued I/O nobody
@@ -494,16 +504,17 @@ impl Core {
         }
     }
 
-    /// Sees to it that what the page holds now has been written, or that this was `tried`.
+    /// Sees to it that what the page has now has been written, or that this was `tried`. False if
+    /// it is held back.
     fn finish_page(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         within: &PageRange,
         mut tried: bool,
-        held: HeldPages,
+        changing: ChangingPages,
         buffers: &mut TakenBuffers<'_>,
-    ) {
+    ) -> bool {
         let key = self.key(file, page);
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
@@ -517,8 +528,11 @@ impl Core {
                     continue;
                 }
                 State::WriteBack => self.pages.busy(key),
-                State::Changing if held == HeldPages::Awaited => self.pages.busy(key),
-                _ => return,
+                State::Changing if changing == ChangingPages::Awaited => self.pages.busy(key),
+                // An entry that has gone since: it is dirty now, or something else.
+                State::Held if !tried && file.holds.lock().has(page) => return false,
+                State::Held if !tried => continue,
+                _ => return true,
             };
             if let Some(busy) = busy {
                 // Who has the page may be waiting for a frame, and another for a buffer to make
@@ -528,12 +542,13 @@ impl Core {
                 let _ = self.pages.wait(key, busy, Want::Read);
             }
         }
+        true
     }
 
     /// Whether the page is newer here than on the device.
     pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
         let word = self.word_of(file, page);
-        word.is_some_and(|word| matches!(word.state(), State::Dirty | State::Failed))
+        word.is_some_and(|word| word.state().is_unwritten())
     }
 
     pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {

@@ -10,6 +10,7 @@ mod durability;
 mod failing;
 mod fork;
 mod herd;
+mod holds;
 mod interrupted;
 mod length;
 mod locks;
