@@ -145,8 +145,9 @@ impl File {
 
     /// The log is durable up to `lsn`: pages that were changed under no higher one
     /// ([`PageMut::hold_until`](crate::PageMut::hold_until)) may be written from now on,
-    /// as other dirty pages. A number lower than an earlier one changes nothing. For all handles of the file; the next that opens it
-    /// begins with 0. Takes time for each held page of the file; does not block otherwise.
+    /// as other dirty pages. A number lower than an earlier one changes nothing. For all handles of
+    /// the file; the next that opens it begins with 0. Takes time for each held page of the file;
+    /// does not block otherwise.
     pub fn release_to(&self, lsn: u64) {
         // In a child of fork(2) the locks may be held for ever, and nothing is written.
         if !self.core().fork().is_forked() {
