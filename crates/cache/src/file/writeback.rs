@@ -63,17 +63,32 @@ enum Begun {
 }
 use Begun::{Ended, Refused, UnderWay};
 
+/// The unclean pages of the ranges, each with its range, and that no write-back of it has begun.
+fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r PageRange, bool)> {
+    let unclean = file.unclean.lock();
+    let pages_of = |range| unclean.iter_in(range).map(move |page| (page, range, false));
+    ranges.iter().flat_map(pages_of).collect()
+}
+
 /// Buffers that a thread has taken, to be given back.
 struct TakenBuffers<'a> {
     core: &'a Core,
+    /// Who moves the runs.
+    by: By,
     /// How many it takes at a time.
     most: usize,
     taken: Vec<RunBuffer>,
 }
 
 impl<'a> TakenBuffers<'a> {
-    fn new(core: &'a Core, most: usize) -> Self {
-        Self { core, most, taken: Vec::with_capacity(most) }
+    fn new(core: &'a Core, by: By, most: usize) -> Self {
+        Self { core, by, most, taken: Vec::with_capacity(most) }
+    }
+
+    /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
+    /// make every run wait for a thread to wake up.
+    fn for_sync(core: &'a Core, by: By) -> Self {
+        Self::new(core, by, if by == By::Queue { core.io.runs.batch() } else { 1 })
     }
 
     /// Waits for it under `write-back`.
@@ -189,7 +204,7 @@ impl Core {
         let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
         let is_busy = self.supply().waiters.writing() >= BUSY;
         let by = if is_busy && !is_over { By::Caller } else { By::Queue };
-        let mut buffers = TakenBuffers::new(self, 1);
+        let mut buffers = TakenBuffers::new(self, by, 1);
         let mut page = run.start;
         while page < run.end {
             let buffer = buffers.next();
@@ -429,8 +444,9 @@ impl Core {
     ) -> Vec<PageNo> {
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
-        let mut buffers = self.sync_buffers();
-        let pages = self.begin_write_back(file, ranges, &is_refused, &mut buffers);
+        let mut pages = unclean_in(file, ranges);
+        let mut buffers = TakenBuffers::for_sync(self, self.who_writes(&pages));
+        self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
         let mut held = Vec::new();
         for (page, within, begun) in pages {
             let tried = begun || is_refused();
@@ -445,39 +461,38 @@ impl Core {
     /// could go on with it.
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
-            self.begin_write_back(file, &[ALL_PAGES], &|| false, &mut self.sync_buffers());
+            let mut buffers = TakenBuffers::for_sync(self, By::Queue);
+            let mut pages = unclean_in(file, &[ALL_PAGES]);
+            self.begin_write_back(file, &mut pages, &|| false, &mut buffers);
         }
     }
 
-    /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
-    /// make every run wait for a thread to wake up.
-    fn sync_buffers(&self) -> TakenBuffers<'_> {
-        let most = if self.io.engine.is_some() { self.io.runs.batch() } else { 1 };
-        TakenBuffers::new(self, most)
+    /// Who writes these pages of a sync: what is one run is best written by the thread that waits
+    /// for it, which is woken once then, and not twice.
+    fn who_writes(&self, pages: &[(PageNo, &PageRange, bool)]) -> By {
+        let Some(engine) = &self.io.engine else { return By::Caller };
+        let is_run = pages.len() <= self.io.runs.pages_max()
+            && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
+        // An I/O thread that has died may have left an older version of the pages under way.
+        if is_run && !engine.is_over() { By::Caller } else { By::Queue }
     }
 
-    /// The unclean pages of the ranges, each with its range. With queued I/O, begins to write the
-    /// dirty ones back; whether it has.
-    fn begin_write_back<'r>(
+    /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
+    /// which it has.
+    fn begin_write_back(
         &self,
         file: &Arc<FileState>,
-        ranges: &'r [PageRange],
+        pages: &mut [(PageNo, &PageRange, bool)],
         is_refused: &dyn Fn() -> bool,
         buffers: &mut TakenBuffers<'_>,
-    ) -> Vec<(PageNo, &'r PageRange, bool)> {
-        let mut pages: Vec<_> = {
-            let unclean = file.unclean.lock();
-            let pages_of = |range| unclean.iter_in(range).map(move |page| (page, range, false));
-            ranges.iter().flat_map(pages_of).collect()
-        };
-        if self.io.engine.is_some() {
-            for (page, within, begun) in &mut pages {
+    ) {
+        if buffers.by == By::Queue {
+            for (page, within, begun) in pages {
                 if self.is_unwritten(file, *page) && !is_refused() {
                     *begun = self.write_page_back(file, *page, within, buffers);
                 }
             }
         }
-        pages
     }
 
     /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
@@ -491,7 +506,7 @@ impl Core {
     ) -> bool {
         let buffer = buffers.next();
         file.write_backs.enter(self.waits(), self.reasons().file);
-        match self.write_run_from(file, page, buffer, By::Queue, within) {
+        match self.write_run_from(file, page, buffer, buffers.by, within) {
             UnderWay => true,
             Ended(buffer) => {
                 buffers.keep(buffer);
