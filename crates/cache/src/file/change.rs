@@ -98,16 +98,14 @@ impl Core {
 
     /// Publishes a page in `state`, or held.
     fn publish_change(&self, file: &FileState, key: PageKey, claim: Claim, mut state: State) {
-        if self.files.held.load(Ordering::Relaxed) > 0 {
-            // Invariant 1 of `holds.rs`.
-            let holds = file.holds.lock();
-            if holds.has(key.page) {
-                state = State::Held;
-            }
-            self.frames().publish(claim, state);
-        } else {
-            self.frames().publish(claim, state);
+        // Invariant 1 of `holds.rs`.
+        let is_any_held = self.files.held.load(Ordering::Relaxed) > 0;
+        let holds = is_any_held.then(|| file.holds.lock());
+        if holds.as_ref().is_some_and(|holds| holds.has(key.page)) {
+            state = State::Held;
         }
+        self.frames().publish(claim, state);
+        drop(holds);
         let is_frame_wanted = self.supply().is_waited_for_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
         let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
@@ -145,8 +143,8 @@ impl Core {
                     self.pages.notify_idle(1);
                 }
             }
-            // The copy of a page in write-back is written once more.
-            // It may have been released meanwhile.
+            // The copy of a page in write-back is written once more. A held page may have been
+            // released meanwhile.
             State::WriteBack | State::Held => self.publish_change(file, key, claim, State::Dirty),
             before => self.publish_change(file, key, claim, before),
         }
@@ -344,8 +342,8 @@ impl Core {
     }
 
     /// Drops the pages of a file from `from` on, whatever they hold. Pinned ones live on for those
-    /// who have them. The caller keeps writers out; pages that are held although the file has no
-    /// handle are skipped.
+    /// who have them. The caller keeps writers out; pages that somebody is changing although the
+    /// file has no handle are skipped.
     pub(crate) fn drop_pages(&self, file: &FileState, from: PageNo, changing: ChangingPages) {
         for page in self.pages.index.pages_from(file.id, from, |frame| self.frames().key(frame)) {
             self.drop_page(file, self.key(file, page), changing);

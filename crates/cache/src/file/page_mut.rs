@@ -320,6 +320,7 @@ impl PageMut<'_> {
     /// together: what was written under this guard so far is given up. Make the log durable,
     /// release, and begin again.
     pub fn hold_until(&mut self, lsn: u64) -> Result<(), Error> {
+        self.core.check_not_forked()?;
         match self.core.hold(self.file, self.key.page, lsn) {
             Ok(before) => {
                 self.hold = self.hold.or(before);
