@@ -63,11 +63,17 @@ fn a_page_with_as_many_pins_as_it_may_have_is_refused_to_the_next() {
     device.put("f", &[7; 512]);
     let cache = small(8, 512).device(device).build().unwrap();
     let file = cache.open("f", writable()).unwrap();
+    let mut buf = [0; 512];
+    (0..2).for_each(|_| assert_eq!(file.read_at(&mut buf, 0), Ok(512)));
+    let copies = cache.stats().copies_out > 0;
     let mut guards: Vec<_> = (0..PINS_MAX).map(|_| file.page(PageNo(0)).unwrap()).collect();
     let page = || file.page(PageNo(0)).map(|_| ());
     assert!(matches!(page(), Err(Error::TooManyPins { page: 0, .. })), "{:?}", page());
-    let mut buf = [0; 512];
-    assert_eq!(file.read_at(&mut buf, 0), Ok(512));
+    // On processors that copy racily at a loss, a read pins as well.
+    match file.read_at(&mut buf, 0) {
+        Err(Error::TooManyPins { .. }) => assert!(!copies),
+        read => assert_eq!((read, copies), (Ok(512), true)),
+    }
     assert_eq!(file.peek(PageNo(0), |peek| peek.get_u8(511)), Ok(7));
     // A writer leaves it to those who have it.
     file.write_at(&[8; 512], 0).unwrap();
