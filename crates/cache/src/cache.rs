@@ -113,6 +113,18 @@ impl Cache {
         File::open(&self.owner, Source::Open(fd.into().as_fd()), options)
     }
 
+    /// As [`File::sync_all`] of each of the files, which may be of other caches too: begins to
+    /// write all of them back before it waits for the first (not with [`Io::Blocking`]). One flush
+    /// a file, and none where nothing has changed since the last.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`], of the first file in this order that has one; the others are synced
+    /// all the same. What fails in those, their own handles report by their next sync.
+    /// [`Error::Closed`] and [`Error::WouldDeadlock`]: nothing was done.
+    pub fn sync_many(&self, files: &[&File]) -> Result<(), Error> {
+        File::sync_many(files)
+    }
+
     /// The size of a page in bytes.
     pub fn page_bytes(&self) -> usize {
         self.owner.core.memory().page_bytes()

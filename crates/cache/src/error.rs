@@ -49,7 +49,7 @@ impl fmt::Display for Operation {
 /// | `ShortTransfer` | `WriteZero` |
 /// | `FileTooLarge` | `FileTooLarge` |
 /// | `WouldDeadlock` | `Deadlock` |
-/// | `TooManyPins`, `HeldReadOnly`, `NotSynced` | `ResourceBusy` |
+/// | `TooManyPins`, `HeldReadOnly`, `NotSynced`, `Held`, `TooManyHeld` | `ResourceBusy` |
 /// | `Locked` | `WouldBlock` |
 /// | `ReadOnly` | `PermissionDenied` |
 /// | `InsufficientMemory` | `OutOfMemory` |
@@ -65,6 +65,8 @@ impl fmt::Display for Operation {
 ///   stay in the cache, and the next sync tries them again
 /// - `Locked`, `HeldReadOnly`, `TooManyPins`, when others have dropped their handles or guards
 /// - `WouldDeadlock`, when the caller has dropped its own [`PageMut`](crate::PageMut)
+/// - `Held` and `TooManyHeld`, after a sync of the log and a call of
+///   [`File::release_to`](crate::File::release_to)
 /// - `NotSynced`, after a sync; `Truncated`, when the other program has written again
 /// - `InsufficientMemory` and `Memory`, with less, or later
 ///
@@ -114,7 +116,8 @@ pub enum Error {
         /// Threads that hold them. Of each frame one thread is counted: its first holder. A guard
         /// that was sent to another thread counts for the one that it came from.
         threads: usize,
-        /// Frames whose write-back failed.
+        /// Frames whose write-back failed, or that are held back
+        /// ([`PageMut::hold_until`](crate::PageMut::hold_until)).
         unwritten: usize,
         /// All frames.
         capacity: usize,
@@ -172,13 +175,13 @@ pub enum Error {
         /// A page that the call would wait for.
         page: u64,
     },
-    /// A task wants a page that is not there, and the cache has no I/O thread to bring it in: the
-    /// task's thread would have to block.
+    /// A task wants a page that is not there, or a sync, and the cache was built to have no thread
+    /// that could do it: the task's thread would have to block.
     AsyncNeedsIoThread {
         /// The file.
         file: Arc<Path>,
-        /// The page.
-        page: u64,
+        /// The page; of a sync, none.
+        page: Option<u64>,
     },
     /// The closure that looked at this page ([`File::peek`](crate::File::peek)) has returned the
     /// [`Torn`](crate::Torn) of another page: calls were nested.
@@ -227,6 +230,28 @@ pub enum Error {
         file: Arc<Path>,
         /// The first such page of those that were asked for.
         page: u64,
+    },
+    /// A page is held back until its log is durable
+    /// ([`PageMut::hold_until`](crate::PageMut::hold_until)), so it was not written. A
+    /// sync has made everything else durable that it covers.
+    Held {
+        /// The file.
+        file: Arc<Path>,
+        /// The first such page.
+        page: u64,
+        /// The log sequence number that it waits for.
+        lsn: u64,
+        /// The highest one that [`File::release_to`](crate::File::release_to) was given.
+        released: u64,
+    },
+    /// A quarter of the cache's frames have pages that are held back, and this would be one more.
+    TooManyHeld {
+        /// The file.
+        file: Arc<Path>,
+        /// The page that was to be held.
+        page: u64,
+        /// How many are held, of all files.
+        held: usize,
     },
     /// The handle was closed, and writes no more.
     Closed {
@@ -387,7 +412,12 @@ impl fmt::Display for Error {
                  drop the `PageMut` first",
                 file.display()
             ),
-            Self::AsyncNeedsIoThread { file, page } => write!(
+            Self::AsyncNeedsIoThread { file, page: None } => write!(
+                f,
+                "this cache cannot sync {} for a task; build it with `Io::Auto`",
+                file.display()
+            ),
+            Self::AsyncNeedsIoThread { file, page: Some(page) } => write!(
                 f,
                 "page {page} of {} is not in memory, and this cache cannot bring it in for a \
                  task; build it with `Io::Auto`",
@@ -422,6 +452,18 @@ impl fmt::Display for Error {
             Self::NotSynced { file, page } => write!(
                 f,
                 "page {page} of {} holds writes that are not synced; call `sync_all` first",
+                file.display()
+            ),
+            Self::Held { file, page, lsn, released } => write!(
+                f,
+                "page {page} of {} is held back until log sequence number {lsn}, and only \
+                 {released} is released; make the log durable, and call `release_to`",
+                file.display()
+            ),
+            Self::TooManyHeld { file, page, held } => write!(
+                f,
+                "page {page} of {} cannot be held back, as {held} pages are: make the log durable, \
+                 and call `release_to`",
                 file.display()
             ),
             Self::Closed { file } => {

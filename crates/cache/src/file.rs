@@ -10,6 +10,7 @@ pub(crate) mod durability;
 mod fill;
 mod flush;
 pub(crate) mod handle;
+pub(crate) mod holds;
 mod invalidate;
 pub(crate) mod open;
 pub(crate) mod open_options;
@@ -24,7 +25,9 @@ pub(crate) mod readahead;
 pub(crate) mod reclaim;
 pub(crate) mod room;
 pub(crate) mod state;
-pub(crate) mod sync_rounds;
+mod sync;
+#[cfg(feature = "async")]
+mod sync_async;
 pub(crate) mod table;
 pub(crate) mod unwritten;
 pub(crate) mod write_behind;

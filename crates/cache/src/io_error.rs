@@ -27,9 +27,11 @@ fn kind(error: &Error) -> ErrorKind {
         Error::ShortTransfer { .. } => ErrorKind::WriteZero,
         Error::FileTooLarge { .. } => ErrorKind::FileTooLarge,
         Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
-        Error::TooManyPins { .. } | Error::HeldReadOnly { .. } | Error::NotSynced { .. } => {
-            ErrorKind::ResourceBusy
-        }
+        Error::TooManyPins { .. }
+        | Error::HeldReadOnly { .. }
+        | Error::NotSynced { .. }
+        | Error::Held { .. }
+        | Error::TooManyHeld { .. } => ErrorKind::ResourceBusy,
         // As std::fs::File::try_lock.
         Error::Locked { .. } => ErrorKind::WouldBlock,
         Error::ReadOnly { .. } => ErrorKind::PermissionDenied,

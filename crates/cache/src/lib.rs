@@ -89,6 +89,8 @@ mod pages;
 mod ranked;
 #[cfg(not(loom))]
 mod reasons;
+#[cfg(any(not(loom), test))]
+mod rounds;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(not(loom))]

@@ -1,6 +1,7 @@
 //! Names for pages and for what holds them.
 
 use std::fmt;
+use std::ops::Range;
 
 use unherd_sync::WaitKey;
 
@@ -22,6 +23,25 @@ impl fmt::Display for PageNo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Neighbouring pages of a file, by their numbers.
+pub(crate) type PageRange = Range<u64>;
+
+/// All pages of a file.
+pub(crate) const ALL_PAGES: PageRange = 0..u64::MAX;
+
+/// The same pages in ranges that are in order and apart.
+pub(crate) fn joined(mut ranges: Vec<PageRange>) -> Vec<PageRange> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, range| {
+        let touches = next.start <= range.end;
+        if touches {
+            range.end = range.end.max(next.end);
+        }
+        touches
+    });
+    ranges
 }
 
 /// One opening of a file by a cache. Numbers are not used again.
@@ -53,5 +73,17 @@ pub(crate) struct PageKey {
 impl From<PageKey> for WaitKey {
     fn from(key: PageKey) -> Self {
         Self::Page { file: key.file.0, page: key.page.0 }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_are_joined() {
+        assert_eq!(joined(vec![5..6, 0..2, 2..3, 1..2, 8..9, 5..9]), [0..3, 5..9]);
+        assert_eq!(joined(vec![3..4, ALL_PAGES]), [ALL_PAGES]);
+        assert_eq!(joined(vec![]), []);
     }
 }

@@ -23,11 +23,13 @@ pub(crate) mod rank {
     pub(crate) const DURABILITY: u8 = 3;
     /// A file's set of unclean pages.
     pub(crate) const UNCLEAN: u8 = 4;
+    /// A file's held pages.
+    pub(crate) const HOLDS: u8 = 5;
     /// A shard of the index.
-    pub(crate) const SHARD: u8 = 5;
+    pub(crate) const SHARD: u8 = 6;
     /// The pages that the policy has given up.
-    pub(crate) const GIVEN_UP: u8 = 6;
-    pub(crate) const RUN_BUFFERS: u8 = 7;
+    pub(crate) const GIVEN_UP: u8 = 7;
+    pub(crate) const RUN_BUFFERS: u8 = 8;
 }
 
 /// A mutex that has a place in the order.
@@ -82,7 +84,7 @@ struct Held<const RANK: u8>(());
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 std::thread_local! {
     /// A bit for each rank that this thread holds.
-    static HELD: std::cell::Cell<u8> = const { std::cell::Cell::new(0) };
+    static HELD: std::cell::Cell<u16> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
@@ -90,7 +92,7 @@ impl<const RANK: u8> Held<RANK> {
     #[track_caller]
     fn note() -> Self {
         let held = HELD.get();
-        assert!(held >> RANK == 0, "a lock of rank {RANK} is taken under {held:#010b}");
+        assert!(held >> RANK == 0, "a lock of rank {RANK} is taken under {held:#011b}");
         HELD.set(held | 1 << RANK);
         Self(())
     }

@@ -37,6 +37,8 @@ pub struct Stats {
     pub write_backs: u64,
     /// Transfers that wrote pages back; one takes several adjacent pages.
     pub write_transfers: u64,
+    /// Flushes that the device was asked for.
+    pub flushes: u64,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     pub reads: u64,
     /// Pages read that nobody waited for: by readahead, [`File::prefetch`](crate::File::prefetch)
@@ -69,6 +71,7 @@ impl Stats {
             evictions: less(self.evictions, before.evictions),
             write_backs: less(self.write_backs, before.write_backs),
             write_transfers: less(self.write_transfers, before.write_transfers),
+            flushes: less(self.flushes, before.flushes),
             reads: less(self.reads, before.reads),
             read_ahead: less(self.read_ahead, before.read_ahead),
             read_ahead_used: less(self.read_ahead_used, before.read_ahead_used),
@@ -88,6 +91,7 @@ pub(crate) enum Count {
     Evictions,
     WriteBacks,
     WriteTransfers,
+    Flushes,
     Reads,
     ReadAhead,
     ReadAheadUsed,
@@ -163,6 +167,7 @@ impl Counters {
             evictions: sum(Count::Evictions),
             write_backs: sum(Count::WriteBacks),
             write_transfers: sum(Count::WriteTransfers),
+            flushes: sum(Count::Flushes),
             reads: sum(Count::Reads),
             read_ahead: sum(Count::ReadAhead),
             read_ahead_used: sum(Count::ReadAheadUsed),

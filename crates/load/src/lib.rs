@@ -22,6 +22,7 @@ mod random;
 mod timed_threads;
 mod waits;
 
+pub mod commit;
 pub mod futex_hash;
 pub mod futex_storm;
 pub mod futex_wake;
@@ -88,6 +89,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &web::Web,
             &stall::Stall,
             &pressure::Pressure,
+            &commit::Commit,
         ],
         args,
     )

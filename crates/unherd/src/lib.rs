@@ -37,11 +37,12 @@
 //! |---|---|
 //! | a cache | [`Cache`], by [`Cache::builder`]: capacity, page size, who does the I/O ([`Io`]); [`Cache::resize`] |
 //! | files | [`File`], by [`Cache::open`] and [`OpenOptions`]: `read_at`, `write_at`, `sync_all`, `set_len` |
+//! | a log, several files | [`File::sync_range`], [`Cache::sync_many`], [`PageMut::hold_until`] |
 //! | a page to read | [`File::page`], which pins it ([`PageGuard`]); [`File::peek`], which does not |
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
-//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`Semaphore::acquire_async`], [`EventCount::wait_async`], [`Latch::wait_async`], [`ReadySet::wait_async`], [`Gate::wait_iff_async`], on any executor |
+//! | async tasks | [`File::page_async`], [`File::read_at_async`], [`File::sync_all_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`Semaphore::acquire_async`], [`EventCount::wait_async`], [`Latch::wait_async`], [`ReadySet::wait_async`], [`Gate::wait_iff_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
 //! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`], [`Semaphore`], [`Once`], [`OnceLock`], [`Latch`], [`Barrier`]: of a few bytes (more in debug builds), without allocation; an unlock gives a busy mutex to the longest sleeper once in about 1 ms |
 //! | many sources of events | [`ReadySet`]: checked without a lock, and one waiter is woken for each event; with descriptors by [`ReadySet::fd`] |

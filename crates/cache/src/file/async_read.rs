@@ -170,7 +170,8 @@ impl Core {
     ) -> Result<Pin, Error> {
         let key = guard.announced.key;
         let Some(engine) = &self.io.engine else {
-            return Err(Error::AsyncNeedsIoThread { file: file.path.clone(), page: key.page.0 });
+            let page = Some(key.page.0);
+            return Err(Error::AsyncNeedsIoThread { file: file.path.clone(), page });
         };
         self.counters().add(Count::Misses, 1);
         let mut claims = self.try_take_with_neighbours(file, key, pages);

@@ -11,11 +11,11 @@ use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::core::Core;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::Claim;
 use crate::frames::room::NO_FILE;
 use crate::latch::AloneGuard;
-use crate::page::{FileId, PageKey, PageNo};
+use crate::page::{ALL_PAGES, FileId, PageKey, PageNo};
 
 /// Frames that are taken under one lock.
 const BATCH: usize = 64;
@@ -166,7 +166,7 @@ impl Core {
         let files = if fits() { Vec::new() } else { self.files.all() };
         fits()
             || files.iter().any(|file| {
-                self.write_back_all(file, HeldPages::Skipped);
+                self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
                 fits()
             })
     }

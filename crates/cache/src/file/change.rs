@@ -15,13 +15,13 @@
 
 use std::ops::Range;
 
-use unherd_sys::primitives::{Arc, spin_loop};
+use unherd_sys::primitives::{Arc, Ordering, spin_loop};
 
 use crate::Error;
 use crate::file::core::Core;
 use crate::file::room::Reserved;
 use crate::file::state::FileState;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::{Claim, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
 use crate::pages::index::{Entry, FillReservation, ShardGuard};
@@ -95,11 +95,19 @@ impl Core {
         }
         debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
         let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
-        self.publish_change(key, claim, state);
+        self.publish_change(file, key, claim, state);
     }
 
-    fn publish_change(&self, key: PageKey, claim: Claim, state: State) {
+    /// Publishes a page in `state`, or held.
+    fn publish_change(&self, file: &FileState, key: PageKey, claim: Claim, mut state: State) {
+        // Invariant 1 of `holds.rs`.
+        let is_any_held = self.files.held.load(Ordering::Relaxed) > 0;
+        let holds = is_any_held.then(|| file.holds.lock());
+        if holds.as_ref().is_some_and(|holds| holds.has(key.page)) {
+            state = State::Held;
+        }
         self.frames().publish(claim, state);
+        drop(holds);
         let is_frame_wanted = self.supply().is_waited_for_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
         let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
@@ -137,9 +145,10 @@ impl Core {
                     self.pages.notify_idle(1);
                 }
             }
-            // The copy of a page in write-back is written once more.
-            State::WriteBack => self.publish_change(key, claim, State::Dirty),
-            before => self.publish_change(key, claim, before),
+            // The copy of a page in write-back is written once more. A held page may have been
+            // released meanwhile.
+            State::WriteBack | State::Held => self.publish_change(file, key, claim, State::Dirty),
+            before => self.publish_change(file, key, claim, before),
         }
     }
 
@@ -335,14 +344,20 @@ impl Core {
     }
 
     /// Drops `pages` of a file, whatever they hold, where all beyond them hold zeros or nothing.
-    /// Pinned ones live on for those who have them. The caller keeps writers out; pages that are
-    /// held although the file has no handle are skipped.
-    pub(crate) fn drop_pages(&self, file: &FileState, pages: Range<PageNo>, held: HeldPages) {
+    /// Pinned ones live on for those who have them. The caller keeps writers out; pages that
+    /// somebody is changing although the file has no handle are skipped.
+    pub(crate) fn drop_pages(
+        &self,
+        file: &FileState,
+        pages: Range<PageNo>,
+        changing: ChangingPages,
+    ) {
         let from = pages.start;
         for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
-            self.drop_page(file, self.key(file, page), held);
+            self.drop_page(file, self.key(file, page), changing);
         }
         file.unclean.lock().truncate(from);
+        self.drop_holds(file, from);
     }
 
     /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
@@ -361,13 +376,13 @@ impl Core {
         true
     }
 
-    fn drop_page(&self, file: &FileState, key: PageKey, held: HeldPages) {
+    fn drop_page(&self, file: &FileState, key: PageKey, changing: ChangingPages) {
         loop {
             // It is not behind: see `frame.rs`.
             let detached = self.pages.shard(key).detach(self.frames());
             let busy = match detached {
                 Ok((before, claim)) => {
-                    if matches!(before.state(), State::Dirty | State::Failed) {
+                    if before.state().is_unwritten() {
                         self.remove_unwritten(file, 1);
                     }
                     if before.is_unread() {
@@ -377,7 +392,7 @@ impl Core {
                 }
                 Err(busy) => busy,
             };
-            if held == HeldPages::Skipped && self.drop_forgotten(file, key) {
+            if changing == ChangingPages::Skipped && self.drop_forgotten(file, key) {
                 return;
             }
             // A read that fails leaves no page either.

@@ -34,6 +34,8 @@ pub(crate) struct Durability {
     flushed: u64,
     /// The latest period in which the file was changed on the device.
     changed: u64,
+    /// That in which its length was.
+    resized: u64,
     broken: u64,
     /// The latest period of an unstable page that left the cache since the last success.
     evicted: Option<u64>,
@@ -89,6 +91,7 @@ impl Durability {
             flushed: 0,
             // What others wrote before it was opened may not be durable.
             changed: 1,
+            resized: 1,
             broken: 0,
             evicted: remains.is_unflushed.then_some(0),
             lost: false,
@@ -129,6 +132,18 @@ impl Durability {
     /// The file was changed on the device.
     pub(crate) fn note_change(&mut self) {
         self.changed = self.period;
+    }
+
+    /// As [`Durability::note_change`], of a change of its length.
+    pub(crate) fn note_resize(&mut self) {
+        self.resized = self.period;
+        self.note_change();
+    }
+
+    /// Whether a flush has covered the length, and whatever was written to pages that are not in
+    /// the cache.
+    pub(crate) fn covers_absent_pages(&self) -> bool {
+        self.resized <= self.flushed && self.evicted.is_none()
     }
 
     /// Whether the file was changed since the latest successful flush began, or there was none.

@@ -9,58 +9,82 @@ use crate::file::device_len::DeviceLen;
 use crate::file::durability::Failure;
 use crate::file::page_set::PageSet;
 use crate::file::state::FileState;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
-use crate::page::PageNo;
+use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
+use crate::stats::Count;
 
 /// How often the last handle tries to write back what fails, before it gives up.
 const LAST_ATTEMPTS: usize = 3;
 
 impl Core {
-    /// Writes the file's dirty pages back and flushes. Errors are recorded with the file; if there
-    /// were any meanwhile, gives the latest, and how many the file has had then.
+    /// Writes dirty pages back, those in `pages`, and flushes. Errors are recorded with the file;
+    /// if there were any meanwhile, gives the latest, and how many the file has had then.
     ///
     /// Pages that are written while it runs may or may not be part of it.
     ///
-    /// Those who call it while it runs share the next run. It does nothing if everything is on
+    /// Those who call it while it runs share the next run. It does nothing if the pages are on
     /// stable storage.
-    pub(crate) fn sync_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+    pub(crate) fn sync_pages(
+        &self,
+        file: &Arc<FileState>,
+        pages: &PageRange,
+    ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        if self.is_synced(file) {
+        if self.is_synced(file, pages) {
             return Ok(());
         }
-        file.syncs.run(self.waits(), self.reasons().file, || self.sync_alone(file))
+        let run = |wanted| self.sync_round(file, wanted);
+        let held = file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)?;
+        self.outcome_of(file, pages, &held)
     }
 
-    /// Whether no page is other than clean, the device has no padding of ours, and a flush has
-    /// covered all that was changed on it.
-    fn is_synced(&self, file: &FileState) -> bool {
+    /// Whether none of the pages is other than clean, and a flush has covered all that was changed
+    /// on the device; of all pages, that has no padding of ours either.
+    pub(crate) fn is_synced(&self, file: &FileState, pages: &PageRange) -> bool {
         // A page leaves the set after the flush period of its write was noted.
-        let is_clean = file.unclean.lock().is_empty();
+        let is_clean = file.unclean.lock().iter_in(pages).next().is_none();
         let durability = file.durability.lock();
-        is_clean && !durability.needs_flush() && !durability.device_len.is_padded()
+        is_clean
+            && if *pages == ALL_PAGES {
+                !durability.needs_flush() && !durability.device_len.is_padded()
+            } else {
+                durability.covers_absent_pages()
+            }
     }
 
-    fn sync_alone(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+    /// Syncs what the callers want who share a round. Gives the pages that are held back.
+    pub(crate) fn sync_round(
+        &self,
+        file: &Arc<FileState>,
+        wanted: Vec<PageRange>,
+    ) -> Result<Vec<PageNo>, Failure> {
+        // The round before may have covered it.
+        if wanted.iter().all(|pages| self.is_synced(file, pages)) {
+            return Ok(Vec::new());
+        }
         let before = file.durability.lock().begin_sync();
-        self.write_back_all(file, HeldPages::Awaited);
+        let held = self.write_back(file, &joined(wanted), ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
-        self.flush(file);
-        file.durability.lock().outcome_since(before)
+        if file.durability.lock().needs_flush() {
+            self.flush(file);
+        }
+        file.durability.lock().outcome_since(before).map(|()| held)
     }
 
     /// Writes back all that was written before, as a sync does, and does not flush.
     pub(crate) fn write_back_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
         let before = file.durability.lock().errors();
-        self.write_back_all(file, HeldPages::Awaited);
+        let held = self.write_back(file, &[ALL_PAGES], ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
-        file.durability.lock().outcome_since(before)
+        file.durability.lock().outcome_since(before)?;
+        self.outcome_of(file, &ALL_PAGES, &held)
     }
 
     /// Cuts off what write-backs of whole pages have added to the file on the device.
@@ -95,13 +119,14 @@ impl Core {
                 .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         }
         let mut durability = file.durability.lock();
-        durability.note_change();
+        durability.note_resize();
         durability.device_len = DeviceLen::new(device_len.data());
         Ok(())
     }
 
     fn flush(&self, file: &FileState) {
         let period = file.durability.lock().begin_flush();
+        self.counters().add(Count::Flushes, 1);
         match self.io.device.sync(file.device_file) {
             Ok(()) => {
                 file.durability.lock().flush_succeeded(period);
@@ -181,7 +206,7 @@ impl Core {
             if resized.is_ok() {
                 file.set_len(len);
                 let mut durability = file.durability.lock();
-                durability.note_change();
+                durability.note_resize();
                 durability.device_len = DeviceLen::new(len);
             } else {
                 file.durability.lock().device_len = before;
@@ -200,7 +225,7 @@ impl Core {
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
             let end = PageNo(before.div_ceil(page_bytes));
-            self.drop_pages(file, PageNo(len.div_ceil(page_bytes))..end, HeldPages::Awaited);
+            self.drop_pages(file, PageNo(len.div_ceil(page_bytes))..end, ChangingPages::Awaited);
         }
         Ok(())
     }
@@ -210,7 +235,7 @@ impl Core {
         let mut outcome = Ok(());
         for _ in 0..LAST_ATTEMPTS {
             let before = file.durability.lock().errors();
-            self.write_back_all(file, HeldPages::Skipped);
+            self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
             outcome = self.trim(file);
             if outcome.is_ok() {
                 let durability = file.durability.lock();

@@ -7,7 +7,6 @@ use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
 use crate::file::core::Core;
-use crate::file::durability::Failure;
 use crate::file::open::Source;
 use crate::file::open_options::{Direct, OpenOptions};
 use crate::file::owner::Owner;
@@ -59,7 +58,8 @@ use crate::pages::peek::{Copied, Peek, Torn};
 /// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
-/// synced before the `write_at`, or the drop of the [`PageMut`], whose changes it describes.
+/// synced before the `write_at`, or the drop of the [`PageMut`], whose changes it describes; or the
+/// page is held back until the log is durable ([`PageMut::hold_until`]).
 ///
 /// Pages are written whole ([`File::write_unit`]). If a crash tears such a write, some
 /// sectors of the page have the new bytes and the others the old; and the file may be longer than
@@ -83,7 +83,7 @@ pub struct File {
     pub(crate) file: Arc<FileState>,
     write: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
-    seen: AtomicU64,
+    pub(crate) seen: AtomicU64,
     /// Relaxed: nothing follows from it but a refusal.
     is_closed: AtomicBool,
 }
@@ -124,6 +124,20 @@ impl File {
             handle.set_len(0)?;
         }
         Ok(handle)
+    }
+
+    /// Another handle of the same file, for a thread of the cache: it reports no errors.
+    #[cfg(feature = "async")]
+    pub(crate) fn another(&self) -> Self {
+        self.core().files.attach(self.file.identity, None);
+        let (owner, file) = (self.owner.clone(), self.file.clone());
+        Self {
+            owner,
+            file,
+            write: false,
+            seen: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     #[inline]
@@ -301,71 +315,6 @@ impl File {
         self.core().resize(&self.file, len_bytes)
     }
 
-    /// Returns once everything that was written to the file before, by any handle, is on stable
-    /// storage, with the file's length.
-    ///
-    /// Blocks under `file`, `page-change` and `write-back`, or on the device. Threads that call it
-    /// while a sync of the file runs share the next one, and its outcome. If all that was written
-    /// through this cache is on stable storage, it returns at once; but the first one after the
-    /// file was opened flushes. After an error that all other writes would meet as well (no space,
-    /// quota, a device that is gone) the other pages are not tried.
-    ///
-    /// # Errors
-    /// Returns the failed write with the lowest offset; if none failed, the latest error since this
-    /// handle last reported one, of this sync or of a write-back in between; those before that one
-    /// are not told. So each handle learns once that something went wrong since. What could not be
-    /// written stays dirty and is tried again by the next call, which succeeds if the device then
-    /// takes it.
-    ///
-    /// After an error, take nothing for durable until a later call succeeds. (If the error is of an
-    /// earlier write-back, this sync has made everything durable after all; but the error does not
-    /// say whether it is of that kind.)
-    ///
-    /// After a flush that failed, all pages that were written since the last good one count as
-    /// dirty again, and the next call writes them again; had one left the cache by then, the error
-    /// is [`Error::LostDurability`].
-    ///
-    /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
-    /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
-    /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
-    pub fn sync_all(&self) -> Result<(), Error> {
-        self.settle(Core::sync_file)
-    }
-
-    /// Writes back what is dirty in the file, by whatever handle, but does not flush: what was
-    /// written before survives the end of this process, by kill -9 too, though not a power cut. The
-    /// file has its length on the device then. (A process that is killed, or a machine that stops,
-    /// during a write-back may leave the file longer, by zeros up to the end of a page.)
-    ///
-    /// Blocks as [`File::sync_all`].
-    ///
-    /// # Errors
-    /// As [`File::sync_all`].
-    pub fn write_back(&self) -> Result<(), Error> {
-        self.settle(Core::write_back_file)
-    }
-
-    fn settle(&self, how: fn(&Core, &Arc<FileState>) -> Result<(), Failure>) -> Result<(), Error> {
-        self.check_not_closed()?;
-        self.core().check_none_held(&self.file)?;
-        // Its own failure first: another thread may have reported the same for this handle.
-        if self.file.writable
-            && let Err((error, errors)) = how(self.core(), &self.file)
-        {
-            self.seen.fetch_max(errors, Ordering::Relaxed);
-            return Err(error);
-        }
-        self.report()
-    }
-
-    fn report(&self) -> Result<(), Error> {
-        self.core().check_not_forked()?;
-        let seen = self.seen.load(Ordering::Relaxed);
-        let (outcome, errors) = self.core().report(&self.file, seen);
-        self.seen.fetch_max(errors, Ordering::Relaxed);
-        outcome
-    }
-
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
     /// file meanwhile. Bytes beyond the end of the file are zero. A page wholly beyond it is no
     /// error, and does not make the file longer: compare [`File::len`].
@@ -404,7 +353,7 @@ impl File {
     /// that was polled is neither ready nor dropped, the thread that is to poll it makes no
     /// blocking call of the cache (`page`, `write_at`, `page_mut`, `sync_all`): it could wait for
     /// what that future was given. An executor makes these calls on threads of their own
-    /// (`spawn_blocking`); writes and syncs have no async form.
+    /// (`spawn_blocking`); writes have no async form.
     ///
     /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
     /// time.
@@ -670,7 +619,7 @@ impl File {
         let writable = self.file.writable;
         let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
-        written.and(reported)
+        written.and(reported).and(self.core().check_released(&self.file))
     }
 
     fn check_write(&self) -> Result<(), Error> {
@@ -679,7 +628,7 @@ impl File {
         if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }
     }
 
-    fn check_not_closed(&self) -> Result<(), Error> {
+    pub(crate) fn check_not_closed(&self) -> Result<(), Error> {
         let is_closed = self.is_closed.load(Ordering::Relaxed);
         if is_closed { Err(Error::Closed { file: self.file.path.clone() }) } else { Ok(()) }
     }

@@ -13,7 +13,7 @@ use crate::file::core::Core;
 use crate::file::device_len::DeviceLen;
 use crate::file::handle::File;
 use crate::file::state::FileState;
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::frame::State;
 use crate::latch::AloneGuard;
 use crate::page::{PageKey, PageNo};
@@ -127,7 +127,7 @@ impl Core {
         file.durability.lock().device_len = DeviceLen::new(len);
         file.set_len(len);
         // What was read beyond the old end is no longer what the file has there.
-        self.drop_pages(file, last..PageNo(u64::MAX), HeldPages::Awaited);
+        self.drop_pages(file, last..PageNo(u64::MAX), ChangingPages::Awaited);
         Ok(())
     }
 }

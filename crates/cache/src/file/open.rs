@@ -34,10 +34,10 @@ use crate::file::core::Core;
 use crate::file::durability::Remains;
 use crate::file::state::FileState;
 use crate::file::table::{Access, Lock};
-use crate::file::writeback::HeldPages;
+use crate::file::writeback::ChangingPages;
 use crate::frames::word::State;
 use crate::io::engine::Engine;
-use crate::page::PageNo;
+use crate::page::{ALL_PAGES, PageNo};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -181,7 +181,7 @@ impl Core {
     pub(crate) fn close_abandoned(&self, file: &Arc<FileState>) -> Result<(), Error> {
         if file.writable {
             // The bulk of the work, without keeping others from opening the file.
-            self.write_back_all(file, HeldPages::Skipped);
+            self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
         }
         let _gate = self.files.pass_gate(file.identity, self.waits(), self.reasons().file);
         if !self.files.is_abandoned(file) {
@@ -194,7 +194,7 @@ impl Core {
         remains.lost = remains.lost.or(written.as_ref().err().cloned());
         // Those beyond the end will be given up for others, as all that nobody wants.
         let end = PageNo(self.pages_of(0, file.len() as usize));
-        self.drop_pages(file, PageNo(0)..end, HeldPages::Skipped);
+        self.drop_pages(file, PageNo(0)..end, ChangingPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {
@@ -215,9 +215,7 @@ impl Core {
         let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
         let is_lost = |page: &PageNo| {
             let word = self.word_of(file, *page);
-            word.is_some_and(|word| {
-                matches!(word.state(), State::Dirty | State::Failed | State::Changing)
-            })
+            word.is_some_and(|word| word.state().is_unwritten() || word.state() == State::Changing)
         };
         let mut lost = unclean.iter().copied().filter(is_lost);
         let first = lost.next();

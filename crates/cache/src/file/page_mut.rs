@@ -26,6 +26,7 @@ use unherd_sys::primitives::{Arc, thread, thread_local};
 
 use crate::Error;
 use crate::file::core::Core;
+use crate::file::holds::HoldBefore;
 use crate::file::state::FileState;
 use crate::frames::frame::Claim;
 use crate::latch::InsideGuard;
@@ -119,6 +120,7 @@ impl Core {
             undo: Vec::new(),
             undo_bytes: 0,
             end: 0,
+            hold: None,
             was_panicking: thread::panicking(),
             thread: PhantomData,
         })
@@ -161,6 +163,8 @@ pub struct PageMut<'a> {
     undo_bytes: usize,
     /// Where in the page the last byte that was written ends.
     end: usize,
+    /// What held the page before this guard did.
+    hold: Option<HoldBefore>,
     /// The thread was unwinding when it took the page: that it still is says nothing.
     was_panicking: bool,
     /// Not `Send`: what a thread holds is remembered by thread.
@@ -276,6 +280,59 @@ impl PageMut<'_> {
         self.undo.push((range.start, self[range].into()));
     }
 
+    /// Holds the page back: what is written under this guard does not reach the device, by whatever
+    /// way, before [`File::release_to`](crate::File::release_to) was called with `lsn` or more. So
+    /// a page may be changed before the log record that describes the change is durable: the rule
+    /// of write-ahead logging is kept if `release_to` is called after a sync of the log. Log
+    /// sequence numbers are the caller's; they rise, and 0 holds nothing.
+    ///
+    /// All of the page is held, with changes that were made before, until the highest number under
+    /// which it was changed; changes by other ways leave it held. Nothing is held if the guard is
+    /// not written to, or given up. Does not block.
+    ///
+    /// While a page is held
+    /// - a sync that covers it syncs all else, and returns [`Error::Held`] at once: the caller may
+    ///   be the one who is to release it;
+    /// - reads, writes and `set_len` go on as with any dirty page; a page that is cut off is held
+    ///   no more;
+    /// - [`File::close`](crate::File::close) returns [`Error::Held`]; the drop of the last handle
+    ///   loses it, as it would lose a page that cannot be written: the next handle for writing is
+    ///   told ([`Error::LostWrites`]), and the log has what it takes.
+    ///
+    /// ```no_run
+    /// # use unherd_cache as unherd;
+    /// # fn append(log: &unherd::File, record: &[u8]) -> Result<u64, unherd::Error> { Ok(1) }
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// # let options = unherd::OpenOptions::new().write(true);
+    /// # let (log, data) = (cache.open("log", options)?, cache.open("data", options)?);
+    /// let lsn = append(&log, b"page 0: 7 at 3")?;
+    /// let mut page = data.page_mut(unherd::PageNo(0))?;
+    /// page.hold_until(lsn)?;
+    /// page.write(3, &[7]);
+    /// drop(page); // others see it; the device does not
+    /// log.sync_all()?;
+    /// data.release_to(lsn);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooManyHeld`] if a quarter of the cache's frames have held pages, of all files
+    /// together: what was written under this guard so far is given up. Make the log durable,
+    /// release, and begin again.
+    pub fn hold_until(&mut self, lsn: u64) -> Result<(), Error> {
+        self.core.check_not_forked()?;
+        match self.core.hold(self.file, self.key.page, lsn) {
+            Ok(before) => {
+                self.hold = self.hold.or(before);
+                Ok(())
+            }
+            Err(error) => {
+                self.undo();
+                Err(error)
+            }
+        }
+    }
+
     /// Gives up what was written: the page is what it was before.
     pub fn abandon(mut self) {
         self.undo();
@@ -303,6 +360,9 @@ impl Drop for PageMut<'_> {
         Held::new(self.core, self.key).end();
         if self.undo.is_empty() {
             // Nothing was written, or it was given up.
+            if let Some(before) = self.hold {
+                self.core.give_up_hold(self.file, self.key.page, before);
+            }
             if !claim.was_unwritten() {
                 self.core.remove_unwritten(self.file, 1);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::page::PageNo;
+use crate::page::{PageNo, PageRange};
 
 /// Pages in ascending order.
 #[derive(Debug, Default)]
@@ -45,13 +45,15 @@ impl PageSet {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
     /// How many pages there are. Counts them.
     pub(crate) fn len(&self) -> usize {
         self.words.values().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The pages of a range.
+    pub(crate) fn iter_in(&self, pages: &PageRange) -> impl Iterator<Item = PageNo> {
+        let end = pages.end;
+        self.iter_from(PageNo(pages.start)).take_while(move |page| page.0 < end)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = PageNo> {
@@ -99,7 +101,9 @@ mod tests {
                 prop_assert_eq!(set.iter().collect::<Vec<_>>(), Vec::from_iter(model.clone()));
                 let rest = Vec::from_iter(model.range(PageNo(page)..).copied());
                 prop_assert_eq!(set.iter_from(PageNo(page)).collect::<Vec<_>>(), rest);
-                prop_assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()));
+                let next = Vec::from_iter(model.range(PageNo(page)..PageNo(page + 70)).copied());
+                prop_assert_eq!(set.iter_in(&(page..page + 70)).collect::<Vec<_>>(), next);
+                prop_assert_eq!(set.len(), model.len());
                 prop_assert!(set.words.values().all(|word| *word != 0));
             }
         }

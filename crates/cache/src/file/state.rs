@@ -6,15 +6,16 @@ use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
-use crate::file::durability::Durability;
+use crate::file::durability::{Durability, Failure};
+use crate::file::holds::Holds;
 use crate::file::page_set::PageSet;
 use crate::file::readahead::Streams;
-use crate::file::sync_rounds::SyncRounds;
 use crate::file::unwritten::Unwritten;
 use crate::file::write_behind::FilledPages;
 use crate::latch::{Latch, StripedLatch};
-use crate::page::FileId;
+use crate::page::{FileId, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
+use crate::rounds::Rounds;
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -36,12 +37,15 @@ pub(crate) struct FileState {
     pub(crate) writers: StripedLatch,
     /// Write-backs are inside; alone is who changes the length on the device.
     pub(crate) write_backs: Latch,
-    pub(crate) syncs: SyncRounds,
+    /// Group commit. A round writes the pages back that its callers want durable, and flushes.
+    /// Gives the held pages, which it has left out.
+    pub(crate) syncs: Rounds<PageRange, Result<Vec<PageNo>, Failure>>,
     /// Every page that may be other than clean; the set may name pages that are clean or gone. A
     /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
     pub(crate) unclean: Ranked<PageSet, { rank::UNCLEAN }>,
     pub(crate) durability: Ranked<Durability, { rank::DURABILITY }>,
     pub(crate) unwritten: Unwritten,
+    pub(crate) holds: Ranked<Holds, { rank::HOLDS }>,
     /// Locked by misses, and by first uses of pages that were read ahead.
     pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
     /// Locked by those who write a page to its end.

@@ -11,7 +11,6 @@ use unherd_sys::{DeviceFile, Identity, Opened};
 use crate::error::Error;
 use crate::file::durability::{Durability, Eviction, Remains};
 use crate::file::state::FileState;
-use crate::file::sync_rounds::SyncRounds;
 use crate::file::unwritten::Unwritten;
 use crate::frames::frame::Claim;
 use crate::latch::{Latch, StripedLatch};
@@ -19,6 +18,7 @@ use crate::page::{FileId, FrameId, PageKey};
 use crate::pages::evict::Promises;
 use crate::pages::table::Pages;
 use crate::ranked::{Ranked, rank};
+use crate::rounds::Rounds;
 
 #[derive(Debug)]
 struct Entry {
@@ -62,6 +62,9 @@ pub(crate) struct Files {
     open: AtomicUsize,
     /// Pages of all files that are newer than the device. Relaxed: a count.
     pub(crate) unwritten: AtomicUsize,
+    /// Held pages of all files. Relaxed: changed under the lock of the file's holds, so one who has
+    /// a page that is held sees that there are some.
+    pub(crate) held: AtomicUsize,
 }
 
 /// How the caller wants a file.
@@ -179,10 +182,11 @@ impl Files {
             len: AtomicU64::new(opened.len_bytes),
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
-            syncs: SyncRounds::default(),
+            syncs: Rounds::default(),
             unclean: Ranked::default(),
             durability: Ranked::new(durability),
             unwritten: Unwritten::default(),
+            holds: Ranked::default(),
             streams: Ranked::default(),
             filled: Ranked::default(),
         });

@@ -17,7 +17,7 @@ use crate::file::state::FileState;
 use crate::frames::frame::{Lent, State, Word};
 use crate::io::engine::Engine;
 use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::index::ShardGuard;
 use crate::pages::wait::Want;
 use crate::stats::Count;
@@ -31,9 +31,9 @@ struct Loan {
     file_len: u64,
 }
 
-/// What is done about pages that a call, guard or future has, and may never give back.
+/// What is done about pages that a call, guard or future is changing, and may never give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeldPages {
+pub(crate) enum ChangingPages {
     Awaited,
     Skipped,
 }
@@ -63,17 +63,32 @@ enum Begun {
 }
 use Begun::{Ended, Refused, UnderWay};
 
+/// The unclean pages of the ranges, each with its range, and that no write-back of it has begun.
+fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r PageRange, bool)> {
+    let unclean = file.unclean.lock();
+    let pages_of = |range| unclean.iter_in(range).map(move |page| (page, range, false));
+    ranges.iter().flat_map(pages_of).collect()
+}
+
 /// Buffers that a thread has taken, to be given back.
 struct TakenBuffers<'a> {
     core: &'a Core,
+    /// Who moves the runs.
+    by: By,
     /// How many it takes at a time.
     most: usize,
     taken: Vec<RunBuffer>,
 }
 
 impl<'a> TakenBuffers<'a> {
-    fn new(core: &'a Core, most: usize) -> Self {
-        Self { core, most, taken: Vec::with_capacity(most) }
+    fn new(core: &'a Core, by: By, most: usize) -> Self {
+        Self { core, by, most, taken: Vec::with_capacity(most) }
+    }
+
+    /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
+    /// make every run wait for a thread to wake up.
+    fn for_sync(core: &'a Core, by: By) -> Self {
+        Self::new(core, by, if by == By::Queue { core.io.runs.batch() } else { 1 })
     }
 
     /// Waits for it under `write-back`.
@@ -142,7 +157,7 @@ impl Core {
         if !file.write_backs.try_enter() {
             return Err(buffer);
         }
-        match self.write_run_from(file, page, buffer, By::Queue) {
+        match self.write_run_from(file, page, buffer, By::Queue, &ALL_PAGES) {
             UnderWay => Ok(()),
             Ended(buffer) => {
                 self.put_buffers([buffer]);
@@ -189,14 +204,14 @@ impl Core {
         let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
         let is_busy = self.supply().waiters.writing() >= BUSY;
         let by = if is_busy && !is_over { By::Caller } else { By::Queue };
-        let mut buffers = TakenBuffers::new(self, 1);
+        let mut buffers = TakenBuffers::new(self, by, 1);
         let mut page = run.start;
         while page < run.end {
             let buffer = buffers.next();
             if !file.write_backs.try_enter() {
                 return buffers.keep(buffer);
             }
-            match self.write_run_from(file, PageNo(page), buffer, by) {
+            match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
             }
@@ -214,14 +229,15 @@ impl Core {
         if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
     }
 
-    /// Writes the run around `page` back, or, with queued I/O, begins to. The caller has entered
-    /// `file.write_backs`; the end of the run leaves it.
+    /// Writes the run around `page` back, as far as it lies `within` those pages, or, with queued
+    /// I/O, begins to. The caller has entered `file.write_backs`; the end of the run leaves it.
     fn write_run_from(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         buffer: RunBuffer,
         by: By,
+        within: &PageRange,
     ) -> Begun {
         let period = file.durability.lock().period();
         let Some(loan) = self.lend(file, page, false, &mut None) else {
@@ -232,7 +248,8 @@ impl Core {
         let mut pages = WriteBack::new(loan.lent, period, buffer);
         pages.file_len = loan.file_len;
         // What has failed is tried by itself: of its neighbours some may be good.
-        let first = if loan.has_failed { page } else { self.extend(file, page, &mut pages) };
+        let first =
+            if loan.has_failed { page } else { self.extend(file, page, within, &mut pages) };
         let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
         let moved = match &self.io.engine {
             Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
@@ -254,11 +271,17 @@ impl Core {
     }
 
     /// Takes the dirty neighbours of `page` in; gives the first page then.
-    fn extend(&self, file: &FileState, page: PageNo, pages: &mut WriteBack) -> PageNo {
+    fn extend(
+        &self,
+        file: &FileState,
+        page: PageNo,
+        within: &PageRange,
+        pages: &mut WriteBack,
+    ) -> PageNo {
         let pages_max = self.io.runs.pages_max();
         let mut locked = None;
         let mut next = page.next();
-        while pages.len() < pages_max {
+        while pages.len() < pages_max && next.0 < within.end {
             let Some(loan) = self.lend(file, next, true, &mut locked) else { break };
             pages.push_back(loan.lent);
             pages.file_len = loan.file_len;
@@ -267,7 +290,7 @@ impl Core {
         let mut first = page;
         let left = pages_max - pages.len();
         let before = std::iter::from_fn(|| {
-            let before = first.previous()?;
+            let before = first.previous().filter(|before| before.0 >= within.start)?;
             let loan = self.lend(file, before, true, &mut locked)?;
             first = before;
             Some(loan.lent)
@@ -409,29 +432,66 @@ impl Core {
         }
     }
 
-    /// Writes back every page of the file that is dirty now, and waits until that has ended. What
-    /// fails stays dirty. After a failure that all other writes would share, as there is no space
-    /// left, the others are not tried.
-    pub(crate) fn write_back_all(&self, file: &Arc<FileState>, held: HeldPages) {
-        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+    /// Writes back every page of these ranges that is dirty now, and no other, and waits until that
+    /// has ended. The ranges are in order and apart. What fails stays dirty. After a failure that
+    /// all other writes would share, as there is no space left, the others are not tried. Gives the
+    /// pages that are held back, and so were not written.
+    pub(crate) fn write_back(
+        &self,
+        file: &Arc<FileState>,
+        ranges: &[PageRange],
+        changing: ChangingPages,
+    ) -> Vec<PageNo> {
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
-        let mut begun = vec![false; pages.len()];
-        // One that writes by itself needs one buffer, and keeps it: passing it on after each run
-        // would make every run wait for a thread to wake up.
-        let most = if self.io.engine.is_some() { self.io.runs.batch() } else { 1 };
-        let mut buffers = TakenBuffers::new(self, most);
-        // With queued I/O all are begun before the first is waited for.
-        if self.io.engine.is_some() {
-            for (&page, begun) in pages.iter().zip(&mut begun) {
-                if self.is_unwritten(file, page) && !is_refused() {
-                    *begun = self.write_page_back(file, page, &mut buffers);
-                }
+        let mut pages = unclean_in(file, ranges);
+        let mut buffers = TakenBuffers::for_sync(self, self.who_writes(&pages));
+        self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
+        let mut held = Vec::new();
+        for (page, within, begun) in pages {
+            let tried = begun || is_refused();
+            if !self.finish_page(file, page, within, tried, changing, &mut buffers) {
+                held.push(page);
             }
         }
-        for (page, begun) in pages.into_iter().zip(begun) {
-            let refused = is_refused();
-            self.finish_page(file, page, begun || refused, held, &mut buffers);
+        held
+    }
+
+    /// Begins to write back what a sync would, and waits for none of it. Without queued I/O nobody
+    /// could go on with it.
+    pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
+        if self.io.engine.is_some() {
+            let mut buffers = TakenBuffers::for_sync(self, By::Queue);
+            let mut pages = unclean_in(file, &[ALL_PAGES]);
+            self.begin_write_back(file, &mut pages, &|| false, &mut buffers);
+        }
+    }
+
+    /// Who writes these pages of a sync: what is one run is best written by the thread that waits
+    /// for it, which is woken once then, and not twice.
+    fn who_writes(&self, pages: &[(PageNo, &PageRange, bool)]) -> By {
+        let Some(engine) = &self.io.engine else { return By::Caller };
+        let is_run = pages.len() <= self.io.runs.pages_max()
+            && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
+        // An I/O thread that has died may have left an older version of the pages under way.
+        if is_run && !engine.is_over() { By::Caller } else { By::Queue }
+    }
+
+    /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
+    /// which it has.
+    fn begin_write_back(
+        &self,
+        file: &Arc<FileState>,
+        pages: &mut [(PageNo, &PageRange, bool)],
+        is_refused: &dyn Fn() -> bool,
+        buffers: &mut TakenBuffers<'_>,
+    ) {
+        if buffers.by == By::Queue {
+            for (page, within, begun) in pages {
+                if self.is_unwritten(file, *page) && !is_refused() {
+                    *begun = self.write_page_back(file, *page, within, buffers);
+                }
+            }
         }
     }
 
@@ -441,11 +501,12 @@ impl Core {
         &self,
         file: &Arc<FileState>,
         page: PageNo,
+        within: &PageRange,
         buffers: &mut TakenBuffers<'_>,
     ) -> bool {
         let buffer = buffers.next();
         file.write_backs.enter(self.waits(), self.reasons().file);
-        match self.write_run_from(file, page, buffer, By::Queue) {
+        match self.write_run_from(file, page, buffer, buffers.by, within) {
             UnderWay => true,
             Ended(buffer) => {
                 buffers.keep(buffer);
@@ -458,15 +519,17 @@ impl Core {
         }
     }
 
-    /// Sees to it that what the page holds now has been written, or that this was `tried`.
+    /// Sees to it that what the page has now has been written, or that this was `tried`. False if
+    /// it is held back.
     fn finish_page(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
+        within: &PageRange,
         mut tried: bool,
-        held: HeldPages,
+        changing: ChangingPages,
         buffers: &mut TakenBuffers<'_>,
-    ) {
+    ) -> bool {
         let key = self.key(file, page);
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
@@ -476,12 +539,15 @@ impl Core {
                 }
                 // What lies beyond the end is refused, and about to be dropped.
                 State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
-                    tried = self.write_page_back(file, page, buffers);
+                    tried = self.write_page_back(file, page, within, buffers);
                     continue;
                 }
                 State::WriteBack => self.pages.busy(key),
-                State::Changing if held == HeldPages::Awaited => self.pages.busy(key),
-                _ => return,
+                State::Changing if changing == ChangingPages::Awaited => self.pages.busy(key),
+                // An entry that has gone since: it is dirty now, or something else.
+                State::Held if !tried && file.holds.lock().has(page) => return false,
+                State::Held if !tried => continue,
+                _ => return true,
             };
             if let Some(busy) = busy {
                 // Who has the page may be waiting for a frame, and another for a buffer to make
@@ -491,12 +557,13 @@ impl Core {
                 let _ = self.pages.wait(key, busy, Want::Read);
             }
         }
+        true
     }
 
     /// Whether the page is newer here than on the device.
     pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
         let word = self.word_of(file, page);
-        word.is_some_and(|word| matches!(word.state(), State::Dirty | State::Failed))
+        word.is_some_and(|word| word.state().is_unwritten())
     }
 
     pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {

@@ -22,12 +22,14 @@
 //! | | | | `settle` after a flush | clean, or dirty if it failed |
 //! | | | | `evict`, unpinned | empty |
 //! | failed | as dirty; the last attempt to write it failed | yes | as dirty | as dirty |
+//! | held | as dirty; must wait for its log (`holds.rs`) | yes | `try_change`, unpinned | changing |
+//! | | | | `release` | dirty |
 //! | detached | is a page that was dropped or replaced, for those who have it pinned | no more | `free_detached`, unpinned | empty |
 //! | superseded | as in write-back, of a page that another frame has by now | no more | `give_back` | detached |
 //!
-//! `detach` and `replace` lead from clean, dirty, unstable and failed to detached. One who finds a
-//! detached frame without pins then tries to free it: the one who detached it or gave it back, and
-//! each who unpins it. One of them succeeds.
+//! `detach` and `replace` lead from clean, dirty, unstable, failed and held to detached. One who
+//! finds a detached frame without pins then tries to free it: the one who detached it or gave it
+//! back, and each who unpins it. One of them succeeds.
 //!
 //! # A newer version of a page in write-back
 //!
@@ -238,7 +240,7 @@ impl Claim {
 
     /// Whether the page was newer than the file when it was claimed, or replaced by this frame.
     pub(crate) fn was_unwritten(&self) -> bool {
-        matches!(self.before, State::Dirty | State::Failed | State::WriteBack)
+        self.before.is_unwritten() || self.before == State::WriteBack
     }
 
     /// The state of the page when it was claimed, or replaced by this frame.
@@ -285,7 +287,7 @@ pub(crate) struct Held {
     /// It may have given it up since, while others have it; and a pin that went to another thread
     /// stays with the one that took it.
     pub(crate) threads: usize,
-    /// Of the others, those that could not be written back.
+    /// Of the others, those that could not, or may not, be written back.
     pub(crate) unwritten: usize,
 }
 
@@ -411,7 +413,7 @@ impl Frames {
             if word.pins() > 0 || word.state() == State::Changing {
                 holders.push(frame.holder.load(Ordering::Relaxed));
             } else {
-                unwritten += usize::from(word.state() == State::Failed);
+                unwritten += usize::from(matches!(word.state(), State::Failed | State::Held));
             }
         }
         let pinned = holders.len();
@@ -569,6 +571,11 @@ impl Frames {
     pub(crate) fn settle(&self, id: FrameId, state: State) {
         debug_assert!(matches!(state, State::Clean | State::Dirty));
         let _ = self.frame(id).update(|word| word.settled(state));
+    }
+
+    /// A held page may be written. Nothing happens in another state.
+    pub(crate) fn release(&self, id: FrameId) {
+        let _ = self.frame(id).update(Word::released);
     }
 
     /// The file's writes fail: a dirty page counts as one that was tried. Nothing happens in

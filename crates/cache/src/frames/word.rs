@@ -36,12 +36,18 @@ pub(crate) enum State {
     WriteBack = 10,
     Unstable = 11,
     Failed = 12,
+    Held = 13,
 }
 
 impl State {
+    /// States of a page that is newer than the file, and that nobody works on.
+    pub(crate) fn is_unwritten(self) -> bool {
+        matches!(self, Self::Dirty | Self::Failed | Self::Held)
+    }
+
     /// States that a page rests in: nobody works on it.
     pub(crate) fn is_at_rest(self) -> bool {
-        matches!(self, Self::Clean | Self::Dirty | Self::Unstable | Self::Failed)
+        matches!(self, Self::Clean | Self::Unstable) || self.is_unwritten()
     }
 }
 
@@ -87,6 +93,7 @@ impl Word {
             10 => State::WriteBack,
             11 => State::Unstable,
             12 => State::Failed,
+            13 => State::Held,
             _ => State::Empty,
         }
     }
@@ -253,6 +260,11 @@ impl Word {
         self.with_state(if superseded { State::Detached } else { state })
     }
 
+    /// After a release.
+    pub(crate) fn released(self) -> Option<Self> {
+        (self.state() == State::Held).then_some(self.with_state(State::Dirty))
+    }
+
     /// After a flush.
     pub(crate) fn settled(self, state: State) -> Option<Self> {
         (self.state() == State::Unstable).then_some(self.with_state(state))
@@ -263,7 +275,7 @@ impl Word {
 mod tests {
     use super::*;
 
-    const STATES: [State; 11] = [
+    const STATES: [State; 12] = [
         State::Empty,
         State::Handed,
         State::Reading,
@@ -275,6 +287,7 @@ mod tests {
         State::WriteBack,
         State::Unstable,
         State::Failed,
+        State::Held,
     ];
 
     /// A word in which every other field is full.

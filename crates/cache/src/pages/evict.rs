@@ -71,7 +71,8 @@ fn look(word: Word) -> Look {
         State::Clean | State::Unstable => Idle::Clean,
         State::Dirty => Idle::Dirty,
         State::Failed => Idle::Failed,
-        State::Empty
+        State::Held
+        | State::Empty
         | State::Handed
         | State::Reading
         | State::Changing

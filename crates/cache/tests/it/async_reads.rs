@@ -373,7 +373,7 @@ fn without_an_io_thread_a_miss_is_refused_and_left_to_threads() {
     let cache = small(8, PAGE).device(device.clone()).io(Io::Blocking).build().unwrap();
     let file = cache.open("f", OpenOptions::new()).unwrap();
     let refused = Task::new(file.page_async(PageNo(3))).poll();
-    assert!(matches!(refused, Poll::Ready(Err(Error::AsyncNeedsIoThread { page: 3, .. }))));
+    assert!(matches!(refused, Poll::Ready(Err(Error::AsyncNeedsIoThread { page: Some(3), .. }))));
     // A page that a thread is reading is waited for.
     device.block_reads();
     thread::scope(|scope| {

@@ -77,7 +77,7 @@ fn nodes_lose_and_get_frames_alike() {
 #[test]
 fn a_cache_does_not_shrink_below_what_is_pinned() {
     for io in BOTH {
-        let builder = small(32, PAGE).frame_wait(Duration::from_millis(20)).io(io);
+        let builder = small(32, PAGE).io(io);
         let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         fill(&file, 64);

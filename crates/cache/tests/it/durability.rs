@@ -14,7 +14,7 @@ fn failing_writes() -> FaultPlan {
     FaultPlan { write: Failure::from(1), ..FaultPlan::default() }
 }
 
-fn failing_syncs() -> FaultPlan {
+pub(crate) fn failing_syncs() -> FaultPlan {
     FaultPlan { sync: Failure::from(1), ..FaultPlan::default() }
 }
 

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod command;
+mod commit;
 mod futexes;
 mod hit;
 mod mutex;

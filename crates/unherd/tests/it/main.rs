@@ -1,6 +1,8 @@
 //! What a program can say that names nothing but `unherd`.
 #![expect(unsafe_code, reason = "a device promises to give memory back")]
 
+mod kv;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

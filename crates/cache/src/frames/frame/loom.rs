@@ -383,3 +383,28 @@ fn peek_meets_two_changes() {
         },
     );
 }
+
+/// As `holds.rs` does it: one publishes a change that is held, another releases it. The page does
+/// not stay held.
+#[test]
+fn a_release_meets_a_held_change() {
+    check(|| {
+        let scene = Arc::new((Scene::clean(), Mutex::new(true)));
+        let releasing = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let (scene, entry) = &*scene;
+                let mut entry = entry.lock();
+                *entry = false;
+                scene.frames.release(FRAME);
+            })
+        };
+        let (scene, entry) = &*scene;
+        let claim = scene.frames.try_change(FRAME, GENERATION).expect("nobody else has it");
+        let is_held = entry.lock();
+        scene.frames.publish(claim, if *is_held { State::Held } else { State::Dirty });
+        drop(is_held);
+        releasing.join().unwrap();
+        scene.word_at_rest(State::Dirty);
+    });
+}

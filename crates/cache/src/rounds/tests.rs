@@ -1,0 +1,122 @@
+#[cfg(not(shuttle))]
+use unherd_sync::Ledger;
+use unherd_sys::primitives::{AtomicU64, Ordering, thread};
+
+use super::*;
+
+#[cfg(not(shuttle))]
+#[test]
+fn a_round_that_unwinds_is_no_outcome() {
+    let waits = WaitTable::<WaitKey>::builder().build();
+    let reason = Reason::register("test-a-round-that-unwinds");
+    let rounds = Rounds::<(), u64>::default();
+    let (begun, runs) = (AtomicU64::new(0), AtomicU64::new(0));
+    let until = |reached: &dyn Fn() -> bool| {
+        while !reached() {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        let (waits, rounds, begun, runs) = (&waits, &rounds, &begun, &runs);
+        let first = scope.spawn(move || {
+            let run = |_| {
+                begun.store(1, Ordering::Relaxed);
+                until(&|| Ledger::snapshot().reason(reason).waits == 2);
+                7
+            };
+            rounds.run(waits, reason, || (), run)
+        });
+        until(&|| begun.load(Ordering::Relaxed) == 1);
+        let others = [0, 1].map(|_| {
+            let run = |_| {
+                let nth = runs.fetch_add(1, Ordering::Relaxed);
+                assert!(nth > 0, "the first round that they need unwinds");
+                8
+            };
+            scope.spawn(move || rounds.run(waits, reason, || (), run))
+        });
+        assert_eq!(first.join().unwrap(), 7);
+        let outcomes = others.map(|other| other.join().is_ok_and(|outcome| outcome == 8));
+        assert!(outcomes[0] != outcomes[1], "one has unwound, and one has run");
+    });
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn callers_share_the_next_round() {
+    let waits = WaitTable::<WaitKey>::builder().build();
+    let rounds = Rounds::<u64, Vec<u64>>::default();
+    let (runs, ready) = (AtomicU64::new(0), AtomicU64::new(0));
+    let outcomes: Vec<Vec<u64>> = thread::scope(|scope| {
+        let (waits, rounds, runs, ready) = (&waits, &rounds, &runs, &ready);
+        let first = move |callers: Vec<u64>| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            while ready.load(Ordering::Relaxed) < 32 {
+                thread::yield_now();
+            }
+            (0..100).for_each(|_| thread::yield_now());
+            callers
+        };
+        let first = scope.spawn(move || rounds.run(waits, Reason::OTHER, || 32, first));
+        while runs.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        let others = (0..32).map(|caller| {
+            scope.spawn(move || {
+                ready.fetch_add(1, Ordering::Relaxed);
+                let run = |callers| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    callers
+                };
+                rounds.run(waits, Reason::OTHER, || caller, run)
+            })
+        });
+        let others: Vec<_> = others.collect();
+        assert_eq!(first.join().unwrap(), [32], "nobody joins a round that has begun");
+        others.into_iter().map(|other| other.join().unwrap()).collect()
+    });
+    for (caller, served) in (0..).zip(&outcomes) {
+        assert!(served.contains(&caller), "{caller} has the outcome of another round: {served:?}");
+    }
+    assert!((2..16).contains(&runs.load(Ordering::Relaxed)), "{runs:?}");
+}
+
+/// Nobody might poll it, while the thread behind it waits.
+#[cfg(all(feature = "async", not(shuttle)))]
+#[test]
+fn a_task_is_not_woken_to_run_a_round() {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    let waits = WaitTable::<WaitKey>::builder().build();
+    let reason = Reason::register("test-a-task-runs-no-round");
+    let rounds = Rounds::<(), u64>::default();
+    let (begun, goes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let until = |reached: &dyn Fn() -> bool| {
+        while !reached() {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        let (waits, rounds, begun, goes) = (&waits, &rounds, &begun, &goes);
+        let first = scope.spawn(move || {
+            let run = |_| {
+                begun.store(1, Ordering::Relaxed);
+                until(&|| goes.load(Ordering::Relaxed) == 1);
+                7
+            };
+            rounds.run(waits, reason, || (), run)
+        });
+        until(&|| begun.load(Ordering::Relaxed) == 1);
+        let (round, starts) = rounds.join(());
+        assert!(starts);
+        let mut task = pin!(rounds.ended(&round, waits, reason));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(task.as_mut().poll(&mut context).is_pending());
+        let behind = scope.spawn(move || rounds.run(waits, reason, || (), |_| 8));
+        until(&|| Ledger::snapshot().reason(reason).waits == 2);
+        goes.store(1, Ordering::Relaxed);
+        assert_eq!((first.join().unwrap(), behind.join().unwrap()), (7, 8));
+        assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(Some(8)));
+    });
+}
