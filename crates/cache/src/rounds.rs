@@ -27,6 +27,9 @@
 //!
 //! Excluded: a task joins, and neither is there a runner that looks again, nor does it start one.
 
+#[cfg(feature = "async")]
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use unherd_sync::{Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
 
@@ -195,26 +198,24 @@ impl<W, O: Clone> Rounds<W, O> {
         reason: Reason,
         run: impl Fn(Vec<W>) -> O,
     ) {
-        /// There is no runner any more, also if it unwinds.
-        struct Leaving<'a, W, O: Clone>(&'a Rounds<W, O>);
-        impl<W, O: Clone> Drop for Leaving<'_, W, O> {
-            fn drop(&mut self) {
-                if unherd_sys::primitives::thread::panicking() {
-                    self.0.0.lock().has_runner = false;
-                }
-            }
-        }
-        let _leaving = Leaving(self);
+        let mut panicked = None;
         loop {
             let round = {
                 let mut state = self.0.lock();
                 if !state.has_task {
                     state.has_runner = false;
-                    return;
+                    break;
                 }
                 state.next.clone()
             };
-            let _ = self.finish(&round, waits, reason, &run);
+            // If it unwinds: tasks that have joined the next round rely on this thread.
+            let finish = AssertUnwindSafe(|| self.finish(&round, waits, reason, &run));
+            if let Err(payload) = catch_unwind(finish) {
+                panicked = Some(payload);
+            }
+        }
+        if let Some(payload) = panicked {
+            resume_unwind(payload);
         }
     }
 

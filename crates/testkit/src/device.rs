@@ -164,6 +164,22 @@ impl SimDevice {
         }
     }
 
+    /// Queued writes do not complete from now on.
+    pub fn block_queued_writes(&self) {
+        self.state.lock().writes_blocked = true;
+    }
+
+    /// Lets them complete again.
+    pub fn release_queued_writes(&self) {
+        self.state.lock().writes_blocked = false;
+        self.changed.notify_all();
+    }
+
+    /// How many writes are in the queue.
+    pub fn queued_writes(&self) -> usize {
+        self.state.lock().queued(Direction::Write)
+    }
+
     /// From now on the flush of a directory, by which the name of a new file becomes durable, does
     /// not end.
     pub fn block_creations(&self) {

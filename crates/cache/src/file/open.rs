@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use unherd_sync::{Wait, WaitKey};
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Errno, OpenError, OpenHow, Opened, Timestamp};
 
 use crate::error::Error;
@@ -192,9 +192,11 @@ impl Core {
         let (mut remains, lost) = self.remains_of(file);
         // Padding that could not be cut off, too.
         remains.lost = remains.lost.or(written.as_ref().err().cloned());
-        // Those beyond the end will be given up for others, as all that nobody wants.
-        let end = PageNo(self.pages_of(0, file.len() as usize));
-        self.drop_pages(file, PageNo(0)..end, ChangingPages::Skipped);
+        // Those beyond the end will be given up for others, as all that nobody wants; but one that
+        // a forgotten guard has counts as unwritten.
+        let pages = file.len().div_ceil(self.memory().page_bytes() as u64);
+        let end = if file.unwritten.pages.load(Ordering::Relaxed) > 0 { u64::MAX } else { pages };
+        self.drop_pages(file, PageNo(0)..PageNo(end), ChangingPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {

@@ -343,6 +343,7 @@ impl PageMut<'_> {
         for (at, bytes) in self.undo.drain(..).rev() {
             self.core.memory().write(claim, at, &bytes);
         }
+        (self.end, self.undo_bytes) = (0, 0);
     }
 }
 

@@ -48,8 +48,9 @@ impl File {
 
     /// As [`File::sync_all`] for the bytes in `range`, rounded to whole pages: writes back the
     /// dirty pages among them and no others, and returns once they are on stable storage, with as
-    /// much of the file's length as it takes to read them. If they are already, it returns at
-    /// once, and does not flush, whatever else is dirty.
+    /// much of the file's length as it takes to read what was written there. If they are already,
+    /// it returns at once, and does not flush, whatever else is dirty (but where a page of the file
+    /// was given up before a flush, it does).
     ///
     /// Syncs of a file that overlap share a flush, whatever their ranges.
     ///

@@ -17,7 +17,9 @@ impl File {
     ///
     /// No poll blocks: a thread syncs the file for all its tasks, and ends when none wants more
     /// (if the system gives no thread, a poll does it). The future may be dropped at any time; what
-    /// it has begun goes on, with a handle of the file until it is done.
+    /// it has begun goes on, with a handle of the file until it is done. The thread's handle may
+    /// outlive the future for a moment too: call [`File::close`], and do not rely on the drop of
+    /// the last handle, if what was written since is to be written back at once.
     ///
     /// # Errors
     /// As [`File::sync_all`]; [`Error::AsyncNeedsIoThread`] with

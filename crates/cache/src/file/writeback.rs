@@ -461,9 +461,11 @@ impl Core {
     /// could go on with it.
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
+            let refusals = file.durability.lock().refusals();
+            let is_refused = || file.durability.lock().refusals() != refusals;
             let mut buffers = TakenBuffers::for_sync(self, By::Queue);
             let mut pages = unclean_in(file, &[ALL_PAGES]);
-            self.begin_write_back(file, &mut pages, &|| false, &mut buffers);
+            self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
         }
     }
 
@@ -534,7 +536,9 @@ impl Core {
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
-                State::Dirty | State::Failed if word.is_awaiting_older_writeback() => {
+                State::Dirty | State::Failed | State::Held
+                    if word.is_awaiting_older_writeback() =>
+                {
                     self.pages.busy_awaiting_older_writeback(key)
                 }
                 // What lies beyond the end is refused, and about to be dropped.

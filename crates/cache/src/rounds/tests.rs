@@ -120,3 +120,37 @@ fn a_task_is_not_woken_to_run_a_round() {
         assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(Some(8)));
     });
 }
+
+/// Tasks of the next round rely on the runner.
+#[cfg(all(feature = "async", not(shuttle)))]
+#[test]
+fn a_task_behind_a_round_that_unwinds_is_served() {
+    let waits = WaitTable::<WaitKey>::builder().build();
+    let (rounds, stage) = (Rounds::<(), u64>::default(), AtomicU64::new(0));
+    let until = |wanted| {
+        while stage.load(Ordering::Relaxed) != wanted {
+            thread::yield_now();
+        }
+    };
+    let (first, starts) = rounds.join(());
+    assert!(starts);
+    thread::scope(|scope| {
+        let runner = scope.spawn(|| {
+            rounds.run_for_tasks(&waits, Reason::OTHER, |_| {
+                if stage.load(Ordering::Relaxed) == 0 {
+                    stage.store(1, Ordering::Relaxed);
+                    until(2);
+                    panic!("as a device may");
+                }
+                8
+            });
+        });
+        until(1);
+        let (second, starts) = rounds.join(());
+        assert!(!starts, "there is a runner");
+        stage.store(2, Ordering::Relaxed);
+        assert!(runner.join().is_err());
+        let outcome = |round: &Arc<Round<u64>>| *round.outcome.lock();
+        assert_eq!((outcome(&first), outcome(&second)), (None, Some(8)));
+    });
+}

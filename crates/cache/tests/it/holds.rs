@@ -1,9 +1,11 @@
 //! Pages that are held back until their log is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
@@ -343,4 +345,78 @@ fn holds_and_releases_of_many_threads_lose_no_page() {
         let file = cache.open("f", writable()).unwrap();
         (0..HELD_MAX).for_each(|page| change(&file, page, 1).unwrap());
     }
+}
+
+/// The device has the older version of a page, and the newer is held.
+#[test]
+fn a_sync_waits_for_the_write_of_what_was_there_before_the_hold() {
+    let _turn = turn();
+    let (device, _cache, file) = scene(Io::Ring);
+    file.advise(Advice::Random);
+    device.block_queued_writes();
+    // Two runs, which the queue is given.
+    for page in [3, 20] {
+        file.write_all_at(&[1; PAGE], page * PAGE as u64).unwrap();
+    }
+    thread::scope(|scope| {
+        let syncing = scope.spawn(|| file.sync_all());
+        while device.queued_writes() < 2 {
+            thread::yield_now();
+        }
+        [3, 20].into_iter().for_each(|page| change(&file, page, 7).unwrap());
+        let until = Timestamp::now().after(Duration::from_millis(50));
+        while Timestamp::now() < until {
+            assert!(!syncing.is_finished(), "its writes are under way");
+            thread::yield_now();
+        }
+        device.release_queued_writes();
+        let error = syncing.join().unwrap();
+        assert!(error.is_ok() || is_held(error.as_ref().unwrap_err(), 3, 7, 0), "{error:?}");
+    });
+    let durable = device.durable_bytes("f").unwrap();
+    assert_eq!([3, 20].map(|page| durable[page * PAGE]), [1, 1]);
+}
+
+#[test]
+fn a_close_waits_for_the_write_of_what_was_there_before_the_hold() {
+    let _turn = turn();
+    let (device, cache, file) = scene(Io::Ring);
+    let other = cache.open("other", writable()).unwrap();
+    [&file, &other].into_iter().for_each(|file| file.advise(Advice::Random));
+    device.block_queued_writes();
+    file.write_all_at(&[1; PAGE], 3 * PAGE as u64).unwrap();
+    let mut page = 0;
+    while device.queued_writes() == 0 {
+        drop(other.page(PageNo(page % 200)).unwrap());
+        page += 1;
+    }
+    change(&file, 3, 7).unwrap();
+    thread::scope(|scope| {
+        // The device refuses to be closed under a transfer.
+        let dropped = scope.spawn(|| drop(file));
+        let until = Timestamp::now().after(Duration::from_millis(50));
+        while Timestamp::now() < until {
+            assert!(!dropped.is_finished(), "a write is under way");
+            thread::yield_now();
+        }
+        device.release_queued_writes();
+        dropped.join().unwrap();
+    });
+    assert_eq!(on_device(&device, 3), 1);
+}
+
+/// What is written after that does not make the file as long as what was given up.
+#[test]
+fn what_is_given_up_makes_no_file_longer() {
+    let (_device, _cache, file) = scene(Io::Blocking);
+    for page in 0..HELD_MAX {
+        change(&file, page, 7).unwrap();
+    }
+    let end = file.len();
+    let mut page = file.page_mut(PageNo(end / PAGE as u64)).unwrap();
+    page.write(0, &[1; 100]);
+    assert!(matches!(page.hold_until(7), Err(Error::TooManyHeld { .. })));
+    page.write(0, &[1]);
+    drop(page);
+    assert_eq!(file.len(), end + 1);
 }

@@ -65,6 +65,8 @@ pub(super) struct State {
     done: Vec<Completion>,
     interrupted: bool,
     pub(super) reads_blocked: bool,
+    /// Only queued ones.
+    pub(super) writes_blocked: bool,
     /// Files that are created are held while their directory is flushed; how many are.
     pub(super) creations_blocked: bool,
     pub(super) held_creations: usize,
@@ -92,6 +94,7 @@ impl State {
             done: Vec::new(),
             interrupted: false,
             reads_blocked: false,
+            writes_blocked: false,
             creations_blocked: false,
             held_creations: 0,
             reap_panics: false,
@@ -400,7 +403,10 @@ impl State {
         out.append(&mut self.done);
         let (gated, mut movable): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|queued| self.reads_blocked && queued.transfer.direction == Direction::Read);
+            .partition(|queued| match queued.transfer.direction {
+                Direction::Read => self.reads_blocked,
+                Direction::Write => self.writes_blocked,
+            });
         self.queue = gated;
         if self.plan.reorder {
             self.seed.shuffle(&mut movable);
@@ -443,9 +449,12 @@ impl State {
     }
 
     pub(super) fn held_reads(&self) -> usize {
-        let queued = |queued: &&Queued| queued.transfer.direction == Direction::Read;
-        let at_gate = if self.reads_blocked { self.queue.iter().filter(queued).count() } else { 0 };
+        let at_gate = if self.reads_blocked { self.queued(Direction::Read) } else { 0 };
         self.held.len() + at_gate
+    }
+
+    pub(super) fn queued(&self, direction: Direction) -> usize {
+        self.queue.iter().filter(|queued| queued.transfer.direction == direction).count()
     }
 
     // The crash.
@@ -472,6 +481,7 @@ impl State {
         self.handles.clear();
         self.plan.power_fails_after_syncs = None;
         self.reads_blocked = false;
+        self.writes_blocked = false;
     }
 }
 

@@ -305,7 +305,8 @@ impl Report {
         let height = svg.split_once("height=\"").and_then(|(_, rest)| rest.split('"').next());
         // In a frame of its own its script meets no names but its own.
         let page = format!(
-            "<!DOCTYPE html><style>{}</style>{svg}",
+            // The address of this frame cannot be changed, as inferno's script would.
+            "<!DOCTYPE html><style>{}</style><script>history.replaceState=()=>{{}}</script>{svg}",
             ":root{color-scheme:light dark}body{margin:0}body>svg{width:100%;display:block}\
              svg>rect{fill:none}#frames text{fill:#111}\
              @media(prefers-color-scheme:dark){svg>text{fill:#e7e9ee}}",
@@ -313,7 +314,7 @@ impl Report {
         writeln!(
             to,
             "<h2>Flame graph of the waits</h2>\n<iframe title=\"flame graph\" \
-             sandbox=\"allow-scripts\" height=\"{}\" srcdoc=\"{}\"></iframe>",
+             sandbox=\"allow-scripts allow-modals\" height=\"{}\" srcdoc=\"{}\"></iframe>",
             Escaped(height.unwrap_or("600")),
             Escaped(page),
         )
