@@ -205,15 +205,8 @@ impl FutexTable {
 
     /// As [`FutexTable::wake`], of those that wait for a bit of `bits` (`FUTEX_WAKE_BITSET`).
     pub fn wake_bitset<W: FutexWord>(&self, word: &W, n: usize, bits: NonZeroU32) -> usize {
-        let mut left = n.max(1);
-        let choose = |tag: Tag| {
-            if tag.0 & u64::from(bits.get()) == 0 {
-                return Verdict::Skip;
-            }
-            left -= 1;
-            if left == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
-        };
-        self.table.wake_where(&address(word), choose, Token(0)).total()
+        let is_chosen = |tag: Tag| tag.0 & u64::from(bits.get()) != 0;
+        self.table.wake_chosen(&address(word), n.max(1), is_chosen).total()
     }
 
     /// Wakes up to `wake_n` threads that wait for `from`, has the next `move_n` wait for `to`, and
@@ -262,19 +255,16 @@ impl FutexTable {
             let done = self.table.requeue_if(&from, &to, wake_n, move_n, holds)?;
             return Some(done.woken.total() + done.moved);
         }
-        let (mut wake_left, mut stay_left) = (wake_n, move_n);
-        let choose = |_| {
-            if wake_left > 0 {
-                wake_left -= 1;
-                return Verdict::Wake;
+        let woken = if wake_n > 0 { self.table.wake(&from, wake_n).total() } else { 0 };
+        let mut stay_left = move_n;
+        let count = |_| match stay_left.checked_sub(1) {
+            None => Verdict::Stop,
+            Some(left) => {
+                stay_left = left;
+                Verdict::Skip
             }
-            match stay_left.checked_sub(1) {
-                Some(left) => stay_left = left,
-                None => return Verdict::Stop,
-            }
-            Verdict::Skip
         };
-        let woken = self.table.wake_where(&from, choose, Token(0)).total();
+        let _none = self.table.wake_where(&from, count, Token(0));
         Some(woken + (move_n - stay_left))
     }
 

@@ -111,6 +111,34 @@ impl<K: Copy + Eq + Hash + Send + Sync + 'static> Waiters<K> {
     }
 }
 
+/// The first is claimed by a wake of its other key when it has just been chosen.
+#[test]
+fn a_waiter_that_another_key_wakes_is_none_of_those_that_were_asked_for() {
+    let table = Arc::new(WaitTable::<u64>::builder().buckets(1024).seed(1).build());
+    let any = Arc::clone(&table);
+    let any = thread::spawn(move || any.wait_any(&[1, 2], |_| true, Reason::OTHER));
+    until_queued(&table, 2);
+    let mut waiters = Waiters { table: Arc::clone(&table), threads: Vec::new() };
+    for tag in 0..2 {
+        let table = Arc::clone(&table);
+        let how = Wait::new(Reason::OTHER).tag(Tag(tag));
+        waiters.threads.push(thread::spawn(move || table.wait(&2, || true, how)));
+        until_queued(&waiters.table, 3 + tag as usize);
+    }
+    let mut shown = 0;
+    let is_chosen = |_| {
+        shown += 1;
+        if shown == 1 {
+            assert_eq!(table.wake(&1, 1), 1);
+        }
+        true
+    };
+    assert_eq!(table.wake_chosen(&2, 1, is_chosen), 1);
+    assert_eq!((shown, table.wake(&2, 9).total()), (2, 1));
+    assert!(any.join().unwrap().is_ok());
+    assert_eq!(waiters.join(), [Outcome::Woken(Token(0)); 2]);
+}
+
 #[test]
 fn a_bucket_is_one_cache_line() {
     assert_eq!(size_of::<bucket::Bucket<WaitKey>>(), 64);

@@ -108,13 +108,36 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// those that it chooses with `token`, and says how many.
     ///
     /// Those that come after the call began are not shown. After every 32 woken it walks the queue
-    /// from the start, past those that `filter` has seen, without asking it again.
+    /// from the start, past those that `filter` has seen, without asking it again. One that is
+    /// chosen, but that a wake of another key has claimed meanwhile
+    /// ([`wait_any`](WaitTable::wait_any)), is not woken, and the next is shown, also after
+    /// [`Verdict::WakeAndStop`].
     pub fn wake_where(&self, key: &K, filter: impl FnMut(Tag) -> Verdict, token: Token) -> Woken {
         let hash = self.hash_of(key);
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
         self.wake_filtered(key, hash, filter, token)
+    }
+
+    /// Wakes those whom `is_chosen` chooses, up to `n` exclusive ones, in a table built with
+    /// `filtered(true)`. One that a wake of another key has claimed meanwhile is none of the `n`.
+    pub(crate) fn wake_chosen(
+        &self,
+        key: &K,
+        n: usize,
+        mut is_chosen: impl FnMut(Tag) -> bool,
+    ) -> Woken {
+        debug_assert!(self.filtered, "a table that tells its waiters apart");
+        let hash = self.hash_of(key);
+        if self.has_nobody(hash) {
+            return Woken::NOBODY;
+        }
+        let message = Message { token: Some(Token(0)), passes_on: true };
+        let choose = |node: NodeRef<'_, K>| {
+            if is_chosen(node.tag()) { Verdict::Wake } else { Verdict::Skip }
+        };
+        self.wake_slow(key, hash, message, n, choose)
     }
 
     /// As [`WaitTable::wake_where`], with a token for each that `choose` wakes, in a table built
