@@ -87,6 +87,9 @@ fn callers_share_the_next_round() {
 fn a_task_is_not_woken_to_run_a_round() {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use unherd_sys::Timestamp;
 
     let waits = WaitTable::<WaitKey>::builder().build();
     let reason = Reason::register("test-a-task-runs-no-round");
@@ -116,6 +119,10 @@ fn a_task_is_not_woken_to_run_a_round() {
         let behind = scope.spawn(move || rounds.run(waits, reason, || (), |_| 8));
         until(&|| Ledger::snapshot().reason(reason).waits == 2);
         goes.store(1, Ordering::Relaxed);
+        let end = Timestamp::now().after(Duration::from_secs(9));
+        until(&|| behind.is_finished() || Timestamp::now() > end);
+        // Had the task been woken for it, this would run the round in its place.
+        rounds.run(waits, reason, || (), |_| 9);
         assert_eq!((first.join().unwrap(), behind.join().unwrap()), (7, 8));
         assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(Some(8)));
     });
