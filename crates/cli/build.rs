@@ -10,7 +10,7 @@ fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-env-changed=CC");
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    // The machine's own compiler: what is preloaded must be of the C library that programs here use.
+    // The machine's own compiler: what is preloaded must be of the C library that programs use.
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     // With exceptions, as pthread_cleanup_push(3) is a function call without.
     let flags = ["-O2", "-fPIC", "-shared", "-fexceptions", "-Wall", "-Wextra", "-o"];

@@ -58,7 +58,8 @@ impl Failure {
     }
 
     /// Reports it for `compare`, whose exit code 1 says that something is surely worse, and nothing
-    /// else, and for `prove`, where that is what the cure breaks; 125 lets `git bisect run` pass over a commit that was not measured.
+    /// else, and for `prove`, where it says that the cure breaks the program; 125 lets `git bisect
+    /// run` pass over a commit that was not measured.
     pub(crate) fn while_comparing(self, is_verbose: bool) -> ExitCode {
         let keeps_its_code = match &self {
             Self::Unmet(_) | Self::Trace { .. } => true,

@@ -36,10 +36,10 @@ const NOT_APPLIED: u8 = 4;
 /// runs. Without --cure it is traced once, as root, and gets the cure for the first finding.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit codes: 0 measured, whatever came of it; 1 with the cure the program prints something else, ends \
-otherwise or not at all; 3 no cure is known for the first finding; 4 the cure cannot be applied, or \
-had nothing to act on; 125 not measured: the program fails as it is, the command line is wrong; 130 \
-interrupted.
+Exit codes: 0 measured, whatever came of it; 1 with the cure the program prints something else, \
+ends otherwise or not at all; 3 no cure is known for the first finding; 4 the cure cannot be \
+applied, or had nothing to act on; 125 not measured: the program fails as it is, the command line \
+is wrong; 130 interrupted.
 
 Examples:
   unherd prove -- ./server --selftest

@@ -6,7 +6,7 @@
 //
 // # wake-in-turn, wake-one: a broadcast wakes one waiter, and that one the next
 //
-// An account of each condition says who waits: `fresh` came after the last broadcast, `owed` were
+// The account of a condition counts its waiters: `fresh` came after the last broadcast, `owed` were
 // there at it and are still asleep. A broadcast makes all fresh waiters owed and signals once. A
 // thread that comes back from a wait while some are owed has *the turn*. It has the mutex, so no
 // other woken thread could go on yet. It passes the turn on, by one signal, as soon as it has
@@ -16,7 +16,8 @@
 // got yet, a thread that was woken and has not come back, or one that has the turn; each leads to
 // the next:
 //
-// 1. A broadcast signals. pthread_cond_signal wakes one that is blocked, of those that came first.
+// 1. A broadcast signals. pthread_cond_signal wakes one that is blocked, of those that came first
+//    (POSIX says so; a bug of glibc before 2.41, number 25847, lets it rarely wake nobody).
 //    An owed waiter that is not blocked yet still has the mutex, or it has been woken already: the
 //    first need not be woken by a broadcast without that mutex, the second is on its way.
 // 2. A thread that comes back, for whatever reason, also cancelled or after its time, and also one
