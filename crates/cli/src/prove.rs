@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::Args;
 use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, plan_comparison};
 use unherd_sys::{Deadline, Timestamp};
+use unherd_trace::advice::Waste;
 use unherd_trace::{Pause, Report, Session, SessionOptions, Symbols, Target};
 
 use self::cure::Cure;
@@ -116,7 +117,8 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
     }
     let seen = session.finish().map_err(|error| failed(error.to_string()))?;
     let report = Report::new(&seen, &mut Symbols::new());
-    let first = report.findings.first();
+    // To wait for a processor is a consequence, which never leads.
+    let first = report.findings.iter().find(|finding| finding.waste != Waste::NoProcessor);
     let pattern = first.and_then(|finding| finding.advice).map(|advice| advice.pattern);
     if let Some(cure) = pattern.and_then(Cure::of_pattern) {
         report.verdict.iter().take(2).for_each(|line| note(line));
