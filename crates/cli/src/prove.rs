@@ -7,6 +7,7 @@
 mod cure;
 mod preload;
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -75,13 +76,12 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
         Some(_) => None,
         None => Some(Preload::new(&cure.name()).map_err(no_memory)?),
     };
-    let mut request = request(args, cure, preload.as_ref());
+    let request = request(args, cure, preload.as_ref());
     let explain = |error| explained(error, &request, cure, &interrupt);
     let planned = plan_comparison(&request, &interrupt).map_err(explain)?;
     preload.iter().try_for_each(|preload| check_acts(preload, cure))?;
-    request.plan = Some(planned.plan);
-    let explain = |error| explained(error, &request, cure, &interrupt);
-    let outcome = compare(&request, &mut Progress::new(false), &interrupt).map_err(explain)?;
+    let planned = CompareRequest { plan: Some(planned.plan), ..request.clone() };
+    let outcome = compare(&planned, &mut Progress::new(false), &interrupt).map_err(explain)?;
     outcome.keep()?;
     note(&format!("the record is in {}", outcome.directory().display()));
     if let Some(error) = outcome.failed {
@@ -100,7 +100,6 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
 
 /// The cure for the first finding of a trace.
 fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
-    use std::os::fd::AsFd;
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -174,7 +173,7 @@ fn no_memory(error: std::io::Error) -> Failure {
     Failure::tracing(format!("a file in memory: {error}"))
 }
 
-/// An error where the first run with the cure was one without.
+/// An error where the cure has changed nothing in its first run.
 fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
     let counts = preload.counts().map_err(no_memory)?;
     let line = if counts.acted > 0 {
@@ -213,7 +212,7 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
         Error::DifferentOutputs { .. } | Error::Disagreement { .. } => {
             let again = Side { label: "again".to_owned(), ..request.sides[0].clone() };
             let sides = vec![request.sides[0].clone(), again];
-            let uncured = CompareRequest { sides, plan: None, ..request.clone() };
+            let uncured = CompareRequest { sides, ..request.clone() };
             match plan_comparison(&uncured, interrupt) {
                 Err(Error::DifferentOutputs { .. }) => Failure::usage(
                     "as it is, the program prints something else in each run",

@@ -14,7 +14,6 @@ mod records;
 mod sides;
 mod sweep;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -487,12 +486,12 @@ impl Commands<'_> {
             own_session: true,
             ..Launch::new(program, args, self.request.timeout)
         };
-        // A child inherits it from the thread that starts it.
-        let slack = |ns| set_current_timer_slack(ns).map_err(io::Error::from);
         let run = || {
-            slack(side.timer_slack_ns)?;
+            let Some(slack) = side.timer_slack_ns else { return launch.run(self.interrupt) };
+            // A child inherits it from the thread that starts it.
+            set_current_timer_slack(Some(slack))?;
             let finished = launch.run(self.interrupt);
-            slack(None)?;
+            set_current_timer_slack(None)?;
             finished
         };
         let finished = run().map_err(|source| {

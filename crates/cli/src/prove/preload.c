@@ -94,9 +94,10 @@ static void *find(const char *name)
 
 // epoll-exclusive
 
-// What a listener may be added with besides EPOLLEXCLUSIVE. EPOLLRDHUP is left out where it is
-// asked for: a listener never reports it.
-#define FITS (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLET | EPOLLWAKEUP | EPOLLRDHUP)
+// What a listener may be added with besides EPOLLEXCLUSIVE, and what it never reports, so that it
+// can be left out.
+#define FITS (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLET | EPOLLWAKEUP)
+#define IDLE (EPOLLRDHUP | EPOLLPRI)
 
 static bool listens(int fd)
 {
@@ -124,11 +125,11 @@ int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
 		errno = before;
 		op = EPOLL_CTL_ADD;
 	}
-	if (concerns && (event->events & ~FITS)) {
+	if (concerns && (event->events & ~(FITS | IDLE))) {
 		COUNT(unfit);
 	} else if (concerns) {
 		struct epoll_event exclusive = *event;
-		exclusive.events = (event->events & ~EPOLLRDHUP) | EPOLLEXCLUSIVE;
+		exclusive.events = (event->events & FITS) | EPOLLEXCLUSIVE;
 		int done = real(set, op, fd, &exclusive);
 		if (done == 0)
 			COUNT(acted);
