@@ -13,6 +13,7 @@ use unherd_lab::{BlockPlan, Error, Header, parse_share, parse_size};
 
 use crate::compare::CompareArgs;
 use crate::output::{self, Failure};
+use crate::prove::ProveArgs;
 use crate::reports::ReportFiles;
 use crate::reproduce::ReproduceArgs;
 use crate::trace::TraceArgs;
@@ -102,6 +103,7 @@ Examples:
     },
     Reproduce(ReproduceArgs),
     Trace(Box<TraceArgs>),
+    Prove(ProveArgs),
     /// Run the published claims again.
     #[command(hide = true)]
     Claims(ClaimsArgs),
@@ -448,6 +450,9 @@ fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
         ("compare", Some(_)) if option.is_none() => COMMANDS,
         ("trace", Some(_)) if option.is_none() => {
             "the command stands behind --: unherd trace -- CMD…"
+        }
+        ("prove", Some(_)) if option.is_none() => {
+            "the command stands behind --: unherd prove -- CMD…"
         }
         ("bench", Some(_)) if option.is_none() => {
             "several values have commas between them: --with A,B"

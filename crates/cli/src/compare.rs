@@ -197,7 +197,7 @@ fn request(args: &CompareArgs, again: Option<&BlockRun>) -> Result<CompareReques
     })
 }
 
-fn this_command() -> Vec<String> {
+pub(crate) fn this_command() -> Vec<String> {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect()
 }
 

@@ -1,8 +1,8 @@
 //! The `unherd` command.
 //!
 //! Exit codes: 0 done; 1 the measured thing failed, the implementations disagree or a budget was
-//! exceeded; 2 the command line or the machine does not allow it; 130 interrupted. `trace` and
-//! `compare` have their own, see there.
+//! exceeded; 2 the command line or the machine does not allow it; 130 interrupted. `trace`,
+//! `compare` and `prove` have their own, see there.
 //! Results go to standard output,
 //! everything else to standard error, an error's one line first.
 
@@ -13,6 +13,7 @@ mod claims;
 mod compare;
 mod output;
 mod progress;
+mod prove;
 mod reports;
 mod reproduce;
 mod runners;
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
     match (run(&args), command) {
         (Ok(code), _) => code,
         (Err(failure), Some("trace")) => failure.while_tracing().report(is_verbose),
-        (Err(failure), Some("compare")) => failure.while_comparing(is_verbose),
+        (Err(failure), Some("compare" | "prove")) => failure.while_comparing(is_verbose),
         (Err(failure), _) => failure.report(is_verbose),
     }
 }
@@ -62,6 +63,7 @@ fn run(args: &[OsString]) -> Result<ExitCode, Failure> {
         }
         (Command::Reproduce(args), _) => reproduce::run(&args),
         (Command::Trace(args), _) => trace::run(&args),
+        (Command::Prove(args), _) => prove::run(&args),
         (Command::Claims(args), _) => claims::run(&args),
         (Command::Workloads { .. } | Command::Bench(_), None) => {
             Err(Failure::usage("the catalogue is missing", "report this as a fault"))

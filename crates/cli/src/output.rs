@@ -24,11 +24,11 @@ pub(crate) enum Failure {
     NotWritten(String),
     /// Standard output cannot be written.
     Output(io::Error),
-    /// `trace` has exit codes of its own.
+    /// `trace` and `prove` have exit codes of their own.
     Trace {
         /// What, and what to do.
         line: String,
-        /// 125 to 127.
+        /// The code.
         code: u8,
     },
 }
@@ -58,10 +58,11 @@ impl Failure {
     }
 
     /// Reports it for `compare`, whose exit code 1 says that something is surely worse, and nothing
-    /// else; 125 lets `git bisect run` pass over a commit that was not measured.
+    /// else, and for `prove`, where it says that the cure breaks the program; 125 lets `git bisect
+    /// run` pass over a commit that was not measured.
     pub(crate) fn while_comparing(self, is_verbose: bool) -> ExitCode {
         let keeps_its_code = match &self {
-            Self::Unmet(_) => true,
+            Self::Unmet(_) | Self::Trace { .. } => true,
             Self::Lab(error) => error.is_interrupt(),
             _ => false,
         };

@@ -17,6 +17,7 @@ mod sweep;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::thread::set_current_timer_slack;
 use serde_json::json;
 use unherd_host::{Cgroup, Machine, Usage};
 
@@ -399,11 +400,13 @@ impl Commands<'_> {
         let run = |cell: usize, index: usize| {
             let side = &self.request.sides[index];
             let finished = self.process(cell, index, 0)?;
-            let what = format!("the first run of {}{}", side.label, self.cells[cell].shown());
+            let (label, at) = (side.label.clone(), self.cells[cell].shown());
             match self.succeeded(&finished) {
                 Ok(()) => Ok(finished),
-                _ if finished.ending == Ending::Interrupted => Err(Error::InterruptedStep { what }),
-                Err(how) => Err(Error::Step { what, how, output: finished.stderr }),
+                _ if finished.ending == Ending::Interrupted => {
+                    Err(Error::InterruptedStep { what: format!("the first run of {label}{at}") })
+                }
+                Err(how) => Err(Error::FirstRun { label, at, how, output: finished.stderr }),
             }
         };
         let of_cell = |cell| (0..self.request.sides.len()).map(|side| run(cell, side)).collect();
@@ -425,8 +428,9 @@ impl Commands<'_> {
         if let Some(format) = format {
             metrics.printed = format.read(&first[0][0].stdout);
             if metrics.printed.is_empty() {
-                return Err(Error::Step {
-                    what: format!("the first run of {}", sides[0].label),
+                return Err(Error::FirstRun {
+                    label: sides[0].label.clone(),
+                    at: String::new(),
                     how: format!("its output is not that of {}", format.name()),
                     output: first[0][0].stdout.clone(),
                 });
@@ -434,8 +438,9 @@ impl Commands<'_> {
         }
         for (cell, runs) in self.cells.iter().zip(first) {
             for (side, finished) in sides.iter().zip(runs) {
-                metrics.read(finished, own_bytes()).map_err(|how| Error::Step {
-                    what: format!("the first run of {}{}", side.label, cell.shown()),
+                metrics.read(finished, own_bytes()).map_err(|how| Error::FirstRun {
+                    label: side.label.clone(),
+                    at: cell.shown(),
                     how,
                     output: format!("{}{}", finished.stdout, finished.stderr),
                 })?;
@@ -443,10 +448,8 @@ impl Commands<'_> {
             let other = runs.iter().position(|finished| finished.digest != runs[0].digest);
             if let Some(other) = other.filter(|_| self.request.check) {
                 let (a, b) = (&sides[0].label, &sides[other].label);
-                return Err(Error::usage(
-                    format!("{a} and {b} print different outputs{}", cell.shown()),
-                    "see what they print, or leave out --check",
-                ));
+                let (a, b, at) = (a.clone(), b.clone(), cell.shown());
+                return Err(Error::DifferentOutputs { a, b, at });
             }
         }
         Ok(metrics)
@@ -458,6 +461,7 @@ impl Commands<'_> {
         let (side, program) = (&sides[index], &programs[index]);
         let directory = side.directory.as_deref();
         let files = self.files.iter().map(|files| (adapter::DIRECTORY, &*files.directory));
+        let own = side.environment.iter().map(|(name, value)| (&**name, &**value));
         let environment: Vec<_> = files.chain([("UNHERD_SIDE", &*side.label)]).collect();
         let padding = self.request.moves_layout.then(|| confirm::padding(seed, index));
         let around = |what: &str, line: &Option<String>| match line {
@@ -478,11 +482,19 @@ impl Commands<'_> {
             cpus: cell.cpus,
             cgroup: cgroup.as_ref().map(Cgroup::procs),
             directory,
-            environment: environment.iter().copied().chain(padding).collect(),
+            environment: environment.iter().copied().chain(padding).chain(own).collect(),
             own_session: true,
             ..Launch::new(program, args, self.request.timeout)
         };
-        let finished = launch.run(self.interrupt).map_err(|source| {
+        let run = || {
+            let Some(slack) = side.timer_slack_ns else { return launch.run(self.interrupt) };
+            // A child inherits it from the thread that starts it.
+            set_current_timer_slack(Some(slack))?;
+            let finished = launch.run(self.interrupt);
+            set_current_timer_slack(None)?;
+            finished
+        };
+        let finished = run().map_err(|source| {
             let what = format!("cannot run {}", program.display());
             Error::machine(what, "see whether it is a program for this machine", source)
         })?;

@@ -81,7 +81,29 @@ pub enum Error {
         /// The command that goes on.
         resume: String,
     },
-    /// A command beside the rounds failed: a build, a first run, git.
+    /// A command failed before the rounds.
+    #[error("the first run of {label}{at}: {how}{}", below(output))]
+    FirstRun {
+        /// Which.
+        label: String,
+        /// At which point of a sweep.
+        at: String,
+        /// How it ended, or what is wrong with what it printed.
+        how: String,
+        /// What it wrote.
+        output: String,
+    },
+    /// The commands should print the same, and do not, in their first runs.
+    #[error("{a} and {b} print different outputs{at}; see what they print, or leave out --check")]
+    DifferentOutputs {
+        /// The one.
+        a: String,
+        /// The other.
+        b: String,
+        /// At which point of a sweep.
+        at: String,
+    },
+    /// A command beside the rounds failed: a build, git.
     #[error("{what}: {how}{}", below(output))]
     Step {
         /// What was run.
@@ -156,9 +178,11 @@ impl Error {
             | Self::Refused { .. }
             | Self::Catalogue { .. }
             | Self::Malformed { .. }
+            | Self::DifferentOutputs { .. }
             | Self::Record { begun: false, .. } => 2,
             Self::Round { .. }
             | Self::Step { .. }
+            | Self::FirstRun { .. }
             | Self::Disagreement { .. }
             | Self::Record { begun: true, .. } => 1,
             Self::Interrupted { .. } | Self::InterruptedStep { .. } => INTERRUPTED,
@@ -184,7 +208,9 @@ impl Error {
     /// What the measured process wrote to standard error before it failed, if this is about one.
     pub fn child_output(&self) -> Option<&str> {
         match self {
-            Self::Round { stderr: output, .. } | Self::Step { output, .. }
+            Self::Round { stderr: output, .. }
+            | Self::Step { output, .. }
+            | Self::FirstRun { output, .. }
                 if !output.trim().is_empty() =>
             {
                 Some(output)

@@ -9,6 +9,7 @@ mod compare;
 mod endings;
 mod herd;
 mod place;
+mod prove;
 mod report_page;
 mod reproduce;
 mod trace;

@@ -1,6 +1,7 @@
 //! The commands that are compared.
 
 use std::fs;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -21,9 +22,21 @@ pub struct Side {
     /// Where it runs, if not where the lab does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
+    /// Added to its environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<(String, String)>,
+    /// How late its timers may be, in nanoseconds, if not as Linux has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timer_slack_ns: Option<NonZeroU64>,
 }
 
 impl Side {
+    /// A program with its arguments, and nothing special.
+    pub fn new(label: String, words: Vec<String>) -> Self {
+        let (shown_as, directory, environment, timer_slack_ns) = (None, None, Vec::new(), None);
+        Self { label, words, shown_as, directory, environment, timer_slack_ns }
+    }
+
     /// The commands in `words`, which are divided by `between`; named A, B, C … unless told. With
     /// `shell`, each is one word for sh(1).
     ///
@@ -71,14 +84,20 @@ impl Side {
                     ));
                 }
             };
-            sides.push(Self { label, words, shown_as, directory: None });
+            sides.push(Self { shown_as, ..Self::new(label, words) });
         }
         Ok(sides)
     }
 
-    /// Whether it is the same command, in the same place.
+    /// Whether it is the same command, in the same place and surroundings.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.words == other.words && self.directory == other.directory
+        self.words == other.words
+            && self.directory == other.directory
+            && self.has_surroundings_of(other)
+    }
+
+    fn has_surroundings_of(&self, other: &Self) -> bool {
+        self.environment == other.environment && self.timer_slack_ns == other.timer_slack_ns
     }
 
     /// The command, for people.
@@ -142,7 +161,10 @@ pub(crate) fn sameness(sides: &[Side], programs: &[PathBuf]) -> Vec<String> {
             let is_one_file = side.directory != other.directory && *program == programs[index];
             if side.is_same(other) {
                 marks.push(format!("{labels} are the same command: any difference is chance"));
-            } else if arguments_agree && !is_one_file && have_same_bytes(program, &programs[index])
+            } else if arguments_agree
+                && !is_one_file
+                && side.has_surroundings_of(other)
+                && have_same_bytes(program, &programs[index])
             {
                 marks.push(format!("the programs of {labels} are the same, byte by byte"));
             }

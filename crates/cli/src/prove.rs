@@ -1,0 +1,227 @@
+//! `unherd prove`.
+//!
+//! Before is the program as it is, after is the program with the cure; the lab runs and judges both
+//! as `unherd compare` does. The first runs of both show whether the cure acts, and whether the
+//! program does the same with it.
+
+mod cure;
+mod preload;
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, plan_comparison};
+use unherd_sys::{Deadline, Timestamp};
+use unherd_trace::advice::Waste;
+use unherd_trace::{Pause, Report, Session, SessionOptions, Symbols, Target};
+
+use self::cure::Cure;
+use self::preload::Preload;
+use crate::arguments::seconds;
+use crate::output::{self, Failure, note};
+use crate::progress::Progress;
+
+const BEFORE: &str = "before";
+
+/// No cure is known for what was found.
+const NO_CURE: u8 = 3;
+/// The cure cannot be applied to the program, or found nothing to act on.
+const NOT_APPLIED: u8 = 4;
+
+/// Apply a cure to a program, unmodified, and measure what it gains.
+///
+/// The program runs as it is and with the cure, in alternating rounds, without input or terminal;
+/// wall time, CPU time and context switches are judged. Its standard output must be the same in all
+/// runs. Without --cure it is traced once, as root, and gets the cure for the first finding.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 measured, whatever came of it; 1 with the cure the program prints something else, \
+ends otherwise or not at all; 3 no cure is known for the first finding; 4 the cure cannot be \
+applied, or had nothing to act on; 125 not measured: the program fails as it is, the command line \
+is wrong; 130 interrupted.
+
+Examples:
+  unherd prove -- ./server --selftest
+  unherd prove --cure epoll-exclusive -- ./server --selftest
+  unherd prove --cure wake-one --timeout 10 -- sh -c './jobs | grep -v seconds'")]
+pub(crate) struct ProveArgs {
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+    /// The cure [default: the one for the first finding of a trace].
+    #[arg(long, value_enum)]
+    cure: Option<Cure>,
+    /// How often it runs each way [default: as often as fits into 3 s, but at least 14 times].
+    #[arg(long, value_name = "R")]
+    rounds: Option<usize>,
+    /// How many seconds one run may take; one that loses an event may never end.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    timeout: Duration,
+    /// The code that each run must end with.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    exit_code: i32,
+    /// Where the record goes [default: out/compare-DATE].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Applies the cure, measures, and prints what it gains.
+pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
+    let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
+    let cure = args.cure.map_or_else(|| advised(args, &interrupt), Ok)?;
+    let preload = match cure.timer_slack_ns() {
+        Some(_) => None,
+        None => Some(Preload::new(&cure.name()).map_err(no_memory)?),
+    };
+    let request = request(args, cure, preload.as_ref());
+    let explain = |error| explained(error, &request, cure, &interrupt);
+    let planned = plan_comparison(&request, &interrupt).map_err(explain)?;
+    preload.iter().try_for_each(|preload| check_acts(preload, cure))?;
+    let planned = CompareRequest { plan: Some(planned.plan), ..request.clone() };
+    let outcome = compare(&planned, &mut Progress::new(false), &interrupt).map_err(explain)?;
+    outcome.keep()?;
+    note(&format!("the record is in {}", outcome.directory().display()));
+    if let Some(error) = outcome.failed {
+        return Err(explain(error));
+    }
+    let acted = match &preload {
+        Some(preload) => {
+            format!("{cure} acted {} times. ", preload.counts().map_err(no_memory)?.acted)
+        }
+        None => String::new(),
+    };
+    let same = "Standard output and exit code were the same in all runs.";
+    output::print(&format!("{}\n{acted}{same}\n", outcome.tables))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The cure for the first finding of a trace.
+fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let failed = |how: String| {
+        Failure::tracing(format!("{how}; name a cure without a trace: --cure {}", Cure::names()))
+    };
+    let mut session = Session::start(Target::Command(command), &SessionOptions::default())
+        .map_err(|error| failed(error.to_string()))?;
+    let deadline = Deadline::after(args.timeout);
+    match session.run(deadline, Some(interrupt.as_fd())).map_err(|it| failed(it.to_string()))? {
+        Pause::Ended(_) => {}
+        Pause::Deadline => return Err(failed("traced, it did not end (--timeout)".to_owned())),
+        Pause::Ready => return Err(Error::InterruptedStep { what: "the trace".to_owned() }.into()),
+    }
+    let seen = session.finish().map_err(|error| failed(error.to_string()))?;
+    let report = Report::new(&seen, &mut Symbols::new());
+    // To wait for a processor is a consequence, which never leads.
+    let first = report.findings.iter().find(|finding| finding.waste != Waste::NoProcessor);
+    let pattern = first.and_then(|finding| finding.advice).map(|advice| advice.pattern);
+    if let Some(cure) = pattern.and_then(Cure::of_pattern) {
+        report.verdict.iter().take(2).for_each(|line| note(line));
+        note(&format!("cure: {cure}"));
+        return Ok(cure);
+    }
+    let what = match (first, pattern) {
+        (None, _) => "the trace found nothing to cure".to_owned(),
+        (_, Some(pattern)) => format!("no cure is known for the first finding ({pattern})"),
+        (Some(first), None) => format!("no cure is known for the first finding ({})", first.call),
+    };
+    let line = format!("{what}; name one to try it all the same: --cure {}", Cure::names());
+    Err(Failure::Trace { line, code: NO_CURE })
+}
+
+fn request(args: &ProveArgs, cure: Cure, preload: Option<&Preload>) -> CompareRequest {
+    let before = Side::new(BEFORE.to_owned(), args.command.clone());
+    let after = Side {
+        environment: preload.map_or_else(Vec::new, Preload::environment),
+        timer_slack_ns: cure.timer_slack_ns(),
+        ..Side::new(cure.name(), args.command.clone())
+    };
+    CompareRequest {
+        sides: vec![before, after],
+        adapter: None,
+        directory: std::env::temp_dir(),
+        sources: Vec::new(),
+        read: Read::Nothing,
+        more_is_better: Vec::new(),
+        judge: ["wall_s", "cpu_s", "context_switches"].map(str::to_owned).to_vec(),
+        rounds: args.rounds,
+        until: None,
+        seed: Timestamp::now().as_ns() & u64::from(u32::MAX),
+        delta: 0.02,
+        prepare: None,
+        cleanup: None,
+        check: true,
+        exit_code: args.exit_code,
+        sweep: Sweep::default(),
+        moves_layout: false,
+        timeout: args.timeout,
+        out: args.out.clone(),
+        resume: None,
+        plan: None,
+        block: None,
+        keep_disturbed: false,
+        command: crate::compare::this_command(),
+    }
+}
+
+/// That the library and its counts found no room.
+fn no_memory(error: std::io::Error) -> Failure {
+    Failure::tracing(format!("a file in memory: {error}"))
+}
+
+/// An error where the cure has changed nothing in its first run.
+fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
+    let counts = preload.counts().map_err(no_memory)?;
+    let line = if counts.acted > 0 {
+        return Ok(());
+    } else if counts.loaded == 0 {
+        format!(
+            "{cure} cannot be applied: the program loads no library by LD_PRELOAD; it is static, \
+             set-user-ID, or of another processor"
+        )
+    } else if counts.unfit > 0 {
+        format!("{cure} cannot be applied: the listeners are added with EPOLLONESHOT")
+    } else {
+        format!("{cure} never acted: {}", cure.acts_on())
+    };
+    Err(Failure::Trace { line, code: NOT_APPLIED })
+}
+
+/// What an error of the lab means here.
+fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Interrupt) -> Failure {
+    let broken = |how: &str| {
+        let other = match cure {
+            Cure::WakeOne => "; wake-in-turn loses no event",
+            _ => "",
+        };
+        Failure::Unmet(format!("{cure} breaks the program or loses an event: {how}{other}"))
+    };
+    match error {
+        Error::FirstRun { label, how, .. } | Error::Round { label, what: how, .. }
+            if label == cure.name() =>
+        {
+            broken(&how)
+        }
+        Error::Round { round, what: how, stderr: output, .. } => {
+            Error::Step { what: format!("round {round} of {BEFORE}"), how, output }.into()
+        }
+        Error::DifferentOutputs { .. } | Error::Disagreement { .. } => {
+            let again = Side { label: "again".to_owned(), ..request.sides[0].clone() };
+            let sides = vec![request.sides[0].clone(), again];
+            let uncured = CompareRequest { sides, ..request.clone() };
+            match plan_comparison(&uncured, interrupt) {
+                Err(Error::DifferentOutputs { .. }) => Failure::usage(
+                    "as it is, the program prints something else in each run",
+                    "filter what differs, as sh -c 'CMD | grep -v …' does",
+                ),
+                _ => broken("it prints something else"),
+            }
+        }
+        Error::Interrupted { .. } => Error::InterruptedStep { what: "prove".to_owned() }.into(),
+        error => error.into(),
+    }
+}

@@ -1,0 +1,163 @@
+//! `unherd prove`: programs of which it is known what each cure does to them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::place::{Place, Ran};
+use crate::trace::{is_refused, ran};
+
+/// The scenes, compiled.
+fn scenes(place: &Place, flags: &[&str]) -> String {
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/prove/scenes.c");
+    let program = place.path().join("scenes");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).args(flags);
+    assert!(compiler.status().unwrap().success());
+    program.to_str().unwrap().to_owned()
+}
+
+fn prove(place: &Place, options: &str, words: &[&str]) -> Ran {
+    let mut command = place.command("prove --rounds 8 --out record");
+    command.args(options.split_whitespace()).arg("--").args(words);
+    ran(command)
+}
+
+/// How many times fewer context switches a scene has with the cure, at least.
+fn gain(cure: &str, scene: &str) -> f64 {
+    let place = Place::new();
+    let program = scenes(&place, &[]);
+    let words: Vec<&str> = [&*program].into_iter().chain(scene.split(' ')).collect();
+    let ran = prove(&place, &format!("--timeout 10 --cure {cure}"), &words);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let last = "Standard output and exit code were the same in all runs.\n";
+    assert!(ran.stdout.ends_with(last), "{ran:?}");
+    if cure != "timer-slack" {
+        assert!(ran.stdout.contains(&format!("\n{cure} acted ")), "{ran:?}");
+    }
+    let report: Value =
+        serde_json::from_str(&place.run("report record --format json").stdout).unwrap();
+    let comparisons = report["comparisons"].as_array().unwrap();
+    let metrics: Vec<_> = comparisons.iter().map(|it| it["metric"].as_str().unwrap()).collect();
+    assert_eq!(metrics, ["wall_s", "cpu_s", "context_switches"]);
+    comparisons[2]["low"].as_f64().unwrap()
+}
+
+#[test]
+fn accept_herd_is_cured() {
+    assert!(gain("epoll-exclusive", "accept 8 100") > 1.5);
+}
+
+#[test]
+fn broadcast_of_one_token_is_cured() {
+    assert!(gain("wake-one", "broadcast 8 60") > 1.5);
+}
+
+#[test]
+fn timer_poll_is_cured() {
+    assert!(gain("timer-slack", "poll 60 500") > 1.5);
+}
+
+#[test]
+fn spinning_keeps_the_output() {
+    // How much is gained depends on whether both threads have a processor.
+    gain("spin-then-sleep", "hand-over 100 10");
+}
+
+#[test]
+fn waking_in_turn_loses_no_event() {
+    gain("wake-in-turn", "keyed 8 50");
+    gain("wake-in-turn", "destroy 8 30");
+}
+
+#[test]
+fn lost_events_are_an_error() {
+    let place = Place::new();
+    let ran =
+        prove(&place, "--cure wake-one --timeout 1", &[&scenes(&place, &[]), "keyed", "8", "20"]);
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), ""), "{ran:?}");
+    assert_eq!(
+        ran.stderr,
+        "unherd: wake-one breaks the program or loses an event: it had not ended after 1 s \
+         (--timeout) and was killed; wake-in-turn loses no event\n"
+    );
+}
+
+#[test]
+fn programs_that_change_are_an_error() {
+    let place = Place::new();
+    for (script, code, what) in [
+        ("echo ${LD_PRELOAD:+cured}", 1, "epoll-exclusive breaks the program"),
+        ("exit ${LD_PRELOAD:+3}", 1, "it ended with exit code 3, not 0 (--exit-code)"),
+        ("echo $$", 125, "as it is, the program prints something else in each run"),
+        ("exit 3", 125, "the first run of before: it ended with exit code 3"),
+    ] {
+        let ran = prove(&place, "--cure epoll-exclusive", &["sh", "-c", script]);
+        assert!(ran.stderr.contains(what) && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert_eq!((ran.code, &*ran.stdout), (Some(code), ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn programs_that_change_late_are_an_error() {
+    for (fifth_run, what) in [
+        ("exit 3", "it ended with exit code 3, not 0 (--exit-code)"),
+        ("echo more", "it prints something else"),
+    ] {
+        let place = Place::new();
+        let script = format!(
+            "read slack </proc/self/timerslack_ns; [ $slack = 50000 ] && exit; echo >>runs; \
+             [ $(wc -l <runs) -lt 5 ] || {fifth_run}"
+        );
+        let ran = prove(&place, "--cure timer-slack", &["sh", "-c", &script]);
+        let line = format!("unherd: timer-slack breaks the program or loses an event: {what}\n");
+        assert!(ran.stderr.ends_with(&line), "{ran:?}");
+        assert_eq!((ran.code, &*ran.stdout), (Some(1), ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn cure_that_cannot_act_is_an_error() {
+    let is_refused = |flags: &[&str], cure: &str, scene: [&str; 3], what: &str| {
+        let place = Place::new();
+        let program = scenes(&place, flags);
+        let words = [&[&*program], &scene[..]].concat();
+        let ran = prove(&place, &format!("--cure {cure}"), &words);
+        assert!(ran.stderr.contains(what) && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert_eq!((ran.code, &*ran.stdout), (Some(4), ""), "{ran:?}");
+    };
+    let accept = ["accept", "2", "5"];
+    is_refused(&["-static"], "epoll-exclusive", accept, "it is static, set-user-ID");
+    is_refused(&[], "epoll-exclusive", ["oneshot", "2", "5"], "added with EPOLLONESHOT");
+    is_refused(&[], "epoll-exclusive", ["poll", "5", "1000"], "epoll-exclusive never acted: no");
+    is_refused(&[], "wake-one", accept, "wake-one never acted: no pthread_cond_broadcast");
+    is_refused(&[], "spin-then-sleep", accept, "spin-then-sleep never acted: no pthread_cond_wait");
+}
+
+#[test]
+fn other_preloaded_libraries_stay() {
+    let place = Place::new();
+    let mut command = place.command("prove --cure wake-one -- sh -c");
+    command.arg("case $LD_PRELOAD in libm.so.6*) ;; *) exit 9 ;; esac");
+    command.env("LD_PRELOAD", "libm.so.6");
+    let ran = ran(command);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(ran.stderr.contains("wake-one never acted"), "{ran:?}");
+}
+
+#[test]
+fn root_first_finding_names_the_cure() {
+    let place = Place::new();
+    let program = scenes(&place, &[]);
+    let ran = prove(&place, "", &[&program, "broadcast", "16", "100"]);
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.contains("\nunherd: cure: wake-one\n"), "{ran:?}");
+    assert!(ran.stdout.starts_with("wake-one is better than before: "), "{ran:?}");
+    let ran = prove(&place, "", &["true"]);
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), ""), "{ran:?}");
+    assert!(ran.stderr.starts_with("unherd: the trace found nothing to cure; name one"), "{ran:?}");
+}

@@ -1,0 +1,257 @@
+// Programs that wait needlessly, for the cures of `unherd prove`: each prints what it has got done,
+// the same in each run.
+
+#define _GNU_SOURCE
+#include <netinet/in.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void must(bool holds, const char *what)
+{
+	if (!holds) {
+		perror(what);
+		exit(1);
+	}
+}
+
+// Takes connections, and gives each a byte, until `stop` is closed.
+static void serve(int listener, int stop, unsigned flags)
+{
+	int set = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN | flags, .data.fd = listener };
+	must(epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) == 0, "add");
+	// Some servers do this: it changes nothing, and must work.
+	must(epoll_ctl(set, EPOLL_CTL_MOD, listener, &event) == 0, "modify");
+	struct epoll_event end = { .events = EPOLLIN, .data.fd = stop };
+	must(epoll_ctl(set, EPOLL_CTL_ADD, stop, &end) == 0, "add stop");
+	for (;;) {
+		must(epoll_wait(set, &event, 1, -1) == 1, "epoll_wait");
+		if (event.data.fd == stop)
+			return;
+		int taken = accept4(listener, NULL, NULL, 0);
+		if (taken >= 0) {
+			must(write(taken, "x", 1) == 1, "write");
+			close(taken);
+		}
+		event.events = EPOLLIN | flags;
+		must(!(flags & EPOLLONESHOT) || !epoll_ctl(set, EPOLL_CTL_MOD, listener, &event),
+		     "arm again");
+	}
+}
+
+// `workers` processes wait for `connections` at one listener.
+static void accept_herd(int workers, int connections, unsigned flags)
+{
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), stop[2];
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	socklen_t length = sizeof(at);
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	must(bind(listener, (void *)&at, length) == 0 && listen(listener, 128) == 0, "listen");
+	must(getsockname(listener, (void *)&at, &length) == 0 && pipe(stop) == 0, "name");
+	for (int worker = 0; worker < workers; worker++) {
+		if (fork() == 0) {
+			close(stop[1]);
+			serve(listener, stop[0], flags);
+			_exit(0);
+		}
+	}
+	int served = 0;
+	for (int count = 0; count < connections; count++) {
+		int connection = socket(AF_INET, SOCK_STREAM, 0);
+		char byte;
+		must(connect(connection, (void *)&at, sizeof(at)) == 0, "connect");
+		served += read(connection, &byte, 1) == 1;
+		close(connection);
+		usleep(300);
+	}
+	close(stop[1]);
+	while (wait(NULL) > 0)
+		;
+	printf("served %d\n", served);
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int waiting, tokens, taken, turn;
+static bool closed, keyed;
+
+static void *take(void *number)
+{
+	pthread_mutex_lock(&mutex);
+	for (;;) {
+		if (tokens > 0 && (!keyed || turn == (int)(long)number)) {
+			tokens--;
+			taken++;
+		} else if (closed) {
+			break;
+		} else {
+			waiting++;
+			pthread_cond_wait(&changed, &mutex);
+			waiting--;
+		}
+	}
+	pthread_mutex_unlock(&mutex);
+	return NULL;
+}
+
+static void until_all_wait(int waiters)
+{
+	for (bool wait = true; wait;) {
+		usleep(200);
+		pthread_mutex_lock(&mutex);
+		wait = waiting < waiters || tokens > 0;
+		pthread_mutex_unlock(&mutex);
+	}
+}
+
+// Tells `waiters` threads of one token, `rounds` times; with keys, it is for one of them.
+static void broadcast(int waiters, int rounds)
+{
+	pthread_t threads[waiters];
+	for (int each = 0; each < waiters; each++)
+		pthread_create(&threads[each], NULL, take, (void *)(long)each);
+	for (int round = 0; round < rounds; round++) {
+		until_all_wait(waiters);
+		pthread_mutex_lock(&mutex);
+		tokens++;
+		turn = (round * 5 + 3) % waiters;
+		pthread_cond_broadcast(&changed);
+		pthread_mutex_unlock(&mutex);
+	}
+	until_all_wait(waiters);
+	pthread_mutex_lock(&mutex);
+	closed = true;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mutex);
+	for (int each = 0; each < waiters; each++)
+		pthread_join(threads[each], NULL);
+	printf("taken %d\n", taken);
+}
+
+static int flag;
+
+static void *raise_flag(void *milliseconds)
+{
+	usleep(1000 * (long)milliseconds);
+	__atomic_store_n(&flag, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+// Looks at a flag each `period` microseconds, until it is up.
+static void timer_poll(int milliseconds, int period)
+{
+	pthread_t raiser;
+	pthread_create(&raiser, NULL, raise_flag, (void *)(long)milliseconds);
+	while (!__atomic_load_n(&flag, __ATOMIC_SEQ_CST))
+		usleep(period);
+	pthread_join(raiser, NULL);
+	printf("seen\n");
+}
+
+static sem_t asked, answered;
+
+static void *answer(void *questions)
+{
+	for (long count = (long)questions; count > 0; count--) {
+		sem_wait(&asked);
+		sem_post(&answered);
+	}
+	pthread_mutex_lock(&mutex);
+	for (long count = (long)questions; count > 0; count--) {
+		while (!tokens)
+			pthread_cond_wait(&changed, &mutex);
+		tokens = 0;
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&mutex);
+	return NULL;
+}
+
+// Two threads hand over to each other, by semaphores and by a condition.
+static void hand_over(int times)
+{
+	pthread_t other;
+	sem_init(&asked, 0, 0);
+	sem_init(&answered, 0, 0);
+	pthread_create(&other, NULL, answer, (void *)(long)times);
+	for (int count = 0; count < times; count++) {
+		sem_post(&asked);
+		sem_wait(&answered);
+	}
+	pthread_mutex_lock(&mutex);
+	for (int count = 0; count < times; count++) {
+		tokens = 1;
+		pthread_cond_broadcast(&changed);
+		while (tokens)
+			pthread_cond_wait(&changed, &mutex);
+	}
+	pthread_mutex_unlock(&mutex);
+	pthread_join(other, NULL);
+	printf("handed over %d\n", times);
+}
+
+// Each condition is destroyed, and its memory used for something else, right after a broadcast.
+static void *wait_once(void *condition)
+{
+	pthread_mutex_lock(&mutex);
+	int round = turn;
+	waiting++;
+	while (turn == round)
+		pthread_cond_wait(condition, &mutex);
+	pthread_mutex_unlock(&mutex);
+	return NULL;
+}
+
+static void destroy(int waiters, int rounds)
+{
+	pthread_t threads[waiters];
+	for (int round = 0; round < rounds; round++) {
+		pthread_cond_t *condition = malloc(sizeof(*condition));
+		pthread_cond_init(condition, NULL);
+		waiting = 0;
+		for (int each = 0; each < waiters; each++)
+			pthread_create(&threads[each], NULL, wait_once, condition);
+		until_all_wait(waiters);
+		pthread_mutex_lock(&mutex);
+		turn++;
+		pthread_cond_broadcast(condition);
+		// The waiters need no longer the condition, only the mutex.
+		pthread_cond_destroy(condition);
+		memset(condition, 0xff, sizeof(*condition));
+		pthread_mutex_unlock(&mutex);
+		for (int each = 0; each < waiters; each++)
+			pthread_join(threads[each], NULL);
+		free(condition);
+	}
+	printf("destroyed %d\n", rounds);
+}
+
+int main(int count, char **words)
+{
+	const char *scene = count == 4 ? words[1] : "";
+	int first = count == 4 ? atoi(words[2]) : 0, second = count == 4 ? atoi(words[3]) : 0;
+	keyed = strcmp(scene, "keyed") == 0;
+	if (strcmp(scene, "accept") == 0)
+		accept_herd(first, second, 0);
+	else if (strcmp(scene, "oneshot") == 0)
+		accept_herd(first, second, EPOLLONESHOT);
+	else if (strcmp(scene, "broadcast") == 0 || keyed)
+		broadcast(first, second);
+	else if (strcmp(scene, "poll") == 0)
+		timer_poll(first, second);
+	else if (strcmp(scene, "hand-over") == 0)
+		hand_over(first * second);
+	else if (strcmp(scene, "destroy") == 0)
+		destroy(first, second);
+	else
+		return 2;
+	return 0;
+}
