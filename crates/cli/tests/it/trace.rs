@@ -95,9 +95,11 @@ fn unrunnable_commands_exit_like_env() {
 #[test]
 fn root_reports_go_where_they_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let names = ["text", "json", "folded", "pprof", "html"];
-    let [text, json, folded, pprof, html] = names.map(|name| file(&directory, name));
+    let names = ["text", "json", "folded", "pprof", "html", "perfetto", "firefox"];
+    let files = names.map(|name| file(&directory, name));
+    let [text, json, folded, pprof, html, perfetto, firefox] = files;
     let args = ["--full", "-o", &text, "--json", &json, "--folded", &folded];
+    let args = [&args[..], &["--perfetto", &perfetto, "--firefox", &firefox]].concat();
     let args = [&args[..], &["--pprof", &pprof, "--html", &html, "--"]].concat();
     let script = "for i in 1 2 3; do sleep 0.01; done";
     let ran = ran(trace(&[&args[..], &["sh", "-c", script]].concat()));
@@ -118,6 +120,12 @@ fn root_reports_go_where_they_are_told() {
         assert!(stack.contains(';') && weight.parse::<u64>().is_ok(), "{line}");
     }
     assert!(fs::read(&pprof).unwrap().starts_with(&[0x1f, 0x8b]), "it is gzip");
+    let firefox: Value = serde_json::from_str(&fs::read_to_string(firefox).unwrap()).unwrap();
+    let markers = |of: &Value| of["markers"]["length"].as_u64().unwrap();
+    let waits: u64 = firefox["threads"].as_array().unwrap().iter().map(markers).sum();
+    assert!(waits >= 6, "{firefox:#}");
+    let perfetto = fs::read(perfetto).unwrap();
+    assert!(perfetto.windows(5).any(|of| of == b"woken"), "the waits are there, one by one");
     let html = fs::read_to_string(html).unwrap();
     assert!(html.contains(&format!("<h1>{}", text.split([' ', '<']).next().unwrap())), "{html}");
 }
