@@ -83,7 +83,7 @@ pub(crate) struct TraceArgs {
     /// Write the same to FILE for the Firefox Profiler, and the time asleep by stack.
     #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
     pub(crate) firefox: Option<PathBuf>,
-    /// So many waits are in the files of --perfetto and --firefox.
+    /// How many waits are in the files of --perfetto and --firefox: the first of all threads.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) episodes: u32,
     /// Write the report to FILE as a page for a browser, with a flame graph of the waits.

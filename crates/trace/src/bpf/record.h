@@ -62,7 +62,7 @@ struct uh_settings {
 	u32 first_stacks;  /* so often a row is sampled each time, before it is by chance */
 	u32 next_child;    /* follow what the loading thread forks next */
 	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
-	u64 episodes;      /* so many are kept one by one */
+	u64 episodes;      /* the number that is kept one by one */
 	u32 exit_has_memory; /* sched_process_exit comes before the memory goes */
 	u32 sees_calls; /* sys_exit is listened to; else no call is known to end, nothing is judged */
 	s64 exit_group; /* the number of that call */

@@ -167,7 +167,7 @@ impl Report {
 
     /// A sample for each stack, which stands for the time asleep there.
     fn firefox_stacks(&self, shared: &mut Shared) -> Vec<Value> {
-        let mut processes: BTreeMap<(u32, &str), Vec<(Option<u64>, u64)>> = BTreeMap::new();
+        let mut processes: BTreeMap<(u32, &str), Asleep> = BTreeMap::new();
         for line in &self.waits.lines {
             let asleep_ns = line.asleep_ns.saturating_add(line.uninterruptible_ns);
             for (pair, [ns]) in shares(line, [asleep_ns]) {
@@ -175,15 +175,18 @@ impl Report {
                 let stacks = stacks.flatten().filter_map(|index| self.stacks.get(index));
                 let frames: Vec<_> = stacks.flat_map(|stack| &stack.frames).collect();
                 let stack = frames.iter().rev().fold(None, |of, frame| shared.stack(of, frame));
-                processes.entry((line.pid, &line.comm)).or_default().push((stack, ns));
+                let asleep = processes.entry((line.pid, &line.comm)).or_default();
+                asleep.stacks.push(stack);
+                asleep.ms.push(ns as f64 / 1e6);
             }
         }
-        let of_process = |((pid, comm), samples): ((u32, &str), Vec<(Option<u64>, u64)>)| {
-            let apart = self.duration_ms() / samples.len() as f64;
+        let of_process = |((pid, comm), asleep): ((u32, &str), Asleep)| {
+            let count = asleep.stacks.len();
+            let apart = self.duration_ms() / count as f64;
             let samples = Samples {
-                stack: samples.iter().map(|(stack, _)| *stack).collect(),
-                time: (0..samples.len()).map(|index| index as f64 * apart).collect(),
-                weight: Some(samples.iter().map(|(_, ns)| *ns as f64 / 1e6).collect()),
+                stack: asleep.stacks,
+                time: (0..count).map(|index| index as f64 * apart).collect(),
+                weight: Some(asleep.ms),
                 weight_type: "tracing-ms",
             };
             let name = "time asleep, by stack (in no order)";
@@ -231,6 +234,13 @@ fn thread(
             "data": markers.data,
         },
     })
+}
+
+/// The stacks of a process, and the time that each stands for.
+#[derive(Default)]
+struct Asleep {
+    stacks: Vec<Option<u64>>,
+    ms: Vec<f64>,
 }
 
 /// A table of samples, by column.
