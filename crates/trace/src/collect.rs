@@ -6,9 +6,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::ledger::Ledger;
 use crate::observation::{
-    Episode, EpisodeClass, FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object,
-    Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind, StallRow, ThreadRow,
-    TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
+    Episode, EpisodeClass, FutexKind, FutexRow, GateRow, LedgerRow, LockKind, LockRow, Losses,
+    Object, Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind, StallRow,
+    ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
@@ -105,7 +105,7 @@ pub(crate) fn observation(
 ) -> Result<Observation, TraceError> {
     let (mut processes, totals) = processes(&programs.map("uh_processes")?)?;
     // First, since those of the living go on, or end.
-    let (ledgers, lost_ledgers) = ledgers(programs)?;
+    let (ledgers, gates, lost_ledgers) = ledgers(programs)?;
     give_maps(&mut processes);
     let stack_maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
     let late = (copies.lost, copies.lost_bytes);
@@ -127,6 +127,7 @@ pub(crate) fn observation(
         losses: Losses { copies_unwound: paths.unwound, ..losses(programs, late)? },
         missing: programs.missing.clone(),
         ledgers,
+        gates,
         ..Observation::default()
     };
     seen.losses.ledgers += lost_ledgers;
@@ -566,22 +567,27 @@ fn copying(map: &MapHandle) -> Result<[u64; 3], TraceError> {
 
 /// The ledgers of processes that have ended, as the programs kept them, and of those that live; and
 /// how many there were besides.
-fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, u64), TraceError> {
-    let mut rows = Vec::new();
-    let mut lost = 0;
+fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, Vec<GateRow>, u64), TraceError> {
+    let (mut rows, mut gates, mut lost) = (Vec::new(), Vec::new(), 0);
     for_each(&programs.map("uh_ledgers")?, |mut key, value| {
-        rows.extend(Ledger::from_bytes(value.0).rows(key.u32(), true));
+        let (pid, ledger) = (key.u32(), Ledger::from_bytes(value.0));
+        rows.extend(ledger.rows(pid, true));
+        gates.extend(ledger.gates(pid));
     })?;
     for_each(&programs.map("uh_ledger_roots")?, |mut key, mut root| {
         let pid = key.u32();
         match Ledger::read(pid, root.u64()) {
-            Ok(ledger) => rows.extend(ledger.rows(pid, false)),
+            Ok(ledger) => {
+                rows.extend(ledger.rows(pid, false));
+                gates.extend(ledger.gates(pid));
+            }
             // It ended a moment ago, and has left nothing to read.
             Err(_) => lost += 1,
         }
     })?;
     rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
-    Ok((rows, lost))
+    gates.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
+    Ok((rows, gates, lost))
 }
 
 /// All stacks that any row names.

@@ -45,6 +45,8 @@ pub struct Observation {
     pub samples: Option<Samples>,
     /// What programs that use unherd's library say of themselves.
     pub ledgers: Vec<LedgerRow>,
+    /// The gates in their ledgers.
+    pub gates: Vec<GateRow>,
     /// The first waits one by one, where that was asked for, in the order in which they ended or
     /// were judged.
     pub episodes: Vec<Episode>,
@@ -643,4 +645,40 @@ pub struct LedgerRow {
     pub counts: BTreeMap<String, u64>,
     /// Whether it was read at the process's end; otherwise a little earlier.
     pub at_end: bool,
+}
+
+/// A gate of `unherd-sync`, as the ledger of the traced process had it when that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateRow {
+    /// The process.
+    pub pid: u32,
+    /// The gate's own reason.
+    pub reason: String,
+    /// The threads that waited, the longest waiting first; 64 of a process that has ended.
+    pub waiters: Vec<GateWaiter>,
+    /// How many waited, tasks among them.
+    pub waiting: u64,
+    /// When it was congested or cleared last; 0 if never.
+    pub changed_ns: u64,
+    /// When progress was made last.
+    pub progressed_ns: Option<u64>,
+    /// How often its signal has become untrusted.
+    pub untrusted: u64,
+    /// Whether it was trusted then.
+    pub is_trusted: bool,
+    /// How many waits ended by its bound.
+    pub overdue: u64,
+    /// When the ledger was read.
+    pub read_ns: u64,
+}
+
+/// A thread that waits at a gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateWaiter {
+    /// Its number, in the process's own namespace; 0 if not known.
+    pub thread: u32,
+    /// For what.
+    pub reason: String,
+    /// Since when.
+    pub since_ns: u64,
 }

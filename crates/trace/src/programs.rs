@@ -360,10 +360,14 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use unherd_sys::ledger_layout::{FIELDS, NAME_BYTES, REASONS, ROW_BYTES, SLOTS};
+    use unherd_sys::ledger_layout::{
+        FIELDS, GATE_BYTES, GATES, NAME_BYTES, REASONS, ROW_BYTES, SLOTS,
+    };
 
     use super::*;
 
+    const LEDGER_BYTES: usize =
+        REASONS * (NAME_BYTES + 8 * FIELDS.len()) + 8 + GATES * GATE_BYTES + 8 + 64 * 24;
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
     const SIZES: [(&str, u32, u32); 14] = [
         ("uh_waits", 24, 16 + 20 * 8 + 48),
@@ -377,7 +381,7 @@ mod tests {
         ("uh_cpus", 4, 3 * (7 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
         ("uh_copying", 4, 9 * 8),
         (VARIABLES, 4, 28 * 8 + 8),
-        ("uh_ledgers", 4, (REASONS * (NAME_BYTES + 8 * FIELDS.len())) as u32),
+        ("uh_ledgers", 4, LEDGER_BYTES as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
         (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 48),
     ];

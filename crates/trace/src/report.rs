@@ -47,7 +47,7 @@ pub use self::findings::{Cost, CostKind, Finding};
 pub use self::folded::FoldedWeight;
 pub use self::futexes::{FutexLine, Futexes, Outcomes};
 pub use self::herds::Herd;
-pub use self::ledgers::{Ledger, Reason, Seen};
+pub use self::ledgers::{Gate, GateWaiter, Ledger, Reason, Seen};
 pub use self::locks::KernelLock;
 pub use self::share::Interval;
 pub(crate) use self::share::apportion;

@@ -131,6 +131,28 @@ fn root_reports_go_where_they_are_told() {
 }
 
 #[test]
+fn root_stall_at_gate_is_told() {
+    let runner = [env!("CARGO_BIN_EXE_unherd"), "load", "stall", "--with", "paced"];
+    let scene = ["--threads", "3", "--seed", "1", "--param", "scene=stuck"];
+    let sizes = ["--param", "stall-ms=900", "--param", "fills=3", "--param", "tables=2"];
+    let args = ["--format", "json", "--duration", "0.6", "--"];
+    let ran = ran(trace(&[&args[..], &runner, &scene, &sizes].concat()));
+    if is_refused(&ran) {
+        return;
+    }
+    let report: Value = serde_json::from_str(&ran.stderr).unwrap();
+    let gate = &report["ledgers"][0]["gates"][0];
+    let ms = |of: &Value| of.as_u64().unwrap() / 1_000_000;
+    assert!((200..=900).contains(&ms(&gate["stalled_ns"])), "{gate:#}");
+    assert_eq!((&gate["waiting"], &gate["progress_ago_ns"]), (&3.into(), &Value::Null), "{gate:#}");
+    let waiters = gate["waiters"].as_array().unwrap();
+    assert_eq!(waiters.len(), 3, "{gate:#}");
+    for waiter in waiters {
+        assert!(waiter["thread"].is_u64() && ms(&waiter["waited_ns"]) >= 200, "{gate:#}");
+    }
+}
+
+#[test]
 fn root_json_alone_is_one_object() {
     let ran = ran(trace(&["--format", "json", "--", "sleep", "0.01"]));
     if is_refused(&ran) {

@@ -278,6 +278,23 @@ fn stalls() -> Vec<StallRow> {
     ]
 }
 
+/// A gate at which nothing has happened for a second.
+fn gate() -> GateRow {
+    let waiter = GateWaiter { thread: 203, reason: "page-read".into(), since_ns: 9_700_000_000 };
+    GateRow {
+        pid: POOL,
+        reason: "writeback".into(),
+        waiters: vec![waiter],
+        waiting: 1,
+        changed_ns: 4_000_000_000,
+        progressed_ns: Some(9_000_000_000),
+        untrusted: 2,
+        is_trusted: true,
+        overdue: 5,
+        read_ns: 10_000_000_000,
+    }
+}
+
 /// A wait of two threads of a herd, a broadcast, a poll, a page fault, and a wait that goes on.
 fn episodes() -> Vec<Episode> {
     let call = |number: i64| u32::try_from(number).ok();
@@ -386,6 +403,7 @@ pub(super) fn observation() -> Observation {
         }],
         samples: Some(samples()),
         ledgers: vec![LedgerRow { pid: POOL, reason: "page-read".into(), counts, at_end: true }],
+        gates: vec![gate()],
         episodes: episodes(),
     }
 }
