@@ -205,7 +205,7 @@ const REPORTS: [Report; 5] = [
             Bench {
                 name: "mix",
                 line: "mix --with kernel,unherd --threads 1,4,16",
-                quick: "--memory 32M",
+                quick: "--memory 32M --transactions 2048",
                 quick_s: 60,
                 makes_files: true,
             },
