@@ -75,8 +75,9 @@ impl Timeline {
         judged: bool,
         namer: &mut Namer<'_>,
     ) -> Self {
+        let (began_ns, ended_ns) = (seen.began_ns, seen.ended_ns);
         if seen.episodes.is_empty() {
-            return Self::default();
+            return Self { began_ns, ended_ns, ..Self::default() };
         }
         let waker = |row: &WakeRow| {
             let stacks = namer.pairs(row.pid, &row.stacks);
@@ -110,7 +111,7 @@ impl Timeline {
             let call = call_text(of.syscall, judged);
             let waking = of.waking.as_ref();
             // A wake may come before the sleep that it ends was seen to begin.
-            let woken_ns = waking.map_or(seen.ended_ns, |of| of.woken_ns).max(of.began_ns);
+            let woken_ns = waking.map_or(ended_ns, |of| of.woken_ns).max(of.began_ns);
             TimelineWait {
                 thread: ids[&(of.pid, of.tid)],
                 class: of.class,
@@ -125,11 +126,6 @@ impl Timeline {
         };
         let mut waits: Vec<_> = seen.episodes.iter().map(wait).collect();
         waits.sort_by_key(|of| of.began_ns);
-        Self {
-            began_ns: seen.began_ns,
-            ended_ns: seen.ended_ns,
-            threads: ids.keys().map(thread).collect(),
-            waits,
-        }
+        Self { began_ns, ended_ns, threads: ids.keys().map(thread).collect(), waits }
     }
 }
