@@ -93,8 +93,8 @@ impl Snapshot {
         Self { by_reason, gates: super::Ledger::gates() }
     }
 
-    /// What was counted after `earlier` and up to this snapshot; zeros if that is the later one. The
-    /// gates are as this snapshot has them.
+    /// What was counted after `earlier` and up to this snapshot; zeros if that is the later one.
+    /// The gates are as this snapshot has them.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |&(reason, counts): &(Reason, Counts)| {
