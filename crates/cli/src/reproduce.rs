@@ -202,8 +202,15 @@ const REPORTS: [Report; 5] = [
                 quick_s: 60,
                 makes_files: false,
             },
+            Bench {
+                name: "mix",
+                line: "mix --with kernel,unherd --threads 1,4,16",
+                quick: "--memory 32M --transactions 2048",
+                quick_s: 60,
+                makes_files: true,
+            },
         ],
-        missing: "the mix of reads and writes, and contiguous allocation",
+        missing: "contiguous allocation",
     },
 ];
 

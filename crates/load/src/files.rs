@@ -12,6 +12,6 @@ pub(crate) use aligned::AlignedBytes;
 pub(crate) use content::Content;
 pub(crate) use kernel::{KernelFile, Way};
 pub(crate) use memory::{PAGE_BYTES, capacity_bytes};
-pub(crate) use numbered::{device_read_bytes, write_numbered_pages};
+pub(crate) use numbered::{device_read_bytes, write_numbered_pages, write_pages};
 pub(crate) use queued::QueuedReads;
 pub(crate) use scratch::{ScratchDir, check_space};

@@ -28,6 +28,7 @@ pub mod futex_storm;
 pub mod futex_wake;
 pub mod hit;
 pub mod hit_cost;
+pub mod mix;
 pub mod mutex;
 pub mod order;
 pub mod pagewait;
@@ -90,6 +91,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &stall::Stall,
             &pressure::Pressure,
             &commit::Commit,
+            &mix::Mix,
         ],
         args,
     )

@@ -1,5 +1,5 @@
 //! `pressure`: writers, readers, threads that ask for frames and one that must not wait, on a pool
-//! of frames above a simulated device that is slower than they are.
+//! of frames above a device that is slower than they are.
 //!
 //! The pool does what Linux did in 2010 (M. Gorman's report of 26 August 2010): a writer waits
 //! while too many frames are dirty, a thread that finds no free frame *reclaims* one by itself
@@ -9,7 +9,8 @@
 //! congested while too many frames are dirty. So a nap is needless where the next look could have
 //! found a clean frame.
 //!
-//! Two devices: `fast` (400 MB/s, stalls for 150 ms in each 600 ms), and `steady` (60 MB/s).
+//! Three devices: `fast` (simulated, 400 MB/s, stalls for 150 ms in each 600 ms), `steady`
+//! (simulated, 60 MB/s), and `real`: direct I/O on a file below `--dir`.
 //!
 //! The writers' pages and the askers' requests are fixed, and the round ends when all are done.
 //! Readers and the interactive thread go on until then.
@@ -29,7 +30,7 @@ pub struct Pressure;
 const PARAMS: &[Param] = &[
     Param {
         name: "device",
-        about: "fast (400 MB/s with stalls of 150 ms in 600 ms) or steady (60 MB/s)",
+        about: "fast (400 MB/s, stalls of 150 ms in 600 ms), steady (60 MB/s), real (a file)",
         default: "fast",
         kind: Kind::Text,
     },
@@ -41,7 +42,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "pages",
-        about: "pages that the writers dirty together; auto is 40,000 (fast) or 10,000 (steady)",
+        about: "pages that the writers dirty together; auto: 40,000; steady 10,000, real 160,000",
         default: "auto",
         kind: Kind::Count,
     },
@@ -54,7 +55,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "asks",
-        about: "requests for 32 frames of all askers together; auto is 400 (fast) or 150 (steady)",
+        about: "requests for 32 frames of all askers together; auto: 400; steady 150, real 1,600",
         default: "auto",
         kind: Kind::Count,
     },
@@ -110,6 +111,7 @@ impl Workload for Pressure {
             default_impls: vec!["fixed", "fixed-short", "skip", "event", "paced"],
             params: PARAMS.to_vec(),
             metrics,
+            uses_dir: true,
             default_threads: 4,
             ..Description::default()
         }
@@ -120,7 +122,11 @@ impl Workload for Pressure {
         let (device, pages, asks) = match job.params.text("device") {
             "fast" => (Device::fast(), 40_000, 400),
             "steady" => (Device::steady(), 10_000, 150),
-            other => return Err(LoadError::usage(format!("device={other}: give fast or steady"))),
+            "real" => (Device::real(job)?, 160_000, 1_600),
+            other => {
+                let refused = format!("device={other}: give fast, steady or real");
+                return Err(LoadError::usage(refused));
+            }
         };
         let number = |name| job.params.at_least_one(name);
         let or = |name, default| Ok(job.params.number(name)?.map_or(default, |n| n as usize));

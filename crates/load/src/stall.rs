@@ -7,13 +7,13 @@
 //! Scene `full`: a writer waits while there is no room, as in fjall #257, where it slept for 100 ms
 //! between two looks. Scene `delay`: it also asks the gate before each table, as in `RocksDB`
 //! #1884, whose writers were delayed with nothing pending. Scene `stuck`: the flusher does nothing
-//! until the gate's status tells a stall of `stall-ms`: how late is that?
+//! until the gate's status and the ledger tell a stall of `stall-ms`: how late is that?
 
 mod engine;
 
 use std::time::Duration;
 
-use unherd::{Gate, Ledger, Timestamp};
+use unherd::{Gate, GateAccount, Ledger, Timestamp};
 use unherd_sys::primitives::thread;
 
 use crate::congestion::{self, GateWaits, Latencies, sleep_until};
@@ -71,6 +71,7 @@ impl Workload for Stall {
             Metric::new("needless_waits", Lower, "sleeps that began while it was clear"),
             Metric::new("congestion_wait_ms", Lower, "asleep at the gate, of all writers"),
             Metric::new("stall_seen_ms", Lower, "scene stuck: from the last event to the report"),
+            Metric::new("stall_in_ledger_ms", Lower, "the same, to the ledger's account of gates"),
             Metric::new("cpu_s", Lower, "user and system time"),
             Metric::new("planted_s", Neither, "CPU time burned on purpose"),
         ];
@@ -127,7 +128,11 @@ fn run_engine(
     let (writers, seen) = thread::scope(|scope| {
         let engine = &engine;
         let writers: Vec<_> = (0..job.threads).map(|_| scope.spawn(|| engine.write())).collect();
-        let seen = stall.map(|stall| watch(gate, stall));
+        let seen = stall.map(|stall| {
+            let in_ledger = || Ledger::gates().iter().map(GateAccount::stalled_for).max();
+            let by_status = watch(|| gate.status().stalled_for(), stall);
+            (by_status, watch(|| in_ledger().unwrap_or_default(), stall))
+        });
         scope.spawn(|| engine.flush());
         let joined = writers.into_iter().enumerate().map(|(index, writer)| {
             writer.join().map_err(|panic| LoadError::panicked(index, &*panic))
@@ -158,16 +163,19 @@ fn run_engine(
         ("cpu_s".to_owned(), span.cpu_s),
         ("planted_s".to_owned(), span.planted_s),
     ];
-    metrics.extend(seen.map(|seen| ("stall_seen_ms".to_owned(), seen.as_secs_f64() * 1e3)));
+    if let Some((by_status, in_ledger)) = seen {
+        metrics.push(("stall_seen_ms".to_owned(), by_status.as_secs_f64() * 1e3));
+        metrics.push(("stall_in_ledger_ms".to_owned(), in_ledger.as_secs_f64() * 1e3));
+    }
     metrics.extend(latencies.metrics("writer"));
     let waits = Ledger::snapshot().since(&waits_before);
     Ok(Round { check: mix_all(&[job.seed, fills]), metrics, waits })
 }
 
-/// Looks at the gate once a millisecond until it tells a stall: how old that is.
-fn watch(gate: &Gate, stall: Duration) -> Duration {
+/// Looks once a millisecond until a stall is told: how old that is.
+fn watch(stalled_for: impl Fn() -> Duration, stall: Duration) -> Duration {
     loop {
-        let stalled = gate.status().stalled_for();
+        let stalled = stalled_for();
         if stalled >= stall {
             return stalled;
         }

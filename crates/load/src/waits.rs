@@ -1,7 +1,7 @@
 //! The waits of a region as JSON: the schema `unherd.waits/1`.
 
 use serde::{Serialize, Serializer};
-use unherd::Counts;
+use unherd::{Counts, GateAccount, GateWaiter};
 
 use crate::Waits;
 
@@ -9,6 +9,47 @@ use crate::Waits;
 struct Schema {
     schema: &'static str,
     reasons: Vec<Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gates: Vec<Gate>,
+}
+
+/// As a report of `unherd trace` names it.
+#[derive(Serialize)]
+struct Gate {
+    reason: &'static str,
+    waiters: Vec<Waiter>,
+    waiting: u64,
+    stalled_ns: u64,
+    progress_ago_ns: Option<u64>,
+    trusted: bool,
+    untrusted: u64,
+    overdue: u64,
+}
+
+#[derive(Serialize)]
+struct Waiter {
+    thread: Option<u32>,
+    reason: &'static str,
+    waited_ns: u64,
+}
+
+fn gate(of: &GateAccount) -> Gate {
+    let ago_ns = |at| of.now.since(at).as_nanos() as u64;
+    let waiter = |of: &GateWaiter| Waiter {
+        thread: of.thread,
+        reason: of.reason.name(),
+        waited_ns: ago_ns(of.since),
+    };
+    Gate {
+        reason: of.reason.name(),
+        waiters: of.waiters.iter().map(waiter).collect(),
+        waiting: of.waiting,
+        stalled_ns: of.stalled_for().as_nanos() as u64,
+        progress_ago_ns: of.last_progress.map(ago_ns),
+        trusted: of.is_trusted,
+        untrusted: of.untrusted,
+        overdue: of.overdue,
+    }
 }
 
 /// The fields are named, and ordered, as `ledger_layout::FIELDS` are.
@@ -40,12 +81,13 @@ pub(crate) fn serialize<S: Serializer>(waits: &Waits, serializer: S) -> Result<S
         locks_contended: counts.locks_contended,
     };
     let reasons = waits.iter().map(row).collect();
-    Schema { schema: "unherd.waits/1", reasons }.serialize(serializer)
+    let gates = waits.gates().iter().map(gate).collect();
+    Schema { schema: "unherd.waits/1", reasons, gates }.serialize(serializer)
 }
 
 #[cfg(test)]
 mod tests {
-    use unherd::{Ledger, Reason, WaitTable};
+    use unherd::{Deadline, Gate, Ledger, Reason, WaitTable};
 
     #[test]
     fn waits_follow_their_schema() {
@@ -61,5 +103,27 @@ mod tests {
         // What tracers call the numbers of a row, in this order.
         let named = row.as_object().unwrap().keys().filter(|key| *key != "reason");
         assert!(named.eq(unherd_sys::ledger_layout::FIELDS), "{row}");
+    }
+    #[test]
+    fn stalled_gate_stands_in_json() {
+        let [own, reason] = ["test-json-gate", "test-json-wait"].map(Reason::register);
+        let gate = Gate::builder().reason(own).max_wait(std::time::Duration::MAX).build();
+        let _congested = gate.congest().into_shared();
+        let waits = std::thread::scope(|scope| {
+            scope.spawn(|| gate.wait_iff(reason, Deadline::NEVER));
+            while gate.status().waiters.is_empty() {
+                std::thread::yield_now();
+            }
+            let waits = Ledger::snapshot();
+            gate.close();
+            waits
+        });
+        let json = super::serialize(&waits, serde_json::value::Serializer).unwrap();
+        let gates = json["gates"].as_array().unwrap();
+        let gate = gates.iter().find(|gate| gate["reason"] == "test-json-gate").unwrap();
+        assert_eq!((&gate["waiting"], &gate["trusted"]), (&1.into(), &true.into()), "{gate}");
+        assert!(gate["stalled_ns"].as_u64() > Some(0) && gate["progress_ago_ns"].is_null());
+        let waiter = &gate["waiters"][0];
+        assert!(waiter["thread"].is_u64() && waiter["reason"] == "test-json-wait", "{gate}");
     }
 }

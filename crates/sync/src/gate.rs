@@ -67,15 +67,15 @@ mod tests;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering, thread};
+use unherd_sys::primitives::{AtomicU64, Ordering, thread};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::ledger::Field;
+use crate::ledger::gates::{GateField, GateRow, OwnRow};
 #[cfg(feature = "async")]
 use crate::locks::SettledWait;
 use crate::wait_table::resume_unless_unwinding;
 use crate::{Ledger, Outcome, Reason, Token, Verdict, Wait, WaitTable};
-use pace::Pace;
 use word::State;
 
 pub use status::{GateStatus, GateWaiter};
@@ -195,10 +195,7 @@ impl GateBuilder {
         Gate {
             word: AtomicU64::new(State::new(is_blunt).0),
             how: self,
-            pace: Pace::new(),
-            waiting: AtomicU32::new(0),
-            untrusted: AtomicU64::new(0),
-            overdue: AtomicU64::new(0),
+            row: OwnRow::take(self.reason),
             table: table.build(),
         }
     }
@@ -261,11 +258,8 @@ impl GateBuilder {
 pub struct Gate {
     word: AtomicU64,
     how: GateBuilder,
-    pace: Pace,
-    /// How many wait or are about to. Relaxed, as the counts below: nothing follows from them.
-    waiting: AtomicU32,
-    untrusted: AtomicU64,
-    overdue: AtomicU64,
+    /// Time and counts; apart from the word, which who comes to a clear gate reads.
+    row: OwnRow,
     table: WaitTable<()>,
 }
 
@@ -298,7 +292,7 @@ impl Gate {
         let congest = |word| State(word).congest().map(|state| state.0);
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, congest);
         match before {
-            Ok(before) if State(before).is_clear() => self.pace.note_change(now()),
+            Ok(before) if State(before).is_clear() => self.row.note_change(now()),
             Ok(_) => {}
             Err(_) => panic!("a gate has fewer than 2^20 tokens at a time"),
         }
@@ -325,7 +319,7 @@ impl Gate {
         // `progress_reaches_a_waiter`).
         let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, progress);
         let before = State(before.unwrap_or_default());
-        self.pace.note_progress(now(), n, !before.is_clear());
+        self.row.note_progress(now(), n, !before.is_clear());
         if self.is_paced() && before.is_queued() && !before.is_clear() {
             self.release();
         }
@@ -363,7 +357,7 @@ impl Gate {
             return Waited::at_once(WaitEnd::Clear);
         }
         let began = now();
-        let _waiting = Waiting::begin(&self.waiting);
+        let _waiting = Waiting::begin(&self.row);
         loop {
             match self.go_or(1, |state| state) {
                 Ok(why) => return Waited::at_once(why),
@@ -371,7 +365,7 @@ impl Gate {
                 Err(state) if state.is_clear() => return Waited::at_once(WaitEnd::Clear),
                 Err(_) => {}
             }
-            let how = Wait::new(reason).tag(status::tag(reason, began, status::TASK));
+            let how = Wait::new(reason).tag(status::tag(reason, began, None));
             let wait = self.table.wait_async(&(), || self.is_to_queue(), how);
             let settle = |token| self.give_back(token);
             if let Outcome::Woken(token) = SettledWait::new(wait, None, settle).await {
@@ -389,7 +383,7 @@ impl Gate {
 
     fn status_at(&self, now: Timestamp) -> GateStatus {
         // Room for those that come meanwhile; nothing is allocated under the lock.
-        let room = self.waiting.load(Ordering::Relaxed) as usize + 16;
+        let room = self.row.get(GateField::Waiting) as usize + 16;
         let mut tags = Vec::with_capacity(room);
         self.table.for_each_tag(&(), |tag| {
             if tags.len() < room {
@@ -401,12 +395,12 @@ impl Gate {
             now,
             congested: state.tokens(),
             waiters: tags.into_iter().map(|tag| status::waiter(tag, now)).collect(),
-            last_change: self.pace.changed(),
-            last_progress: self.pace.progressed(),
-            unit: self.pace.unit(),
+            last_change: self.row.changed(),
+            last_progress: self.row.progressed(),
+            unit: self.row.unit(),
             is_trusted: !state.is_untrusted(),
-            untrusted: self.untrusted.load(Ordering::Relaxed),
-            overdue: self.overdue.load(Ordering::Relaxed),
+            untrusted: self.row.get(GateField::Untrusted),
+            overdue: self.row.get(GateField::Overdue),
         }
     }
 
@@ -437,7 +431,7 @@ impl Gate {
         if before.tokens() > 1 {
             return;
         }
-        self.pace.note_change(now());
+        self.row.note_change(now());
         if before.is_queued() && self.is_paced() {
             self.release();
         } else if before.is_queued() {
@@ -456,7 +450,8 @@ impl Gate {
         if !state.is_closed() && self.how.mode == GateMode::Skip && state.is_clear() {
             return yield_once(reason, began);
         }
-        let how = Wait::new(reason).tag(status::tag(reason, began, 0));
+        let thread = status::thread_number();
+        let how = Wait::new(reason).tag(status::tag(reason, began, Some(thread)));
         let how = how.deadline(deadline.earlier(self.bound(began)));
         let (mut at_once, mut needless) = (WaitEnd::Clear, false);
         // G4. It comes before those that sleep only if there are units for all of them.
@@ -470,9 +465,10 @@ impl Gate {
                 true
             }
         };
-        let waiting = Waiting::begin(&self.waiting);
+        let waiting = Waiting::begin(&self.row);
+        let shown = Ledger::wait_at_gate(reason, began, self.row.number(), thread);
         let outcome = self.table.wait_with(&(), validate, || {}, |_, _| {}, how);
-        drop(waiting);
+        drop((waiting, shown));
         let why = match outcome {
             Outcome::Invalid => return Waited::at_once(at_once),
             Outcome::Woken(token) => {
@@ -497,7 +493,7 @@ impl Gate {
                 return Deadline::NEVER;
             }
             GateMode::Event => max_wait,
-            GateMode::Paced => self.pace.bound(self.waiting.load(Ordering::Relaxed), max_wait),
+            GateMode::Paced => self.row.bound(self.row.get(GateField::Waiting), max_wait),
         };
         Deadline::at(now.after(bound))
     }
@@ -519,7 +515,7 @@ impl Gate {
 
     /// How many units there must be for a thread to take one without a sleep.
     fn needs(&self, is_first: bool) -> u32 {
-        if is_first { 1 } else { self.waiting.load(Ordering::Relaxed) }
+        if is_first { 1 } else { self.row.get(GateField::Waiting) as u32 }
     }
 
     /// Says how the wait ends without a sleep, by a unit if there are as many as it `needs`; or
@@ -638,40 +634,41 @@ impl Gate {
         if state.is_clear() {
             return WaitEnd::Cleared;
         }
-        if now.since(self.pace.last()) >= self.how.max_wait {
-            self.note_silence();
+        if now.since(self.row.last()) >= self.how.max_wait {
+            self.note_silence(now);
         }
         if deadline.has_passed(now) {
             return WaitEnd::Timeout;
         }
-        self.overdue.fetch_add(1, Ordering::Relaxed);
+        self.row.add(GateField::Overdue, 1);
         WaitEnd::Overdue
     }
 
     /// A wait timed out, and nothing had happened for long.
-    fn note_silence(&self) {
+    fn note_silence(&self, now: Timestamp) {
         let silent = |word| State(word).silent().map(|state| state.0);
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, silent);
         let is_lost = |before| State(before).silent().is_some_and(State::is_untrusted);
         if before.is_ok_and(is_lost) {
-            self.untrusted.fetch_add(1, Ordering::Relaxed);
+            self.row.add(GateField::Untrusted, 1);
+            self.row.set(GateField::UntrustedNs, now.as_ns());
         }
     }
 }
 
 /// Counts one that waits.
-struct Waiting<'g>(&'g AtomicU32);
+struct Waiting<'g>(&'g GateRow);
 
 impl<'g> Waiting<'g> {
-    fn begin(waiting: &'g AtomicU32) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
+    fn begin(row: &'g GateRow) -> Self {
+        row.add(GateField::Waiting, 1);
+        Self(row)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.subtract(GateField::Waiting, 1);
     }
 }
 

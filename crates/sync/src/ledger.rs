@@ -15,11 +15,13 @@
     expect(dead_code, reason = "the ledger is off under the model checkers")
 )]
 
+pub(crate) mod gates;
 pub(crate) mod shard;
 mod snapshot;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+pub use gates::GateAccount;
 pub use snapshot::{Counts, Snapshot};
 
 use unherd_sys::Timestamp;
@@ -66,6 +68,29 @@ impl Ledger {
         Snapshot::now()
     }
 
+    /// The gates of the process, up to 64, each with its waiters: what
+    /// [`Gate::status`](crate::Gate::status) says of one, without its lock, for who watches all of
+    /// them. A tracer reads the same from outside. Costs as a snapshot does.
+    #[cfg(not(any(loom, shuttle)))]
+    pub fn gates() -> Vec<GateAccount> {
+        gates::gates(Timestamp::now())
+    }
+
+    /// The calling thread waits at a gate from now until the guard is dropped. Its own stores, and
+    /// nobody else's lines.
+    pub(crate) fn wait_at_gate(
+        reason: Reason,
+        since: Timestamp,
+        gate: u32,
+        thread: u32,
+    ) -> WaitingAtGate {
+        #[cfg(not(any(loom, shuttle)))]
+        shard::note_waiting(reason, since, gate, thread);
+        #[cfg(any(loom, shuttle))]
+        let _ = (since, gate, thread);
+        WaitingAtGate(reason)
+    }
+
     /// Adds to the calling thread's count. Costs a thread-local load, a load and a store.
     #[inline]
     pub(crate) fn add(reason: Reason, field: Field, amount: u64) {
@@ -89,5 +114,15 @@ impl Ledger {
             let asleep_ns = Timestamp::now().as_ns().saturating_sub(since.as_ns());
             Self::add(reason, Field::AsleepNs, asleep_ns);
         }
+    }
+}
+
+/// See [`Ledger::wait_at_gate`].
+pub(crate) struct WaitingAtGate(Reason);
+
+impl Drop for WaitingAtGate {
+    fn drop(&mut self) {
+        #[cfg(not(any(loom, shuttle)))]
+        shard::note_waiting(self.0, Timestamp::default(), 0, 0);
     }
 }

@@ -59,7 +59,7 @@ pub use gate::{
     Congested, Gate, GateBuilder, GateDuty, GateMode, GateStatus, GateWaiter, SharedCongested,
     WaitEnd, Waited,
 };
-pub use ledger::{Counts, Ledger, Snapshot};
+pub use ledger::{Counts, GateAccount, Ledger, Snapshot};
 #[cfg(all(feature = "async", not(loom)))]
 pub use locks::AsyncMutexGuard;
 pub use locks::{Barrier, Condvar, Epoch, EventCount, Latch, Once, RawMutex, RawRwLock};

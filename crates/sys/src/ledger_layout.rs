@@ -12,10 +12,16 @@
 //!                        24  address of a slab      (the one at 24 is for threads that are
 //!                            of its own              nearly gone; its link means nothing)
 //!                        32  names[REASONS], NAME_BYTES each, zero behind the name
+//!                        ROOT_GATES  gates[GATES], GATE_BYTES each
 //! ```
 //!
 //! A row is [`ROW_BYTES`] long and begins with the [`FIELDS`] as 64-bit numbers. The account of a
 //! reason is the sum of its rows in all slabs. A forked child has a copy of everything.
+//!
+//! A gate is its [`GATE_FIELDS`] as 64-bit numbers; a free place has an owner of 0. While a thread
+//! waits at a gate, its row of the wait's reason has at [`ROW_WAITING`] since when (nanoseconds of
+//! `CLOCK_MONOTONIC`; else 0), and behind that the thread's number and, in the upper half, the
+//! gate's, from 1 on.
 
 #![expect(unsafe_code, reason = "a mapping is raw by nature")]
 
@@ -28,7 +34,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 /// The name of the memory file; `/proc/PID/maps` shows it as `/memfd:unherd-ledger`.
 pub const SIGNPOST: &str = "unherd-ledger";
 /// What signpost and root begin with. Another layout will have another number at its end.
-pub const MAGIC: [u8; 16] = *b"unherd.ledger/1\0";
+pub const MAGIC: [u8; 16] = *b"unherd.ledger/2\0";
 /// How many reasons a process can have.
 pub const REASONS: usize = 64;
 /// How many threads count in one slab.
@@ -39,6 +45,27 @@ pub const ROW_BYTES: usize = 128;
 pub const SLAB_NEXT: usize = REASONS * SLOTS * ROW_BYTES;
 /// From one name to the next.
 pub const NAME_BYTES: usize = 48;
+/// Where in a row a thread says that it waits at a gate.
+pub const ROW_WAITING: usize = 72;
+/// Where in the root the gates begin.
+pub const ROOT_GATES: usize = 3136;
+/// How many gates a process shows.
+pub const GATES: usize = 64;
+/// From one gate to the next.
+pub const GATE_BYTES: usize = 64;
+/// The numbers of a gate: 1 and the number of its reason; when it was congested or cleared last,
+/// when progress was made last, and how long a unit of it takes; how many wait; how often its
+/// signal became untrusted, and when it did last; how many waits ended by its bound.
+pub const GATE_FIELDS: [&str; 8] = [
+    "owner",
+    "last_change_ns",
+    "last_progress_ns",
+    "unit_ns",
+    "waiting",
+    "untrusted",
+    "last_untrusted_ns",
+    "overdue",
+];
 /// The numbers of a row, by their names in `unherd.waits/1`.
 pub const FIELDS: [&str; 9] = [
     "waits",

@@ -6,9 +6,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::ledger::Ledger;
 use crate::observation::{
-    FutexKind, FutexRow, LedgerRow, LockKind, LockRow, Losses, Object, Observation, Outcomes,
-    Process, SampledStack, Stack, StackId, StallKind, StallRow, ThreadRow, TimeSpent, Totals,
-    WaitRow, WakeCause, WakeRow,
+    Episode, EpisodeClass, FutexKind, FutexRow, GateRow, LedgerRow, LockKind, LockRow, Losses,
+    Object, Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind, StallRow,
+    ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
@@ -68,6 +68,34 @@ pub(crate) fn notice(bytes: &[u8]) -> Option<Notice> {
     }
 }
 
+/// `struct uh_episode`.
+pub(crate) fn episode(bytes: &[u8]) -> Episode {
+    let mut reader = Reader(bytes);
+    let (about, pid, nr) = (reader.u64(), reader.u32(), reader.i32());
+    let (kind, _pad) = (reader.u32(), reader.u32());
+    let (woken_for, waker_pid, waker_nr) = (reader.u64(), reader.u32(), reader.i32());
+    let (waker_cause, waker_kind) = (reader.u32(), reader.u32());
+    let [began_ns, woken_ns, ran_ns] = reader.u64s();
+    let (tid, waker_tid, class) = (reader.u32(), reader.u32(), reader.u32());
+    let waking = (woken_ns > 0).then(|| Waking {
+        woken_ns,
+        ran_ns,
+        tid: (waker_tid != 0).then_some(waker_tid),
+        pid: (waker_pid != 0).then_some(waker_pid),
+        cause: cause(waker_cause, waker_nr),
+        object: object(waker_kind, woken_for),
+    });
+    Episode {
+        pid,
+        tid,
+        syscall: u32::try_from(nr).ok(),
+        object: object(kind, about),
+        class: *EpisodeClass::ALL.get(class as usize).unwrap_or(&EpisodeClass::Unjudged),
+        began_ns,
+        waking,
+    }
+}
+
 /// Everything that the maps hold. `give_maps` fills in the mappings of the processes, without
 /// which copies of stacks are of no use.
 pub(crate) fn observation(
@@ -77,7 +105,7 @@ pub(crate) fn observation(
 ) -> Result<Observation, TraceError> {
     let (mut processes, totals) = processes(&programs.map("uh_processes")?)?;
     // First, since those of the living go on, or end.
-    let (ledgers, lost_ledgers) = ledgers(programs)?;
+    let (ledgers, gates, lost_ledgers) = ledgers(programs)?;
     give_maps(&mut processes);
     let stack_maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
     let late = (copies.lost, copies.lost_bytes);
@@ -99,6 +127,7 @@ pub(crate) fn observation(
         losses: Losses { copies_unwound: paths.unwound, ..losses(programs, late)? },
         missing: programs.missing.clone(),
         ledgers,
+        gates,
         ..Observation::default()
     };
     seen.losses.ledgers += lost_ledgers;
@@ -266,6 +295,16 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
     Ok(rows)
 }
 
+/// `enum uh_cause`, with the call's number.
+fn cause(cause: u32, nr: i32) -> WakeCause {
+    match (cause, u32::try_from(nr)) {
+        (0, Ok(nr)) => WakeCause::Call(nr),
+        (1, _) => WakeCause::Timer,
+        (2, _) => WakeCause::Interrupt,
+        _ => WakeCause::Other,
+    }
+}
+
 /// `struct uh_wake_key`.
 type WakeKey = [u8; 24];
 
@@ -275,18 +314,13 @@ fn wakes(programs: &Programs, stacks: &Stacks<'_>) -> Result<Vec<WakeRow>, Trace
     for_each(&programs.map("uh_wakes")?, |mut key, mut value| {
         let raw: WakeKey = Reader(key.0).take();
         let (about, pid, nr) = (key.u64(), key.u32(), key.i32());
-        let (cause, kind) = (key.u32(), key.u32());
+        let (of, kind) = (key.u32(), key.u32());
         let id = value.u64();
         let counts: [u64; 10] = value.u64s();
         let pid = (pid != 0).then_some(pid);
         let mut row = WakeRow {
             pid,
-            cause: match (cause, u32::try_from(nr)) {
-                (0, Ok(nr)) => WakeCause::Call(nr),
-                (1, _) => WakeCause::Timer,
-                (2, _) => WakeCause::Interrupt,
-                _ => WakeCause::Other,
-            },
+            cause: cause(of, nr),
             object: object(kind, about),
             events: counts[0],
             woken: counts[1],
@@ -468,7 +502,7 @@ fn time_spent(programs: &Programs) -> Result<TimeSpent, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
     let mut reader = Reader(&bss);
-    let _losses: [u64; 17] = reader.u64s();
+    let _losses_episodes: [u64; 18] = reader.u64s();
     Ok(TimeSpent { wall_ns: reader.u64(), by_class_ns: reader.u64s() })
 }
 
@@ -489,7 +523,7 @@ fn threads(map: &MapHandle) -> Result<Vec<ThreadRow>, TraceError> {
 fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
-    let tally: [u64; 17] = Reader(&bss).u64s();
+    let tally: [u64; 18] = Reader(&bss).u64s();
     let threads_peak = tally[2];
     let [copies, copied_bytes, copies_lost] = copying(&programs.map("uh_copying")?)?;
     Ok(Losses {
@@ -509,6 +543,7 @@ fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses,
         open_episodes: tally[13],
         ledgers: tally[15],
         lives: tally[16],
+        episodes: tally[17],
         // Those that neither their end nor the last walk has taken off.
         ending_threads: tally[1],
         map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),
@@ -532,22 +567,27 @@ fn copying(map: &MapHandle) -> Result<[u64; 3], TraceError> {
 
 /// The ledgers of processes that have ended, as the programs kept them, and of those that live; and
 /// how many there were besides.
-fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, u64), TraceError> {
-    let mut rows = Vec::new();
-    let mut lost = 0;
+fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, Vec<GateRow>, u64), TraceError> {
+    let (mut rows, mut gates, mut lost) = (Vec::new(), Vec::new(), 0);
     for_each(&programs.map("uh_ledgers")?, |mut key, value| {
-        rows.extend(Ledger::from_bytes(value.0).rows(key.u32(), true));
+        let (pid, ledger) = (key.u32(), Ledger::from_bytes(value.0));
+        rows.extend(ledger.rows(pid, true));
+        gates.extend(ledger.gates(pid));
     })?;
     for_each(&programs.map("uh_ledger_roots")?, |mut key, mut root| {
         let pid = key.u32();
         match Ledger::read(pid, root.u64()) {
-            Ok(ledger) => rows.extend(ledger.rows(pid, false)),
+            Ok(ledger) => {
+                rows.extend(ledger.rows(pid, false));
+                gates.extend(ledger.gates(pid));
+            }
             // It ended a moment ago, and has left nothing to read.
             Err(_) => lost += 1,
         }
     })?;
     rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
-    Ok((rows, lost))
+    gates.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
+    Ok((rows, gates, lost))
 }
 
 /// All stacks that any row names.

@@ -9,11 +9,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use unherd_sys::Timestamp;
 use unherd_sys::ledger_layout::{
-    FIELDS, MAGIC, NAME_BYTES, REASONS, ROW_BYTES, SIGNPOST, SLAB_NEXT, SLOTS,
+    FIELDS, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, REASONS, ROOT_GATES, ROW_BYTES, ROW_WAITING,
+    SIGNPOST, SLAB_NEXT, SLOTS,
 };
 
-use crate::observation::LedgerRow;
+use crate::observation::{GateRow, GateWaiter, LedgerRow};
 
 /// Slabs that are followed from one to the next: 2,048 threads at a time. The eBPF side has the
 /// same bound.
@@ -26,14 +28,27 @@ pub(crate) struct Ledger {
     pub(crate) names: Vec<u8>,
     /// By reason, then by field.
     pub(crate) sums: Vec<u64>,
+    /// When it was read.
+    read_ns: u64,
+    /// By gate, then by field.
+    gates: Vec<u64>,
+    /// Of each thread that waits at a gate: since when, the number of the gate and, in the lower
+    /// half, of the thread, and that of its reason.
+    waiters: Vec<[u64; 3]>,
 }
 
 impl Ledger {
     /// What the eBPF programs have added up: `struct uh_ledger`.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let (names, sums) = bytes.split_at(bytes.len().min(REASONS * NAME_BYTES));
-        let numbers = sums.as_chunks::<8>().0.iter();
-        Self { names: names.to_vec(), sums: numbers.map(|n| u64::from_ne_bytes(*n)).collect() }
+        let mut numbers = sums.as_chunks::<8>().0.iter().map(|n| u64::from_ne_bytes(*n));
+        let sums = numbers.by_ref().take(REASONS * FIELDS.len()).collect();
+        let read_ns = numbers.next().unwrap_or_default();
+        let gates = numbers.by_ref().take(GATES * GATE_FIELDS.len()).collect();
+        let waiters = numbers.next().unwrap_or_default() as usize;
+        let numbers: Vec<_> = numbers.take(3 * waiters).collect();
+        let waiters = numbers.as_chunks().0.to_vec();
+        Self { names: names.to_vec(), sums, read_ns, gates, waiters }
     }
 
     /// Adds up the ledger that a living process has at `root`.
@@ -50,7 +65,16 @@ impl Ledger {
         }
         let mut names = vec![0; REASONS * NAME_BYTES];
         memory.read_exact_at(&mut names, root + 32)?;
-        let mut ledger = Self { names, sums: vec![0; REASONS * FIELDS.len()] };
+        let mut gates = vec![0; 8 * GATES * GATE_FIELDS.len()];
+        memory.read_exact_at(&mut gates, root + ROOT_GATES as u64)?;
+        let gates = gates.as_chunks::<8>().0.iter();
+        let mut ledger = Self {
+            names,
+            sums: vec![0; REASONS * FIELDS.len()],
+            read_ns: Timestamp::now().as_ns(),
+            gates: gates.map(|number| u64::from_ne_bytes(*number)).collect(),
+            waiters: Vec::new(),
+        };
         ledger.add_slab(&memory, number(root + 24)?)?;
         let mut slab = number(root + 16)?;
         for _ in 0..SLABS_MAX {
@@ -71,18 +95,20 @@ impl Ledger {
             for (sum, eight) in sums.take(FIELDS.len()).zip(row.as_chunks::<8>().0) {
                 *sum = sum.wrapping_add(u64::from_ne_bytes(*eight));
             }
+            let [since_ns, at] = [0, 8].map(|at| {
+                row[ROW_WAITING + at..].first_chunk().map_or(0, |eight| u64::from_ne_bytes(*eight))
+            });
+            if since_ns > 0 {
+                self.waiters.push([since_ns, at, (index / SLOTS) as u64]);
+            }
         }
         Ok(())
     }
 
     /// A row for each reason with anything counted.
     pub(crate) fn rows(&self, pid: u32, at_end: bool) -> Vec<LedgerRow> {
-        let names = self.names.chunks_exact(NAME_BYTES).enumerate().map(|(index, name)| {
-            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-            // The first reason is for waits that nobody named.
-            if index == 0 { "other".to_owned() } else { String::from_utf8_lossy(name).into_owned() }
-        });
-        names
+        (0..REASONS)
+            .map(|reason| self.name(reason))
             .zip(self.sums.chunks_exact(FIELDS.len()))
             .filter(|(_, sums)| sums.iter().any(|sum| *sum > 0))
             .map(|(reason, sums)| {
@@ -91,6 +117,43 @@ impl Ledger {
                 LedgerRow { pid, reason, counts, at_end }
             })
             .collect()
+    }
+
+    fn name(&self, reason: usize) -> String {
+        // The first reason is for waits that nobody named.
+        let name = self.names.chunks_exact(NAME_BYTES).nth(reason).filter(|_| reason > 0);
+        let name = name.map(|name| name.split(|byte| *byte == 0).next().unwrap_or_default());
+        name.map_or_else(|| "other".to_owned(), |name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// The gates that there were.
+    pub(crate) fn gates(&self, pid: u32) -> Vec<GateRow> {
+        let gates = self.gates.as_chunks::<{ GATE_FIELDS.len() }>().0.iter().zip(1..);
+        let gate = |(words, number): (&[u64; GATE_FIELDS.len()], u64)| {
+            let [owner, changed_ns, progressed_ns, _, waiting, untrusted, untrusted_ns, overdue] =
+                *words;
+            let here = self.waiters.iter().filter(|[_, at, _]| at >> 32 == number);
+            let waiter = |&[since_ns, at, reason]: &[u64; 3]| GateWaiter {
+                thread: at as u32,
+                reason: self.name(reason as usize),
+                since_ns,
+            };
+            let mut waiters: Vec<_> = here.map(waiter).collect();
+            waiters.sort_by_key(|of| of.since_ns);
+            Some(GateRow {
+                pid,
+                reason: self.name(owner.checked_sub(1)? as usize),
+                waiters,
+                waiting,
+                changed_ns,
+                progressed_ns: (progressed_ns > 0).then_some(progressed_ns),
+                untrusted,
+                is_trusted: untrusted_ns <= changed_ns.max(progressed_ns),
+                overdue,
+                read_ns: self.read_ns,
+            })
+        };
+        gates.filter_map(gate).collect()
     }
 }
 
@@ -118,6 +181,8 @@ mod tests {
         head: u64,
         orphans: u64,
         names: [[u8; NAME_BYTES]; REASONS],
+        pad: [u8; 32],
+        gates: [[u64; GATE_FIELDS.len()]; GATES],
     }
 
     /// Always zeros, except `numbers`, by their places in bytes.
@@ -136,19 +201,43 @@ mod tests {
 
     #[test]
     fn a_ledger_is_found_and_added_up() {
-        let last = slab(&[(row(1, 31, "waits"), 5), (row(63, 0, "locks"), 9)]);
+        let waiting = row(1, 31, "waits") + ROW_WAITING;
+        let last = slab(&[
+            (row(1, 31, "waits"), 5),
+            (row(63, 0, "locks"), 9),
+            (waiting, 700),
+            (waiting + 8, 2 << 32 | 4711),
+        ]);
         let first = slab(&[(row(1, 0, "waits"), 7), (SLAB_NEXT, last)]);
         let orphans = slab(&[(row(1, 0, "waits"), 1), (row(0, 0, "timeouts"), 2)]);
         let mut names = [[0; NAME_BYTES]; REASONS];
         names[1][..9].copy_from_slice(b"page-read");
         names[63][..4].copy_from_slice(b"last");
+        let (pad, mut gates) = ([0; 32], [[0; GATE_FIELDS.len()]; GATES]);
+        gates[1] = [64, 500, 600, 10, 1, 3, 650, 7];
+        assert_eq!(std::mem::offset_of!(Root, gates), ROOT_GATES);
         let root: &'static Root =
-            Box::leak(Box::new(Root { magic: MAGIC, head: first, orphans, names }));
+            Box::leak(Box::new(Root { magic: MAGIC, head: first, orphans, names, pad, gates }));
         unherd_sys::ledger_layout::put_up_signpost(root).unwrap();
 
         let own = std::process::id();
         assert_eq!(find_root(own), Some(std::ptr::from_ref(root).addr() as u64));
-        let rows = Ledger::read(own, find_root(own).unwrap()).unwrap().rows(own, false);
+        let ledger = Ledger::read(own, find_root(own).unwrap()).unwrap();
+        let waiter = GateWaiter { thread: 4711, reason: "page-read".into(), since_ns: 700 };
+        let gate = GateRow {
+            pid: own,
+            reason: "last".into(),
+            waiters: vec![waiter],
+            waiting: 1,
+            changed_ns: 500,
+            progressed_ns: Some(600),
+            untrusted: 3,
+            is_trusted: false,
+            overdue: 7,
+            read_ns: ledger.read_ns,
+        };
+        assert_eq!(ledger.gates(own), [gate]);
+        let rows = ledger.rows(own, false);
         let found: Vec<_> = rows
             .iter()
             .map(|row| {

@@ -45,6 +45,11 @@ pub struct Observation {
     pub samples: Option<Samples>,
     /// What programs that use unherd's library say of themselves.
     pub ledgers: Vec<LedgerRow>,
+    /// The gates in their ledgers.
+    pub gates: Vec<GateRow>,
+    /// The first waits one by one, where that was asked for, in the order in which they ended or
+    /// were judged.
+    pub episodes: Vec<Episode>,
 }
 
 /// Names a stack in [`Observation::stacks`].
@@ -209,6 +214,71 @@ pub enum WakeCause {
     Interrupt,
     /// A process that is not traced, or a kernel thread.
     Other,
+}
+
+/// What became of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpisodeClass {
+    /// It was not over when tracing or its thread ended, or calls were not seen.
+    Unjudged,
+    /// Neither proven nor possibly needless.
+    NotNeedless,
+    /// See [`WaitRow::possibly_needless`].
+    PossiblyNeedless,
+    /// See [`WaitRow::needless_in_call`] and [`WaitRow::needless_again`].
+    ProvenNeedless,
+    /// See [`WaitRow::timer_polls`].
+    TimerPoll,
+    /// Never judged.
+    Uninterruptible,
+}
+
+impl EpisodeClass {
+    /// All, in the order of their numbers in the kernel.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Unjudged,
+        Self::NotNeedless,
+        Self::PossiblyNeedless,
+        Self::ProvenNeedless,
+        Self::TimerPoll,
+        Self::Uninterruptible,
+    ];
+}
+
+/// One wait, and what became of the wakeup that ended it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Episode {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// See [`WaitRow::syscall`].
+    pub syscall: Option<u32>,
+    /// What was waited for.
+    pub object: Object,
+    /// What became of it.
+    pub class: EpisodeClass,
+    /// When the sleep began.
+    pub began_ns: u64,
+    /// How it ended; `None` if it had not when tracing ended.
+    pub waking: Option<Waking>,
+}
+
+/// The end of a sleep.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waking {
+    /// When the thread was woken.
+    pub woken_ns: u64,
+    /// When it ran again.
+    pub ran_ns: u64,
+    /// The waking thread, if it is traced and it was its own doing.
+    pub tid: Option<u32>,
+    /// See [`WakeRow::pid`].
+    pub pid: Option<u32>,
+    /// See [`WakeRow::cause`].
+    pub cause: WakeCause,
+    /// See [`WakeRow::object`].
+    pub object: Object,
 }
 
 /// Wakes from one site for one object. An *event* is one call or interrupt and all it wakes there.
@@ -507,6 +577,8 @@ pub struct Losses {
     pub ledgers: u64,
     /// Threads of which it is not known one by one what they did with their time.
     pub lives: u64,
+    /// Episodes that were to be kept one by one and were not: too many in all, or at a time.
+    pub episodes: u64,
     /// Threads that ended while tracing was being ended: what they had counted last is missing.
     pub ending_threads: u64,
     /// Processes whose number an earlier one had: the counts of the two are one. Only those that
@@ -573,4 +645,40 @@ pub struct LedgerRow {
     pub counts: BTreeMap<String, u64>,
     /// Whether it was read at the process's end; otherwise a little earlier.
     pub at_end: bool,
+}
+
+/// A gate of `unherd-sync`, as the ledger of the traced process had it when that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateRow {
+    /// The process.
+    pub pid: u32,
+    /// The gate's own reason.
+    pub reason: String,
+    /// The threads that waited, the longest waiting first; 64 of a process that has ended.
+    pub waiters: Vec<GateWaiter>,
+    /// How many waited, tasks among them.
+    pub waiting: u64,
+    /// When it was congested or cleared last; 0 if never.
+    pub changed_ns: u64,
+    /// When progress was made last.
+    pub progressed_ns: Option<u64>,
+    /// How often its signal has become untrusted.
+    pub untrusted: u64,
+    /// Whether it was trusted then.
+    pub is_trusted: bool,
+    /// How many waits ended by its bound.
+    pub overdue: u64,
+    /// When the ledger was read.
+    pub read_ns: u64,
+}
+
+/// A thread that waits at a gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateWaiter {
+    /// Its number, in the process's own namespace; 0 if not known.
+    pub thread: u32,
+    /// For what.
+    pub reason: String,
+    /// Since when.
+    pub since_ns: u64,
 }

@@ -3,7 +3,8 @@
 //! [`Report::new`] turns an [`Observation`] into plain data. [`Report::write_text`] prints it,
 //! [`Report::write_json`] writes the schema `unherd.trace/1`, [`Report::write_html`] a page for
 //! browsers, [`Report::write_folded`] stacks for flame graphs, [`Report::write_pprof`] a profile,
-//! and [`Report::exceeded`] checks budgets.
+//! [`Report::write_perfetto`] and [`Report::write_firefox`] timelines, and [`Report::exceeded`]
+//! checks budgets.
 //!
 //! Two rules run through all of it. Where the truth is only known to lie between two numbers both
 //! are given, never one ([`Interval`]). And what was not seen is `None`, never 0.
@@ -11,6 +12,7 @@
 mod callers;
 mod consumers;
 mod findings;
+mod firefox;
 #[cfg(test)]
 mod fixture;
 mod folded;
@@ -19,6 +21,8 @@ mod herds;
 mod html;
 mod ledgers;
 mod locks;
+mod numbers;
+mod perfetto;
 mod pprof;
 pub(crate) mod quantity;
 mod share;
@@ -27,6 +31,7 @@ mod stalls;
 mod summary;
 mod text;
 mod time;
+mod timeline;
 mod trust;
 mod verdict;
 mod waits;
@@ -42,7 +47,7 @@ pub use self::findings::{Cost, CostKind, Finding};
 pub use self::folded::FoldedWeight;
 pub use self::futexes::{FutexLine, Futexes, Outcomes};
 pub use self::herds::Herd;
-pub use self::ledgers::{Ledger, Reason, Seen};
+pub use self::ledgers::{Gate, GateWaiter, Ledger, Reason, Seen};
 pub use self::locks::KernelLock;
 pub use self::share::Interval;
 pub(crate) use self::share::apportion;
@@ -51,6 +56,7 @@ pub use self::site::{NamedStack, Site, StackPair};
 pub use self::stalls::Stall;
 pub use self::summary::Summary;
 pub use self::time::{ClassTime, ThreadTime, Time};
+use self::timeline::Timeline;
 pub use self::trust::{Missing, Trust};
 pub use self::waits::{WaitLine, Waits};
 use crate::observation::Observation;
@@ -97,6 +103,9 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// The stacks that all tables name by index.
     pub stacks: Vec<NamedStack>,
+    /// The waits one by one.
+    #[serde(skip)]
+    pub(crate) timeline: Timeline,
 }
 
 impl Report {
@@ -163,6 +172,7 @@ impl Report {
             names,
         );
         let ledgers = ledgers::ledgers(observation, &waits, names);
+        let timeline = Timeline::new(observation, &waits.lines, judged, names);
         let stacks = namer.finish();
         let trust = Trust::new(observation, privileged, symbols.unknown());
         let missing = observation.missing.iter().map(Missing::of).collect();
@@ -185,6 +195,7 @@ impl Report {
             trust,
             missing,
             stacks,
+            timeline,
         };
         report.verdict = verdict::verdict(&report);
         report

@@ -257,8 +257,7 @@ impl Session {
             }
             let looks_again = self.running.is_cgroup() || self.sampler.is_err();
             let at_most = looks_again.then_some(LOOK_AGAIN);
-            let rings = self.tracer.iter().flat_map(|of| [of.notices(), of.copies()]);
-            let rings: Vec<_> = rings.collect();
+            let rings: Vec<_> = self.tracer.iter().flat_map(Tracer::rings).collect();
             if self.running.wait(deadline, now, at_most, stop, &rings)? == Woken::Stop {
                 return Ok(Pause::Ready);
             }

@@ -76,6 +76,16 @@ pub(crate) struct TraceArgs {
     /// Write the waits to FILE for pprof: needless wakeups, their CPU time, time asleep, by stack.
     #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
     pub(crate) pprof: Option<PathBuf>,
+    /// Write the first waits one by one to FILE for Perfetto: a track for each thread, with the
+    /// wakes between them.
+    #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
+    pub(crate) perfetto: Option<PathBuf>,
+    /// Write the same to FILE for the Firefox Profiler, and the time asleep by stack.
+    #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
+    pub(crate) firefox: Option<PathBuf>,
+    /// How many waits are in the files of --perfetto and --firefox: the first of all threads.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) episodes: u32,
     /// Write the report to FILE as a page for a browser, with a flame graph of the waits.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -138,6 +148,9 @@ impl TraceArgs {
         let mut trace = TraceOptions::default();
         trace.stack_depth = self.stack_depth;
         trace.calls = !self.no_calls;
+        if self.perfetto.is_some() || self.firefox.is_some() {
+            trace.episodes = self.episodes;
+        }
         trace.pretend_missing.clone_from(&self.pretend_missing);
         SessionOptions { hertz: self.hertz, trace }
     }

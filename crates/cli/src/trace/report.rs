@@ -24,6 +24,8 @@ pub(super) struct Outputs {
     json: Option<Sink>,
     folded: Option<Sink>,
     pprof: Option<Sink>,
+    perfetto: Option<Sink>,
+    firefox: Option<Sink>,
     html: Option<Sink>,
     budgets: Vec<Budget>,
 }
@@ -115,8 +117,10 @@ impl Outputs {
         let json = Opened::at("--json", &args.json)?;
         let folded = Opened::at("--folded", &args.folded)?;
         let pprof = Opened::at("--pprof", &args.pprof)?;
+        let perfetto = Opened::at("--perfetto", &args.perfetto)?;
+        let firefox = Opened::at("--firefox", &args.firefox)?;
         let html = Opened::at("--html", &args.html)?;
-        let files = [&output, &json, &folded, &pprof, &html];
+        let files = [&output, &json, &folded, &pprof, &perfetto, &firefox, &html];
         let files: Vec<_> = files.into_iter().flatten().collect();
         check_apart(&files, !args.command.is_empty())?;
         let main = match output {
@@ -131,6 +135,8 @@ impl Outputs {
             json: json.map(Opened::sink).transpose()?,
             folded: folded.map(Opened::sink).transpose()?,
             pprof: pprof.map(Opened::sink).transpose()?,
+            perfetto: perfetto.map(Opened::sink).transpose()?,
+            firefox: firefox.map(Opened::sink).transpose()?,
             html: html.map(Opened::sink).transpose()?,
             budgets: args.max.clone(),
         })
@@ -155,13 +161,18 @@ impl Outputs {
         let folded = self.folded.as_mut();
         let folded = folded.map(|to| to.write(|mut out| report.write_folded(&mut out).map(drop)));
         let pprof = self.pprof.as_mut().map(|to| to.write(|mut out| report.write_pprof(&mut out)));
+        let perfetto = self.perfetto.as_mut();
+        let perfetto = perfetto.map(|to| to.write(|mut out| report.write_perfetto(&mut out)));
+        let firefox = self.firefox.as_mut();
+        let firefox = firefox.map(|to| to.write(|mut out| report.write_firefox(&mut out)));
         let html = self.html.as_mut().map(|to| to.write(|mut out| report.write_html(&mut out)));
         let exceeded = report.exceeded(&self.budgets);
         for excess in &exceeded {
             note(&format!("budget exceeded: {excess}"));
         }
         // Where one could not be written, the others are there all the same.
-        [Some(main), json, folded, pprof, html].into_iter().flatten().collect::<Result<(), _>>()?;
+        let written = [Some(main), json, folded, pprof, perfetto, firefox, html];
+        written.into_iter().flatten().collect::<Result<(), _>>()?;
         Ok(exceeded.is_empty())
     }
 }

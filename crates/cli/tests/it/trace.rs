@@ -95,9 +95,11 @@ fn unrunnable_commands_exit_like_env() {
 #[test]
 fn root_reports_go_where_they_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let names = ["text", "json", "folded", "pprof", "html"];
-    let [text, json, folded, pprof, html] = names.map(|name| file(&directory, name));
+    let names = ["text", "json", "folded", "pprof", "html", "perfetto", "firefox"];
+    let files = names.map(|name| file(&directory, name));
+    let [text, json, folded, pprof, html, perfetto, firefox] = files;
     let args = ["--full", "-o", &text, "--json", &json, "--folded", &folded];
+    let args = [&args[..], &["--perfetto", &perfetto, "--firefox", &firefox]].concat();
     let args = [&args[..], &["--pprof", &pprof, "--html", &html, "--"]].concat();
     let script = "for i in 1 2 3; do sleep 0.01; done";
     let ran = ran(trace(&[&args[..], &["sh", "-c", script]].concat()));
@@ -118,8 +120,36 @@ fn root_reports_go_where_they_are_told() {
         assert!(stack.contains(';') && weight.parse::<u64>().is_ok(), "{line}");
     }
     assert!(fs::read(&pprof).unwrap().starts_with(&[0x1f, 0x8b]), "it is gzip");
+    let firefox: Value = serde_json::from_str(&fs::read_to_string(firefox).unwrap()).unwrap();
+    let markers = |of: &Value| of["markers"]["length"].as_u64().unwrap();
+    let waits: u64 = firefox["threads"].as_array().unwrap().iter().map(markers).sum();
+    assert!(waits >= 6, "{firefox:#}");
+    let perfetto = fs::read(perfetto).unwrap();
+    assert!(perfetto.windows(5).any(|of| of == b"woken"), "the waits are there, one by one");
     let html = fs::read_to_string(html).unwrap();
     assert!(html.contains(&format!("<h1>{}", text.split([' ', '<']).next().unwrap())), "{html}");
+}
+
+#[test]
+fn root_stall_at_gate_is_told() {
+    let runner = [env!("CARGO_BIN_EXE_unherd"), "load", "stall", "--with", "paced"];
+    let scene = ["--threads", "3", "--seed", "1", "--param", "scene=stuck"];
+    let sizes = ["--param", "stall-ms=900", "--param", "fills=3", "--param", "tables=2"];
+    let args = ["--format", "json", "--duration", "0.6", "--"];
+    let ran = ran(trace(&[&args[..], &runner, &scene, &sizes].concat()));
+    if is_refused(&ran) {
+        return;
+    }
+    let report: Value = serde_json::from_str(&ran.stderr).unwrap();
+    let gate = &report["ledgers"][0]["gates"][0];
+    let ms = |of: &Value| of.as_u64().unwrap() / 1_000_000;
+    assert!((200..=900).contains(&ms(&gate["stalled_ns"])), "{gate:#}");
+    assert_eq!((&gate["waiting"], &gate["progress_ago_ns"]), (&3.into(), &Value::Null), "{gate:#}");
+    let waiters = gate["waiters"].as_array().unwrap();
+    assert_eq!(waiters.len(), 3, "{gate:#}");
+    for waiter in waiters {
+        assert!(waiter["thread"].is_u64() && ms(&waiter["waited_ns"]) >= 200, "{gate:#}");
+    }
 }
 
 #[test]

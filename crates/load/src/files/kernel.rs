@@ -66,6 +66,11 @@ impl KernelFile {
         Self::open_with(File::options().read(true), path, way)
     }
 
+    /// The same, to be written too.
+    pub(crate) fn open_to_write(path: &Path, way: Way) -> io::Result<Self> {
+        Self::open_with(File::options().read(true).write(true), path, way)
+    }
+
     fn open_with(options: &mut std::fs::OpenOptions, path: &Path, way: Way) -> io::Result<Self> {
         if way == Way::Direct {
             options.custom_flags(OFlags::DIRECT.bits().cast_signed());

@@ -15,6 +15,15 @@ pub(crate) fn write_numbered_pages(
     seed: u64,
     len_bytes: u64,
 ) -> Result<(), LoadError> {
+    write_pages(path, len_bytes, |number, page| Content::new(seed, 0, number, 1).fill(page))
+}
+
+/// The same, with pages that `fill` makes.
+pub(crate) fn write_pages(
+    path: &Path,
+    len_bytes: u64,
+    fill: impl Fn(u64, &mut [u8]),
+) -> Result<(), LoadError> {
     let opening = |source| LoadError::Open { path: path.into(), source };
     let file = KernelFile::create(path, Way::Direct).map_err(opening)?;
     let mut bytes = AlignedBytes::on_huge_pages(WRITE_BYTES as usize)?;
@@ -22,7 +31,7 @@ pub(crate) fn write_numbered_pages(
     for offset in (0..len_bytes).step_by(WRITE_BYTES as usize) {
         let part = &mut bytes[..WRITE_BYTES.min(len_bytes - offset) as usize];
         for (number, page) in part.chunks_mut(PAGE_BYTES as usize).enumerate() {
-            Content::new(seed, 0, offset / PAGE_BYTES + number as u64, 1).fill(page);
+            fill(offset / PAGE_BYTES + number as u64, page);
         }
         file.write_at(part, offset).map_err(writing)?;
     }

@@ -1,15 +1,70 @@
-//! A device inside the process: a bandwidth, a latency, and stalls.
+//! What is below the pool: a device inside the process (a bandwidth, a latency, and stalls), or
+//! direct I/O on a file.
+
+mod file;
 
 use std::time::Duration;
 
 use unherd::Timestamp;
 use unherd_sys::primitives::Mutex;
 
+use super::pool::FRAME_BYTES;
 use crate::congestion::sleep_until;
+use crate::{Job, LoadError};
+use file::DeviceFile;
+
+#[derive(Debug)]
+pub(super) enum Device {
+    Simulated(Simulated),
+    Real(DeviceFile),
+}
+
+impl Device {
+    /// 400 MB/s, and stalls.
+    pub(super) fn fast() -> Self {
+        let stalls =
+            Stalls { period: Duration::from_millis(600), length: Duration::from_millis(150) };
+        Self::Simulated(Simulated::new(400_000, Duration::from_micros(100), Some(stalls)))
+    }
+
+    /// 60 MB/s.
+    pub(super) fn steady() -> Self {
+        Self::Simulated(Simulated::new(60_000, Duration::from_millis(1), None))
+    }
+
+    /// The one below the job's directory.
+    pub(super) fn real(job: &Job) -> Result<Self, LoadError> {
+        DeviceFile::create(job).map(Self::Real)
+    }
+
+    /// Writes as many frames. Sleeps until that is done.
+    pub(super) fn write(&self, frames: usize) {
+        match self {
+            Self::Simulated(device) => device.transfer(frames as u64 * FRAME_BYTES),
+            Self::Real(file) => file.write(frames),
+        }
+    }
+
+    /// Reads one frame. Sleeps until that is done.
+    pub(super) fn read(&self) {
+        match self {
+            Self::Simulated(device) => device.transfer(FRAME_BYTES),
+            Self::Real(file) => file.read(),
+        }
+    }
+
+    /// The first transfer that failed.
+    pub(super) fn failed(&self) -> Result<(), LoadError> {
+        match self {
+            Self::Simulated(_) => Ok(()),
+            Self::Real(file) => file.failed(),
+        }
+    }
+}
 
 /// Transfers take their turn at the bandwidth, and each its latency beside the others'.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct Simulated {
     bytes_per_ms: u64,
     latency: Duration,
     stalls: Option<Stalls>,
@@ -25,24 +80,14 @@ struct Stalls {
     length: Duration,
 }
 
-impl Device {
-    pub(super) fn fast() -> Self {
-        let stalls =
-            Stalls { period: Duration::from_millis(600), length: Duration::from_millis(150) };
-        Self::new(400_000, Duration::from_micros(100), Some(stalls))
-    }
-
-    pub(super) fn steady() -> Self {
-        Self::new(60_000, Duration::from_millis(1), None)
-    }
-
+impl Simulated {
     fn new(bytes_per_ms: u64, latency: Duration, stalls: Option<Stalls>) -> Self {
         let begun = Timestamp::now();
         Self { bytes_per_ms, latency, stalls, begun, busy_until: Mutex::new(begun) }
     }
 
     /// Moves as many bytes. Sleeps until that is done.
-    pub(super) fn transfer(&self, bytes: u64) {
+    fn transfer(&self, bytes: u64) {
         let mut busy_until = self.busy_until.lock();
         let start = self.after_stall(busy_until.max(Timestamp::now()));
         let end = start.after(Duration::from_nanos(bytes * 1_000_000 / self.bytes_per_ms));
@@ -66,11 +111,12 @@ mod tests {
 
     #[test]
     fn stalls_end_with_their_period() {
-        let device = Device::fast();
+        let Device::Simulated(device) = Device::fast() else { unreachable!("it is simulated") };
         let at = |ms| device.begun.after(Duration::from_millis(ms));
         assert_eq!(device.after_stall(at(449)), at(449));
         assert_eq!(device.after_stall(at(450)), at(600));
         assert_eq!(device.after_stall(at(1199)), at(1200));
-        assert_eq!(Device::steady().after_stall(at(500)), at(500));
+        let Device::Simulated(steady) = Device::steady() else { unreachable!("it is simulated") };
+        assert_eq!(steady.after_stall(at(500)), at(500));
     }
 }

@@ -10,7 +10,7 @@ use crate::congestion::GateWaits;
 
 pub(super) const FRAME_BYTES: u64 = 4096;
 /// Frames of one write-back.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// Frames at which one pass of reclaim looks.
 const PASS: usize = 8;
 /// Passes in vain before a nap.
@@ -252,7 +252,7 @@ impl<'g> Pool<'g> {
             let count = frames.dirty.len().min(BATCH);
             batch.extend(frames.dirty.drain(..count));
             drop(frames);
-            device.transfer(count as u64 * FRAME_BYTES);
+            device.write(count);
             let mut frames = self.frames.lock();
             for frame in batch.drain(..) {
                 frames.states[frame] = State::Clean;

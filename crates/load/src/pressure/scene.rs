@@ -96,6 +96,7 @@ pub(super) fn run(
         ];
         Ok::<_, LoadError>((kinds, background?, span?))
     })?;
+    device.failed()?;
     let (written, wake_requests) = pool.counts();
     let pages = (plan.pages * job.threads) as u64;
     if written != pages {
@@ -171,7 +172,7 @@ fn read(pool: &Pool<'_>, device: &Device, is_over: impl Fn() -> bool) -> Done {
     while !is_over() {
         let began = Timestamp::now();
         let frame = pool.take(&mut done.reclaim);
-        device.transfer(FRAME_BYTES);
+        device.read();
         pool.publish_clean(frame);
         done.latencies.end(began);
     }

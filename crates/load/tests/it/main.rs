@@ -5,6 +5,7 @@ mod command;
 mod commit;
 mod futexes;
 mod hit;
+mod mix;
 mod mutex;
 mod order;
 mod pagewait;
@@ -24,7 +25,7 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 use unherd_load::{
-    LoadError, order::Order, pagewait::PageWait, randread::RandRead, slices::Slices,
+    LoadError, mix::Mix, order::Order, pagewait::PageWait, randread::RandRead, slices::Slices,
     tiotest::TioTest,
 };
 
@@ -34,8 +35,10 @@ fn run(words: &str) -> Result<Value, LoadError> {
 }
 
 fn run_args(args: Vec<OsString>) -> Result<Value, LoadError> {
-    let line =
-        unherd_load::run(&[&PageWait, &Slices, &RandRead, &Order, &TioTest], args.into_iter())?;
+    let line = unherd_load::run(
+        &[&PageWait, &Slices, &RandRead, &Order, &TioTest, &Mix],
+        args.into_iter(),
+    )?;
     assert!(!line.contains('\n'), "{line}");
     Ok(serde_json::from_str(&line).unwrap())
 }

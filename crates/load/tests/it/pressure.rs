@@ -34,8 +34,21 @@ fn every_mode_writes_all_pages() {
 }
 
 #[test]
+fn real_device_takes_all_pages() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut job = job("paced", &[("device", "real")]);
+    assert!(Pressure.run(&job).unwrap_err().to_string().contains("--dir"), "it needs a place");
+    job.dir = Some(dir.path().into());
+    let round = Pressure.run(&job).unwrap();
+    assert_eq!(round.metric("written"), Some(1500.0), "{round:?}");
+    assert_eq!(round.metric("needless_waits"), Some(0.0), "{round:?}");
+    assert!(round.metric("reader_us_max").unwrap() > 0.0, "{round:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn pressure_refuses_what_it_cannot_run() {
     let refused = |name, value| Pressure.run(&job("paced", &[(name, value)])).unwrap_err();
-    assert_eq!(refused("device", "tape").to_string(), "device=tape: give fast or steady");
+    assert_eq!(refused("device", "tape").to_string(), "device=tape: give fast, steady or real");
     assert_eq!(refused("frames", "8").to_string(), "frames=8: give at least 1024");
 }

@@ -77,7 +77,7 @@ impl fmt::Display for GateStatus {
 }
 
 /// Set in the tag of a task.
-pub(super) const TASK: u64 = 1 << 63;
+const TASK: u64 = 1 << 63;
 const THREAD_BITS: u32 = 22;
 const REASON_BITS: u32 = 6;
 const SINCE_SHIFT: u32 = THREAD_BITS + REASON_BITS;
@@ -85,10 +85,10 @@ const SINCE_SHIFT: u32 = THREAD_BITS + REASON_BITS;
 const SINCE_MASK: u64 = (1 << (63 - SINCE_SHIFT)) - 1;
 const SINCE_UNIT: u32 = 20;
 
-/// Packs what [`GateWaiter`] tells.
-pub(super) fn tag(reason: Reason, since: Timestamp, task: u64) -> Tag {
-    let thread = if task == 0 { thread_number() } else { 0 };
-    let thread = u64::from(thread) & ((1 << THREAD_BITS) - 1);
+/// Packs what [`GateWaiter`] tells; `thread` is none of a task.
+pub(super) fn tag(reason: Reason, since: Timestamp, thread: Option<u32>) -> Tag {
+    let task = if thread.is_none() { TASK } else { 0 };
+    let thread = u64::from(thread.unwrap_or_default()) & ((1 << THREAD_BITS) - 1);
     let since = (since.as_ns() >> SINCE_UNIT) & SINCE_MASK;
     Tag(task | since << SINCE_SHIFT | (reason.index() as u64) << THREAD_BITS | thread)
 }
@@ -120,7 +120,7 @@ thread_local! {
 
 /// This thread's number; 0 if /proc does not say. The first call of a thread asks.
 #[cfg(not(any(loom, shuttle)))]
-fn thread_number() -> u32 {
+pub(super) fn thread_number() -> u32 {
     if NUMBER.get() == 0 {
         let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
         let number = link.file_name().and_then(|name| name.to_str()?.parse().ok());
@@ -130,6 +130,6 @@ fn thread_number() -> u32 {
 }
 
 #[cfg(any(loom, shuttle))]
-fn thread_number() -> u32 {
+pub(super) fn thread_number() -> u32 {
     0
 }

@@ -216,7 +216,7 @@ fn bound_lets_an_overdue_waiter_go() {
 
 #[test]
 fn bound_follows_the_rate() {
-    let pace = Pace::new();
+    let pace = GateRow::new();
     let max = Duration::from_secs(1);
     assert_eq!(pace.bound(0, max), max, "nothing is known");
     let at = |ms: u64| Timestamp::from_ns(ms * 1_000_000);
@@ -257,7 +257,7 @@ fn closed_gate_cancels_all() {
 #[test]
 fn waiter_of_after_now_has_waited_for_no_time() {
     let now = Timestamp::from_ns(5 << 20);
-    let seen = status::waiter(status::tag(reason(), Timestamp::from_ns(7 << 20), 0), now);
+    let seen = status::waiter(status::tag(reason(), Timestamp::from_ns(7 << 20), Some(0)), now);
     assert_eq!(seen.since, now);
 }
 
@@ -339,7 +339,7 @@ fn progress_ends_a_stall() {
 fn tag_tells_what_was_packed() {
     let now = Timestamp::now();
     let since = Timestamp::from_ns(now.as_ns() - 5_000_000_000);
-    let found = status::waiter(status::tag(reason(), since, status::TASK), now);
+    let found = status::waiter(status::tag(reason(), since, None), now);
     assert_eq!((found.thread, found.reason), (None, reason()));
     assert!(since.since(found.since) < Duration::from_millis(2) && found.since <= since);
 }
@@ -406,7 +406,7 @@ fn storm_loses_no_waiter() {
             }
         });
         assert!(gate.status().waiters.is_empty());
-        assert_eq!(gate.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(gate.row.get(GateField::Waiting), 0);
     }
 }
 

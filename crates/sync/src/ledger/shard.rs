@@ -21,22 +21,32 @@ use std::cell::Cell;
 use std::mem::offset_of;
 use std::ptr;
 
-use unherd_sys::ledger_layout::{MAGIC, NAME_BYTES, ROW_BYTES, SLAB_NEXT, SLOTS, put_up_signpost};
+use unherd_sys::ledger_layout::{
+    GATE_BYTES, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, ROOT_GATES, ROW_BYTES, ROW_WAITING,
+    SLAB_NEXT, SLOTS, put_up_signpost,
+};
 use unherd_sys::primitives::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use unherd_sys::{HugePages, Map};
+use unherd_sys::{HugePages, Map, Timestamp};
 
+use super::gates::GateRow;
 use super::{FIELDS, Field};
-use crate::Reason;
 use crate::reason::REASONS;
+use crate::{GateWaiter, Reason};
 
 /// The counts of a slot for one reason. Relaxed: each is a number on its own, written by one
 /// thread. All that a wait counts stands on the first line, which holds all but contended locks.
-#[repr(align(128))]
-pub(super) struct Row([AtomicU64; FIELDS]);
+#[repr(C, align(128))]
+pub(super) struct Row {
+    counts: [AtomicU64; FIELDS],
+    /// Since when the thread waits at a gate for this reason; 0 if it does not.
+    waiting_since_ns: AtomicU64,
+    /// The gate's number, and the thread's.
+    waiting: AtomicU64,
+}
 
 impl Row {
     pub(super) fn get(&self, field: Field) -> u64 {
-        self.0[field as usize].load(Ordering::Relaxed)
+        self.counts[field as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -56,18 +66,30 @@ struct Root {
     head: AtomicPtr<Slab>,
     orphans: &'static Slab,
     names: [[AtomicU64; NAME_BYTES / 8]; REASONS],
+    gates: [GateRow; GATES],
 }
 
 const _: () = {
     assert!(size_of::<Row>() == ROW_BYTES && offset_of!(Slab, next) == SLAB_NEXT);
     assert!(offset_of!(Root, head) == 16 && offset_of!(Root, orphans) == 24);
     assert!(offset_of!(Root, names) == 32 && FIELDS == unherd_sys::ledger_layout::FIELDS.len());
+    assert!(offset_of!(Row, waiting_since_ns) == ROW_WAITING);
+    assert!(offset_of!(Root, gates) == ROOT_GATES && size_of::<GateRow>() == GATE_BYTES);
+    assert!(GATE_BYTES == 8 * GATE_FIELDS.len());
 };
 
 /// For threads whose thread-locals are gone already, and where there is no memory for a slab: many
 /// writers, by read-modify-write.
 static ORPHANS: Slab = Slab {
-    rows: [const { [const { Row([const { AtomicU64::new(0) }; FIELDS]) }; SLOTS] }; REASONS],
+    rows: [const {
+        [const {
+            Row {
+                counts: [const { AtomicU64::new(0) }; FIELDS],
+                waiting_since_ns: AtomicU64::new(0),
+                waiting: AtomicU64::new(0),
+            }
+        }; SLOTS]
+    }; REASONS],
     next: AtomicPtr::new(ptr::null_mut()),
     taken: [const { AtomicBool::new(false) }; SLOTS],
 };
@@ -77,6 +99,7 @@ static ROOT: Root = Root {
     head: AtomicPtr::new(ptr::null_mut()),
     orphans: &ORPHANS,
     names: [const { [const { AtomicU64::new(0) }; NAME_BYTES / 8] }; REASONS],
+    gates: [const { GateRow::new() }; GATES],
 };
 
 impl Slab {
@@ -128,12 +151,52 @@ pub(super) fn add(reason: Reason, field: Field, amount: u64) {
     if first.is_null() {
         return add_slow(reason, field, amount);
     }
-    let row = first.wrapping_add(reason.index() * SLOTS);
-    // SAFETY: S2; `first` came from `Slab::slot`, and a reason's index is below `REASONS`.
-    let row = unsafe { &*row };
-    let count = &row.0[field as usize];
+    // SAFETY: S2; `first` came from `Slab::slot`.
+    let count = &unsafe { row_of(first, reason) }.counts[field as usize];
     // S1: nobody else writes it, so this needs no read-modify-write.
     count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+/// The row of a slot whose first row this is.
+///
+/// # Safety
+///
+/// `first` came from [`Slab::slot`] of a slab that was pushed.
+#[inline]
+unsafe fn row_of(first: *const Row, reason: Reason) -> &'static Row {
+    // SAFETY: S2; a reason's index is below `REASONS`.
+    unsafe { &*first.wrapping_add(reason.index() * SLOTS) }
+}
+
+/// The calling thread waits at this gate since then; or, by zeros, does not any more. One that has
+/// no slot cannot say so.
+pub(crate) fn note_waiting(reason: Reason, since: Timestamp, gate: u32, thread: u32) {
+    // This takes a slot where there is none yet.
+    add(reason, Field::Waits, 0);
+    let first = MINE.get();
+    if first.is_null() {
+        return;
+    }
+    // SAFETY: `first` came from `Slab::slot`, which `take` gave.
+    let row = unsafe { row_of(first, reason) };
+    row.waiting.store(u64::from(gate) << 32 | u64::from(thread), Ordering::Relaxed);
+    row.waiting_since_ns.store(since.as_ns(), Ordering::Relaxed);
+}
+
+/// The threads that wait at gates for this reason, and the gates' numbers.
+pub(super) fn waiters(reason: Reason) -> impl Iterator<Item = (u32, GateWaiter)> {
+    all().flat_map(move |slab| slab.rows(reason)).filter_map(move |row| {
+        let since_ns = row.waiting_since_ns.load(Ordering::Relaxed);
+        let waiting = row.waiting.load(Ordering::Relaxed);
+        let thread = Some(waiting as u32).filter(|thread| *thread > 0);
+        let since = Timestamp::from_ns(since_ns);
+        (since_ns > 0).then_some(((waiting >> 32) as u32, GateWaiter { thread, reason, since }))
+    })
+}
+
+/// The rows of gates.
+pub(super) fn gates() -> &'static [GateRow] {
+    &ROOT.gates
 }
 
 #[cold]
@@ -148,7 +211,7 @@ fn add_slow(reason: Reason, field: Field, amount: u64) {
     if let Ok(Some(())) = found {
         add(reason, field, amount);
     } else {
-        ORPHANS.rows(reason)[0].0[field as usize].fetch_add(amount, Ordering::Relaxed);
+        ORPHANS.rows(reason)[0].counts[field as usize].fetch_add(amount, Ordering::Relaxed);
     }
 }
 

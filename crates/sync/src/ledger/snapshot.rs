@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Reason;
+use crate::{GateAccount, Reason};
 
 /// What was counted for one reason: numbers of events, except for `asleep_ns`.
 ///
@@ -65,6 +65,7 @@ impl Counts {
 pub struct Snapshot {
     /// By [`Reason::index`].
     by_reason: Vec<(Reason, Counts)>,
+    gates: Vec<GateAccount>,
 }
 
 impl Snapshot {
@@ -88,16 +89,24 @@ impl Snapshot {
                 locks_contended: sum(Field::LocksContended),
             }
         };
-        Self { by_reason: Reason::all().map(|reason| (reason, counts(reason))).collect() }
+        let by_reason = Reason::all().map(|reason| (reason, counts(reason))).collect();
+        Self { by_reason, gates: super::Ledger::gates() }
     }
 
     /// What was counted after `earlier` and up to this snapshot; zeros if that is the later one.
+    /// The gates are as this snapshot has them.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |&(reason, counts): &(Reason, Counts)| {
             (reason, counts.each(earlier.reason(reason), u64::saturating_sub))
         };
-        Self { by_reason: self.by_reason.iter().map(difference).collect() }
+        let by_reason = self.by_reason.iter().map(difference).collect();
+        Self { by_reason, gates: self.gates.clone() }
+    }
+
+    /// The gates as they were: [`Ledger::gates`](crate::Ledger::gates).
+    pub fn gates(&self) -> &[GateAccount] {
+        &self.gates
     }
 
     /// The counts of one reason; zeros if it was not registered yet.

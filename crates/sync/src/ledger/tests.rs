@@ -141,3 +141,60 @@ fn reasons_beyond_the_room_are_other() {
     Ledger::add(reasons[69], Field::Waits, 1);
     assert_eq!(Ledger::snapshot().reason(Reason::OTHER).waits, 1);
 }
+
+/// The gate with this reason, of which there is one.
+fn gate_account(reason: Reason) -> Option<GateAccount> {
+    Ledger::gates().into_iter().find(|gate| gate.reason == reason)
+}
+
+#[test]
+fn gates_and_stalls_stand_in_the_ledger() {
+    use crate::{Deadline, Gate, WaitEnd};
+    let [own, throttled] = ["test-gate", "test-throttled"].map(Reason::register);
+    let gate = Gate::builder().reason(own).max_wait(std::time::Duration::MAX).build();
+    let congested = gate.congest().into_shared();
+    let calm = gate_account(own).unwrap();
+    assert_eq!((calm.waiting, calm.last_progress, calm.stalled_for().as_nanos()), (0, None, 0));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let thread = std::fs::read_link("/proc/thread-self").unwrap();
+            let why = gate.wait_iff(throttled, Deadline::NEVER).why;
+            (thread.file_name().unwrap().to_str().unwrap().parse().ok(), why)
+        });
+        while gate.status().waiters.is_empty() {
+            thread::yield_now();
+        }
+        let (status, stalled) = (gate.status(), gate_account(own).unwrap());
+        assert_eq!(stalled.waiters.len(), 1, "{stalled:?}");
+        let (here, there) = (stalled.waiters[0], status.waiters[0]);
+        assert_eq!((here.reason, here.thread), (throttled, there.thread));
+        assert!(here.since >= there.since && here.since <= status.now, "{here:?} {there:?}");
+        assert_eq!((stalled.waiting, stalled.last_change), (1, status.last_change));
+        assert!(stalled.stalled_for() >= status.stalled_for(), "it was looked at later");
+        gate.progress(1);
+        let (thread, why) = waiter.join().unwrap();
+        assert_eq!((why, here.thread), (WaitEnd::Progress, thread));
+    });
+    let moved = gate_account(own).unwrap();
+    assert!(moved.waiters.is_empty() && moved.last_progress > Some(calm.now), "{moved:?}");
+    // It waits until the signal is not trusted any more.
+    let gate = Gate::builder().reason(throttled).max_wait(std::time::Duration::ZERO).build();
+    let silent = gate.congest().into_shared();
+    let past = Deadline::at(Timestamp::from_ns(0));
+    assert!((0..3).all(|_| gate.wait_iff(own, past).why == WaitEnd::Timeout));
+    let lost = gate_account(throttled).unwrap();
+    assert!(!lost.is_trusted && lost.untrusted == 1, "{lost:?}");
+    assert!(lost.stalled_for().as_nanos() > 0, "nobody sleeps, and nothing moves");
+    drop(silent);
+    drop(gate);
+    assert_eq!(gate_account(throttled), None, "it is gone");
+    // There is no room for all of these, and they work all the same.
+    let many: Vec<Gate> = (0..70).map(|_| Gate::builder().reason(throttled).build()).collect();
+    for gate in &many {
+        let _congested = gate.congest().into_shared();
+        assert_eq!(gate.wait_iff(own, past).why, WaitEnd::Timeout);
+    }
+    let shown = Ledger::gates().iter().filter(|gate| gate.reason == throttled).count();
+    assert!((1..64).contains(&shown), "{shown}");
+    drop((many, congested));
+}

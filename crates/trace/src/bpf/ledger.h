@@ -13,6 +13,11 @@
 #define UH_LEDGER_ROW_BYTES 128
 #define UH_LEDGER_NAME_BYTES 48
 #define UH_LEDGER_FIELDS 9
+#define UH_LEDGER_ROW_WAITING 9 /* the words of a row */
+#define UH_LEDGER_ROOT_GATES 3136
+#define UH_LEDGER_GATES 64
+#define UH_LEDGER_GATE_FIELDS 8
+#define UH_LEDGER_WAITERS 64
 #define UH_LEDGER_BLOCK_BYTES (UH_LEDGER_SLOTS * UH_LEDGER_ROW_BYTES)
 #define UH_LEDGER_SLAB_NEXT ((u64)UH_LEDGER_REASONS * UH_LEDGER_BLOCK_BYTES)
 /* As many as are followed from one to the next: 2,048 threads at a time. */
@@ -22,6 +27,15 @@
 struct uh_ledger {
 	char names[UH_LEDGER_REASONS * UH_LEDGER_NAME_BYTES];
 	u64 sums[UH_LEDGER_REASONS * UH_LEDGER_FIELDS];
+	u64 read_ns;
+	u64 gates[UH_LEDGER_GATES * UH_LEDGER_GATE_FIELDS];
+	/* Threads that wait at gates, the first that are found. */
+	u64 waiters;
+	struct {
+		u64 since_ns;
+		u64 at; /* the gate's number, and the thread's */
+		u64 reason;
+	} waiter[UH_LEDGER_WAITERS];
 };
 
 /* One reason's rows in one slab. */
@@ -71,6 +85,7 @@ struct uh_ledger_walk {
 	u32 pid;
 	u32 pad;
 	u64 slab;
+	u64 reason; /* whose block was read last */
 };
 
 /* The slab for threads that are nearly gone uses the first slot alone, and may share its pages. */
@@ -86,6 +101,28 @@ static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
 		return 0;
 	for (u32 field = 0; field < UH_LEDGER_FIELDS; field++)
 		ledger->sums[reason * UH_LEDGER_FIELDS + field] += row[field];
+	return 0;
+}
+
+/* Of the block that was read last. A loop of its own: the verifier takes one round of it. */
+static long uh_add_waiter(u64 slot, struct uh_ledger_walk *walk)
+{
+	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+	struct uh_ledger_block *block;
+	u32 zero = 0;
+	u64 n, *words;
+
+	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
+	if (!ledger || !block || slot >= UH_LEDGER_SLOTS)
+		return 1;
+	words = &block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + UH_LEDGER_ROW_WAITING];
+	n = ledger->waiters;
+	if (!words[0] || n >= UH_LEDGER_WAITERS)
+		return 0;
+	ledger->waiter[n].since_ns = words[0];
+	ledger->waiter[n].at = words[1];
+	ledger->waiter[n].reason = walk->reason;
+	ledger->waiters = n + 1;
 	return 0;
 }
 
@@ -110,6 +147,8 @@ static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
 			sum += block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + field];
 		ledger->sums[reason * UH_LEDGER_FIELDS + field] += sum;
 	}
+	walk->reason = reason;
+	bpf_loop(UH_LEDGER_SLOTS, uh_add_waiter, walk, 0);
 	return 0;
 }
 
@@ -150,14 +189,17 @@ static __noinline int uh_keep_ledger(u32 pid)
 	/* Of threads that end at once any may take itself for the last: one of them has it. */
 	if (bpf_map_delete_elem(&uh_ledger_roots, &pid))
 		return 0;
-	if (!uh_is(at, "unherd.ledger/1", 16) || bpf_map_update_elem(&uh_ledgers, &pid, fresh, BPF_ANY)) {
+	if (!uh_is(at, "unherd.ledger/2", 16) || bpf_map_update_elem(&uh_ledgers, &pid, fresh, BPF_ANY)) {
 		uh_add(uh_tally.lost_ledgers, 1);
 		return 0;
 	}
 	ledger = bpf_map_lookup_elem(&uh_ledgers, &pid);
 	if (!ledger)
 		return 0;
+	ledger->read_ns = bpf_ktime_get_ns();
 	bpf_probe_read_user(ledger->names, sizeof(ledger->names), (void *)(at + 32));
+	bpf_probe_read_user(ledger->gates, sizeof(ledger->gates),
+			    (void *)(at + UH_LEDGER_ROOT_GATES));
 	walk.slab = uh_read_number(at + 24);
 	if (walk.slab)
 		bpf_loop(UH_LEDGER_REASONS, uh_add_orphans, &walk, 0);
@@ -184,7 +226,7 @@ static __noinline int uh_notice_ledger(struct uh_thread *t, u32 family, u64 name
 	if (!(t->flags & UH_SIGNPOST))
 		return 0;
 	t->flags &= ~UH_SIGNPOST;
-	if (!uh_is(result, "unherd.ledger/1", 16))
+	if (!uh_is(result, "unherd.ledger/2", 16))
 		return 0;
 	pid = t->pid;
 	root = uh_read_number(result + 16);

@@ -65,6 +65,7 @@ static __always_inline struct uh_thread *uh_add_thread(struct task_struct *task,
 		return 0;
 	}
 	t->pid = task->tgid;
+	t->tid = task->pid;
 	t->nr = -1;
 	t->slot = UH_SLOTS; /* none yet */
 	t->flags = flags;

@@ -62,6 +62,7 @@ struct uh_settings {
 	u32 first_stacks;  /* so often a row is sampled each time, before it is by chance */
 	u32 next_child;    /* follow what the loading thread forks next */
 	u64 futex_rows;    /* rows by stack; what comes later is counted by word alone */
+	u64 episodes;      /* the number that is kept one by one */
 	u32 exit_has_memory; /* sched_process_exit comes before the memory goes */
 	u32 sees_calls; /* sys_exit is listened to; else no call is known to end, nothing is judged */
 	s64 exit_group; /* the number of that call */
@@ -144,6 +145,28 @@ enum uh_wake_count {
 struct uh_wake_row {
 	u64 id;
 	u64 counts[UH_WAKE_COUNTS];
+};
+
+/* What became of an episode. */
+enum uh_episode_class {
+	UH_UNJUDGED = 0, /* it was not over, or calls were not seen */
+	UH_NOT_NEEDLESS = 1,
+	UH_POSSIBLY_NEEDLESS = 2,
+	UH_PROVEN_NEEDLESS = 3,
+	UH_TIMER_POLL = 4,
+	UH_UNINTERRUPTIBLE = 5,
+};
+/* One episode, from its sleep on. */
+struct uh_episode {
+	struct uh_wait_key at;
+	struct uh_wake_key waker;
+	u64 began_ns;
+	u64 woken_ns; /* 0: not yet */
+	u64 ran_ns;   /* and ran again */
+	u32 tid;
+	u32 waker_tid; /* 0: not followed */
+	u32 class;
+	u32 pad;
 };
 
 /* In the id of a stack: it is in the second map. */
@@ -359,6 +382,7 @@ struct uh_tally {
 	u64 futex_rows;
 	u64 lost_ledgers;
 	u64 lost_lives;
+	u64 episodes; /* kept one by one, or not for want of room */
 	u64 wall_ns; /* of all threads */
 	u64 times[UH_TIMES];
 	u32 follower; /* the thread that loaded the programs, by the kernel's own number */

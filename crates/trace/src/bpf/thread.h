@@ -74,7 +74,9 @@ struct uh_slot {
 	/* Sampling of stacks: sleeps up to the next sample, and what that stands for. */
 	u32 sample_in;
 	u32 sample_weight;
-	u32 pad;
+	u32 waker_tid; /* and when it was woken, and ran again: where episodes are kept */
+	u64 woken_ns;
+	u64 ran_ns;
 	u64 counts[UH_WAIT_COUNTS];
 };
 #define UH_SLOTS 4
@@ -87,6 +89,8 @@ struct uh_waking {
 	struct uh_wake_key key;
 	u32 event_index;
 	u32 flags; /* enum uh_slot_flag */
+	u32 tid;   /* the waker's; 0: not followed */
+	u32 pad;
 };
 
 struct uh_contended {
@@ -122,7 +126,7 @@ struct uh_thread {
 	u64 redundant;
 	u64 reclaim_ns;
 	s32 dirty_stack; /* where UH_DIRTY_PAUSE was set */
-	u32 pad2;
+	u32 tid;
 	struct uh_contended sleeping_lock;
 	struct uh_contended spinning_lock;
 	/* Not yet added to the process. */

@@ -13,6 +13,7 @@
 #include "thread.h"
 #include "stack.h"
 #include "file.h"
+#include "episode.h"
 #include "wait.h"
 #include "futex.h"
 #include "ledger.h"
@@ -496,10 +497,17 @@ int uh_flush(struct bpf_iter__task *ctx)
 		if (t->state == UH_ASLEEP) {
 			u64 asleep_ns = now - t->slept_ns;
 
-			if (t->flags & UH_DEEP)
-				t->slots[UH_DEEP_SLOT].counts[UH_DEEP_NS] += asleep_ns;
-			else if (t->slot < UH_SLOTS)
-				t->slots[t->slot & 3].counts[UH_ASLEEP_NS] += asleep_ns;
+			u32 index = t->flags & UH_DEEP ? UH_DEEP_SLOT : t->slot & 3;
+			struct uh_slot *slot = &t->slots[index];
+
+			slot->woken_ns = 0;
+			if (t->flags & UH_DEEP) {
+				slot->counts[UH_DEEP_NS] += asleep_ns;
+				uh_keep_episode(t, slot, t->slept_ns, UH_UNINTERRUPTIBLE);
+			} else if (t->slot < UH_SLOTS) {
+				slot->counts[UH_ASLEEP_NS] += asleep_ns;
+				slot->flags |= UH_WAS_WOKEN;
+			}
 		}
 		uh_keep_life(t, task, last, now);
 		uh_count_redundant(t);

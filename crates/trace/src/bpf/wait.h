@@ -79,6 +79,8 @@ static __noinline int uh_flush_slot(struct uh_thread *t, u32 index)
 	slot = &t->slots[index];
 	if (!(slot->flags & UH_USED))
 		return 0;
+	if (slot->flags & UH_WAS_WOKEN)
+		uh_keep_episode(t, slot, slot->began_ns, UH_UNJUDGED);
 	uh_wait_key_of(&key, t, slot);
 	row = bpf_map_lookup_elem(&uh_waits, &key);
 	if (!row) {
@@ -184,7 +186,7 @@ static __always_inline bool uh_count_in_herd(struct uh_slot *slot, u32 count)
 }
 
 /* Where the thread did something, whatever it was, the wakeup was hardly one of a herd's. */
-static __always_inline void uh_count_possible(struct uh_slot *slot, bool did_something)
+static __always_inline u32 uh_count_possible(struct uh_slot *slot, bool did_something)
 {
 	slot->counts[UH_POSSIBLE]++;
 	slot->counts[UH_POSSIBLE_NS] += slot->cpu_ns;
@@ -192,6 +194,7 @@ static __always_inline void uh_count_possible(struct uh_slot *slot, bool did_som
 		slot->counts[UH_POSSIBLE_HERD]++;
 		slot->counts[UH_POSSIBLE_HERD_NS] += slot->cpu_ns;
 	}
+	return UH_POSSIBLY_NEEDLESS;
 }
 
 /* The CPU time of a look: so much to wake up and sleep, and so much for each call. */
@@ -209,12 +212,12 @@ static __always_inline bool uh_computed(struct uh_thread *t, struct uh_slot *slo
 }
 
 /* The thread comes back to the slot's object: what was the wakeup there good for? */
-static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now, u64 run_ns)
+static __always_inline u32 uh_judge(struct uh_thread *t, struct uh_slot *slot, u64 now, u64 run_ns)
 {
 	bool same_call, progress, computed;
 
-	if (!(slot->flags & UH_WAS_WOKEN) || !uh_settings.sees_calls)
-		return;
+	if (!uh_settings.sees_calls)
+		return UH_UNJUDGED;
 	same_call = (t->flags & UH_IN_A_CALL) && slot->instance == t->instance;
 	progress = slot->progress != t->progress;
 	computed = uh_computed(t, slot, run_ns);
@@ -223,15 +226,18 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 			slot->counts[UH_TIMER_POLLS]++;
 			slot->counts[UH_TIMER_POLL_NS] += now - slot->began_ns;
 			slot->counts[UH_TIMER_POLL_CPU_NS] += run_ns - slot->run_ns;
+			return UH_TIMER_POLL;
 		}
 	} else if (same_call) {
 		if (t->class_flags & UH_LOOKS_AGAIN) {
 			slot->counts[UH_IN_CALL]++;
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
-		} else if (t->class_flags & UH_CONSUMES) {
+			return UH_PROVEN_NEEDLESS;
+		}
+		if (t->class_flags & UH_CONSUMES) {
 			/* A terminal's line, a socket's low-water mark: there may have been a part. */
-			uh_count_possible(slot, 0);
+			return uh_count_possible(slot, 0);
 		}
 	} else if (slot->kind != UH_NONE && !(slot->flags & UH_FED)) {
 		/* What fails with EAGAIN is one of those that were polled for, or nothing to do with it. */
@@ -240,18 +246,22 @@ static __always_inline void uh_judge(struct uh_thread *t, struct uh_slot *slot, 
 			slot->counts[UH_AGAIN]++;
 			slot->counts[UH_NEEDLESS_NS] += slot->cpu_ns;
 			uh_count_in_herd(slot, UH_HERD_NEEDLESS);
-		} else {
-			uh_count_possible(slot, progress || computed);
+			return UH_PROVEN_NEEDLESS;
 		}
+		return uh_count_possible(slot, progress || computed);
 	}
+	return UH_NOT_NEEDLESS;
 }
 
 /* The slot is wanted for another object. */
-static __always_inline void uh_forget(struct uh_thread *t, struct uh_slot *slot, u64 run_ns)
+static __always_inline u32 uh_forget(struct uh_thread *t, struct uh_slot *slot, u64 run_ns)
 {
-	if ((slot->flags & UH_WAS_WOKEN) && !(slot->flags & (UH_FED | UH_BY_OWN_TIMER)) &&
-	    slot->kind != UH_NONE && uh_settings.sees_calls)
-		uh_count_possible(slot, slot->progress != t->progress || uh_computed(t, slot, run_ns));
+	if (!uh_settings.sees_calls)
+		return UH_UNJUDGED;
+	if ((slot->flags & (UH_FED | UH_BY_OWN_TIMER)) || slot->kind == UH_NONE)
+		return UH_NOT_NEEDLESS;
+	return uh_count_possible(slot,
+				 slot->progress != t->progress || uh_computed(t, slot, run_ns));
 }
 
 static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_slot *slot)
@@ -308,10 +318,13 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		if (t->flags & UH_TOOK_LOCK)
 			t->deeds++;
 		t->flags &= ~UH_TOOK_LOCK;
-		if (uh_slot_is_here(t, slot))
-			uh_judge(t, slot, now, run_ns);
-		else
-			uh_forget(t, slot, run_ns);
+		if (slot->flags & UH_WAS_WOKEN) {
+			u32 class = uh_slot_is_here(t, slot) ? uh_judge(t, slot, now, run_ns) :
+							       uh_forget(t, slot, run_ns);
+
+			uh_keep_episode(t, slot, slot->began_ns, class);
+			slot->flags &= ~UH_WAS_WOKEN;
+		}
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
 			uh_bind_slot(t, index, 1);
 		t->slot = index;
@@ -388,7 +401,7 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 		 * came, and had left it a moment later.
 		 */
 		t->waking.at_ns = now;
-		t->waking.flags = 0;
+		t->waking.flags = t->waking.tid = 0;
 		if (t->redundant)
 			uh_add(t->redundant, -1);
 	} else if (t->state != UH_WOKEN_UP) {
@@ -402,7 +415,10 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 	t->counts[UH_P_WAKEUPS]++;
 	asleep_ns = t->waking.at_ns > t->slept_ns ? t->waking.at_ns - t->slept_ns : 0;
 	if (t->flags & UH_DEEP) {
-		t->slots[UH_DEEP_SLOT].counts[UH_DEEP_NS] += asleep_ns;
+		slot = &t->slots[UH_DEEP_SLOT];
+		slot->counts[UH_DEEP_NS] += asleep_ns;
+		uh_end_sleep(t, slot, now);
+		uh_keep_episode(t, slot, t->slept_ns, UH_UNINTERRUPTIBLE);
 		if (t->flags & UH_DIRTY_PAUSE) {
 			struct uh_stall_key key = { .kind = UH_DIRTY_PAGES };
 
@@ -427,7 +443,7 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 		t->flags |= UH_HUNGRY;
 	}
 	slot->flags |= UH_WAS_WOKEN | t->waking.flags;
-	slot->waker = t->waking.key;
+	uh_end_sleep(t, slot, now);
 	slot->event_id = t->waking.event_id;
 	slot->event_index = t->waking.event_index;
 }

@@ -277,6 +277,7 @@ static __always_inline void uh_wake(void *ctx, struct task_struct *task, struct 
 	}
 	event->last_ns = now;
 	t->waking.at_ns = now;
+	t->waking.tid = by ? by->tid : 0;
 	t->waking.key = event->key;
 	t->waking.event_id = event->id;
 	t->waking.event_index = event->index;

@@ -278,6 +278,85 @@ fn stalls() -> Vec<StallRow> {
     ]
 }
 
+/// A gate at which nothing has happened for a second.
+fn gate() -> GateRow {
+    let waiter = GateWaiter { thread: 203, reason: "page-read".into(), since_ns: 9_700_000_000 };
+    GateRow {
+        pid: POOL,
+        reason: "writeback".into(),
+        waiters: vec![waiter],
+        waiting: 1,
+        changed_ns: 4_000_000_000,
+        progressed_ns: Some(9_000_000_000),
+        untrusted: 2,
+        is_trusted: true,
+        overdue: 5,
+        read_ns: 10_000_000_000,
+    }
+}
+
+/// A wait of two threads of a herd, a broadcast, a poll, a page fault, and a wait that goes on.
+fn episodes() -> Vec<Episode> {
+    let call = |number: i64| u32::try_from(number).ok();
+    let episode = |(pid, tid), syscall, object, class, began_ns| Episode {
+        pid,
+        tid,
+        syscall,
+        object,
+        class,
+        began_ns,
+        waking: None,
+    };
+    let by = |cause, object, woken_ns| {
+        Some(Waking { woken_ns, ran_ns: woken_ns + 20_000, tid: None, pid: None, cause, object })
+    };
+    let worker = |tid: i32, class| Episode {
+        waking: by(WakeCause::Interrupt, LISTENER, 3_000_000_000),
+        ..episode(
+            (SERVER, 100 + tid as u32),
+            call(libc::SYS_epoll_pwait),
+            Object::Descriptor(tid),
+            class,
+            2_000_000_000,
+        )
+    };
+    let condition = Object::Futex(CONDITION);
+    let futex = call(libc::SYS_futex);
+    let (pushed, napped) = ((POOL, 201), (POOL, 202));
+    let by_push = by(WakeCause::Call(futex.unwrap()), condition, 2_500_000_000);
+    let by_push = by_push.map(|of| Waking { tid: Some(202), pid: Some(POOL), ..of });
+    vec![
+        worker(5, EpisodeClass::ProvenNeedless),
+        worker(6, EpisodeClass::NotNeedless),
+        Episode {
+            waking: by_push,
+            ..episode(pushed, futex, condition, EpisodeClass::PossiblyNeedless, 2_400_000_000)
+        },
+        Episode {
+            waking: by(WakeCause::Timer, Object::None, 2_450_000_000),
+            ..episode(
+                napped,
+                call(libc::SYS_clock_nanosleep),
+                Object::None,
+                EpisodeClass::TimerPoll,
+                2_440_000_000,
+            )
+        },
+        Episode {
+            waking: by(WakeCause::Interrupt, Object::None, 4_000_000_000),
+            ..episode(
+                (SERVER, 105),
+                None,
+                Object::None,
+                EpisodeClass::Uninterruptible,
+                3_900_000_000,
+            )
+        },
+        // As it came just before its end: it began where the last one of its thread ended.
+        episode(pushed, futex, condition, EpisodeClass::Unjudged, 2_500_020_000),
+    ]
+}
+
 /// See the top of the file.
 pub(super) fn observation() -> Observation {
     let process = |pid, comm: &str| Process { pid, comm: comm.into(), ..Process::default() };
@@ -324,5 +403,7 @@ pub(super) fn observation() -> Observation {
         }],
         samples: Some(samples()),
         ledgers: vec![LedgerRow { pid: POOL, reason: "page-read".into(), counts, at_end: true }],
+        gates: vec![gate()],
+        episodes: episodes(),
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::share::Interval;
 use super::site::Namer;
 use super::waits::Waits;
-use crate::observation::{FutexKind, Observation};
+use crate::observation::{self as seen, FutexKind, GateRow, Observation};
 use crate::symbols::printable;
 
 /// One reason of the program's own ledger.
@@ -17,6 +17,68 @@ pub struct Reason {
     pub reason: String,
     /// Its counts by name.
     pub counts: BTreeMap<String, u64>,
+}
+
+/// A gate of the program, as its ledger had it when that was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gate {
+    /// The gate's own reason.
+    pub reason: String,
+    /// The threads that waited, the longest waiting first.
+    pub waiters: Vec<GateWaiter>,
+    /// How many waited, tasks among them.
+    pub waiting: u64,
+    /// For how long nothing had happened, if anybody waited or its signal was not trusted any
+    /// more; else 0.
+    pub stalled_ns: u64,
+    /// How long ago it was congested or cleared last; `None` if never.
+    pub change_ago_ns: Option<u64>,
+    /// How long ago progress was made last; `None` if never.
+    pub progress_ago_ns: Option<u64>,
+    /// Whether its signal was trusted.
+    pub trusted: bool,
+    /// How often it had become untrusted.
+    pub untrusted: u64,
+    /// How many waits had ended by the gate's bound.
+    pub overdue: u64,
+}
+
+/// A thread that waits at a gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GateWaiter {
+    /// Its number; `None` if not known.
+    pub thread: Option<u32>,
+    /// For what it waits.
+    pub reason: String,
+    /// For how long.
+    pub waited_ns: u64,
+}
+
+impl Gate {
+    /// The names come out of the memory of a program that may be hostile.
+    fn of(row: &GateRow) -> Self {
+        let ago = |at_ns: u64| (at_ns > 0).then(|| row.read_ns.saturating_sub(at_ns));
+        let change_ago_ns = ago(row.changed_ns);
+        let progress_ago_ns = row.progressed_ns.and_then(ago);
+        let quiet_ns = [change_ago_ns, progress_ago_ns].into_iter().flatten().min();
+        let is_stalled = row.waiting > 0 || !row.is_trusted;
+        let waiter = |of: &seen::GateWaiter| GateWaiter {
+            thread: (of.thread > 0).then_some(of.thread),
+            reason: printable(&of.reason),
+            waited_ns: row.read_ns.saturating_sub(of.since_ns),
+        };
+        Self {
+            reason: printable(&row.reason),
+            waiters: row.waiters.iter().map(waiter).collect(),
+            waiting: row.waiting,
+            stalled_ns: quiet_ns.filter(|_| is_stalled).unwrap_or_default(),
+            change_ago_ns,
+            progress_ago_ns,
+            trusted: row.is_trusted,
+            untrusted: row.untrusted,
+            overdue: row.overdue,
+        }
+    }
 }
 
 /// What the trace counted.
@@ -45,6 +107,8 @@ pub struct Ledger {
     pub says: Vec<Reason>,
     /// The sum of what it says, by count.
     pub says_in_all: BTreeMap<String, u64>,
+    /// Its gates, with their waiters, and whether anything moves.
+    pub gates: Vec<Gate>,
     /// What the trace saw of the library's waits, which bear its mark.
     pub saw: Seen,
     /// Threads that the library's wake calls were for, one call each: as many as its ledger counts
@@ -91,5 +155,43 @@ fn ledger(pid: u32, seen: &Observation, waits: &Waits, namer: &Namer<'_>) -> Led
     let wakes = wakes.filter(|row| row.kind == FutexKind::Wake).map(|row| row.outcomes.calls);
     let saw_wake_calls = waits.judged.then(|| wakes.fold(0, u64::saturating_add));
     let comm = namer.comm(pid);
-    Ledger { pid, comm, at_end, says, says_in_all, saw, saw_wake_calls, saw_elsewhere }
+    let gates = seen.gates.iter().filter(|row| row.pid == pid).map(Gate::of).collect();
+    Ledger { pid, comm, at_end, says, says_in_all, gates, saw, saw_wake_calls, saw_elsewhere }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::Report;
+    use crate::report::fixture::{observation, symbols};
+
+    fn text(report: &Report) -> String {
+        let mut bytes = Vec::new();
+        report.write_text(&mut bytes, false, 200, false).expect("memory takes it");
+        String::from_utf8(bytes).expect("it is text")
+    }
+
+    #[test]
+    fn stalled_gate_is_told() {
+        let report = Report::new(&observation(), &mut symbols());
+        let json = serde_json::to_value(&report).expect("it is JSON");
+        let gate = &json["ledgers"][0]["gates"][0];
+        assert_eq!((&gate["reason"], &gate["waiting"]), (&"writeback".into(), &1.into()));
+        assert_eq!(gate["stalled_ns"], 1_000_000_000);
+        assert_eq!(gate["progress_ago_ns"], gate["stalled_ns"]);
+        assert_eq!(gate["waiters"][0]["thread"], 203);
+        assert_eq!(gate["waiters"][0]["waited_ns"], 300_000_000);
+        let text = text(&report);
+        let told = "gate writeback: waiting: 1; nothing has happened for 1.00 s; progress: 1.00 s";
+        assert!(text.contains(told), "{text}");
+        assert!(text.contains("thread 203 for 300 ms at page-read"), "{text}");
+    }
+
+    #[test]
+    fn gate_without_waiters_is_not_stalled() {
+        let mut calm = observation();
+        (calm.gates[0].waiting, calm.gates[0].waiters) = (0, Vec::new());
+        let report = Report::new(&calm, &mut symbols());
+        assert_eq!(report.ledgers[0].gates[0].stalled_ns, 0);
+        assert!(!text(&report).contains("gate writeback"));
+    }
 }

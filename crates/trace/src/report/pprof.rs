@@ -4,8 +4,6 @@
 //!
 //! [profile.proto]: https://github.com/google/pprof/blob/main/proto/profile.proto
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::io::{self, Write};
 
 use flate2::Compression;
@@ -15,6 +13,7 @@ use prost::Message;
 use super::Report;
 use super::callers::is_scheduler;
 use super::folded::{NO_STACK, shares};
+use super::numbers::Numbers;
 use super::waits::WaitLine;
 use crate::symbols::Frame;
 
@@ -121,28 +120,6 @@ impl Tables {
             .unzip();
         let string_table = self.strings.in_order();
         Profile { location, function, string_table, ..Profile::default() }
-    }
-}
-
-/// Numbers things from 1.
-struct Numbers<T>(HashMap<T, u64>);
-
-impl<T> Default for Numbers<T> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<T: Eq + Hash> Numbers<T> {
-    fn of(&mut self, thing: T) -> u64 {
-        let next = self.0.len() as u64 + 1;
-        *self.0.entry(thing).or_insert(next)
-    }
-
-    fn in_order(self) -> Vec<T> {
-        let mut all: Vec<_> = self.0.into_iter().collect();
-        all.sort_unstable_by_key(|(_, number)| *number);
-        all.into_iter().map(|(thing, _)| thing).collect()
     }
 }
 

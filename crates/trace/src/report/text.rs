@@ -290,6 +290,12 @@ impl Report {
                 count(of.stack_copies_lost),
             ))?;
         }
+        if of.episodes_left_out > 0 {
+            page.line(&format!(
+                "waits that the timeline leaves out, as it has the first only: {}",
+                count(of.episodes_left_out)
+            ))?;
+        }
         if of.maps_lost > 0 {
             let lost = count(of.maps_lost);
             page.line(&format!(

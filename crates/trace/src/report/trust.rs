@@ -52,6 +52,8 @@ pub struct Trust {
     pub processes_running: Option<u64>,
     /// Episodes that were open at the end and are not judged.
     pub open_episodes: u64,
+    /// Waits that a timeline leaves out, of which it has the first; in no count of losses.
+    pub episodes_left_out: u64,
     /// Stacks that were asked for.
     pub stacks_wanted: u64,
     /// Those that could not be had, in percent.
@@ -130,6 +132,7 @@ impl Trust {
             reused_pids: losses.reused_pids,
             processes_running: privileged.then_some(running),
             open_episodes: losses.open_episodes,
+            episodes_left_out: losses.episodes,
             stacks_wanted: losses.stacks_wanted,
             stacks_lost_percent: percent(losses.stacks_lost, losses.stacks_wanted),
             stacks_copied: losses.copies,

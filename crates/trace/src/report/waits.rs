@@ -181,6 +181,14 @@ impl Waits {
     }
 }
 
+/// The call's name, where calls were seen.
+pub(super) fn call_text(syscall: Option<u32>, judged: bool) -> String {
+    match syscall {
+        None if !judged => "unknown call".into(),
+        call => call_name(call),
+    }
+}
+
 fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     let stacks = namer.pairs(Some(row.pid), &row.stacks);
     let (site, site_percent) = namer.main_site(&stacks);
@@ -205,10 +213,7 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     WaitLine {
         pid: row.pid,
         comm: namer.comm(row.pid),
-        call: match row.syscall {
-            None if !judged => "unknown call".into(),
-            call => call_name(call),
-        },
+        call: call_text(row.syscall, judged),
         site,
         site_percent,
         site_percent_interval,

@@ -17,6 +17,17 @@ fn counts(seen: &Observation) -> Vec<(&str, &str, u64, bool)> {
         .collect()
 }
 
+/// The one gate, with its waiter, as the scene has them.
+fn assert_stall_is_seen(seen: &Observation, progress_ns: u64) {
+    let [gate] = &*seen.gates else { panic!("one gate: {:?}", seen.gates) };
+    assert_eq!((gate.reason.as_str(), gate.waiting, gate.overdue), ("page-read", 1, 9));
+    assert_eq!((gate.changed_ns, gate.progressed_ns), (progress_ns - 5_000_000, Some(progress_ns)));
+    assert!(gate.is_trusted && gate.untrusted == 0 && gate.read_ns > progress_ns, "{gate:?}");
+    let [waiter] = &*gate.waiters else { panic!("one waiter: {gate:?}") };
+    assert_eq!((waiter.thread, waiter.reason.as_str()), (4711, "page-read"));
+    assert_eq!(waiter.since_ns, progress_ns - 5_000_000);
+}
+
 #[test]
 fn root_ledger_is_read_at_process_end() {
     let Some(_machine) = root("ledgers") else { return };
@@ -25,6 +36,7 @@ fn root_ledger_is_read_at_process_end() {
     let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
     assert_eq!(counts(&seen), expected);
     assert_eq!(seen.losses.ledgers, 0);
+    assert_stall_is_seen(&seen, number(&truth, "progress_ns"));
 }
 
 /// As on a kernel that announces an exit when the memory is gone, and lacks `others` besides.
@@ -76,7 +88,9 @@ fn root_ledger_of_living_process_is_read() {
     let Some(_machine) = root("ledgers of the living") else { return };
     let mut child = scene("ledger 2 5 1").stdin(Stdio::piped()).spawn().expect("it is built");
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-    output.read_line(&mut String::new()).expect("it says when it is ready");
+    let mut ready = String::new();
+    output.read_line(&mut ready).expect("it says when it is ready");
+    let ready = serde_json::from_str(&ready).expect("it prints JSON");
     let follow = Follow::Processes(vec![child.id()]);
     let tracer = Tracer::start(follow, &TraceOptions::default()).expect("root may trace");
     let seen = tracer.finish().expect("the maps can be read");
@@ -85,6 +99,7 @@ fn root_ledger_of_living_process_is_read() {
     let waits = 2 * 5 * unherd_sys::ledger_layout::SLOTS as u64;
     let expected = [("other", "locks_contended", 3, false), ("page-read", "waits", waits, false)];
     assert_eq!(counts(&seen), expected);
+    assert_stall_is_seen(&seen, number(&ready, "progress_ns"));
 }
 
 #[test]

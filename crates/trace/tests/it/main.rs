@@ -6,6 +6,7 @@
 mod agreement;
 mod coverage;
 mod crowds;
+mod episodes;
 mod futexes;
 mod leaks;
 mod ledgers;

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use unherd_sys::ledger_layout::{
-    FIELDS, MAGIC, NAME_BYTES, REASONS, ROW_BYTES, SLAB_NEXT, SLOTS, put_up_signpost,
+    FIELDS, GATE_BYTES, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, REASONS, ROOT_GATES, ROW_BYTES,
+    ROW_WAITING, SLAB_NEXT, SLOTS, put_up_signpost,
 };
-use unherd_sys::{HugePages, Map};
+use unherd_sys::{HugePages, Map, Timestamp};
 
 #[repr(C)]
 struct Root {
@@ -12,6 +13,8 @@ struct Root {
     head: u64,
     orphans: u64,
     names: [[u8; NAME_BYTES]; REASONS],
+    pad: [u8; ROOT_GATES - 32 - NAME_BYTES * REASONS],
+    gates: [[u64; GATE_BYTES / 8]; GATES],
 }
 
 /// Memory for ever, of which only the pages with these numbers are ever written.
@@ -33,22 +36,30 @@ fn row(reason: usize, slot: usize, field: &str) -> usize {
     (reason * SLOTS + slot) * ROW_BYTES + 8 * field
 }
 
-/// As many slabs, in which every slot has `waits` waits for the second reason; then exits at once,
-/// or, if `lingers`, waits for its standard input to end.
+/// As many slabs, in which every slot has `waits` waits for the second reason. A thread waits at
+/// the one gate, since 5 ms before that last had progress. Then exits at once, or, if `lingers`,
+/// waits for its standard input to end.
 pub(crate) fn keep(slabs: usize, waits: usize, lingers: bool) -> Value {
     let counted: Vec<_> = (0..SLOTS).map(|slot| (row(1, slot, "waits"), waits as u64)).collect();
-    let mut head = 0;
-    for _ in 0..slabs {
+    let progress_ns = Timestamp::now().as_ns();
+    let since_ns = progress_ns - 5_000_000;
+    let waiting = row(1, 3, FIELDS[0]) + ROW_WAITING;
+    let waiting = vec![(waiting, since_ns), (waiting + 8, 1 << 32 | 4711)];
+    let mut head = slab(&[counted.clone(), waiting].concat());
+    for _ in 1..slabs {
         head = slab(&[counted.clone(), vec![(SLAB_NEXT, head)]].concat());
     }
     let orphans = slab(&[(row(0, 0, "locks_contended"), 3)]);
     let mut names = [[0; NAME_BYTES]; REASONS];
     names[1][..9].copy_from_slice(b"page-read");
-    let root = Box::leak(Box::new(Root { magic: MAGIC, head, orphans, names }));
+    let mut gates = [[0; GATE_FIELDS.len()]; GATES];
+    gates[0] = [2, since_ns, progress_ns, 0, 1, 0, 0, 9];
+    let pad = [0; ROOT_GATES - 32 - NAME_BYTES * REASONS];
+    let root = Box::leak(Box::new(Root { magic: MAGIC, head, orphans, names, pad, gates }));
     put_up_signpost(root).expect("a memory file can be made");
     if lingers {
-        println!("{}", json!({ "ready": true }));
+        println!("{}", json!({ "progress_ns": progress_ns }));
         let _end = std::io::stdin().read_line(&mut String::new());
     }
-    json!({ "waits": slabs * SLOTS * waits, "locks_contended": 3 })
+    json!({ "waits": slabs * SLOTS * waits, "locks_contended": 3, "progress_ns": progress_ns })
 }

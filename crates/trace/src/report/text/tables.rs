@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::grid::{Grid, Side::*};
 use super::{Page, per_byte};
 use crate::report::callers::Caller;
-use crate::report::ledgers::Seen;
+use crate::report::ledgers::{Gate, Seen};
 use crate::report::quantity::{count, digits, duration, interval, percent};
 use crate::report::{Report, share, verdict};
 
@@ -326,6 +326,7 @@ impl Report {
             let calls = ledger.saw_wake_calls.map_or_else(|| "unknown".into(), count);
             grid.row(["", "", &*calls, "", "the trace saw: wake calls of the library"]);
             page.grid(&grid)?;
+            ledger.gates.iter().try_for_each(|gate| write_gate(page, gate))?;
         }
         Ok(())
     }
@@ -367,6 +368,29 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Of a gate at which nobody waits there is nothing to tell.
+fn write_gate<W: Write>(page: &mut Page<'_, W>, gate: &Gate) -> io::Result<()> {
+    if gate.waiting == 0 && gate.trusted {
+        return Ok(());
+    }
+    let ago = |of: Option<u64>| of.map_or_else(|| "never".into(), |ns| duration(ns) + " ago");
+    page.line(&format!(
+        "gate {}: waiting: {}; nothing has happened for {}; progress: {}; {}; overdue: {}",
+        gate.reason,
+        count(gate.waiting),
+        duration(gate.stalled_ns),
+        ago(gate.progress_ago_ns),
+        if gate.trusted { "trusted" } else { "untrusted" },
+        count(gate.overdue),
+    ))?;
+    for waiter in gate.waiters.iter().take(TOP) {
+        let thread = waiter.thread.map_or_else(String::new, |thread| format!(" {thread}"));
+        let waited = duration(waiter.waited_ns);
+        page.line(&format!("  thread{thread} for {waited} at {}", waiter.reason))?;
+    }
+    rest(page, gate.waiters.len(), TOP)
 }
 
 /// What the table has no room for is in the JSON.

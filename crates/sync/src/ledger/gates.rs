@@ -1,0 +1,199 @@
+//! The gates of the process: a row for each in the ledger, where tracers find it.
+//!
+//! A gate keeps in its row what it knows of time and of its waiters; a thread that waits at a gate
+//! says so in its own slot. [`unherd_sys::ledger_layout`] has the places of both.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use unherd_sys::Timestamp;
+use unherd_sys::primitives::{AtomicU64, Ordering};
+
+use crate::{GateWaiter, Reason};
+
+/// The words of a [`GateRow`], in the order of [`unherd_sys::ledger_layout::GATE_FIELDS`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum GateField {
+    /// 0 if the row is free, else 1 and the number of the gate's reason.
+    Owner,
+    /// When the gate was congested or cleared last.
+    ChangedNs,
+    /// 0 before the first progress.
+    ProgressedNs,
+    /// The moving average of the time from one unit to the next; 0 before it is known.
+    UnitNs,
+    /// How many wait or are about to.
+    Waiting,
+    /// How often the signal has become untrusted.
+    Untrusted,
+    /// When it did so last.
+    UntrustedNs,
+    /// How many waits ended by the gate's bound.
+    Overdue,
+}
+
+const WORDS: usize = GateField::Overdue as usize + 1;
+
+/// What is known of a gate. Relaxed, except the owner, and each word by itself: of two changes at a
+/// time one may be lost, which makes an estimate worse and a stall look younger, and nothing else.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct GateRow([AtomicU64; WORDS]);
+
+impl GateRow {
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; WORDS])
+    }
+
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    fn word(&self, field: GateField) -> &AtomicU64 {
+        &self.0[field as usize]
+    }
+
+    pub(crate) fn get(&self, field: GateField) -> u64 {
+        self.word(field).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, field: GateField, value: u64) {
+        self.word(field).store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, field: GateField, amount: u64) {
+        self.word(field).fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, field: GateField, amount: u64) {
+        self.word(field).fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    /// When anything happened last.
+    pub(crate) fn last(&self) -> Timestamp {
+        self.changed().max(self.progressed().unwrap_or_default())
+    }
+}
+
+/// A gate's row, until it is dropped: one that tracers find, or, if there are 64 gates already, one
+/// of its own.
+#[derive(Debug)]
+pub(crate) enum OwnRow {
+    #[cfg(not(any(loom, shuttle)))]
+    Shown {
+        row: &'static GateRow,
+        /// Its number, from 1 on.
+        number: u32,
+    },
+    Hidden(Box<GateRow>),
+}
+
+impl OwnRow {
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn take(reason: Reason) -> Self {
+        let owner = reason.index() as u64 + 1;
+        for (row, number) in super::shard::gates().iter().zip(1..) {
+            // ORDER[GATE-ROW]: Acquire; pairs with the Release in `drop`. The next gate's words are
+            // not overwritten by the last one's.
+            let (word, order) = (row.word(GateField::Owner), Ordering::Acquire);
+            if word.compare_exchange(0, owner, order, Ordering::Relaxed).is_ok() {
+                row.0[1..].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                return Self::Shown { row, number };
+            }
+        }
+        Self::Hidden(Box::new(GateRow::new()))
+    }
+
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn take(_reason: Reason) -> Self {
+        Self::Hidden(Box::new(GateRow::new()))
+    }
+
+    /// 0 if it has none.
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            #[cfg(not(any(loom, shuttle)))]
+            Self::Shown { number, .. } => *number,
+            Self::Hidden(_) => 0,
+        }
+    }
+}
+
+impl Deref for OwnRow {
+    type Target = GateRow;
+
+    fn deref(&self) -> &GateRow {
+        match self {
+            #[cfg(not(any(loom, shuttle)))]
+            Self::Shown { row, .. } => row,
+            Self::Hidden(row) => row,
+        }
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+impl Drop for OwnRow {
+    fn drop(&mut self) {
+        // ORDER[GATE-ROW]: Release; pairs with the Acquire in `take`.
+        self.word(GateField::Owner).store(0, Ordering::Release);
+    }
+}
+
+/// A gate of the process, as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateAccount {
+    /// When that was.
+    pub now: Timestamp,
+    /// The gate's own reason: [`GateBuilder::reason`](crate::GateBuilder::reason).
+    pub reason: Reason,
+    /// The threads that wait or are about to, the longest waiting first. One that goes from one
+    /// wait to the next meanwhile may stand here with parts of both.
+    pub waiters: Vec<GateWaiter>,
+    /// The number of these and of waiting tasks.
+    pub waiting: u64,
+    /// When the gate was congested or cleared last: the clock's zero if never.
+    pub last_change: Timestamp,
+    /// When progress was made last.
+    pub last_progress: Option<Timestamp>,
+    /// Whether waits sleep: false after repeated timeouts in which nothing happened.
+    pub is_trusted: bool,
+    /// How often the signal has become untrusted.
+    pub untrusted: u64,
+    /// How many waits ended as [`WaitEnd::Overdue`](crate::WaitEnd::Overdue).
+    pub overdue: u64,
+}
+
+impl GateAccount {
+    /// As [`GateStatus::stalled_for`](crate::GateStatus::stalled_for).
+    pub fn stalled_for(&self) -> Duration {
+        if self.waiting == 0 && self.is_trusted {
+            return Duration::ZERO;
+        }
+        self.now.since(self.last_change.max(self.last_progress.unwrap_or_default()))
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+pub(super) fn gates(now: Timestamp) -> Vec<GateAccount> {
+    let mut waiters: Vec<(u32, GateWaiter)> =
+        Reason::all().flat_map(super::shard::waiters).collect();
+    waiters.sort_by_key(|(_, waiter)| waiter.since);
+    let account = |(row, number): (&GateRow, u32)| {
+        let index = row.get(GateField::Owner).checked_sub(1)?;
+        let here = waiters.iter().filter(|(gate, _)| *gate == number);
+        Some(GateAccount {
+            now,
+            reason: Reason::from_index(index as usize),
+            waiters: here.map(|(_, waiter)| *waiter).collect(),
+            waiting: row.get(GateField::Waiting),
+            last_change: row.changed(),
+            last_progress: row.progressed(),
+            is_trusted: row.get(GateField::UntrustedNs) <= row.last().as_ns(),
+            untrusted: row.get(GateField::Untrusted),
+            overdue: row.get(GateField::Overdue),
+        })
+    };
+    super::shard::gates().iter().zip(1..).filter_map(account).collect()
+}
