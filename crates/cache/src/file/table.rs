@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use unherd_sync::{Reason, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
@@ -49,7 +50,8 @@ struct Table {
     /// Of the files that are being opened or closed.
     gates: HashMap<Identity, Gate>,
     by_identity: HashMap<Identity, Entry>,
-    by_id: HashMap<FileId, Arc<FileState>>,
+    /// Asked at each eviction of a page that no flush has covered.
+    by_id: HashMap<FileId, Arc<FileState>, FixedState>,
     /// What openings have left to the next opening of the same file for writing.
     remains: HashMap<Identity, Remains>,
     opened: u32,

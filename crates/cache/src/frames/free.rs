@@ -1,8 +1,15 @@
 //! The free frames of a pool: a bitmap, in which neighbours are neighbours in memory.
 //!
-//! A transfer costs less the fewer pieces its memory has, so frames for a run of pages are handed
-//! out as extents. Single frames come from words that are broken already, so that whole words are
-//! left for runs.
+//! A transfer costs less the fewer pieces its memory has. So memory is handed out by *extents* of
+//! [`EXTENT`] frames as far as that goes, and an extent with free frames is in one of three sets:
+//!
+//! | set | its free frames | who takes from it first |
+//! |---|---|---|
+//! | whole | all | runs of pages, and streams that begin an extent |
+//! | begun | those after the last page of a stream that is written | that stream |
+//! | loose | some | who wants a single frame |
+//!
+//! Frames are nobody's before they are taken: where a set is empty, the next is used.
 //!
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
@@ -10,56 +17,69 @@
 use crate::frames::frame::Claim;
 use crate::page::FrameId;
 
-const WORD: usize = u64::BITS as usize;
-
-/// Frames of an extent that is worth looking for: 64 KiB of pages of 4 KiB.
+/// Frames of an extent: 64 KiB of pages of 4 KiB.
 pub(crate) const EXTENT: usize = 16;
 
-/// Words that a search for extents looks at, before it takes single frames.
-const LOOKS: usize = 64;
+/// The frames of an extent that are free, a bit each.
+type Extent = u16;
+
+const WORD: usize = u64::BITS as usize;
+
+/// A set of extents.
+#[derive(Debug)]
+struct Set {
+    bits: Box<[u64]>,
+    /// No bit is set in the words before this one.
+    from: usize,
+}
+
+impl Set {
+    /// None of this many.
+    fn new(extents: usize) -> Self {
+        Self { bits: vec![0; extents.div_ceil(WORD)].into_boxed_slice(), from: 0 }
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.bits[at / WORD] >> (at % WORD) & 1 == 1
+    }
+
+    fn set(&mut self, at: usize, value: bool) {
+        let mask = 1 << (at % WORD);
+        if value {
+            self.bits[at / WORD] |= mask;
+            self.from = self.from.min(at / WORD);
+        } else {
+            self.bits[at / WORD] &= !mask;
+        }
+    }
+
+    fn first(&mut self) -> Option<usize> {
+        let after = self.bits[self.from..].iter().position(|&word| word != 0);
+        self.from = after.map_or(self.bits.len(), |after| self.from + after);
+        let word = self.bits.get(self.from)?;
+        Some(self.from * WORD + word.trailing_zeros() as usize)
+    }
+}
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
     /// The number of the frame of the first bit.
     first: u32,
-    /// How many frames there are, free or not.
-    frames: usize,
     /// How many are free.
     count: usize,
-    words: Box<[u64]>,
-    /// A bit for each word that has any free frame.
-    nonempty: Box<[u64]>,
-    /// A bit for each word whose frames are all free.
-    whole: Box<[u64]>,
+    extents: Box<[Extent]>,
+    whole: Set,
+    begun: Set,
+    loose: Set,
 }
 
-/// The first set bit at or after bit `from`, if there is one.
-fn find_bit(bits: &[u64], from: usize) -> Option<usize> {
-    let mut at = from / WORD;
-    let mut word = *bits.get(at)? & (u64::MAX << (from % WORD));
-    while word == 0 {
-        at += 1;
-        word = *bits.get(at)?;
-    }
-    Some(at * WORD + word.trailing_zeros() as usize)
-}
-
-fn set_bit(bits: &mut [u64], at: usize, value: bool) {
-    let mask = 1 << (at % WORD);
-    if value {
-        bits[at / WORD] |= mask;
-    } else {
-        bits[at / WORD] &= !mask;
-    }
-}
-
-/// The longest extents in `word`: where the first begins, and its length.
-fn longest_extent(word: u64) -> (usize, usize) {
+/// The first of the longest rows of set bits: where it begins, and its length.
+fn longest_row(extent: Extent) -> (usize, usize) {
     let (mut best, mut at) = ((0, 0), 0);
-    while at < WORD && word >> at != 0 {
-        at += (word >> at).trailing_zeros() as usize;
-        let len = (word >> at).trailing_ones() as usize;
+    while at < EXTENT && extent >> at != 0 {
+        at += (extent >> at).trailing_zeros() as usize;
+        let len = (extent >> at).trailing_ones() as usize;
         if len > best.1 {
             best = (at, len);
         }
@@ -71,15 +91,14 @@ fn longest_extent(word: u64) -> (usize, usize) {
 impl FreeFrames {
     /// No free frame, of those from `first` on, of which there are `len`.
     pub(crate) fn new(first: u32, len: usize) -> Self {
-        let words = len.div_ceil(WORD);
-        let zeros = |count: usize| vec![0; count].into_boxed_slice();
+        let extents = len.div_ceil(EXTENT);
         Self {
             first,
-            frames: len,
             count: 0,
-            words: zeros(words),
-            nonempty: zeros(words.div_ceil(WORD)),
-            whole: zeros(words.div_ceil(WORD)),
+            extents: vec![0; extents].into_boxed_slice(),
+            whole: Set::new(extents),
+            begun: Set::new(extents),
+            loose: Set::new(extents),
         }
     }
 
@@ -90,118 +109,86 @@ impl FreeFrames {
 
     /// Bytes of the bitmaps.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.words) + size_of_val(&*self.nonempty) + size_of_val(&*self.whole)
+        size_of_val(&*self.extents) + 3 * size_of_val(&*self.whole.bits)
     }
 
-    fn store(&mut self, at: usize, word: u64) {
-        // The last word may have fewer frames.
-        let frames = (self.frames - at * WORD).min(WORD);
-        self.words[at] = word;
-        set_bit(&mut self.nonempty, at, word != 0);
-        set_bit(&mut self.whole, at, word.count_ones() as usize == frames);
+    /// Where a frame's bit is.
+    fn locate(&self, frame: FrameId) -> (usize, usize) {
+        let number = (frame.0 - self.first) as usize;
+        (number / EXTENT, number % EXTENT)
+    }
+
+    fn store(&mut self, at: usize, extent: Extent, is_begun: bool) {
+        self.extents[at] = extent;
+        let is_part = extent != 0 && extent != Extent::MAX;
+        self.whole.set(at, extent == Extent::MAX);
+        self.begun.set(at, is_part && is_begun);
+        self.loose.set(at, is_part && !is_begun);
     }
 
     /// Takes an empty frame in.
     pub(crate) fn push(&mut self, claim: Claim) {
-        let number = (claim.into_frame().0 - self.first) as usize;
-        let word = self.words[number / WORD];
-        debug_assert_eq!(word >> (number % WORD) & 1, 0, "a frame is freed once");
-        self.store(number / WORD, word | 1 << (number % WORD));
+        let (at, bit_at) = self.locate(claim.into_frame());
+        debug_assert_eq!(self.extents[at] >> bit_at & 1, 0, "a frame is freed once");
+        self.store(at, self.extents[at] | 1 << bit_at, self.begun.has(at));
         self.count += 1;
     }
 
-    /// Takes `len` frames out, from bit `bit` of a word on.
-    fn take(&mut self, at: usize, bit: usize, len: usize, out: &mut impl FnMut(Claim)) {
-        let mask = (u64::MAX >> (WORD - len)) << bit;
-        debug_assert_eq!(self.words[at] & mask, mask);
-        self.store(at, self.words[at] & !mask);
+    /// Takes `len` frames of an extent out, from bit `from` on.
+    fn take(
+        &mut self,
+        at: usize,
+        from: usize,
+        len: usize,
+        is_begun: bool,
+    ) -> impl Iterator<Item = Claim> + use<> {
+        let mask = (Extent::MAX >> (EXTENT - len)) << from;
+        debug_assert_eq!(self.extents[at] & mask, mask);
+        self.store(at, self.extents[at] & !mask, is_begun);
         self.count -= len;
-        let first = self.first + (at * WORD + bit) as u32;
-        (first..first + len as u32).for_each(|id| out(Claim::of_empty(FrameId(id))));
+        let first = self.first + (at * EXTENT + from) as u32;
+        (first..first + len as u32).map(|id| Claim::of_empty(FrameId(id)))
     }
 
-    /// A word with free frames, not all of whose frames are free; else any with free frames.
-    fn broken_word(&self) -> Option<usize> {
-        let broken =
-            self.nonempty.iter().zip(&self.whole).enumerate().find_map(|(at, (some, all))| {
-                let broken = some & !all;
-                (broken != 0).then(|| at * WORD + broken.trailing_zeros() as usize)
-            });
-        broken.or_else(|| find_bit(&self.nonempty, 0))
+    /// Up to `most` neighbours, where they are missed least.
+    fn pop_some(&mut self, most: usize) -> Option<impl Iterator<Item = Claim> + use<>> {
+        let sets = [&mut self.loose, &mut self.whole, &mut self.begun];
+        let at = sets.into_iter().find_map(Set::first)?;
+        let (from, len) = longest_row(self.extents[at]);
+        let is_begun = self.begun.has(at);
+        Some(self.take(at, from, len.min(most), is_begun))
     }
 
     /// A free frame.
     pub(crate) fn pop(&mut self) -> Option<Claim> {
-        let at = self.broken_word()?;
-        let mut claim = None;
-        self.take(at, self.words[at].trailing_zeros() as usize, 1, &mut |one| claim = Some(one));
-        claim
+        self.pop_some(1)?.next()
     }
 
-    /// The frame after `before`, if it is free and of the same extent; else the first of an extent
-    /// that is free as a whole, if a short search finds one.
+    /// The frame after `before`, if it is free and of the same extent; else the first of a whole
+    /// extent, if there is one. A stream goes on there.
     pub(crate) fn pop_next(&mut self, before: FrameId) -> Option<Claim> {
-        let number = (before.0 - self.first) as usize + 1;
-        let is_free = |number| {
-            self.words.get(number / WORD).is_some_and(|word| word >> (number % WORD) & 1 == 1)
-        };
-        let (at, bit) = if !number.is_multiple_of(EXTENT) && is_free(number) {
-            (number / WORD, number % WORD)
-        } else {
-            self.find_extent()?
-        };
-        let mut claim = None;
-        self.take(at, bit, 1, &mut |one| claim = Some(one));
-        claim
+        let (at, bit_at) = self.locate(before);
+        let is_next_free = self.extents[at].checked_shr(bit_at as u32 + 1).unwrap_or(0) & 1 == 1;
+        let (at, from) =
+            if is_next_free { (at, bit_at + 1) } else { (self.whole.first()?, 0) };
+        self.take(at, from, 1, true).next()
     }
 
-    /// The word and the bit at which an extent begins that is free as a whole.
-    fn find_extent(&self) -> Option<(usize, usize)> {
-        let mut from = 0;
-        for _ in 0..LOOKS {
-            let at = find_bit(&self.nonempty, from)?;
-            let extent = (1 << EXTENT) - 1;
-            let is_free = |bit: &usize| self.words[at] >> bit & extent == extent;
-            if let Some(bit) = (0..WORD).step_by(EXTENT).find(is_free) {
-                return Some((at, bit));
-            }
-            from = at + 1;
-        }
-        None
-    }
-
-    /// Appends up to `wanted` free frames to `out`, in as few extents as a short search finds.
+    /// Appends up to `wanted` free frames to `out`: whole extents as far as there are any.
     pub(crate) fn pop_run(&mut self, wanted: usize, out: &mut Vec<Claim>) {
-        let mut left = wanted.min(self.count);
+        let mut left = wanted;
         while left >= EXTENT
-            && let Some(at) = find_bit(&self.whole, 0)
+            && let Some(at) = self.whole.first()
         {
-            let len = left.min(self.words[at].count_ones() as usize);
-            self.take(at, 0, len, &mut |claim| out.push(claim));
-            left -= len;
-        }
-        let (mut from, mut looks) = (0, 0);
-        while left >= EXTENT
-            && looks < LOOKS
-            && let Some(at) = find_bit(&self.nonempty, from)
-        {
-            let (bit, len) = longest_extent(self.words[at]);
-            if len >= EXTENT {
-                let len = len.min(left);
-                self.take(at, bit, len, &mut |claim| out.push(claim));
-                left -= len;
-            } else {
-                from = at + 1;
-            }
-            looks += 1;
+            out.extend(self.take(at, 0, EXTENT, false));
+            left -= EXTENT;
         }
         while left > 0
-            && let Some(at) = self.broken_word()
+            && let Some(claims) = self.pop_some(left)
         {
-            let (bit, len) = longest_extent(self.words[at]);
-            let len = len.min(left);
-            self.take(at, bit, len, &mut |claim| out.push(claim));
-            left -= len;
+            let before = out.len();
+            out.extend(claims);
+            left -= out.len() - before;
         }
     }
 }
@@ -223,27 +210,28 @@ mod tests {
     }
 
     #[test]
-    fn single_frames_leave_whole_words_alone() {
+    fn single_frames_leave_whole_extents_alone() {
         let mut free = all_free(10, 200);
-        let singles: Vec<u32> = (0..70).map(|_| free.pop().unwrap().into_frame().0).collect();
-        assert_eq!(singles, (10..80).collect::<Vec<_>>());
+        let singles: Vec<u32> = (0..20).map(|_| free.pop().unwrap().into_frame().0).collect();
+        // The last eight frames are no whole extent.
+        assert_eq!(singles, (202..210).chain(10..22).collect::<Vec<_>>());
         let mut run = Vec::new();
-        free.pop_run(64, &mut run);
-        assert_eq!(ids(run), (138..202).collect::<Vec<_>>());
+        free.pop_run(48, &mut run);
+        assert_eq!(ids(run), (26..74).collect::<Vec<_>>());
     }
 
     #[test]
-    fn a_run_gets_the_longest_extents() {
+    fn a_run_gets_whole_extents_then_the_longest_rows() {
         let mut free = FreeFrames::new(0, 256);
-        let singles = (0..64).step_by(2);
-        let extent = 100..120;
-        for id in singles.chain(extent.clone()) {
+        let singles = (0..8).step_by(2);
+        let extent = 96..112;
+        for id in singles.chain(10..13).chain(extent.clone()) {
             free.push(Claim::of_empty(FrameId(id)));
         }
         let mut run = Vec::new();
-        free.pop_run(22, &mut run);
-        assert_eq!(ids(run), extent.chain([0, 2]).collect::<Vec<_>>());
-        assert_eq!(free.len(), 30);
+        free.pop_run(20, &mut run);
+        assert_eq!(ids(run), extent.chain([10, 11, 12, 0]).collect::<Vec<_>>());
+        assert_eq!(free.len(), 3);
     }
 
     #[test]
@@ -258,11 +246,32 @@ mod tests {
         // The one after is taken.
         assert_eq!(next(40), Some(48));
         assert_eq!(next(48), Some(49));
-        // The last frames are no extent as a whole.
+        // The last frames are no whole extent.
         let begins: Vec<_> = std::iter::from_fn(|| next(41 - 1)).collect();
         assert_eq!(begins, [64, 80, 96, 112, 128, 144]);
         assert_eq!(next(160), Some(161));
         assert_eq!(next(161), None, "there is no frame after the last");
+    }
+
+    #[test]
+    fn what_a_stream_has_begun_is_left_to_it_while_others_are_free() {
+        let mut free = all_free(0, 48);
+        let first = free.pop_next(FrameId(47)).unwrap();
+        assert_eq!(first.id(), FrameId(0));
+        let mut others = Vec::new();
+        free.pop_run(20, &mut others);
+        assert_eq!(ids(others), (16..36).collect::<Vec<_>>());
+        let singles: Vec<_> = (0..13).map(|_| free.pop().unwrap().into_frame().0).collect();
+        assert_eq!(singles, (36..48).chain([1]).collect::<Vec<_>>());
+        assert_eq!(free.pop_next(FrameId(1)).unwrap().into_frame().0, 2);
+        // As a whole, it is nobody's.
+        for id in [0, 1, 2, 40] {
+            free.push(Claim::of_empty(FrameId(id)));
+        }
+        assert_eq!(free.pop().unwrap().into_frame().0, 40);
+        assert_eq!(free.pop().unwrap().into_frame().0, 0);
+        assert_eq!(free.pop().unwrap().into_frame().0, 1);
+        first.into_frame();
     }
 
     proptest! {
