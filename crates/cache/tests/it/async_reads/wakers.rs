@@ -212,6 +212,8 @@ fn an_io_thread_that_dies_leaves_nobody_waiting() {
             assert!(matches!(told, Err(Error::Io { errno: Errno::IO, .. })), "{told:?}");
         }
     });
+    // A task may be woken after the threads that wait for the same page.
+    tasks.iter().for_each(|task| task.wait_for_wakes(1));
     assert_eq!(tasks.each_ref().map(Task::wakes), [1, 1]);
     drop(tasks);
     device.release_reads();
