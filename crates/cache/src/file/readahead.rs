@@ -109,17 +109,17 @@ impl Stream {
         }
     }
 
-    /// No page before or beyond these can be the stream's next one.
-    fn reach(&self) -> (i64, i64) {
+    fn reach(&self) -> Reach {
         let near = REACH as i64;
         let Self { missed, end, front, .. } = *self;
-        match self.window {
+        let (from, to) = match self.window {
             0 => (end.min(front).min(missed - near), end.max(front).max(missed + near)),
             _ => {
                 let most = near.max(self.stride.abs() * 3 * self.window as i64);
                 (front - most, front + most)
             }
-        }
+        };
+        Reach { from, len: (to - from) as u64 }
     }
 
     /// Each stream takes a part of what is left for all, so they come to have equal windows.
@@ -129,6 +129,21 @@ impl Stream {
             _ => (2, SINGLE_PAGES),
         };
         self.window = (self.window.max(wanted) * 2).clamp(least, most);
+    }
+}
+
+/// Where a stream may go on: at no other page can its next miss be.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    from: i64,
+    /// How far beyond `from` the last page is.
+    len: u64,
+}
+
+impl Reach {
+    /// One comparison, which hardly ever holds: a processor foresees it.
+    fn has(self, page: i64) -> bool {
+        page.wrapping_sub(self.from) as u64 <= self.len
     }
 }
 
@@ -196,8 +211,8 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
-    /// [`Stream::reach`] of each: a miss at random looks at these alone, which are few cache lines.
-    reaches: Vec<(i64, i64)>,
+    /// Of each: a miss at random looks at these alone, which are few cache lines.
+    reaches: Vec<Reach>,
     /// Streams that nothing has shown to go on, and the one that was begun last of these.
     new: u64,
     latest: usize,
@@ -281,7 +296,7 @@ impl Streams {
 
     fn nearest(&self, page: i64, distance: impl Fn(&Stream) -> Option<i64>) -> Option<usize> {
         let all = self.reaches.iter().enumerate();
-        let in_reach = all.filter(|(_, (from, to))| *from <= page && page <= *to);
+        let in_reach = all.filter(|(_, reach)| reach.has(page));
         let near = in_reach.filter_map(|(nth, _)| Some((distance(&self.streams[nth])?.abs(), nth)));
         near.min().map(|(_, nth)| nth)
     }
