@@ -286,30 +286,37 @@ impl Streams {
         self.reaches[nth] = stream.reach();
     }
 
-    /// The stream that goes on at `page`; or one that may turn out to have gone there by a stride;
-    /// or a new one.
+    /// The stream that goes on at `page`; or a new one that may turn out to have gone there by a
+    /// stride, which is kept; or one that begins. Of several the nearest.
     fn stream_of(&mut self, page: i64, file_pages: u64) -> usize {
-        let goes_on = |stream: &Stream| stream.goes_on(page).then_some(page - stream.front);
-        let nth = self.nearest(page, goes_on).or_else(|| self.try_stride(page));
-        nth.unwrap_or_else(|| self.begin(page, file_pages))
+        let is_stride = |stride: i64| (1..=REACH as i64).contains(&stride.abs());
+        let goes_there = |stream: &Stream| {
+            let stride = page - stream.missed;
+            match stream.goes_on(page) {
+                true => Some((false, page - stream.front)),
+                false => (stream.window == 0 && is_stride(stride)).then_some((true, stride)),
+            }
+        };
+        match self.nearest(page, goes_there) {
+            Some((nth, (false, _))) => nth,
+            Some((nth, (true, stride))) => {
+                // The miss is not where it was expected.
+                self.put(nth, Stream { stride, ..Stream::new(0) });
+                nth
+            }
+            None => self.begin(page, file_pages),
+        }
     }
 
-    fn nearest(&self, page: i64, distance: impl Fn(&Stream) -> Option<i64>) -> Option<usize> {
-        let all = self.reaches.iter().enumerate();
-        let in_reach = all.filter(|(_, reach)| reach.has(page));
-        let near = in_reach.filter_map(|(nth, _)| Some((distance(&self.streams[nth])?.abs(), nth)));
-        near.min().map(|(_, nth)| nth)
-    }
-
-    /// A new stream that may have gone to `page` by a stride, which is kept.
-    fn try_stride(&mut self, page: i64) -> Option<usize> {
-        let is_possible = |stride: &i64| (1..=REACH as i64).contains(&stride.abs());
-        let from = |stream: &Stream| Some(page - stream.missed).filter(is_possible);
-        let nth = self.nearest(page, |stream| from(stream).filter(|_| stream.window == 0))?;
-        let stride = page - self.streams[nth].missed;
-        // The miss is not where it was expected.
-        self.put(nth, Stream { stride, ..Stream::new(0) });
-        Some(nth)
+    /// The stream for which `distance` gives the least, if it gives any.
+    fn nearest(
+        &self,
+        page: i64,
+        distance: impl Fn(&Stream) -> Option<(bool, i64)>,
+    ) -> Option<(usize, (bool, i64))> {
+        let all = self.reaches.iter().enumerate().filter(|(_, reach)| reach.has(page));
+        let near = all.filter_map(|(nth, _)| Some((nth, distance(&self.streams[nth])?)));
+        near.min_by_key(|&(nth, (is_stride, pages))| (is_stride, pages.abs(), nth))
     }
 
     /// Begins a stream; if there are many, in place of another.
@@ -360,10 +367,12 @@ impl Streams {
         if self.advice == Advice::Random {
             return None;
         }
-        let left = |stream: &Stream| stream.past_front(page as i64).filter(|&pages| pages < 0);
-        let nth = self.nearest(page as i64, left)?;
-        let mut stream = self.streams[nth];
-        let left = left(&stream)?.unsigned_abs();
+        let past_front = |stream: &Stream| {
+            let pages = stream.past_front(page as i64).filter(|&pages| pages < 0)?;
+            Some((false, pages))
+        };
+        let (nth, (_, pages)) = self.nearest(page as i64, past_front)?;
+        let (mut stream, left) = (self.streams[nth], pages.unsigned_abs());
         if stream.stride.abs() == 1 && !page.is_multiple_of(EACH) {
             return None;
         }
