@@ -109,6 +109,19 @@ impl Stream {
         }
     }
 
+    fn reach(&self) -> Reach {
+        let near = REACH as i64;
+        let Self { missed, end, front, .. } = *self;
+        let (from, to) = match self.window {
+            0 => (end.min(front).min(missed - near), end.max(front).max(missed + near)),
+            _ => {
+                let most = near.max(self.stride.abs() * 3 * self.window as i64);
+                (front - most, front + most)
+            }
+        };
+        Reach { from, len: (to - from) as u64 }
+    }
+
     /// Each stream takes a part of what is left for all, so they come to have equal windows.
     fn grow(&mut self, wanted: u64, limits: Limits) {
         let (least, most) = match self.stride.abs() {
@@ -116,6 +129,21 @@ impl Stream {
             _ => (2, SINGLE_PAGES),
         };
         self.window = (self.window.max(wanted) * 2).clamp(least, most);
+    }
+}
+
+/// Where a stream may go on: at no other page can its next miss be.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    from: i64,
+    /// How far beyond `from` the last page is.
+    len: u64,
+}
+
+impl Reach {
+    /// One comparison, which hardly ever holds: a processor foresees it.
+    fn has(self, page: i64) -> bool {
+        page.wrapping_sub(self.from) as u64 <= self.len
     }
 }
 
@@ -183,6 +211,11 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
+    /// Of each: a miss at random looks at these alone, which are few cache lines.
+    reaches: Vec<Reach>,
+    /// Streams that nothing has shown to go on, and the one that was begun last of these.
+    new: u64,
+    latest: usize,
     uses: u64,
     advice: Advice,
 }
@@ -208,7 +241,8 @@ impl Streams {
         }
         self.uses += 1;
         let (at, now) = (page as i64, self.uses);
-        let stream = self.stream_of(at, limits.file);
+        let nth = self.stream_of(at, limits.file);
+        let mut stream = self.streams[nth];
         if stream.goes_on(at) {
             // The page before this one, or the last that was brought in.
             let is_before = stream.past_front(at).is_some_and(|pages| pages < 0);
@@ -220,7 +254,7 @@ impl Streams {
             if stream.window == 0 || was_read(last) {
                 stream.grow(wanted, limits);
             } else {
-                *stream = Stream::new(0);
+                stream = Stream::new(0);
             }
         }
         let pages = match stream.stride {
@@ -242,36 +276,50 @@ impl Streams {
             ahead = (pages > 0).then_some(Ahead { first, stride: stream.stride, pages });
         }
         stream.used = now;
+        self.put(nth, stream);
         Plan { pages, ahead }
     }
 
-    /// The stream that goes on at `page`; or one that may turn out to have gone there by a stride;
-    /// or a new one.
-    fn stream_of(&mut self, page: i64, file_pages: u64) -> &mut Stream {
-        let going_on = self.nearest(|stream| stream.goes_on(page).then_some(page - stream.front));
-        let nth = going_on.or_else(|| self.try_stride(page));
-        let nth = nth.unwrap_or_else(|| self.begin(page, file_pages));
-        &mut self.streams[nth]
+    fn put(&mut self, nth: usize, stream: Stream) {
+        let before = std::mem::replace(&mut self.streams[nth], stream);
+        self.new = self.new + u64::from(stream.window == 0) - u64::from(before.window == 0);
+        self.reaches[nth] = stream.reach();
     }
 
-    fn nearest(&self, distance: impl Fn(&Stream) -> Option<i64>) -> Option<usize> {
-        let all = self.streams.iter().enumerate();
-        let near = all.filter_map(|(nth, stream)| Some((distance(stream)?.abs(), nth)));
-        near.min().map(|(_, nth)| nth)
+    /// The stream that goes on at `page`; or a new one that may turn out to have gone there by a
+    /// stride, which is kept; or one that begins. Of several the nearest.
+    fn stream_of(&mut self, page: i64, file_pages: u64) -> usize {
+        let is_stride = |stride: i64| (1..=REACH as i64).contains(&stride.abs());
+        let goes_there = |stream: &Stream| {
+            let stride = page - stream.missed;
+            match stream.goes_on(page) {
+                true => Some((false, page - stream.front)),
+                false => (stream.window == 0 && is_stride(stride)).then_some((true, stride)),
+            }
+        };
+        match self.nearest(page, goes_there) {
+            Some((nth, (false, _))) => nth,
+            Some((nth, (true, stride))) => {
+                // The miss is not where it was expected.
+                self.put(nth, Stream { stride, ..Stream::new(0) });
+                nth
+            }
+            None => self.begin(page, file_pages),
+        }
     }
 
-    /// A new stream that may have gone to `page` by a stride, which is kept.
-    fn try_stride(&mut self, page: i64) -> Option<usize> {
-        let is_possible = |stride: &i64| (1..=REACH as i64).contains(&stride.abs());
-        let from = |stream: &Stream| Some(page - stream.missed).filter(is_possible);
-        let nth = self.nearest(|stream| from(stream).filter(|_| stream.window == 0))?;
-        let stream = &mut self.streams[nth];
-        // The miss is not where it was expected.
-        *stream = Stream { stride: page - stream.missed, ..Stream::new(0) };
-        Some(nth)
+    /// The stream for which `distance` gives the least, if it gives any.
+    fn nearest(
+        &self,
+        page: i64,
+        distance: impl Fn(&Stream) -> Option<(bool, i64)>,
+    ) -> Option<(usize, (bool, i64))> {
+        let all = self.reaches.iter().enumerate().filter(|(_, reach)| reach.has(page));
+        let near = all.filter_map(|(nth, _)| Some((nth, distance(&self.streams[nth])?)));
+        near.min_by_key(|&(nth, (is_stride, pages))| (is_stride, pages.abs(), nth))
     }
 
-    /// Begins a stream; in place of the one that was used longest ago, if there are many.
+    /// Begins a stream; if there are many, in place of another.
     fn begin(&mut self, page: i64, file_pages: u64) -> usize {
         let window = match self.advice {
             Advice::Sequential => SEQUENTIAL,
@@ -279,23 +327,38 @@ impl Streams {
             _ => 0,
         };
         let stream = Stream::new(window);
-        let is_new = |stream: &&Stream| stream.window == 0;
         let most = (file_pages / PAGES_EACH).clamp(*NEW_STREAMS.start(), *NEW_STREAMS.end());
-        let has_many_new = self.streams.iter().filter(is_new).count() as u64 >= most;
-        if has_many_new {
-            // Misses at random would pass by streams that have ended, each time.
-            let since = self.uses.saturating_sub(STALE);
-            self.streams.retain(|stream| stream.window == 0 || stream.used >= since);
-        }
-        if self.streams.len() < STREAMS && !has_many_new {
+        let nth = if self.new >= most {
+            self.next_new()
+        } else if self.streams.len() < STREAMS {
             self.streams.push(stream);
+            self.reaches.push(stream.reach());
+            self.new += u64::from(window == 0);
             return self.streams.len() - 1;
+        } else {
+            let all = self.streams.iter().enumerate();
+            all.min_by_key(|(_, stream)| stream.used).map_or(0, |(nth, _)| nth)
+        };
+        self.put(nth, stream);
+        nth
+    }
+
+    /// The streams that nothing has shown to go on, in turn: as they are begun in turn, the next is
+    /// about the oldest.
+    fn next_new(&mut self) -> usize {
+        loop {
+            self.latest += 1;
+            if self.latest >= self.streams.len() {
+                self.latest = 0;
+                // Misses at random would pass by streams that have ended, each time.
+                let since = self.uses.saturating_sub(STALE);
+                self.streams.retain(|stream| stream.window == 0 || stream.used >= since);
+                self.reaches = self.streams.iter().map(Stream::reach).collect();
+            }
+            if self.streams[self.latest].window == 0 {
+                return self.latest;
+            }
         }
-        let all = self.streams.iter().enumerate();
-        let may_go = all.filter(|(_, stream)| !has_many_new || is_new(stream));
-        let oldest = may_go.min_by_key(|(_, stream)| stream.used).map_or(0, |(nth, _)| nth);
-        self.streams[oldest] = stream;
-        oldest
     }
 
     /// A page was used for the first time that had been brought in ahead, or that its reader has
@@ -304,10 +367,12 @@ impl Streams {
         if self.advice == Advice::Random {
             return None;
         }
-        let left = |stream: &Stream| stream.past_front(page as i64).filter(|&pages| pages < 0);
-        let nth = self.nearest(left)?;
-        let stream = &mut self.streams[nth];
-        let left = left(stream)?.unsigned_abs();
+        let past_front = |stream: &Stream| {
+            let pages = stream.past_front(page as i64).filter(|&pages| pages < 0)?;
+            Some((false, pages))
+        };
+        let (nth, (_, pages)) = self.nearest(page as i64, past_front)?;
+        let (mut stream, left) = (self.streams[nth], pages.unsigned_abs());
         if stream.stride.abs() == 1 && !page.is_multiple_of(EACH) {
             return None;
         }
@@ -319,13 +384,13 @@ impl Streams {
         stream.grow(0, limits);
         let pages = (3 * stream.window).saturating_sub(left).min(limits.ahead);
         if pages < before / 2 {
-            stream.window = before;
             return None;
         }
         let ahead = Ahead { first: stream.front, stride: stream.stride, pages };
         stream.front += stream.stride * pages as i64;
         self.uses += 1;
         stream.used = self.uses;
+        self.put(nth, stream);
         Some(ahead)
     }
 }
