@@ -5,11 +5,12 @@
 //!
 //! | set | its free frames | who takes from it first |
 //! |---|---|---|
-//! | whole | all | runs of pages, and streams that begin an extent |
-//! | begun | those after the last page of a stream that is written | that stream |
+//! | whole | all | runs of pages, short ones several from one; and streams that begin an extent |
+//! | begun | what a stream that is written has left of a whole extent | that stream |
 //! | loose | some | who wants a single frame |
 //!
-//! Frames are nobody's before they are taken: where a set is empty, the next is used.
+//! Frames are nobody's before they are taken: where a set is empty, the next is used. What a stream
+//! leaves that has ended is the last to be used, until its extent is free as a whole again.
 //!
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
@@ -74,6 +75,8 @@ pub(crate) struct FreeFrames {
     whole: Set,
     begun: Set,
     loose: Set,
+    /// The extent of the last short run: the next one goes on there, if it can.
+    broken: usize,
 }
 
 /// The first of the longest rows of set bits: where it begins, and its length.
@@ -102,6 +105,7 @@ impl FreeFrames {
             whole: Set::new(extents),
             begun: Set::new(extents),
             loose: Set::new(extents),
+            broken: 0,
         }
     }
 
@@ -156,9 +160,21 @@ impl FreeFrames {
 
     /// Up to `most` neighbours, where they are missed least.
     fn pop_some(&mut self, most: usize) -> Option<impl Iterator<Item = Claim> + use<>> {
-        let sets = [&mut self.loose, &mut self.whole, &mut self.begun];
-        let at = sets.into_iter().find_map(Set::first)?;
-        let (from, len) = longest_row(self.extents[at]);
+        if self.count == 0 {
+            return None;
+        }
+        let Self { whole, loose, begun, .. } = self;
+        let (at, from, len) = if most == 1 {
+            let at = [loose, whole, begun].into_iter().find_map(Set::first)?;
+            (at, self.extents[at].trailing_zeros() as usize, 1)
+        } else {
+            let goes_on = longest_row(self.extents[self.broken]).1 >= most;
+            if !goes_on || begun.has(self.broken) {
+                self.broken = [whole, loose, begun].into_iter().find_map(Set::first)?;
+            }
+            let (from, len) = longest_row(self.extents[self.broken]);
+            (self.broken, from, len)
+        };
         let is_begun = self.begun.has(at);
         Some(self.take(at, from, len.min(most), is_begun))
     }
@@ -169,12 +185,13 @@ impl FreeFrames {
     }
 
     /// The frame after `before`, if it is free and of the same extent; else the first of a whole
-    /// extent, if there is one. A stream goes on there.
+    /// extent, if there is one, which the stream has begun then.
     pub(crate) fn pop_next(&mut self, before: FrameId) -> Option<Claim> {
         let (at, bit_at) = self.locate(before);
         let is_next_free = self.extents[at].checked_shr(bit_at as u32 + 1).unwrap_or(0) & 1 == 1;
         let (at, from) = if is_next_free { (at, bit_at + 1) } else { (self.whole.first()?, 0) };
-        self.take(at, from, 1, true).next()
+        let is_begun = from == 0 || self.begun.has(at);
+        self.take(at, from, 1, is_begun).next()
     }
 
     /// Appends up to `wanted` free frames to `out`: whole extents as far as there are any.
@@ -238,6 +255,21 @@ mod tests {
     }
 
     #[test]
+    fn short_runs_share_an_extent() {
+        let mut free = all_free(0, 64);
+        (0..3).for_each(|_| drop(free.pop()));
+        let mut run = |wanted| {
+            let mut run = Vec::new();
+            free.pop_run(wanted, &mut run);
+            ids(run)
+        };
+        assert_eq!(run(4), (3..7).collect::<Vec<_>>());
+        assert_eq!(run(10), (16..26).collect::<Vec<_>>(), "nine are too few");
+        assert_eq!(run(4), (26..30).collect::<Vec<_>>());
+        assert_eq!(free.pop().unwrap().into_frame().0, 7);
+    }
+
+    #[test]
     fn streams_get_neighbours() {
         let mut free = all_free(32, 130);
         let mut next = |before| free.pop_next(FrameId(before)).map(|claim| claim.into_frame().0);
@@ -297,6 +329,11 @@ mod tests {
                     prop_assert!((7..157).contains(&id) && taken.insert(id));
                 }
                 prop_assert_eq!(free.len(), 150 - taken.len());
+                for (at, extent) in free.extents.iter().enumerate() {
+                    let sets = [&free.whole, &free.begun, &free.loose].map(|set| set.has(at));
+                    let is_in = sets.into_iter().filter(|is_in| *is_in).count();
+                    prop_assert_eq!(is_in, usize::from(*extent != 0));
+                }
             }
         }
     }
