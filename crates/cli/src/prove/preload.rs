@@ -71,7 +71,7 @@ impl Preload {
     /// Whether programs of this user may open files of this process: not if it has more
     /// privileges, as from file capabilities.
     pub(super) fn is_readable() -> bool {
-        let owner = std::fs::metadata("/proc/self").map(|it| it.uid());
+        let owner = std::fs::metadata("/proc/self/fd").map(|it| it.uid());
         owner.is_ok_and(|owner| owner == geteuid().as_raw())
     }
 

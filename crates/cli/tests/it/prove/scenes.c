@@ -163,7 +163,8 @@ static sem_t asked, answered;
 static void *answer(void *questions)
 {
 	for (long count = (long)questions; count > 0; count--) {
-		sem_wait(&asked);
+		errno = 0;
+		must(sem_wait(&asked) == 0 && errno == 0, "sem_wait");
 		sem_post(&answered);
 	}
 	pthread_mutex_lock(&mutex);
