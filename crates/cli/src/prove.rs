@@ -209,7 +209,8 @@ fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
         )
     } else if counts.unfit > 0 {
         format!(
-            "{cure} cannot be applied: a listener's events are more than EPOLLIN (EPOLLONESHOT, EPOLLRDNORM)"
+            "{cure} cannot be applied: a listener's events are more than EPOLLIN (EPOLLONESHOT, \
+             EPOLLRDNORM)"
         )
     } else {
         format!("{cure} never acted: {}", cure.acts_on())

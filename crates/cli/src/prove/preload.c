@@ -14,7 +14,7 @@
 // unlocked a mutex or waits again. A signal while some are owed makes the fresh ones owed too: for
 // the program those of the broadcast no longer wait, so that the signal is for a fresh one.
 //
-// wake-in-turn loses no event, but for the exceptions below. As long as a waiter is owed, there is a signal that no waiter has
+// wake-in-turn loses no event, except as named below. As long as a waiter is owed, there is a signal that no waiter has
 // got yet, a thread that was woken and has not come back, or one that has the turn; each leads to
 // the next:
 //

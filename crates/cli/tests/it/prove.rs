@@ -94,6 +94,11 @@ fn waiter_of_broadcast_is_not_late() {
 }
 
 #[test]
+fn condition_of_two_processes_is_left_alone() {
+    is_the_same(&[], "wake-in-turn", ["share", "4", "20"]);
+}
+
+#[test]
 fn allocator_below_mutex_works() {
     is_the_same(&["-DALLOCATOR"], "wake-one", ["broadcast", "4", "10"]);
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -311,6 +312,63 @@ static void change_by_two(int times)
 	printf("changed %d\n", 2 * times);
 }
 
+struct shared {
+	pthread_mutex_t mutex;
+	pthread_cond_t changed;
+	int waiting, round;
+};
+
+static void *wait_shared(void *argument)
+{
+	struct shared *shared = argument;
+	pthread_mutex_lock(&shared->mutex);
+	int round = shared->round;
+	shared->waiting++;
+	while (shared->round == round)
+		pthread_cond_wait(&shared->changed, &shared->mutex);
+	pthread_mutex_unlock(&shared->mutex);
+	return NULL;
+}
+
+// Two processes with `waiters` each at one condition.
+static void share(int waiters, int rounds)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_mutexattr_t of_mutex;
+	pthread_condattr_t of_condition;
+	pthread_mutexattr_init(&of_mutex);
+	pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&shared->mutex, &of_mutex);
+	pthread_condattr_init(&of_condition);
+	pthread_condattr_setpshared(&of_condition, PTHREAD_PROCESS_SHARED);
+	pthread_cond_init(&shared->changed, &of_condition);
+	bool child = fork() == 0;
+	pthread_t threads[waiters];
+	for (int round = 0; round < rounds; round++) {
+		for (int each = 0; each < waiters; each++)
+			pthread_create(&threads[each], NULL, wait_shared, shared);
+		for (bool wait = !child; wait;) {
+			usleep(200);
+			pthread_mutex_lock(&shared->mutex);
+			wait = shared->waiting < 2 * waiters;
+			if (!wait) {
+				shared->waiting = 0;
+				shared->round++;
+				pthread_cond_broadcast(&shared->changed);
+			}
+			pthread_mutex_unlock(&shared->mutex);
+		}
+		for (int each = 0; each < waiters; each++)
+			pthread_join(threads[each], NULL);
+	}
+	if (child)
+		_exit(0);
+	wait(NULL);
+	// One that the cures act on.
+	broadcast(2, 5);
+}
+
 #ifdef ALLOCATOR
 // An allocator below a mutex, as many programs have.
 static pthread_mutex_t of_pool = PTHREAD_MUTEX_INITIALIZER;
@@ -352,6 +410,8 @@ int main(int count, char **words)
 		timer_poll(first, second);
 	else if (strcmp(scene, "hand-over") == 0)
 		hand_over(first * second);
+	else if (strcmp(scene, "share") == 0)
+		share(first, second);
 	else if (strcmp(scene, "change") == 0)
 		change_by_two(first * second);
 	else if (strcmp(scene, "first") == 0 || (by_time = strcmp(scene, "timed") == 0))
