@@ -220,11 +220,12 @@ fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
 
 /// What an error of the lab means here.
 fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Interrupt) -> Failure {
-    let (how, round) = match error {
+    // The run with the cure that failed: rounds count from 0, after the first runs.
+    let (how, run) = match error {
         Error::FirstRun { label, how, .. } if label == cure.name() => (how, 1),
-        Error::Round { label, what, round, .. } if label == cure.name() => (what, round + 1),
+        Error::Round { label, what, round, .. } if label == cure.name() => (what, round + 2),
         Error::DifferentOutputs { .. } => ("it prints something else".to_owned(), 1),
-        Error::Disagreement { round, .. } => ("it prints something else".to_owned(), round + 1),
+        Error::Disagreement { round, .. } => ("it prints something else".to_owned(), round + 2),
         Error::Round { round, what: how, stderr: output, .. } => {
             return Error::Step { what: format!("round {round} of {BEFORE}"), how, output }.into();
         }
@@ -237,7 +238,7 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
     let again = Side { label: "again".to_owned(), ..request.sides[0].clone() };
     let sides = vec![request.sides[0].clone(), again];
     let uncured = CompareRequest { sides, ..request.clone() };
-    let pairs = round.clamp(1, MAX_CHECKS);
+    let pairs = run.clamp(1, MAX_CHECKS);
     for _ in 0..pairs {
         match plan_comparison(&uncured, interrupt) {
             Ok(_) => {}
@@ -258,7 +259,7 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
         },
     );
     Failure::Unmet(format!(
-        "{cure} breaks the program or loses an event: {how}, in 1 of {round} runs, as it is in 0 \
+        "{cure} breaks the program or loses an event: {how}, in 1 of {run} runs, as it is in 0 \
          of {runs}{other}"
     ))
 }
