@@ -8,11 +8,13 @@ mod cure;
 mod preload;
 
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process_group};
 use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, plan_comparison};
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
@@ -25,6 +27,9 @@ use crate::output::{self, Failure, note};
 use crate::progress::Progress;
 
 const BEFORE: &str = "before";
+
+/// How often, at most, the program runs twice without the cure after it failed with it.
+const MAX_CHECKS: usize = 20;
 
 /// No cure is known for what was found.
 const NO_CURE: u8 = 3;
@@ -74,7 +79,7 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     let cure = args.cure.map_or_else(|| advised(args, &interrupt), Ok)?;
     let preload = match cure.timer_slack_ns() {
         Some(_) => None,
-        None => Some(Preload::new(&cure.name()).map_err(no_memory)?),
+        None => Some(Preload::new(&cure.name()).map_err(no_library)?),
     };
     let request = request(args, cure, preload.as_ref());
     let explain = |error| explained(error, &request, cure, &interrupt);
@@ -89,7 +94,12 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     }
     let acted = match &preload {
         Some(preload) => {
-            format!("{cure} acted {} times. ", preload.counts().map_err(no_memory)?.acted)
+            let counts = preload.counts().map_err(no_library)?;
+            let full = match counts.full {
+                0 => String::new(),
+                full => format!("It left {full} waits alone, as there are too many conditions. "),
+            };
+            format!("{cure} acted {} times. {full}", counts.acted)
         }
         None => String::new(),
     };
@@ -103,13 +113,22 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.process_group(0);
     let failed = |how: String| {
         Failure::tracing(format!("{how}; name a cure without a trace: --cure {}", Cure::names()))
     };
     let mut session = Session::start(Target::Command(command), &SessionOptions::default())
         .map_err(|error| failed(error.to_string()))?;
     let deadline = Deadline::after(args.timeout);
-    match session.run(deadline, Some(interrupt.as_fd())).map_err(|it| failed(it.to_string()))? {
+    let pause = session.run(deadline, Some(interrupt.as_fd()));
+    // What it has left running must not run beside the measurement, nor after an error.
+    let group = session.command_pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    group.map(|group| kill_process_group(group, Signal::KILL));
+    match pause.map_err(|it| failed(it.to_string()))? {
+        Pause::Ended(Some(status)) if status.code() != Some(args.exit_code) => {
+            let expected = args.exit_code;
+            return Err(failed(format!("traced, it ended with {status}, not {expected}")));
+        }
         Pause::Ended(_) => {}
         Pause::Deadline => return Err(failed("traced, it did not end (--timeout)".to_owned())),
         Pause::Ready => return Err(Error::InterruptedStep { what: "the trace".to_owned() }.into()),
@@ -168,23 +187,31 @@ fn request(args: &ProveArgs, cure: Cure, preload: Option<&Preload>) -> CompareRe
     }
 }
 
-/// That the library and its counts found no room.
-fn no_memory(error: std::io::Error) -> Failure {
-    Failure::tracing(format!("a file in memory: {error}"))
+/// Why there is no library, or none of its counts.
+fn no_library(error: std::io::Error) -> Failure {
+    Failure::tracing(format!("the library of the cure: {error}"))
 }
 
 /// An error where the cure has changed nothing in its first run.
 fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
-    let counts = preload.counts().map_err(no_memory)?;
+    let counts = preload.counts().map_err(no_library)?;
     let line = if counts.acted > 0 {
         return Ok(());
+    } else if counts.loaded == 0 && !Preload::is_readable() {
+        format!(
+            "{cure} cannot be applied: unherd has file capabilities, so that programs cannot load \
+             its library; run it as root, or a copy of it, which has none"
+        )
     } else if counts.loaded == 0 {
         format!(
             "{cure} cannot be applied: the program loads no library by LD_PRELOAD; it is static, \
              set-user-ID, or of another processor"
         )
     } else if counts.unfit > 0 {
-        format!("{cure} cannot be applied: the listeners are added with EPOLLONESHOT")
+        format!(
+            "{cure} cannot be applied: a listener's events are more than EPOLLIN (EPOLLONESHOT, \
+             EPOLLRDNORM)"
+        )
     } else {
         format!("{cure} never acted: {}", cure.acts_on())
     };
@@ -193,35 +220,46 @@ fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
 
 /// What an error of the lab means here.
 fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Interrupt) -> Failure {
-    let broken = |how: &str| {
-        let other = match cure {
-            Cure::WakeOne => "; wake-in-turn loses no event",
-            _ => "",
-        };
-        Failure::Unmet(format!("{cure} breaks the program or loses an event: {how}{other}"))
-    };
-    match error {
-        Error::FirstRun { label, how, .. } | Error::Round { label, what: how, .. }
-            if label == cure.name() =>
-        {
-            broken(&how)
-        }
+    // The run with the cure that failed: rounds count from 0, after the first runs.
+    let (how, run) = match error {
+        Error::FirstRun { label, how, .. } if label == cure.name() => (how, 1),
+        Error::Round { label, what, round, .. } if label == cure.name() => (what, round + 2),
+        Error::DifferentOutputs { .. } => ("it prints something else".to_owned(), 1),
+        Error::Disagreement { round, .. } => ("it prints something else".to_owned(), round + 2),
         Error::Round { round, what: how, stderr: output, .. } => {
-            Error::Step { what: format!("round {round} of {BEFORE}"), how, output }.into()
+            return Error::Step { what: format!("round {round} of {BEFORE}"), how, output }.into();
         }
-        Error::DifferentOutputs { .. } | Error::Disagreement { .. } => {
-            let again = Side { label: "again".to_owned(), ..request.sides[0].clone() };
-            let sides = vec![request.sides[0].clone(), again];
-            let uncured = CompareRequest { sides, ..request.clone() };
-            match plan_comparison(&uncured, interrupt) {
-                Err(Error::DifferentOutputs { .. }) => Failure::usage(
+        Error::Interrupted { .. } => {
+            return Error::InterruptedStep { what: "prove".to_owned() }.into();
+        }
+        error => return error.into(),
+    };
+    // The fault may be the program's own, and rare: as many runs without the cure.
+    let again = Side { label: "again".to_owned(), ..request.sides[0].clone() };
+    let sides = vec![request.sides[0].clone(), again];
+    let uncured = CompareRequest { sides, ..request.clone() };
+    let pairs = run.clamp(1, MAX_CHECKS);
+    for _ in 0..pairs {
+        match plan_comparison(&uncured, interrupt) {
+            Ok(_) => {}
+            Err(Error::DifferentOutputs { .. }) => {
+                return Failure::usage(
                     "as it is, the program prints something else in each run",
                     "filter what differs, as sh -c 'CMD | grep -v …' does",
-                ),
-                _ => broken("it prints something else"),
+                );
             }
+            Err(error) => return error.into(),
         }
-        Error::Interrupted { .. } => Error::InterruptedStep { what: "prove".to_owned() }.into(),
-        error => error.into(),
     }
+    let (runs, other) = (
+        2 * pairs,
+        match cure {
+            Cure::WakeOne => "; wake-in-turn suits waiters for different things",
+            _ => "",
+        },
+    );
+    Failure::Unmet(format!(
+        "{cure} breaks the program or loses an event: {how}, in 1 of {run} runs, as it is in 0 \
+         of {runs}{other}"
+    ))
 }

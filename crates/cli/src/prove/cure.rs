@@ -18,7 +18,7 @@ pub(crate) enum Cure {
     /// one finds nothing. Loses events where the waiters wait for different things.
     WakeOne,
     /// The same until all are awake, each after the last has let go of the mutex: they do not run
-    /// into each other there. Loses no event.
+    /// into each other there. Loses no event, except with robust mutexes or calls past the library.
     WakeInTurn,
     /// pthread_cond_wait and sem_wait look for up to 50 µs before they sleep.
     SpinThenSleep,

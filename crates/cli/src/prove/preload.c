@@ -1,8 +1,9 @@
 // The cures that `unherd prove` preloads: functions of the C library, wrapped.
 //
-// UNHERD_CURE names the one cure of a process; its children inherit it. Without it, and before
-// `begin` has run, each wrapper only calls what it wraps. Nothing here allocates, and errno stays
-// what the wrapped function makes of it.
+// UNHERD_CURE names the one cure of a process; its children inherit it. Without it each wrapper
+// only calls what it wraps. `begin` runs before the constructors of other libraries (-z initfirst).
+// The wrappers may run below an allocator, so nothing here allocates. errno stays what the wrapped
+// function makes of it.
 //
 // # wake-in-turn, wake-one: a broadcast wakes one waiter, and that one the next
 //
@@ -10,14 +11,15 @@
 // there at it and are still asleep. A broadcast makes all fresh waiters owed and signals once. A
 // thread that comes back from a wait while some are owed has *the turn*. It has the mutex, so no
 // other woken thread could go on yet. It passes the turn on, by one signal, as soon as it has
-// unlocked a mutex or waits again.
+// unlocked a mutex or waits again. A signal while some are owed makes the fresh ones owed too: for
+// the program those of the broadcast no longer wait, so that the signal is for a fresh one.
 //
-// wake-in-turn loses no event. As long as a waiter is owed, there is a signal that no waiter has
+// wake-in-turn loses no event, except as named below. As long as a waiter is owed, there is a signal that no waiter has
 // got yet, a thread that was woken and has not come back, or one that has the turn; each leads to
 // the next:
 //
-// 1. A broadcast signals. pthread_cond_signal wakes one that is blocked, of those that came first
-//    (POSIX says so; a bug of glibc before 2.41, number 25847, lets it rarely wake nobody).
+// 1. A broadcast signals. pthread_cond_signal wakes one that is blocked (a bug of glibc before
+//    2.41, number 25847, lets it rarely wake nobody).
 //    An owed waiter that is not blocked yet still has the mutex, or it has been woken already: the
 //    first need not be woken by a broadcast without that mutex, the second is on its way.
 // 2. A thread that comes back, for whatever reason, also cancelled or after its time, and also one
@@ -26,13 +28,17 @@
 //    could have gone on without this cure either: each needs the mutex that this thread has.
 // 4. Too many signals harm nobody: POSIX lets a wait return without cause.
 //
+// The exceptions: a thread that dies with a robust mutex has not passed its turn on (3 is false
+// there); nor does one that waits or unlocks without these wrappers, by a pointer of dlsym(3) or in
+// a library that is loaded with RTLD_DEEPBIND.
+//
 // wake-one ends the turns where a thread that has the turn waits for the same condition again: it
 // had the mutex and found nothing, and so would all others *if all wait for the same thing*. Where
 // they do not, an event is lost. The tool cannot see that in the program; it sees that the program
 // hangs or prints something else.
 //
 // A condition that processes share is left alone, as the waiters of others are not in the account;
-// so is one that finds no place in the table.
+// so is one that finds no place in the table, which is counted.
 //
 // # spin-then-sleep: look for a while before sleeping
 //
@@ -51,7 +57,6 @@
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -66,21 +71,26 @@ struct counts {
 	uint64_t loaded; // processes with a cure
 	uint64_t acted;  // times that it changed what a call does
 	uint64_t unfit;  // listeners that EPOLLEXCLUSIVE cannot be set for
+	uint64_t full;   // waits for a condition that found no place in the table
 };
 
 static struct counts own, *counts = &own;
 
 #define COUNT(what) __atomic_fetch_add(&counts->what, 1, __ATOMIC_RELAXED)
 
-// The function that is wrapped. The C library has conditions in two versions; without one dlsym
-// takes the older, whose conditions have another layout.
+// The function that is wrapped. On x86-64 the C library has conditions in two versions; without one
+// dlsym takes the older, whose conditions have another layout. A search that fails would allocate,
+// so only those are asked for by version.
 static void *find(const char *name)
 {
-	void *found = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
-	return found ? found : dlsym(RTLD_NEXT, name);
+#if defined(__x86_64__)
+	if (strncmp(name, "pthread_cond_", 13) == 0 && strcmp(name, "pthread_cond_clockwait") != 0)
+		return dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
+#endif
+	return dlsym(RTLD_NEXT, name);
 }
 
-// Found at the first call: constructors of other libraries may call before ours has run.
+// Found at the first call: an allocator may call before `begin` has run.
 #define REAL(name)                                                                  \
 	({                                                                          \
 		static __typeof__(&name) real;                                      \
@@ -92,10 +102,24 @@ static void *find(const char *name)
 		known;                                                              \
 	})
 
+// Held to change which condition has which account, and to exchange the entry of an epoll set.
+static bool locked;
+
+static void lock(void)
+{
+	while (__atomic_exchange_n(&locked, true, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static void unlock(void)
+{
+	__atomic_store_n(&locked, false, __ATOMIC_RELEASE);
+}
+
 // epoll-exclusive
 
-// What a listener may be added with besides EPOLLEXCLUSIVE, and what it never reports, so that it
-// can be left out.
+// What a listener may be added with besides EPOLLEXCLUSIVE, and what it reports at most when it is
+// shut down, along with EPOLLIN, so that it can be left out.
 #define FITS (EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLET | EPOLLWAKEUP)
 #define IDLE (EPOLLRDHUP | EPOLLPRI)
 
@@ -108,34 +132,47 @@ static bool listens(int fd)
 	return does;
 }
 
+// Linux changes no entry that is exclusive: it goes, and comes again.
+static int add_again(int set, int fd, struct epoll_event *event, struct epoll_event *exclusive)
+{
+	__typeof__(&epoll_ctl) real = REAL(epoll_ctl);
+	int before = errno, done = real(set, EPOLL_CTL_MOD, fd, event);
+	if (done == 0 || errno != EINVAL)
+		return done;
+	if (real(set, EPOLL_CTL_DEL, fd, NULL) != 0) {
+		errno = EINVAL;
+		return done;
+	}
+	errno = before;
+	done = real(set, EPOLL_CTL_ADD, fd, exclusive);
+	if (done == 0 && (exclusive->events & EPOLLEXCLUSIVE))
+		COUNT(acted);
+	return done;
+}
+
 int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
 {
 	__typeof__(&epoll_ctl) real = REAL(epoll_ctl);
-	bool concerns = cure == EPOLL_EXCLUSIVE && event && !(event->events & EPOLLEXCLUSIVE) &&
-			(op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD) && listens(fd);
-	if (concerns && op == EPOLL_CTL_MOD) {
-		int before = errno, done = real(set, op, fd, event);
-		if (done == 0 || errno != EINVAL)
-			return done;
-		// Linux changes no entry that is exclusive: it goes, and comes again.
-		if (real(set, EPOLL_CTL_DEL, fd, NULL) != 0) {
-			errno = EINVAL;
-			return done;
-		}
-		errno = before;
-		op = EPOLL_CTL_ADD;
-	}
-	if (concerns && (event->events & ~(FITS | IDLE))) {
+	if (cure != EPOLL_EXCLUSIVE || !event || (event->events & EPOLLEXCLUSIVE) ||
+	    (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD) || !listens(fd))
+		return real(set, op, fd, event);
+	struct epoll_event exclusive = *event;
+	if (event->events & ~(FITS | IDLE))
 		COUNT(unfit);
-	} else if (concerns) {
-		struct epoll_event exclusive = *event;
+	else
 		exclusive.events = (event->events & FITS) | EPOLLEXCLUSIVE;
-		int done = real(set, op, fd, &exclusive);
-		if (done == 0)
+	// Others must not find the entry gone.
+	lock();
+	int done;
+	if (op == EPOLL_CTL_MOD) {
+		done = add_again(set, fd, event, &exclusive);
+	} else {
+		done = real(set, op, fd, &exclusive);
+		if (done == 0 && (exclusive.events & EPOLLEXCLUSIVE))
 			COUNT(acted);
-		return done;
 	}
-	return real(set, op, fd, event);
+	unlock();
+	return done;
 }
 
 // Where a table has a condition.
@@ -160,12 +197,6 @@ static void tell_spinning(const void *condition)
 {
 	if (cure == SPIN_THEN_SLEEP)
 		__atomic_fetch_add(signals_of(condition), 1, __ATOMIC_SEQ_CST);
-}
-
-int pthread_cond_signal(pthread_cond_t *condition)
-{
-	tell_spinning(condition);
-	return REAL(pthread_cond_signal)(condition);
 }
 
 static uint64_t now_ns(void)
@@ -226,6 +257,7 @@ int sem_wait(sem_t *semaphore)
 			if (sem_trywait(semaphore) == 0) {
 				if (waits)
 					COUNT(acted);
+				errno = before;
 				return 0;
 			}
 			waits = true;
@@ -242,10 +274,10 @@ int sem_wait(sem_t *semaphore)
 union state {
 	uint64_t word;
 	struct {
-		uint64_t fresh : 16, owed : 16;
-		uint64_t passing : 7; // threads that are about to signal it
-		uint64_t over : 1;    // no turn is passed on until the next broadcast
-		uint64_t epoch : 24;  // broadcasts so far
+		uint64_t fresh : 15, owed : 15;
+		uint64_t passing : 12; // threads that are about to signal it
+		uint64_t over : 1;     // no turn is passed on until the next broadcast
+		uint64_t epoch : 21;   // how often the fresh became owed
 	};
 };
 
@@ -261,20 +293,41 @@ static struct account accounts[ACCOUNTS];
 // The account by whose condition this thread has the turn.
 static __thread struct account *turn;
 
-// None is ever given back, so two threads find the same for one condition.
-static struct account *account_of(pthread_cond_t *condition)
+static struct account *place_of(const pthread_cond_t *condition, const pthread_cond_t *holder)
 {
-	if ((cure != WAKE_IN_TURN && cure != WAKE_ONE) || (condition->__data.__wrefs & 1))
-		return NULL; // the bit says that processes share it
 	for (size_t probe = 0; probe < PROBES; probe++) {
 		struct account *account = &accounts[(hash(condition) + probe) % ACCOUNTS];
-		pthread_cond_t *there = NULL;
-		if (__atomic_compare_exchange_n(&account->condition, &there, condition, false,
-						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) ||
-		    there == condition)
+		if (__atomic_load_n(&account->condition, __ATOMIC_SEQ_CST) == holder)
 			return account;
 	}
 	return NULL;
+}
+
+static bool is_in_turns(const pthread_cond_t *condition)
+{
+	// The bit says that processes share it.
+	return (cure == WAKE_IN_TURN || cure == WAKE_ONE) && !(condition->__data.__wrefs & 1);
+}
+
+// The account of a condition that somebody has waited for.
+static struct account *account_of(const pthread_cond_t *condition)
+{
+	return is_in_turns(condition) ? place_of(condition, condition) : NULL;
+}
+
+static struct account *account_of_waiter(pthread_cond_t *condition)
+{
+	struct account *account = account_of(condition);
+	if (account || !is_in_turns(condition))
+		return account;
+	lock();
+	account = place_of(condition, condition);
+	if (!account && (account = place_of(condition, NULL)))
+		__atomic_store_n(&account->condition, condition, __ATOMIC_SEQ_CST);
+	unlock();
+	if (!account)
+		COUNT(full);
+	return account;
 }
 
 static union state look(struct account *account)
@@ -320,6 +373,7 @@ static void end_turns(struct account *account)
 struct waiter {
 	struct account *account;
 	uint64_t epoch;
+	bool was_owed;
 };
 
 static void enter(struct waiter *waiter)
@@ -338,13 +392,35 @@ static void come_back(void *argument)
 	union state was = look(waiter->account), now;
 	do {
 		now = was;
-		if (waiter->epoch == was.epoch)
-			now.fresh--;
-		else
+		waiter->was_owed = waiter->epoch != was.epoch;
+		if (waiter->was_owed)
 			now.owed--;
+		else
+			now.fresh--;
 	} while (!change(waiter->account, &was, now));
 	if (now.owed && !now.over)
 		turn = waiter->account;
+}
+
+static void owe_to_all(union state *state)
+{
+	state->owed += state->fresh;
+	state->fresh = 0;
+	state->epoch++;
+}
+
+int pthread_cond_signal(pthread_cond_t *condition)
+{
+	struct account *account = account_of(condition);
+	if (account) {
+		union state was = look(account), now;
+		do {
+			now = was;
+			owe_to_all(&now);
+		} while (was.owed && !was.over && !change(account, &was, now));
+	}
+	tell_spinning(condition);
+	return REAL(pthread_cond_signal)(condition);
 }
 
 int pthread_cond_broadcast(pthread_cond_t *condition)
@@ -354,10 +430,8 @@ int pthread_cond_broadcast(pthread_cond_t *condition)
 		union state was = look(account), now;
 		do {
 			now = was;
-			now.owed += now.fresh;
-			now.fresh = 0;
+			owe_to_all(&now);
 			now.over = false;
-			now.epoch++;
 		} while (!change(account, &was, now));
 		if (now.owed > 1) {
 			COUNT(acted);
@@ -385,6 +459,11 @@ int pthread_cond_destroy(pthread_cond_t *condition)
 		while (look(account).passing)
 			sched_yield();
 		REAL(pthread_cond_broadcast)(condition);
+		lock();
+		// Else waiters have yet to come back to it.
+		if (!look(account).fresh && !look(account).owed)
+			__atomic_store_n(&account->condition, NULL, __ATOMIC_SEQ_CST);
+		unlock();
 	}
 	return REAL(pthread_cond_destroy)(condition);
 }
@@ -392,6 +471,7 @@ int pthread_cond_destroy(pthread_cond_t *condition)
 // The threads that waited are the parent's.
 static void forget_waiters(void)
 {
+	unlock();
 	for (size_t at = 0; at < ACCOUNTS; at++)
 		if (accounts[at].state)
 			accounts[at].state = 0;
@@ -405,7 +485,7 @@ static void forget_waiters(void)
 	({                                                               \
 		int result;                                              \
 		if (!spin(condition, mutex, &result)) {                  \
-			struct waiter waiter = { .account = account_of(condition) }; \
+			struct waiter waiter = { .account = account_of_waiter(condition) }; \
 			if (turn && turn == waiter.account && cure == WAKE_ONE) { \
 				end_turns(turn);                         \
 				turn = NULL;                             \
@@ -417,6 +497,9 @@ static void forget_waiters(void)
 				pthread_cleanup_push(come_back, &waiter); \
 				result = sleep;                          \
 				pthread_cleanup_pop(true);               \
+				/* The event came before its time was up. */ \
+				if (waiter.was_owed && result == ETIMEDOUT) \
+					result = 0;                      \
 			} else {                                         \
 				result = sleep;                          \
 			}                                                \
@@ -441,15 +524,27 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
 	return WAIT(condition, mutex, REAL(pthread_cond_clockwait)(condition, mutex, clock, until));
 }
 
-__attribute__((constructor)) static void begin(void)
+// getenv(3) may not know the environment yet.
+static const char *value_of(char **environment, const char *name)
 {
+	size_t length = strlen(name);
+	for (; *environment; environment++)
+		if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+			return *environment + length + 1;
+	return NULL;
+}
+
+__attribute__((constructor)) static void begin(int count, char **words, char **environment)
+{
+	(void)count, (void)words;
 	static const char *const names[] = {
 		[EPOLL_EXCLUSIVE] = "epoll-exclusive",
 		[WAKE_IN_TURN] = "wake-in-turn",
 		[WAKE_ONE] = "wake-one",
 		[SPIN_THEN_SLEEP] = "spin-then-sleep",
 	};
-	const char *name = getenv("UNHERD_CURE"), *path = getenv("UNHERD_CURE_COUNTS");
+	const char *name = value_of(environment, "UNHERD_CURE");
+	const char *path = value_of(environment, "UNHERD_CURE_COUNTS");
 	int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
 	if (file >= 0) {
 		void *shared = mmap(NULL, sizeof(own), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -19,7 +19,10 @@ fn scenes(place: &Place, flags: &[&str]) -> String {
 }
 
 fn prove(place: &Place, options: &str, words: &[&str]) -> Ran {
-    let mut command = place.command("prove --rounds 8 --out record");
+    let mut command = place.command("prove --out record");
+    if !options.contains("--rounds") {
+        command.args(["--rounds", "8"]);
+    }
     command.args(options.split_whitespace()).arg("--").args(words);
     ran(command)
 }
@@ -71,6 +74,40 @@ fn waking_in_turn_loses_no_event() {
     gain("wake-in-turn", "destroy 8 30");
 }
 
+/// Whether the scene prints the same with the cure.
+fn is_the_same(flags: &[&str], cure: &str, scene: [&str; 3]) {
+    let place = Place::new();
+    let program = scenes(&place, flags);
+    let words = [&[&*program], &scene[..]].concat();
+    let ran = prove(&place, &format!("--rounds 7 --timeout 5 --cure {cure}"), &words);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn signal_after_broadcast_reaches_fresh_waiter() {
+    is_the_same(&[], "wake-in-turn", ["first", "8", "50"]);
+}
+
+#[test]
+fn waiter_of_broadcast_is_not_late() {
+    is_the_same(&[], "wake-in-turn", ["timed", "3", "1"]);
+}
+
+#[test]
+fn condition_of_two_processes_is_left_alone() {
+    is_the_same(&[], "wake-in-turn", ["share", "4", "10"]);
+}
+
+#[test]
+fn allocator_below_mutex_works() {
+    is_the_same(&["-DALLOCATOR"], "wake-one", ["broadcast", "4", "10"]);
+}
+
+#[test]
+fn listener_changed_by_two_threads_stays() {
+    is_the_same(&[], "epoll-exclusive", ["change", "50", "50"]);
+}
+
 #[test]
 fn lost_events_are_an_error() {
     let place = Place::new();
@@ -80,7 +117,8 @@ fn lost_events_are_an_error() {
     assert_eq!(
         ran.stderr,
         "unherd: wake-one breaks the program or loses an event: it had not ended after 1 s \
-         (--timeout) and was killed; wake-in-turn loses no event\n"
+         (--timeout) and was killed, in 1 of 1 runs, as it is in 0 of 2; wake-in-turn suits \
+         waiters for different things\n"
     );
 }
 
@@ -111,9 +149,29 @@ fn programs_that_change_late_are_an_error() {
              [ $(wc -l <runs) -lt 5 ] || {fifth_run}"
         );
         let ran = prove(&place, "--cure timer-slack", &["sh", "-c", &script]);
-        let line = format!("unherd: timer-slack breaks the program or loses an event: {what}\n");
-        assert!(ran.stderr.ends_with(&line), "{ran:?}");
+        let line =
+            format!("timer-slack breaks the program or loses an event: {what}, in 1 of 5 runs,");
+        assert!(ran.stderr.contains(&line), "{ran:?}");
         assert_eq!((ran.code, &*ran.stdout), (Some(1), ""), "{ran:?}");
+    }
+}
+
+#[test]
+fn rare_fault_of_the_program_is_not_the_cures() {
+    for (fault, what) in [
+        ("exit 3", "the first run of before: it ended with exit code 3"),
+        ("echo $$", "as it is, the program prints something else in each run"),
+    ] {
+        let place = Place::new();
+        // It fails with the cure first, by chance, and from then on also without.
+        let script = format!(
+            "read slack </proc/self/timerslack_ns; echo >>runs; \
+             [ $slack = 50000 ] && [ ! -e failed ] && exit; \
+             [ $(wc -l <runs) -lt 8 ] || {{ touch failed; {fault}; }}"
+        );
+        let ran = prove(&place, "--cure timer-slack", &["sh", "-c", &script]);
+        assert!(ran.stderr.contains(what), "{ran:?}");
+        assert_eq!((ran.code, &*ran.stdout), (Some(125), ""), "{ran:?}");
     }
 }
 
@@ -129,7 +187,7 @@ fn cure_that_cannot_act_is_an_error() {
     };
     let accept = ["accept", "2", "5"];
     is_refused(&["-static"], "epoll-exclusive", accept, "it is static, set-user-ID");
-    is_refused(&[], "epoll-exclusive", ["oneshot", "2", "5"], "added with EPOLLONESHOT");
+    is_refused(&[], "epoll-exclusive", ["oneshot", "2", "5"], "more than EPOLLIN (EPOLLONESHOT");
     is_refused(&[], "epoll-exclusive", ["poll", "5", "1000"], "epoll-exclusive never acted: no");
     is_refused(&[], "wake-one", accept, "wake-one never acted: no pthread_cond_broadcast");
     is_refused(&[], "spin-then-sleep", accept, "spin-then-sleep never acted: no pthread_cond_wait");
@@ -159,5 +217,7 @@ fn root_first_finding_names_the_cure() {
     assert!(ran.stdout.starts_with("wake-one is better than before: "), "{ran:?}");
     let ran = prove(&place, "", &["true"]);
     assert_eq!((ran.code, &*ran.stdout), (Some(3), ""), "{ran:?}");
+    let failed = prove(&place, "", &["sh", "-c", "exit 3"]);
+    assert_eq!(failed.code, Some(125), "{failed:?}");
     assert!(ran.stderr.starts_with("unherd: the trace found nothing to cure; name one"), "{ran:?}");
 }

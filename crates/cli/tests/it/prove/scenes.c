@@ -2,6 +2,7 @@
 // the same in each run.
 
 #define _GNU_SOURCE
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -10,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static void must(bool holds, const char *what)
@@ -161,7 +164,8 @@ static sem_t asked, answered;
 static void *answer(void *questions)
 {
 	for (long count = (long)questions; count > 0; count--) {
-		sem_wait(&asked);
+		errno = 0;
+		must(sem_wait(&asked) == 0 && errno == 0, "sem_wait");
 		sem_post(&answered);
 	}
 	pthread_mutex_lock(&mutex);
@@ -234,6 +238,163 @@ static void destroy(int waiters, int rounds)
 	printf("destroyed %d\n", rounds);
 }
 
+static bool by_time;
+static int results, late;
+
+// Waits for the broadcast; the first that wakes has a result.
+static void *work(void *unused)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 150000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	pthread_mutex_lock(&mutex);
+	waiting++;
+	while (!tokens && !late)
+		if (!by_time)
+			pthread_cond_wait(&changed, &mutex);
+		else if (pthread_cond_timedwait(&changed, &mutex, &until) == ETIMEDOUT)
+			late++;
+	// The others' time passes, while they wait for the mutex.
+	if (by_time)
+		usleep(80000);
+	else if (!results++)
+		pthread_cond_signal(&changed);
+	pthread_mutex_unlock(&mutex);
+	return unused;
+}
+
+// A broadcast releases `workers`; main waits at the same condition for the signal of the first.
+static void first_result(int workers, int rounds)
+{
+	pthread_t threads[workers];
+	for (int round = 0; round < rounds; round++) {
+		waiting = tokens = results = 0;
+		for (int each = 0; each < workers; each++)
+			pthread_create(&threads[each], NULL, work, NULL);
+		until_all_wait(workers);
+		pthread_mutex_lock(&mutex);
+		tokens = 1;
+		pthread_cond_broadcast(&changed);
+		while (!results && !by_time)
+			pthread_cond_wait(&changed, &mutex);
+		pthread_mutex_unlock(&mutex);
+		for (int each = 0; each < workers; each++)
+			pthread_join(threads[each], NULL);
+	}
+	printf("results %d, late %d\n", rounds, late);
+}
+
+// Two threads change the entry of one listener.
+static int listener_set[2];
+
+static void *change(void *times)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	for (long count = (long)times; count > 0; count--)
+		must(!epoll_ctl(listener_set[1], EPOLL_CTL_MOD, listener_set[0], &event), "change");
+	return NULL;
+}
+
+static void change_by_two(int times)
+{
+	pthread_t threads[2];
+	struct epoll_event event = { .events = EPOLLIN };
+	listener_set[0] = socket(AF_INET, SOCK_STREAM, 0);
+	listener_set[1] = epoll_create1(0);
+	must(listen(listener_set[0], 8) == 0, "listen");
+	must(!epoll_ctl(listener_set[1], EPOLL_CTL_ADD, listener_set[0], &event), "add");
+	for (int each = 0; each < 2; each++)
+		pthread_create(&threads[each], NULL, change, (void *)(long)times);
+	for (int each = 0; each < 2; each++)
+		pthread_join(threads[each], NULL);
+	printf("changed %d\n", 2 * times);
+}
+
+struct shared {
+	pthread_mutex_t mutex;
+	pthread_cond_t changed;
+	int waiting, round;
+};
+
+static void *wait_shared(void *argument)
+{
+	struct shared *shared = argument;
+	pthread_mutex_lock(&shared->mutex);
+	int round = shared->round;
+	shared->waiting++;
+	while (shared->round == round)
+		pthread_cond_wait(&shared->changed, &shared->mutex);
+	pthread_mutex_unlock(&shared->mutex);
+	return NULL;
+}
+
+// Two processes with `waiters` each at one condition.
+static void share(int waiters, int rounds)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_mutexattr_t of_mutex;
+	pthread_condattr_t of_condition;
+	pthread_mutexattr_init(&of_mutex);
+	pthread_mutexattr_setpshared(&of_mutex, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&shared->mutex, &of_mutex);
+	pthread_condattr_init(&of_condition);
+	pthread_condattr_setpshared(&of_condition, PTHREAD_PROCESS_SHARED);
+	pthread_cond_init(&shared->changed, &of_condition);
+	bool child = fork() == 0;
+	pthread_t threads[waiters];
+	for (int round = 0; round < rounds; round++) {
+		for (int each = 0; each < waiters; each++)
+			pthread_create(&threads[each], NULL, wait_shared, shared);
+		for (bool wait = !child; wait;) {
+			usleep(200);
+			pthread_mutex_lock(&shared->mutex);
+			wait = shared->waiting < 2 * waiters;
+			if (!wait) {
+				shared->waiting = 0;
+				shared->round++;
+				pthread_cond_broadcast(&shared->changed);
+			}
+			pthread_mutex_unlock(&shared->mutex);
+		}
+		for (int each = 0; each < waiters; each++)
+			pthread_join(threads[each], NULL);
+	}
+	if (child)
+		_exit(0);
+	wait(NULL);
+	// One that the cures act on.
+	broadcast(2, 5);
+}
+
+#ifdef ALLOCATOR
+// An allocator below a mutex, as many programs have.
+static pthread_mutex_t of_pool = PTHREAD_MUTEX_INITIALIZER;
+
+void *malloc(size_t size)
+{
+	static char pool[32 << 20];
+	static size_t used;
+	pthread_mutex_lock(&of_pool);
+	void *block = &pool[used];
+	used += (size + 15) & ~15ul;
+	pthread_mutex_unlock(&of_pool);
+	return block;
+}
+
+void *calloc(size_t count, size_t size)
+{
+	return malloc(count * size); // never used before
+}
+
+void free(void *block)
+{
+	(void)block;
+}
+#endif
+
 int main(int count, char **words)
 {
 	const char *scene = count == 4 ? words[1] : "";
@@ -249,6 +410,12 @@ int main(int count, char **words)
 		timer_poll(first, second);
 	else if (strcmp(scene, "hand-over") == 0)
 		hand_over(first * second);
+	else if (strcmp(scene, "share") == 0)
+		share(first, second);
+	else if (strcmp(scene, "change") == 0)
+		change_by_two(first * second);
+	else if (strcmp(scene, "first") == 0 || (by_time = strcmp(scene, "timed") == 0))
+		first_result(first, second);
 	else if (strcmp(scene, "destroy") == 0)
 		destroy(first, second);
 	else
