@@ -7,8 +7,8 @@
 //! Scene `full`: a writer waits while there is no room, as in fjall #257, where it slept for 100 ms
 //! between two looks. Scene `delay`: it also asks the gate before each table, as in `RocksDB`
 //! #1884, whose writers were delayed with nothing pending. Scene `stuck`: the flusher does nothing
-//! until the gate's status and the ledger tell a stall of `stall-ms`: how late is that? A sleep of a
-//! fixed length ends by itself and is no stall, so there it is for `event` and `paced`.
+//! until the gate's status and the ledger tell a stall of `stall-ms`: how late is that? A sleep of
+//! fixed length ends by itself, so this scene is for `event` and `paced`.
 
 mod engine;
 
