@@ -205,8 +205,8 @@ const REPORTS: [Report; 5] = [
             Bench {
                 name: "mix",
                 line: "mix --with kernel,unherd --threads 1,4,16",
-                quick: "--memory 32M --transactions 2048",
-                quick_s: 60,
+                quick: "--memory 128M --transactions 2048",
+                quick_s: 75,
                 makes_files: true,
             },
         ],

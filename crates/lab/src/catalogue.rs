@@ -43,6 +43,9 @@ pub struct Workload {
     /// Whether it works on files below `--dir`.
     #[serde(default)]
     pub uses_dir: bool,
+    /// Whether it does so only if `--dir` is given.
+    #[serde(default)]
+    pub takes_dir: bool,
     /// Whether it runs with limited memory.
     #[serde(default)]
     pub uses_memory: bool,

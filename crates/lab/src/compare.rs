@@ -259,6 +259,7 @@ fn described(metrics: &Metrics) -> Result<Workload, Error> {
         params: Vec::new(),
         metrics: metrics.all()?,
         uses_dir: false,
+        takes_dir: false,
         uses_memory: false,
         kernel_work: false,
         deterministic: false,

@@ -33,7 +33,8 @@ const STATE: &str = "/var/lib/unherd";
 /// What the command line says about the machine.
 #[derive(Debug, Clone, Default)]
 pub struct MachineOptions {
-    /// Where files are made; the current directory unless told.
+    /// Where files are made; the current directory unless told, or none for a workload that takes
+    /// one only if told.
     pub dir: Option<PathBuf>,
     /// The memory that each implementation may use.
     pub memory_bytes: Option<u64>,
@@ -146,13 +147,16 @@ fn directory(
     workload: &Workload,
     options: &MachineOptions,
 ) -> Result<Option<WorkDirectory>, Error> {
-    match (&options.dir, workload.uses_dir) {
-        (Some(_), false) => {
-            Err(Error::usage(format!("{} uses no files", workload.name), "leave out --dir"))
+    let dir = match &options.dir {
+        Some(_) if !workload.uses_dir && !workload.takes_dir => {
+            let refused = format!("{} uses no files", workload.name);
+            return Err(Error::usage(refused, "leave out --dir"));
         }
-        (None, false) => Ok(None),
-        (dir, true) => WorkDirectory::create(dir.as_deref().unwrap_or(Path::new("."))).map(Some),
-    }
+        Some(dir) => dir,
+        None if workload.uses_dir => Path::new("."),
+        None => return Ok(None),
+    };
+    WorkDirectory::create(dir).map(Some)
 }
 
 fn memory(
@@ -347,6 +351,21 @@ mod tests {
         assert!(refusal(&dir, |_| {}).contains("uses no files"));
         let dirty = MachineOptions { dirty: Dirty::Set, ..MachineOptions::default() };
         assert!(refusal(&dirty, |_| {}).contains("leave out --set-dirty"));
+    }
+
+    #[test]
+    fn taken_directory_is_made_only_if_given() {
+        let mut workload = registry().workload("wait").unwrap().workload.clone();
+        workload.takes_dir = true;
+        let work_of = |dir| {
+            let options = MachineOptions { dir, ..MachineOptions::default() };
+            let interrupt = Interrupt::new().unwrap();
+            PreparedMachine::prepare(&workload, &options, &interrupt).unwrap().work
+        };
+        assert!(work_of(None).is_none());
+        let given = tempfile::tempdir().unwrap();
+        let work = work_of(Some(given.path().into())).unwrap();
+        assert!(work.path().starts_with(given.path()), "{work:?}");
     }
 
     #[test]

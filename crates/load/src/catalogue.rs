@@ -35,6 +35,8 @@ pub struct Description {
     pub metrics: Vec<Metric>,
     /// Whether it writes files below `--dir`.
     pub uses_dir: bool,
+    /// Whether it does so only if `--dir` is given.
+    pub takes_dir: bool,
     /// Whether `--memory` bounds it.
     pub uses_memory: bool,
     /// Whether the kernel works for it in threads of its own, so that the CPU used is to be read

@@ -158,6 +158,14 @@ pub enum LoadError {
         /// How many were found.
         found: u64,
     },
+    /// A stall was not told in time.
+    #[error("{by} does not tell a stall of {stall:?}, which has lasted for longer")]
+    StallNotTold {
+        /// How long it was to last.
+        stall: std::time::Duration,
+        /// What does not tell it.
+        by: &'static str,
+    },
     /// A program that the workload runs did not do its part.
     #[error("{program} {message}")]
     Program {
@@ -250,6 +258,7 @@ impl LoadError {
             | Self::NotRefused { .. }
             | Self::NotAsWoken { .. }
             | Self::NotPolled { .. }
+            | Self::StallNotTold { .. }
             | Self::Program { .. }
             | Self::Panicked { .. } => 1,
         }

@@ -2,10 +2,11 @@
 //! test of reads and writes does on a database (M. Gorman's report of 26 August 2010).
 //!
 //! A transaction is ten reads of a record, one read of four pages in a row, and two updates: a
-//! record is read, and its next version written. Of ten accesses eight go to a fifth of the pages.
-//! A page has a record of each thread, which only that thread updates; so threads share pages, and
-//! each knows what must stand in its records. There is no log and no sync in a transaction
-//! (`commit` is about these); when its transactions are done, each thread syncs the file.
+//! record is read, and its next version written. Of ten accesses eight go to a twentieth of the
+//! pages, which is a quarter of the memory. A page has a record of each thread, which only that
+//! thread updates; so threads share pages, and each knows what must stand in its records. There is
+//! no log and no sync in a transaction (`commit` is about these); when its transactions are done,
+//! each thread syncs the file. Transactions before the timing fill the memory.
 
 mod scene;
 
@@ -28,7 +29,7 @@ const IMPLS: &[Impl] = &[
 const PARAMS: &[Param] = &[
     Param {
         name: "transactions",
-        about: "transactions of all threads together",
+        about: "transactions of all threads together, after the warm-up",
         default: "8192",
         kind: Kind::Count,
     },
@@ -42,6 +43,10 @@ const PARAMS: &[Param] = &[
 
 /// The file is this many times the memory.
 const TIMES_MEMORY: u64 = 5;
+
+/// The warm-up has a transaction for this many pages of the file: with the default one, as many as
+/// fill the memory.
+const PAGES_OF_WARM_UP: u64 = 20;
 
 impl Workload for Mix {
     fn describe(&self) -> Description {
@@ -115,8 +120,13 @@ fn plan(job: &Job) -> Result<Plan, LoadError> {
         return Err(LoadError::usage(format!("file={file_bytes}: give at least {least}")));
     }
     check_space(job.dir()?, file_bytes)?;
-    let transactions = job.params.at_least_one("transactions")?.div_ceil(job.threads);
-    Ok(Plan { seed: job.seed, threads: job.threads, pages, transactions })
+    Ok(Plan {
+        seed: job.seed,
+        threads: job.threads,
+        pages,
+        transactions: job.params.at_least_one("transactions")?.div_ceil(job.threads),
+        warm_up: (pages / PAGES_OF_WARM_UP).div_ceil(job.threads as u64) as usize,
+    })
 }
 
 impl Plan {

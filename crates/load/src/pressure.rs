@@ -30,7 +30,7 @@ pub struct Pressure;
 const PARAMS: &[Param] = &[
     Param {
         name: "device",
-        about: "fast (400 MB/s, stalls of 150 ms in 600 ms), steady (60 MB/s), real (a file)",
+        about: "fast (400 MB/s, stalls of 150 ms in 600), steady (60 MB/s), real (needs --dir)",
         default: "fast",
         kind: Kind::Text,
     },
@@ -111,7 +111,7 @@ impl Workload for Pressure {
             default_impls: vec!["fixed", "fixed-short", "skip", "event", "paced"],
             params: PARAMS.to_vec(),
             metrics,
-            uses_dir: true,
+            takes_dir: true,
             default_threads: 4,
             ..Description::default()
         }

@@ -7,13 +7,14 @@
 //! Scene `full`: a writer waits while there is no room, as in fjall #257, where it slept for 100 ms
 //! between two looks. Scene `delay`: it also asks the gate before each table, as in `RocksDB`
 //! #1884, whose writers were delayed with nothing pending. Scene `stuck`: the flusher does nothing
-//! until the gate's status and the ledger tell a stall of `stall-ms`: how late is that?
+//! until the gate's status and the ledger tell a stall of `stall-ms`: how late is that? A sleep of
+//! fixed length ends by itself, so this scene is for `event` and `paced`.
 
 mod engine;
 
 use std::time::Duration;
 
-use unherd::{Gate, GateAccount, Ledger, Timestamp};
+use unherd::{Deadline, Gate, GateAccount, GateMode, Ledger, Reason, Timestamp};
 use unherd_sys::primitives::thread;
 
 use crate::congestion::{self, GateWaits, Latencies, sleep_until};
@@ -22,6 +23,12 @@ use crate::{
     Basis, Better, Description, Job, Kind, LoadError, Meter, Metric, Param, Round, Workload,
 };
 use engine::{Engine, Plan};
+
+/// The reason of the engine's gate.
+const GATE: &str = "stall-gate";
+
+/// How long after a stall has lasted long enough it must have been told.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The workload `stall`.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +78,11 @@ impl Workload for Stall {
             Metric::new("needless_waits", Lower, "sleeps that began while it was clear"),
             Metric::new("congestion_wait_ms", Lower, "asleep at the gate, of all writers"),
             Metric::new("stall_seen_ms", Lower, "scene stuck: from the last event to the report"),
-            Metric::new("stall_in_ledger_ms", Lower, "the same, to the ledger's account of gates"),
+            Metric::new(
+                "stall_in_ledger_ms",
+                Lower,
+                "the same, to the ledger's account of the gate",
+            ),
             Metric::new("cpu_s", Lower, "user and system time"),
             Metric::new("planted_s", Neither, "CPU time burned on purpose"),
         ];
@@ -107,10 +118,13 @@ impl Workload for Stall {
             asks_always: scene == "delay",
         };
         let stall = Duration::from_millis(job.params.at_least_one("stall-ms")? as u64);
+        if scene == "stuck" && !matches!(mode, GateMode::Event | GateMode::Paced) {
+            return Err(LoadError::usage("scene=stuck: give event or paced, whose sleeps last"));
+        }
         if scene == "stuck" && plan.fills * job.threads <= plan.tables {
             return Err(LoadError::usage("scene=stuck: give more fills than tables"));
         }
-        let gate = Gate::builder().mode(mode).build();
+        let gate = Gate::builder().reason(Reason::register(GATE)).mode(mode).build();
         run_engine(job, &gate, plan, (scene == "stuck").then_some(stall))
     }
 }
@@ -125,21 +139,17 @@ fn run_engine(
     let engine = Engine::new(gate, plan);
     let waits_before = Ledger::snapshot();
     let meter = Meter::start(Basis::Process)?;
-    let (writers, seen) = thread::scope(|scope| {
+    let (writers, told) = thread::scope(|scope| {
         let engine = &engine;
         let writers: Vec<_> = (0..job.threads).map(|_| scope.spawn(|| engine.write())).collect();
-        let seen = stall.map(|stall| {
-            let in_ledger = || Ledger::gates().iter().map(GateAccount::stalled_for).max();
-            let by_status = watch(|| gate.status().stalled_for(), stall);
-            (by_status, watch(|| in_ledger().unwrap_or_default(), stall))
-        });
+        let told = stall.map(|stall| watch(gate, stall, PATIENCE)).transpose();
         scope.spawn(|| engine.flush());
         let joined = writers.into_iter().enumerate().map(|(index, writer)| {
             writer.join().map_err(|panic| LoadError::panicked(index, &*panic))
         });
         let joined = joined.collect::<Result<Vec<_>, _>>();
         engine.end();
-        joined.map(|joined| (joined, seen))
+        joined.and_then(|joined| told.map(|told| (joined, told)))
     })?;
     let span = meter.stop(job.plant)?;
     if engine.flushed() != fills {
@@ -163,7 +173,7 @@ fn run_engine(
         ("cpu_s".to_owned(), span.cpu_s),
         ("planted_s".to_owned(), span.planted_s),
     ];
-    if let Some((by_status, in_ledger)) = seen {
+    if let Some([by_status, in_ledger]) = told {
         metrics.push(("stall_seen_ms".to_owned(), by_status.as_secs_f64() * 1e3));
         metrics.push(("stall_in_ledger_ms".to_owned(), in_ledger.as_secs_f64() * 1e3));
     }
@@ -172,13 +182,55 @@ fn run_engine(
     Ok(Round { check: mix_all(&[job.seed, fills]), metrics, waits })
 }
 
-/// Looks once a millisecond until a stall is told: how old that is.
-fn watch(stalled_for: impl Fn() -> Duration, stall: Duration) -> Duration {
+/// Looks once a millisecond until the gate's status and the ledger have told a stall: how old it
+/// was then in each of them.
+fn watch(gate: &Gate, stall: Duration, patience: Duration) -> Result<[Duration; 2], LoadError> {
+    let end = Deadline::after(stall.saturating_add(patience));
+    let mut told = [None; 2];
     loop {
-        let stalled = stalled_for();
-        if stalled >= stall {
-            return stalled;
+        let is_late = end.has_passed(Timestamp::now());
+        let accounts = Ledger::gates();
+        let own = accounts.iter().filter(|account| account.reason.name() == GATE);
+        let in_ledger = own.map(GateAccount::stalled_for).max().unwrap_or_default();
+        for (told, stalled) in told.iter_mut().zip([gate.status().stalled_for(), in_ledger]) {
+            *told = told.or((stalled >= stall).then_some(stalled));
         }
-        sleep_until(Timestamp::now().after(Duration::from_millis(1)));
+        match told {
+            [Some(by_status), Some(in_ledger)] => return Ok([by_status, in_ledger]),
+            [by_status, _] if is_late => {
+                let by = if by_status.is_none() { "the gate's status" } else { "the ledger" };
+                return Err(LoadError::StallNotTold { stall, by });
+            }
+            _ => sleep_until(Timestamp::now().after(Duration::from_millis(1))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While a thread waits at a congested gate of that reason.
+    fn watch_stalled(reason: &'static str) -> Result<[Duration; 2], LoadError> {
+        let gate = Gate::builder().reason(Reason::register(reason)).build();
+        let congested = gate.congest();
+        thread::scope(|scope| {
+            let (gate, waits) = (&gate, Reason::register("test-stall"));
+            scope.spawn(move || gate.wait_iff(waits, Deadline::NEVER));
+            while gate.status().waiters.is_empty() {
+                thread::yield_now();
+            }
+            let told = watch(gate, Duration::from_millis(2), Duration::from_millis(50));
+            drop(congested);
+            told
+        })
+    }
+
+    #[test]
+    fn stall_of_another_gate_is_not_taken() {
+        watch_stalled(GATE).unwrap();
+        let error = watch_stalled("test-stall-gate").unwrap_err();
+        let told = "the ledger does not tell a stall of 2ms, which has lasted for longer";
+        assert_eq!(error.to_string(), told);
     }
 }

@@ -1,7 +1,7 @@
 //! The waits of a region as JSON: the schema `unherd.waits/1`.
 
 use serde::{Serialize, Serializer};
-use unherd::{Counts, GateAccount, GateWaiter};
+use unherd::{Counts, GateAccount, GateWaiter, Timestamp};
 
 use crate::Waits;
 
@@ -20,6 +20,7 @@ struct Gate {
     waiters: Vec<Waiter>,
     waiting: u64,
     stalled_ns: u64,
+    change_ago_ns: Option<u64>,
     progress_ago_ns: Option<u64>,
     trusted: bool,
     untrusted: u64,
@@ -45,6 +46,7 @@ fn gate(of: &GateAccount) -> Gate {
         waiters: of.waiters.iter().map(waiter).collect(),
         waiting: of.waiting,
         stalled_ns: of.stalled_for().as_nanos() as u64,
+        change_ago_ns: (of.last_change > Timestamp::default()).then(|| ago_ns(of.last_change)),
         progress_ago_ns: of.last_progress.map(ago_ns),
         trusted: of.is_trusted,
         untrusted: of.untrusted,
@@ -123,6 +125,7 @@ mod tests {
         let gate = gates.iter().find(|gate| gate["reason"] == "test-json-gate").unwrap();
         assert_eq!((&gate["waiting"], &gate["trusted"]), (&1.into(), &true.into()), "{gate}");
         assert!(gate["stalled_ns"].as_u64() > Some(0) && gate["progress_ago_ns"].is_null());
+        assert!(gate["change_ago_ns"].as_u64() >= gate["stalled_ns"].as_u64(), "{gate}");
         let waiter = &gate["waiters"][0];
         assert!(waiter["thread"].is_u64() && waiter["reason"] == "test-json-wait", "{gate}");
     }

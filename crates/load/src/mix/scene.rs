@@ -16,13 +16,14 @@ const RECORD_BYTES: usize = 128;
 /// Records of a page, and the most threads.
 pub(super) const RECORDS: usize = PAGE_BYTES as usize / RECORD_BYTES;
 const READS: usize = 10;
+/// Pages of a run. The file is a sequence of runs, hot ones and others.
 const RANGE_PAGES: u64 = 4;
 pub(super) const RANGE_BYTES: usize = (RANGE_PAGES * PAGE_BYTES) as usize;
 const UPDATES: usize = 2;
-/// One page in five is hot.
-const HOT_PART: u64 = 5;
+/// One run in twenty is hot.
+const HOT_PART: u64 = 20;
 pub(super) const PAGES_MIN: u64 = HOT_PART * RANGE_PAGES;
-/// Of ten accesses eight are to hot pages.
+/// Of ten accesses eight are to hot runs.
 const HOT_TENTHS: usize = 8;
 
 #[derive(Debug)]
@@ -31,8 +32,10 @@ pub(super) struct Plan {
     pub(super) threads: usize,
     /// Of the file.
     pub(super) pages: u64,
-    /// Of each thread.
+    /// Of each thread, timed.
     pub(super) transactions: usize,
+    /// Of each thread before these.
+    pub(super) warm_up: usize,
 }
 
 impl Plan {
@@ -41,14 +44,20 @@ impl Plan {
         Content::new(self.seed, thread, page, u64::from(updates))
     }
 
-    /// Somewhere in the file, with as many pages from there on. Hot ones are spread over all of it.
-    fn page(&self, random: &mut Random, run: u64) -> u64 {
-        let hot = self.pages / HOT_PART;
-        let page = match random.below(10) {
-            tenth if tenth < HOT_TENTHS => random.below(hot as usize) as u64 * HOT_PART,
-            _ => random.below(self.pages as usize) as u64,
+    /// The first page of a run. Hot ones are spread over the file.
+    fn run(&self, random: &mut Random) -> u64 {
+        let runs = self.pages / RANGE_PAGES;
+        let run = match random.below(10) {
+            tenth if tenth < HOT_TENTHS => {
+                random.below((runs / HOT_PART) as usize) as u64 * HOT_PART
+            }
+            _ => random.below(runs as usize) as u64,
         };
-        page.min(self.pages - run)
+        run * RANGE_PAGES
+    }
+
+    fn page(&self, random: &mut Random) -> u64 {
+        self.run(random) + random.below(RANGE_PAGES as usize) as u64
     }
 }
 
@@ -107,11 +116,19 @@ pub(super) fn run<F: MixedFile>(
     // Relaxed: it ends the other threads' work early, and publishes nothing.
     let failed = AtomicBool::new(false);
     let file = open(&path)?;
-    let prepare = |thread| Teller::new(plan, thread);
-    let timed = crew::run(job, prepare, |_, teller: Result<Teller<'_>, LoadError>| {
+    let work = |teller: &mut Teller<'_>, transactions| {
+        let worked = teller.work(&file, transactions, || failed.load(Ordering::Relaxed));
+        worked.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+    };
+    let prepare = |thread| {
+        let mut teller = Teller::new(plan, thread)?;
+        work(&mut teller, plan.warm_up)?;
+        teller.latencies = Latencies::default();
+        Ok(teller)
+    };
+    let timed = crew::run(job, prepare, |_, teller: Result<_, LoadError>| {
         let mut teller = teller?;
-        let worked = teller.work(&file, || failed.load(Ordering::Relaxed));
-        worked.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+        work(&mut teller, plan.transactions)?;
         Ok(teller)
     })?;
     drop(file);
@@ -164,20 +181,26 @@ impl<'p> Teller<'p> {
         })
     }
 
-    fn work(&mut self, file: &impl MixedFile, is_over: impl Fn() -> bool) -> Result<(), LoadError> {
-        for _ in 0..self.plan.transactions {
+    /// Runs as many transactions, and makes them durable.
+    fn work(
+        &mut self,
+        file: &impl MixedFile,
+        transactions: usize,
+        is_over: impl Fn() -> bool,
+    ) -> Result<(), LoadError> {
+        for _ in 0..transactions {
             if is_over() {
                 return Ok(());
             }
             let began = Timestamp::now();
             for _ in 0..READS {
-                let page = self.plan.page(&mut self.random, 1);
+                let page = self.plan.page(&mut self.random);
                 self.read(file, page)?;
             }
-            let page = self.plan.page(&mut self.random, RANGE_PAGES);
+            let page = self.plan.run(&mut self.random);
             self.read_range(file, page)?;
             for _ in 0..UPDATES {
-                let page = self.plan.page(&mut self.random, 1);
+                let page = self.plan.page(&mut self.random);
                 self.update(file, page)?;
             }
             self.latencies.end(began);
@@ -250,35 +273,47 @@ fn verify(plan: &Plan, path: &Path, tellers: &[Teller<'_>]) -> Result<(), LoadEr
 
 #[cfg(test)]
 mod tests {
+    use unherd_sys::primitives::Mutex;
+
     use super::*;
     use crate::Workload;
     use crate::mix::Mix;
 
-    /// A file that loses the writes to one page in three.
-    struct Forgetful(KernelFile);
+    /// A file that answers from memory.
+    struct InMemory {
+        bytes: Mutex<Vec<u8>>,
+        /// Whether writes reach the memory. They never reach the file.
+        keeps_writes: bool,
+    }
 
-    impl MixedFile for Forgetful {
+    impl MixedFile for InMemory {
         fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-            self.0.read_at(bytes, offset)
+            bytes.copy_from_slice(&self.bytes.lock()[offset as usize..][..bytes.len()]);
+            Ok(())
         }
 
         fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-            let is_lost = (offset / PAGE_BYTES).is_multiple_of(3);
-            if is_lost { Ok(()) } else { self.0.write_at(bytes, offset) }
+            if self.keeps_writes {
+                self.bytes.lock()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
+            Ok(())
         }
 
         fn sync(&self) -> io::Result<()> {
-            self.0.sync()
+            Ok(())
         }
     }
 
-    fn round(transactions: usize) -> Result<Round, LoadError> {
+    fn plan(pages: u64) -> Plan {
+        Plan { seed: 1, threads: 2, pages, transactions: 200, warm_up: 0 }
+    }
+
+    fn round(keeps_writes: bool) -> Result<Round, LoadError> {
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let mut job = Job::new(&Mix.describe(), "kernel", 2);
         job.dir = Some(dir.path().into());
-        let plan = Plan { seed: 1, threads: 2, pages: 48, transactions };
-        let round = run(&job, &plan, |path| {
-            Ok(Forgetful(KernelFile::open_to_write(path, Way::Buffered).unwrap()))
+        let round = run(&job, &plan(PAGES_MIN), |path| {
+            Ok(InMemory { bytes: Mutex::new(std::fs::read(path).unwrap()), keeps_writes })
         });
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
         round
@@ -286,17 +321,19 @@ mod tests {
 
     #[test]
     fn lost_update_is_found() {
-        let error = round(200).unwrap_err();
-        assert!(matches!(error, LoadError::Corrupt { .. }), "{error}");
+        for keeps_writes in [false, true] {
+            let error = round(keeps_writes).unwrap_err();
+            assert!(matches!(error, LoadError::Corrupt { .. }), "{keeps_writes}: {error}");
+        }
     }
 
     #[test]
-    fn hot_pages_are_most_accesses() {
-        let plan = Plan { seed: 1, threads: 1, pages: 1000, transactions: 1 };
-        let mut random = Random::new(1);
-        let pages: Vec<u64> = (0..1000).map(|_| plan.page(&mut random, RANGE_PAGES)).collect();
-        let hot = pages.iter().filter(|page| page.is_multiple_of(HOT_PART)).count();
-        assert!((800..900).contains(&hot), "{hot}: four fifths, and a fifth of the rest");
-        assert!(pages.iter().all(|page| page + RANGE_PAGES <= 1000));
+    fn hot_runs_are_most_accesses() {
+        let (plan, mut random) = (plan(1000), Random::new(1));
+        let pages: Vec<u64> = (0..1000).map(|_| plan.page(&mut random)).collect();
+        let runs = pages.iter().map(|page| page / RANGE_PAGES);
+        let hot = runs.filter(|run| run.is_multiple_of(HOT_PART)).count();
+        assert!((770..860).contains(&hot), "{hot}: four fifths, and a twentieth of the rest");
+        assert!(pages.iter().all(|page| *page < 1000));
     }
 }

@@ -49,7 +49,7 @@ fn the_catalogue_is_complete_and_agrees_with_itself() {
             assert!(["count", "size", "text", "flag"].contains(&kind), "{kind}");
             assert!(param["default"].is_string());
         }
-        for flag in ["uses_dir", "uses_memory", "kernel_work"] {
+        for flag in ["uses_dir", "takes_dir", "uses_memory", "kernel_work"] {
             assert!(workload[flag].is_boolean(), "{flag}");
         }
         assert!(workload["default_threads"].as_u64().unwrap() >= 1);

@@ -21,6 +21,6 @@ fn kernel_and_cache_agree() {
         assert!(metric(round, "transaction_us_max") >= metric(round, "transaction_us_p50"));
     }
     let refused = run("unherd", "--param file=4K").unwrap_err();
-    assert_eq!(refused.to_string(), "file=4096: give at least 81920");
+    assert_eq!(refused.to_string(), "file=4096: give at least 327680");
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
 }
