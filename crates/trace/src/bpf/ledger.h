@@ -11,12 +11,10 @@
 #define UH_LEDGER_REASONS 64
 #define UH_LEDGER_SLOTS 32
 #define UH_LEDGER_ROW_BYTES 128
-#define UH_LEDGER_NAME_BYTES 48
 #define UH_LEDGER_FIELDS 9
 #define UH_LEDGER_ROW_WAITING 9 /* the words of a row */
-#define UH_LEDGER_ROOT_GATES 3136
-#define UH_LEDGER_GATES 64
-#define UH_LEDGER_GATE_FIELDS 8
+#define UH_LEDGER_ROOT_BYTES 7232
+#define UH_LEDGER_LINE_BYTES 64
 #define UH_LEDGER_WAITERS 64
 #define UH_LEDGER_BLOCK_BYTES (UH_LEDGER_SLOTS * UH_LEDGER_ROW_BYTES)
 #define UH_LEDGER_SLAB_NEXT ((u64)UH_LEDGER_REASONS * UH_LEDGER_BLOCK_BYTES)
@@ -25,11 +23,10 @@
 
 /* As `ledger.rs` reads it. */
 struct uh_ledger {
-	char names[UH_LEDGER_REASONS * UH_LEDGER_NAME_BYTES];
+	char root[UH_LEDGER_ROOT_BYTES];
 	u64 sums[UH_LEDGER_REASONS * UH_LEDGER_FIELDS];
 	u64 read_ns;
-	u64 gates[UH_LEDGER_GATES * UH_LEDGER_GATE_FIELDS];
-	/* Threads that wait at gates, the first that are found. */
+	/* Threads that wait at gates, those that have waited longest, in no order. */
 	u64 waiters;
 	struct {
 		u64 since_ns;
@@ -84,9 +81,25 @@ static __always_inline u64 uh_read_number(u64 at)
 struct uh_ledger_walk {
 	u32 pid;
 	u32 pad;
+	u64 root;
 	u64 slab;
 	u64 reason; /* whose block was read last */
 };
+
+/*
+ * Names and gates, line by line: a root begins at a line, and of a page that was never written
+ * nothing can be read here. It holds zeros, as does what is not read.
+ */
+static long uh_add_line(u64 line, struct uh_ledger_walk *walk)
+{
+	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+
+	if (!ledger || line >= UH_LEDGER_ROOT_BYTES / UH_LEDGER_LINE_BYTES)
+		return 1;
+	bpf_probe_read_user(ledger->root + line * UH_LEDGER_LINE_BYTES, UH_LEDGER_LINE_BYTES,
+			    (void *)(walk->root + line * UH_LEDGER_LINE_BYTES));
+	return 0;
+}
 
 /* The slab for threads that are nearly gone uses the first slot alone, and may share its pages. */
 static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
@@ -104,25 +117,37 @@ static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
 	return 0;
 }
 
-/* Of the block that was read last. A loop of its own: the verifier takes one round of it. */
+/*
+ * Of the block that was read last: in the place of the one that came last, if there is no other. A
+ * loop of its own: the verifier takes one round of it.
+ */
 static long uh_add_waiter(u64 slot, struct uh_ledger_walk *walk)
 {
 	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
 	struct uh_ledger_block *block;
+	u64 place, *words;
 	u32 zero = 0;
-	u64 n, *words;
 
 	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
 	if (!ledger || !block || slot >= UH_LEDGER_SLOTS)
 		return 1;
 	words = &block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + UH_LEDGER_ROW_WAITING];
-	n = ledger->waiters;
-	if (!words[0] || n >= UH_LEDGER_WAITERS)
+	if (!words[0])
 		return 0;
-	ledger->waiter[n].since_ns = words[0];
-	ledger->waiter[n].at = words[1];
-	ledger->waiter[n].reason = walk->reason;
-	ledger->waiters = n + 1;
+	place = ledger->waiters;
+	if (place < UH_LEDGER_WAITERS) {
+		ledger->waiters = place + 1;
+	} else {
+		place = 0;
+		for (u32 n = 1; n < UH_LEDGER_WAITERS; n++)
+			if (ledger->waiter[n].since_ns > ledger->waiter[place].since_ns)
+				place = n;
+		if (ledger->waiter[place].since_ns <= words[0])
+			return 0;
+	}
+	ledger->waiter[place].since_ns = words[0];
+	ledger->waiter[place].at = words[1];
+	ledger->waiter[place].reason = walk->reason;
 	return 0;
 }
 
@@ -197,9 +222,8 @@ static __noinline int uh_keep_ledger(u32 pid)
 	if (!ledger)
 		return 0;
 	ledger->read_ns = bpf_ktime_get_ns();
-	bpf_probe_read_user(ledger->names, sizeof(ledger->names), (void *)(at + 32));
-	bpf_probe_read_user(ledger->gates, sizeof(ledger->gates),
-			    (void *)(at + UH_LEDGER_ROOT_GATES));
+	walk.root = at;
+	bpf_loop(UH_LEDGER_ROOT_BYTES / UH_LEDGER_LINE_BYTES, uh_add_line, &walk, 0);
 	walk.slab = uh_read_number(at + 24);
 	if (walk.slab)
 		bpf_loop(UH_LEDGER_REASONS, uh_add_orphans, &walk, 0);

@@ -52,18 +52,19 @@ impl Report {
     ///
     /// Those of the writer.
     pub fn write_firefox(&self, to: &mut impl Write) -> io::Result<()> {
+        // Thread by thread, since a marker takes many times as much memory as the wait.
         let mut shared = Shared::default();
-        let mut threads = self.firefox_threads(&mut shared);
-        threads.extend(self.firefox_stacks(&mut shared));
-        let profile = json!({
-            "meta": self.firefox_meta(),
-            "libs": [],
-            "pages": [],
-            "threads": threads,
-            "shared": shared.into_tables(),
-        });
-        serde_json::to_writer(&mut *to, &profile)?;
-        writeln!(to)
+        let meta = self.firefox_meta();
+        write!(to, r#"{{"meta":{meta},"libs":[],"pages":[],"threads":["#)?;
+        let mut comma = "";
+        let mut write_thread = |thread: Value| {
+            write!(to, "{comma}{thread}")?;
+            comma = ",";
+            io::Result::Ok(())
+        };
+        self.firefox_threads(&mut shared, &mut write_thread)?;
+        self.firefox_stacks(&mut shared).into_iter().try_for_each(write_thread)?;
+        writeln!(to, r#"],"shared":{}}}"#, shared.into_tables())
     }
 
     fn firefox_meta(&self) -> Value {
@@ -125,44 +126,67 @@ impl Report {
         self.summary.duration_ns as f64 / 1e6
     }
 
-    fn firefox_threads(&self, shared: &mut Shared) -> Vec<Value> {
+    fn firefox_threads(
+        &self,
+        shared: &mut Shared,
+        write: &mut impl FnMut(Value) -> io::Result<()>,
+    ) -> io::Result<()> {
         let of = &self.timeline;
-        let ms = |at_ns: u64| at_ns.saturating_sub(of.began_ns) as f64 / 1e6;
-        let mut markers: Vec<Markers> = of.threads.iter().map(|_| Markers::default()).collect();
-        for (wait, number) in of.waits.iter().zip(1..) {
-            let mut data = json!({
-                "type": "wait",
-                "class": wait.class.text(),
-                "call": wait.call,
-                "wokenBy": wait.woken_by,
-                "untilRunNs": wait.ran_ns - wait.woken_ns,
-            });
-            if let Some(waker) = wait.waker {
-                let flow = shared.string(&format!("{number:#x}"));
-                data["flow"] = flow.into();
-                let woken = &of.threads[wait.thread];
-                let woken = format!("{} ({})", woken.name, woken.tid);
-                let data = json!({"type": "wake", "woken": woken, "flow": flow});
-                let name = shared.string("wakes");
-                markers[waker].push(name, (ms(wait.woken_ns), None), 0, data);
-            }
-            let name = shared.string(&wait.name(&self.waits.lines));
-            let times = (ms(wait.began_ns), Some(ms(wait.ran_ns)));
-            markers[wait.thread].push(name, times, category(wait.class), data);
-        }
+        // By thread: the waits, and those that it woke.
+        let waits = of.waits.iter().enumerate();
+        let ends = waits.flat_map(|(index, wait)| {
+            let waker = wait.waker.map(|waker| (waker, index, true));
+            waker.into_iter().chain([(wait.thread, index, false)])
+        });
+        let mut ends: Vec<_> = ends.collect();
+        ends.sort_by_key(|(thread, ..)| *thread);
+        let mut ends = &ends[..];
         // A thread without samples is not shown; these have no stack.
-        let ends = Samples {
+        let samples = Samples {
             stack: vec![None, None],
             time: vec![0.0, self.duration_ms()],
             weight: None,
             weight_type: "samples",
         };
-        let threads = of.threads.iter().zip(markers);
-        let thread = threads.map(|(of, markers)| {
+        for (index, of) in of.threads.iter().enumerate() {
+            let (own, others) =
+                ends.split_at(ends.partition_point(|(thread, ..)| *thread == index));
+            ends = others;
+            let mut markers = Markers::default();
+            for (_, wait, is_wake) in own {
+                self.push_marker(*wait, *is_wake, shared, &mut markers);
+            }
             let about = (of.pid, &*of.comm, &*of.name);
-            thread(about, json!(of.tid), of.pid == of.tid, &ends, markers)
+            write(thread(about, json!(of.tid), of.pid == of.tid, &samples, markers))?;
+        }
+        Ok(())
+    }
+
+    /// The marker of a wait on its own thread's track, or of its wake on the waker's.
+    fn push_marker(&self, index: usize, is_wake: bool, shared: &mut Shared, to: &mut Markers) {
+        let of = &self.timeline;
+        let ms = |at_ns: u64| at_ns.saturating_sub(of.began_ns) as f64 / 1e6;
+        let wait = &of.waits[index];
+        let flow = wait.waker.map(|_| shared.string(&format!("{:#x}", index + 1)));
+        if is_wake {
+            let woken = &of.threads[wait.thread];
+            let woken = format!("{} ({})", woken.name, woken.tid);
+            let data = json!({"type": "wake", "woken": woken, "flow": flow});
+            return to.push(shared.string("wakes"), (ms(wait.woken_ns), None), 0, data);
+        }
+        let mut data = json!({
+            "type": "wait",
+            "class": wait.class.text(),
+            "call": wait.call,
+            "wokenBy": wait.woken_by,
+            "untilRunNs": wait.ran_ns - wait.woken_ns,
         });
-        thread.collect()
+        if let Some(flow) = flow {
+            data["flow"] = flow.into();
+        }
+        let name = shared.string(&wait.name(&self.waits.lines));
+        let times = (ms(wait.began_ns), Some(ms(wait.ran_ns)));
+        to.push(name, times, category(wait.class), data);
     }
 
     /// A sample for each stack, which stands for the time asleep there.
