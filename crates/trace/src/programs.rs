@@ -31,7 +31,7 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 const EVENT_RING: u32 = 1024;
 
 /// Of an episode that nobody has read yet: `struct uh_episode`, and the ring's own head.
-const EPISODE_BYTES: u32 = 104;
+const EPISODE_BYTES: u32 = 96;
 /// The reader is woken at 256 KiB.
 const EPISODES_RING_BYTES_MIN: u32 = 1 << 20;
 /// More than 40,000 of them.
