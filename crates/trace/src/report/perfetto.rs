@@ -325,10 +325,14 @@ mod tests {
     /// these packets.
     #[test]
     fn fields_are_encoded_as_perfetto_does() {
-        const BY_PERFETTO: &str = "0a064001500168010a0ce2030908021a0508033201700a10e2030d08042207080310052a\
-            017428020a385a362206320176520173220c29000000000000e03f52016648015804b201\
-            0163ba01016ef9020600000000000000810307000000000000000a045a0248020a045a02\
-            4803";
+        const BY_PERFETTO: &str = "\
+            0a06400150016801\
+            0a0ce2030908021a050803320170\
+            0a10e2030d08042207080310052a01742802\
+            0a385a362206320176520173220c29000000000000e03f52016648015804b2010163ba01016ef902\
+            060000000000000081030700000000000000\
+            0a045a024802\
+            0a045a024803";
         let text = |text: &str| Some(text.to_owned());
         let about = |track_descriptor| TracePacket {
             track_descriptor: Some(track_descriptor),
