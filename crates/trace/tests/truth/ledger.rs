@@ -37,9 +37,9 @@ fn row(reason: usize, slot: usize, field: &str) -> usize {
 }
 
 /// As many slabs, in which every slot has `waits` waits for the second reason. As many threads as
-/// `waiters` wait at the one gate: number 4711 since 5 ms before that last had progress, each of the
-/// next since 1 us later, from the last slab of the list on. Then exits at once, or, if `lingers`,
-/// waits for its standard input to end.
+/// `waiters` wait at the one gate: number 4711 since 5 ms before that last had progress, each of
+/// the next since 1 us later, from the last slab of the list on. Then exits at once, or, if
+/// `lingers`, waits for its standard input to end.
 pub(crate) fn keep(slabs: usize, waits: usize, waiters: usize, lingers: bool) -> Value {
     let counted: Vec<_> = (0..SLOTS).map(|slot| (row(1, slot, "waits"), waits as u64)).collect();
     let progress_ns = Timestamp::now().as_ns();
