@@ -118,6 +118,26 @@ static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
 }
 
 /*
+ * The place of the waiter that came last. Not static, nor is `uh_add_sums`: the verifier takes such a
+ * function by itself, once, and not again in each round of the loops around it.
+ */
+__noinline u32 uh_last_waiter(u32 pid)
+{
+	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &pid);
+	u32 place = 0;
+	u64 last = 0;
+
+	if (!ledger)
+		return 0;
+	for (u32 n = 0; n < UH_LEDGER_WAITERS; n++)
+		if (ledger->waiter[n].since_ns > last) {
+			last = ledger->waiter[n].since_ns;
+			place = n;
+		}
+	return place;
+}
+
+/*
  * Of the block that was read last: in the place of the one that came last, if there is no other. A
  * loop of its own: the verifier takes one round of it.
  */
@@ -138,11 +158,8 @@ static long uh_add_waiter(u64 slot, struct uh_ledger_walk *walk)
 	if (place < UH_LEDGER_WAITERS) {
 		ledger->waiters = place + 1;
 	} else {
-		place = 0;
-		for (u32 n = 1; n < UH_LEDGER_WAITERS; n++)
-			if (ledger->waiter[n].since_ns > ledger->waiter[place].since_ns)
-				place = n;
-		if (ledger->waiter[place].since_ns <= words[0])
+		place = uh_last_waiter(walk->pid);
+		if (place >= UH_LEDGER_WAITERS || ledger->waiter[place].since_ns <= words[0])
 			return 0;
 	}
 	ledger->waiter[place].since_ns = words[0];
@@ -151,19 +168,16 @@ static long uh_add_waiter(u64 slot, struct uh_ledger_walk *walk)
 	return 0;
 }
 
-static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
+/* Adds the block that was read last. */
+__noinline int uh_add_sums(u32 pid, u64 reason)
 {
 	struct uh_ledger_block *block;
 	struct uh_ledger *ledger;
 	u32 zero = 0;
 
-	ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+	ledger = bpf_map_lookup_elem(&uh_ledgers, &pid);
 	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
 	if (!ledger || !block || reason >= UH_LEDGER_REASONS)
-		return 1;
-	/* A page that was never written is not there, and cannot be read here: it holds zeros. */
-	if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES,
-				(void *)(walk->slab + reason * UH_LEDGER_BLOCK_BYTES)))
 		return 0;
 	for (u32 field = 0; field < UH_LEDGER_FIELDS; field++) {
 		u64 sum = 0;
@@ -172,6 +186,22 @@ static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
 			sum += block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + field];
 		ledger->sums[reason * UH_LEDGER_FIELDS + field] += sum;
 	}
+	return 0;
+}
+
+static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
+{
+	struct uh_ledger_block *block;
+	u32 zero = 0;
+
+	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
+	if (!block || reason >= UH_LEDGER_REASONS)
+		return 1;
+	/* A page that was never written is not there, and cannot be read here: it holds zeros. */
+	if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES,
+				(void *)(walk->slab + reason * UH_LEDGER_BLOCK_BYTES)))
+		return 0;
+	uh_add_sums(walk->pid, reason);
 	walk->reason = reason;
 	bpf_loop(UH_LEDGER_SLOTS, uh_add_waiter, walk, 0);
 	return 0;
