@@ -293,7 +293,7 @@ struct Markers<'a> {
     length: usize,
 }
 
-/// What is told of a marker, by the names of its schema.
+/// The data of a marker, by the names in its schema.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum Marker<'a> {
