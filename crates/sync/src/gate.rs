@@ -465,8 +465,9 @@ impl Gate {
                 true
             }
         };
-        let waiting = Waiting::begin(&self.row);
+        // In this order, so that who is counted is shown.
         let shown = Ledger::wait_at_gate(reason, began, self.row.number(), thread);
+        let waiting = Waiting::begin(&self.row);
         let outcome = self.table.wait_with(&(), validate, || {}, |_, _| {}, how);
         drop((waiting, shown));
         let why = match outcome {

@@ -25,6 +25,8 @@ pub use gates::GateAccount;
 pub use snapshot::{Counts, Snapshot};
 
 use unherd_sys::Timestamp;
+#[cfg(not(any(loom, shuttle)))]
+use unherd_sys::primitives::Ordering;
 
 use crate::Reason;
 
@@ -61,19 +63,30 @@ pub struct Ledger;
 
 impl Ledger {
     /// The counts of all threads, living and ended, by reason. Takes no lock on the counts; its
-    /// cost grows with the largest number of threads alive at once (72 bytes read of each for
+    /// cost grows with the largest number of threads alive at once (88 bytes read of each for
     /// each reason).
     #[cfg(not(any(loom, shuttle)))]
     pub fn snapshot() -> Snapshot {
         Snapshot::now()
     }
 
-    /// The gates of the process, up to 64, each with its waiters: what
+    /// The gates of the process, each with its waiters: what
     /// [`Gate::status`](crate::Gate::status) says of one, without its lock, for who watches all of
-    /// them. A tracer reads the same from outside. Costs as a snapshot does.
+    /// them. There is room for 64: a gate that was made while there was none is not among them, now
+    /// and later, and [`Ledger::gates_hidden`] counts it. A tracer reads the same from outside.
+    /// Costs as a snapshot does.
+    ///
+    /// A forked child has a copy of its parent's ledger, and not the threads: who waited at a gate
+    /// during the fork stands there for ever, and so does the stall.
     #[cfg(not(any(loom, shuttle)))]
     pub fn gates() -> Vec<GateAccount> {
         gates::gates(Timestamp::now())
+    }
+
+    /// How many gates there are that [`Ledger::gates`] has no room for.
+    #[cfg(not(any(loom, shuttle)))]
+    pub fn gates_hidden() -> u64 {
+        shard::gates_hidden().load(Ordering::Relaxed)
     }
 
     /// The calling thread waits at a gate from now until the guard is dropped. Its own stores, and
@@ -85,10 +98,12 @@ impl Ledger {
         thread: u32,
     ) -> WaitingAtGate {
         #[cfg(not(any(loom, shuttle)))]
-        shard::note_waiting(reason, since, gate, thread);
+        return WaitingAtGate(shard::note_waiting(reason, since, gate, thread));
         #[cfg(any(loom, shuttle))]
-        let _ = (since, gate, thread);
-        WaitingAtGate(reason)
+        {
+            let _ = (reason, since, gate, thread);
+            WaitingAtGate()
+        }
     }
 
     /// Adds to the calling thread's count. Costs a thread-local load, a load and a store.
@@ -118,11 +133,11 @@ impl Ledger {
 }
 
 /// See [`Ledger::wait_at_gate`].
-pub(crate) struct WaitingAtGate(Reason);
+pub(crate) struct WaitingAtGate(#[cfg(not(any(loom, shuttle)))] Option<&'static shard::Row>);
 
 impl Drop for WaitingAtGate {
     fn drop(&mut self) {
         #[cfg(not(any(loom, shuttle)))]
-        shard::note_waiting(self.0, Timestamp::default(), 0, 0);
+        self.0.into_iter().for_each(shard::Row::end_waiting);
     }
 }

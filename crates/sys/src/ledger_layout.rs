@@ -12,11 +12,13 @@
 //!                        24  address of a slab      (the one at 24 is for threads that are
 //!                            of its own              nearly gone; its link means nothing)
 //!                        32  names[REASONS], NAME_BYTES each, zero behind the name
+//!                        ROOT_GATES_HIDDEN  how many gates there are beyond
 //!                        ROOT_GATES  gates[GATES], GATE_BYTES each
 //! ```
 //!
 //! A row is [`ROW_BYTES`] long and begins with the [`FIELDS`] as 64-bit numbers. The account of a
-//! reason is the sum of its rows in all slabs. A forked child has a copy of everything.
+//! reason is the sum of its rows in all slabs. The root begins at a multiple of [`GATE_BYTES`]. A
+//! forked child has a copy of everything.
 //!
 //! A gate is its [`GATE_FIELDS`] as 64-bit numbers; a free place has an owner of 0. While a thread
 //! waits at a gate, its row of the wait's reason has at [`ROW_WAITING`] since when (nanoseconds of
@@ -47,9 +49,11 @@ pub const SLAB_NEXT: usize = REASONS * SLOTS * ROW_BYTES;
 pub const NAME_BYTES: usize = 48;
 /// Where in a row a thread says that it waits at a gate.
 pub const ROW_WAITING: usize = 72;
+/// Where in the root the number of gates stands that have no place there.
+pub const ROOT_GATES_HIDDEN: usize = 3104;
 /// Where in the root the gates begin.
 pub const ROOT_GATES: usize = 3136;
-/// How many gates a process shows.
+/// How many gates a process shows: those that found a free place when they were made.
 pub const GATES: usize = 64;
 /// From one gate to the next.
 pub const GATE_BYTES: usize = 64;

@@ -105,7 +105,7 @@ pub(crate) fn observation(
 ) -> Result<Observation, TraceError> {
     let (mut processes, totals) = processes(&programs.map("uh_processes")?)?;
     // First, since those of the living go on, or end.
-    let (ledgers, gates, lost_ledgers) = ledgers(programs)?;
+    let ledgers = ledgers(programs)?;
     give_maps(&mut processes);
     let stack_maps = [programs.map("uh_stacks")?, programs.map("uh_more_stacks")?];
     let late = (copies.lost, copies.lost_bytes);
@@ -126,11 +126,12 @@ pub(crate) fn observation(
         totals,
         losses: Losses { copies_unwound: paths.unwound, ..losses(programs, late)? },
         missing: programs.missing.clone(),
-        ledgers,
-        gates,
+        ledgers: ledgers.rows,
+        gates: ledgers.gates,
+        gates_hidden: ledgers.gates_hidden,
         ..Observation::default()
     };
-    seen.losses.ledgers += lost_ledgers;
+    seen.losses.ledgers += ledgers.lost;
     let unwound = paths.stacks();
     let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
         named_stacks(&seen).into_iter().partition(|id| unwound.contains_key(id));
@@ -502,7 +503,7 @@ fn time_spent(programs: &Programs) -> Result<TimeSpent, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
     let mut reader = Reader(&bss);
-    let _losses_episodes: [u64; 18] = reader.u64s();
+    let _losses_episodes: [u64; 19] = reader.u64s();
     Ok(TimeSpent { wall_ns: reader.u64(), by_class_ns: reader.u64s() })
 }
 
@@ -523,7 +524,7 @@ fn threads(map: &MapHandle) -> Result<Vec<ThreadRow>, TraceError> {
 fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses, TraceError> {
     let bss = programs.map(VARIABLES)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
     let bss = bss.map_err(TraceError::kernel)?.unwrap_or_default();
-    let tally: [u64; 18] = Reader(&bss).u64s();
+    let tally: [u64; 19] = Reader(&bss).u64s();
     let threads_peak = tally[2];
     let [copies, copied_bytes, copies_lost] = copying(&programs.map("uh_copying")?)?;
     Ok(Losses {
@@ -544,6 +545,7 @@ fn losses(programs: &Programs, (late, late_bytes): (u64, u64)) -> Result<Losses,
         ledgers: tally[15],
         lives: tally[16],
         episodes: tally[17],
+        episodes_without_room: tally[18],
         // Those that neither their end nor the last walk has taken off.
         ending_threads: tally[1],
         map_bytes: programs.map_bytes() + threads_peak * programs.value_bytes("uh_threads"),
@@ -565,29 +567,42 @@ fn copying(map: &MapHandle) -> Result<[u64; 3], TraceError> {
     Ok(sums)
 }
 
-/// The ledgers of processes that have ended, as the programs kept them, and of those that live; and
-/// how many there were besides.
-fn ledgers(programs: &Programs) -> Result<(Vec<LedgerRow>, Vec<GateRow>, u64), TraceError> {
-    let (mut rows, mut gates, mut lost) = (Vec::new(), Vec::new(), 0);
+/// The ledgers of processes that have ended, as the programs kept them, and of those that live.
+fn ledgers(programs: &Programs) -> Result<Ledgers, TraceError> {
+    let mut all = Ledgers::default();
     for_each(&programs.map("uh_ledgers")?, |mut key, value| {
-        let (pid, ledger) = (key.u32(), Ledger::from_bytes(value.0));
-        rows.extend(ledger.rows(pid, true));
-        gates.extend(ledger.gates(pid));
+        all.add(key.u32(), &Ledger::from_bytes(value.0), true);
     })?;
     for_each(&programs.map("uh_ledger_roots")?, |mut key, mut root| {
         let pid = key.u32();
         match Ledger::read(pid, root.u64()) {
-            Ok(ledger) => {
-                rows.extend(ledger.rows(pid, false));
-                gates.extend(ledger.gates(pid));
-            }
+            Ok(ledger) => all.add(pid, &ledger, false),
             // It ended a moment ago, and has left nothing to read.
-            Err(_) => lost += 1,
+            Err(_) => all.lost += 1,
         }
     })?;
-    rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
-    gates.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
-    Ok((rows, gates, lost))
+    all.rows.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
+    all.gates.sort_by(|a, b| (a.pid, &a.reason).cmp(&(b.pid, &b.reason)));
+    Ok(all)
+}
+
+/// What the ledgers of all processes hold.
+#[derive(Default)]
+struct Ledgers {
+    rows: Vec<LedgerRow>,
+    gates: Vec<GateRow>,
+    gates_hidden: BTreeMap<u32, u64>,
+    /// Those of which anything could not be read.
+    lost: u64,
+}
+
+impl Ledgers {
+    fn add(&mut self, pid: u32, ledger: &Ledger, at_end: bool) {
+        self.rows.extend(ledger.rows(pid, at_end));
+        self.gates.extend(ledger.gates(pid));
+        self.gates_hidden.insert(pid, ledger.gates_hidden());
+        self.lost += u64::from(ledger.is_torn());
+    }
 }
 
 /// All stacks that any row names.

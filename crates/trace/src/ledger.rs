@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 
 use unherd_sys::Timestamp;
 use unherd_sys::ledger_layout::{
-    FIELDS, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, REASONS, ROOT_GATES, ROW_BYTES, ROW_WAITING,
-    SIGNPOST, SLAB_NEXT, SLOTS,
+    FIELDS, GATE_BYTES, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, REASONS, ROOT_GATES,
+    ROOT_GATES_HIDDEN, ROW_BYTES, ROW_WAITING, SIGNPOST, SLAB_NEXT, SLOTS,
 };
 
 use crate::observation::{GateRow, GateWaiter, LedgerRow};
@@ -21,17 +21,18 @@ use crate::observation::{GateRow, GateWaiter, LedgerRow};
 /// same bound.
 pub(crate) const SLABS_MAX: usize = 64;
 
+/// Magic, names and gates.
+pub(crate) const ROOT_BYTES: usize = ROOT_GATES + GATES * GATE_BYTES;
+
 /// A ledger, added up.
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger {
-    /// `NAME_BYTES` for each reason.
-    pub(crate) names: Vec<u8>,
+    /// `ROOT_BYTES` of it.
+    root: Vec<u8>,
     /// By reason, then by field.
-    pub(crate) sums: Vec<u64>,
+    sums: Vec<u64>,
     /// When it was read.
     read_ns: u64,
-    /// By gate, then by field.
-    gates: Vec<u64>,
     /// Of each thread that waits at a gate: since when, the number of the gate and, in the lower
     /// half, of the thread, and that of its reason.
     waiters: Vec<[u64; 3]>,
@@ -40,15 +41,14 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// What the eBPF programs have added up: `struct uh_ledger`.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        let (names, sums) = bytes.split_at(bytes.len().min(REASONS * NAME_BYTES));
+        let (root, sums) = bytes.split_at(bytes.len().min(ROOT_BYTES));
         let mut numbers = sums.as_chunks::<8>().0.iter().map(|n| u64::from_ne_bytes(*n));
         let sums = numbers.by_ref().take(REASONS * FIELDS.len()).collect();
         let read_ns = numbers.next().unwrap_or_default();
-        let gates = numbers.by_ref().take(GATES * GATE_FIELDS.len()).collect();
         let waiters = numbers.next().unwrap_or_default() as usize;
         let numbers: Vec<_> = numbers.take(3 * waiters).collect();
         let waiters = numbers.as_chunks().0.to_vec();
-        Self { names: names.to_vec(), sums, read_ns, gates, waiters }
+        Self { root: root.to_vec(), sums, read_ns, waiters }
     }
 
     /// Adds up the ledger that a living process has at `root`.
@@ -58,21 +58,15 @@ impl Ledger {
             let mut bytes = [0; 8];
             memory.read_exact_at(&mut bytes, at).map(|()| u64::from_ne_bytes(bytes))
         };
-        let mut magic = [0; MAGIC.len()];
-        memory.read_exact_at(&mut magic, root)?;
-        if magic != MAGIC {
+        let mut bytes = vec![0; ROOT_BYTES];
+        memory.read_exact_at(&mut bytes, root)?;
+        if !bytes.starts_with(&MAGIC) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut names = vec![0; REASONS * NAME_BYTES];
-        memory.read_exact_at(&mut names, root + 32)?;
-        let mut gates = vec![0; 8 * GATES * GATE_FIELDS.len()];
-        memory.read_exact_at(&mut gates, root + ROOT_GATES as u64)?;
-        let gates = gates.as_chunks::<8>().0.iter();
         let mut ledger = Self {
-            names,
+            root: bytes,
             sums: vec![0; REASONS * FIELDS.len()],
             read_ns: Timestamp::now().as_ns(),
-            gates: gates.map(|number| u64::from_ne_bytes(*number)).collect(),
             waiters: Vec::new(),
         };
         ledger.add_slab(&memory, number(root + 24)?)?;
@@ -121,14 +115,38 @@ impl Ledger {
 
     fn name(&self, reason: usize) -> String {
         // The first reason is for waits that nobody named.
-        let name = self.names.chunks_exact(NAME_BYTES).nth(reason).filter(|_| reason > 0);
+        let names = self.root.get(32..32 + REASONS * NAME_BYTES).unwrap_or_default();
+        let name = names.chunks_exact(NAME_BYTES).nth(reason).filter(|_| reason > 0);
         let name = name.map(|name| name.split(|byte| *byte == 0).next().unwrap_or_default());
         name.map_or_else(|| "other".to_owned(), |name| String::from_utf8_lossy(name).into_owned())
     }
 
+    /// The numbers in the root from this byte on.
+    fn numbers(&self, at: usize) -> impl Iterator<Item = u64> {
+        let bytes = self.root.get(at..).unwrap_or_default();
+        bytes.as_chunks::<8>().0.iter().map(|number| u64::from_ne_bytes(*number))
+    }
+
+    /// How many gates there were that had no place in the ledger.
+    pub(crate) fn gates_hidden(&self) -> u64 {
+        self.numbers(ROOT_GATES_HIDDEN).next().unwrap_or_default()
+    }
+
+    /// Whether something that it names could not be read: the gate of a waiter, or the name of a
+    /// reason with counts. In an ended process only memory can be read that was not swapped out.
+    pub(crate) fn is_torn(&self) -> bool {
+        let sums = self.sums.chunks_exact(FIELDS.len()).enumerate();
+        let mut counted = sums.filter(|(_, sums)| sums.iter().any(|sum| *sum > 0));
+        let owner = |gate: usize| self.numbers(ROOT_GATES + (gate - 1) * GATE_BYTES).next();
+        let gates = self.waiters.iter().map(|[_, at, _]| (at >> 32) as usize);
+        counted.any(|(reason, _)| self.name(reason).is_empty())
+            || gates.filter(|gate| *gate > 0).any(|gate| owner(gate) == Some(0))
+    }
+
     /// The gates that there were.
     pub(crate) fn gates(&self, pid: u32) -> Vec<GateRow> {
-        let gates = self.gates.as_chunks::<{ GATE_FIELDS.len() }>().0.iter().zip(1..);
+        let words: Vec<_> = self.numbers(ROOT_GATES).collect();
+        let gates = words.as_chunks::<{ GATE_FIELDS.len() }>().0.iter().zip(1..);
         let gate = |(words, number): (&[u64; GATE_FIELDS.len()], u64)| {
             let [owner, changed_ns, progressed_ns, _, waiting, untrusted, untrusted_ns, overdue] =
                 *words;
@@ -181,7 +199,8 @@ mod tests {
         head: u64,
         orphans: u64,
         names: [[u8; NAME_BYTES]; REASONS],
-        pad: [u8; 32],
+        gates_hidden: u64,
+        pad: [u8; 24],
         gates: [[u64; GATE_FIELDS.len()]; GATES],
     }
 
@@ -213,11 +232,12 @@ mod tests {
         let mut names = [[0; NAME_BYTES]; REASONS];
         names[1][..9].copy_from_slice(b"page-read");
         names[63][..4].copy_from_slice(b"last");
-        let (pad, mut gates) = ([0; 32], [[0; GATE_FIELDS.len()]; GATES]);
+        let (pad, mut gates) = ([0; 24], [[0; GATE_FIELDS.len()]; GATES]);
         gates[1] = [64, 500, 600, 10, 1, 3, 650, 7];
         assert_eq!(std::mem::offset_of!(Root, gates), ROOT_GATES);
+        let (magic, head, gates_hidden) = (MAGIC, first, 6);
         let root: &'static Root =
-            Box::leak(Box::new(Root { magic: MAGIC, head: first, orphans, names, pad, gates }));
+            Box::leak(Box::new(Root { magic, head, orphans, names, gates_hidden, pad, gates }));
         unherd_sys::ledger_layout::put_up_signpost(root).unwrap();
 
         let own = std::process::id();
@@ -236,7 +256,14 @@ mod tests {
             overdue: 7,
             read_ns: ledger.read_ns,
         };
-        assert_eq!(ledger.gates(own), [gate]);
+        assert_eq!((ledger.gates(own), ledger.gates_hidden()), (vec![gate], 6));
+        assert!(!ledger.is_torn(), "{ledger:?}");
+        let without = |at: usize, len: usize| {
+            let mut torn = ledger.clone();
+            torn.root[at..at + len].fill(0);
+            torn.is_torn()
+        };
+        assert!(without(ROOT_GATES + GATE_BYTES, GATE_BYTES) && without(32 + NAME_BYTES, 16));
         let rows = ledger.rows(own, false);
         let found: Vec<_> = rows
             .iter()

@@ -47,6 +47,8 @@ pub struct Observation {
     pub ledgers: Vec<LedgerRow>,
     /// The gates in their ledgers.
     pub gates: Vec<GateRow>,
+    /// How many gates a process has besides, for which its ledger has no room.
+    pub gates_hidden: BTreeMap<u32, u64>,
     /// The first waits one by one, where that was asked for, in the order in which they ended or
     /// were judged.
     pub episodes: Vec<Episode>,
@@ -573,12 +575,15 @@ pub struct Losses {
     pub copies_lost: u64,
     /// Programs that the kernel skipped because they were running already on that processor.
     pub recursion_misses: u64,
-    /// Ledgers of programs that use our library, for which there was no room.
+    /// Ledgers of programs that use our library, for which there was no room, or of which a part
+    /// could not be read.
     pub ledgers: u64,
     /// Threads of which it is not known one by one what they did with their time.
     pub lives: u64,
-    /// Episodes that were to be kept one by one and were not: too many in all, or at a time.
+    /// Episodes that were to be kept one by one and came when there were as many as asked for.
     pub episodes: u64,
+    /// Those that were not kept since more had ended at a time than the ring has room for.
+    pub episodes_without_room: u64,
     /// Threads that ended while tracing was being ended: what they had counted last is missing.
     pub ending_threads: u64,
     /// Processes whose number an earlier one had: the counts of the two are one. Only those that
@@ -654,7 +659,8 @@ pub struct GateRow {
     pub pid: u32,
     /// The gate's own reason.
     pub reason: String,
-    /// The threads that waited, the longest waiting first; 64 of a process that has ended.
+    /// The threads that waited, the longest waiting first; of a process that has ended the 64
+    /// that have waited longest at all of its gates.
     pub waiters: Vec<GateWaiter>,
     /// How many waited, tasks among them.
     pub waiting: u64,

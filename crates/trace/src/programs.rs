@@ -30,8 +30,12 @@ pub(crate) const VARIABLES: &str = "unherd.bss";
 /// As `UH_EVENT_RING`: events a processor remembers.
 const EVENT_RING: u32 = 1024;
 
-/// Some 10,000 episodes that nobody has read yet.
-const EPISODES_RING_BYTES: u32 = 1 << 20;
+/// Of an episode that nobody has read yet: `struct uh_episode`, and the ring's own head.
+const EPISODE_BYTES: u32 = 96;
+/// The reader is woken at 256 KiB.
+const EPISODES_RING_BYTES_MIN: u32 = 1 << 20;
+/// More than 40,000 of them.
+const EPISODES_RING_BYTES_MAX: u32 = 1 << 22;
 
 /// What the report lacks where a kernel lacks the tracepoint; each names a program's.
 const CONSEQUENCES: [(&str, &str); 22] = [
@@ -229,7 +233,10 @@ fn set_sizes(open: &mut OpenObject, options: &TraceOptions) -> Result<(), TraceE
             "uh_pairs" => options.stack_pairs,
             "uh_processes" | "uh_lives" => options.processes,
             "uh_events" => cpus * EVENT_RING,
-            "uh_episodes" if options.episodes > 0 => EPISODES_RING_BYTES,
+            "uh_episodes" if options.episodes > 0 => {
+                let bytes = options.episodes.min(TraceOptions::EPISODES_MAX) * EPISODE_BYTES;
+                bytes.next_power_of_two().clamp(EPISODES_RING_BYTES_MIN, EPISODES_RING_BYTES_MAX)
+            }
             name @ ("uh_stacks" | "uh_more_stacks") => {
                 let depth = options.stack_depth.clamp(1, 127);
                 map.set_value_size(depth * 8).map_err(TraceError::kernel)?;
@@ -274,7 +281,8 @@ fn set_settings(
     settings.extend(options.first_stacks.to_ne_bytes());
     settings.extend(u32::from(shape.next_child).to_ne_bytes());
     settings.extend(u64::from(options.futexes / 4 * 3).to_ne_bytes());
-    settings.extend(u64::from(options.episodes).to_ne_bytes());
+    let episodes = options.episodes.min(TraceOptions::EPISODES_MAX);
+    settings.extend(u64::from(episodes).to_ne_bytes());
     settings.extend(u32::from(shape.exit_has_memory).to_ne_bytes());
     settings.extend(u32::from(shape.sees_calls).to_ne_bytes());
     settings.extend(libc::SYS_exit_group.to_ne_bytes());
@@ -360,14 +368,12 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
-    use unherd_sys::ledger_layout::{
-        FIELDS, GATE_BYTES, GATES, NAME_BYTES, REASONS, ROW_BYTES, SLOTS,
-    };
+    use unherd_sys::ledger_layout::{FIELDS, REASONS, ROW_BYTES, SLOTS};
 
     use super::*;
+    use crate::ledger::ROOT_BYTES;
 
-    const LEDGER_BYTES: usize =
-        REASONS * (NAME_BYTES + 8 * FIELDS.len()) + 8 + GATES * GATE_BYTES + 8 + 64 * 24;
+    const LEDGER_BYTES: usize = ROOT_BYTES + REASONS * 8 * FIELDS.len() + 8 + 8 + 64 * 24;
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
     const SIZES: [(&str, u32, u32); 14] = [
         ("uh_waits", 24, 16 + 20 * 8 + 48),
@@ -380,7 +386,7 @@ mod tests {
         ("uh_lives", 8, 16 + 8 + 9 * 8),
         ("uh_cpus", 4, 3 * (7 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
         ("uh_copying", 4, 9 * 8),
-        (VARIABLES, 4, 28 * 8 + 8),
+        (VARIABLES, 4, 29 * 8 + 8),
         ("uh_ledgers", 4, LEDGER_BYTES as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
         (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 48),

@@ -50,9 +50,10 @@ pub struct TraceOptions {
     pub stack_pairs: u32,
     /// The first sleeps or wakes of a row, each of which is sampled; later by chance, ever fewer.
     pub first_stacks: u32,
-    /// Episodes that are kept one by one, for timelines: the first of all threads. About 100 bytes
-    /// each in user space, 1 MiB in the kernel, and some 20 ns of its thread's time. None unless
-    /// asked for.
+    /// Episodes that are kept one by one, for timelines: the first of all threads, up to
+    /// [`Self::EPISODES_MAX`]. With the timeline that is made of it some 500 bytes each in user
+    /// space, about 100 bytes in the kernel for as many as may be unread (4 MiB at most), and some
+    /// 20 ns of its thread's time. None unless asked for.
     pub episodes: u32,
     /// Whether to listen to what system calls return. Without it no wakeup can be judged, and
     /// futex calls and ledgers of programs that start are not seen. The kernel has every call of
@@ -61,6 +62,11 @@ pub struct TraceOptions {
     /// Tracepoints to take for absent, for tests.
     #[doc(hidden)]
     pub pretend_missing: Vec<String>,
+}
+
+impl TraceOptions {
+    /// The most that [`Self::episodes`] may be; more are not kept.
+    pub const EPISODES_MAX: u32 = 1_000_000;
 }
 
 impl Default for TraceOptions {
@@ -319,7 +325,8 @@ impl Tracer {
         let copies = std::mem::take(&mut *self.copies.lock());
         let mut observation = collect::observation(&self.programs, copies, give_maps)?;
         observation.episodes = std::mem::take(&mut *self.episodes.lock());
-        observation.losses.episodes -= observation.episodes.len() as u64;
+        let kept = observation.episodes.len() as u64 + observation.losses.episodes_without_room;
+        observation.losses.episodes -= kept;
         observation.began_ns = self.began.as_ns();
         observation.ended_ns = ended.as_ns();
         observation.totals.switch_round_trip_ns = self.prices.round_trip_ns;

@@ -44,6 +44,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(group(ArgGroup::new("target").required(true).args(["command", "pid", "cgroup"])))]
+#[command(group(ArgGroup::new("timeline").multiple(true).args(["perfetto", "firefox"])))]
 pub(crate) struct TraceArgs {
     #[command(subcommand)]
     pub(crate) compared: Option<Compared>,
@@ -84,7 +85,8 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "unprivileged")]
     pub(crate) firefox: Option<PathBuf>,
     /// How many waits are in the files of --perfetto and --firefox: the first of all threads.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "timeline",
+        value_parser = clap::value_parser!(u32).range(1..=TraceOptions::EPISODES_MAX.into()))]
     pub(crate) episodes: u32,
     /// Write the report to FILE as a page for a browser, with a flame graph of the waits.
     #[arg(long, value_name = "FILE")]

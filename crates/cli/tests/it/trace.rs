@@ -142,13 +142,14 @@ fn root_stall_at_gate_is_told() {
     }
     let report: Value = serde_json::from_str(&ran.stderr).unwrap();
     let gate = &report["ledgers"][0]["gates"][0];
-    let ms = |of: &Value| of.as_u64().unwrap() / 1_000_000;
-    assert!((200..=900).contains(&ms(&gate["stalled_ns"])), "{gate:#}");
+    let traced_ns = report["summary"]["duration_ns"].as_u64().unwrap();
+    let is_within = |of: &Value| (1..=traced_ns).contains(&of.as_u64().unwrap());
+    assert!(is_within(&gate["stalled_ns"]), "{gate:#}");
     assert_eq!((&gate["waiting"], &gate["progress_ago_ns"]), (&3.into(), &Value::Null), "{gate:#}");
     let waiters = gate["waiters"].as_array().unwrap();
     assert_eq!(waiters.len(), 3, "{gate:#}");
     for waiter in waiters {
-        assert!(waiter["thread"].is_u64() && ms(&waiter["waited_ns"]) >= 200, "{gate:#}");
+        assert!(waiter["thread"].is_u64() && is_within(&waiter["waited_ns"]), "{gate:#}");
     }
 }
 
@@ -206,6 +207,9 @@ fn bad_input_is_refused_in_one_line() {
         ("--max timer_polls -- true", "NAME=N"),
         ("--max timer_polls=few -- true", "`few`"),
         ("--ful -- true", "'--full'"),
+        ("--episodes 10 -- true", "<--perfetto <FILE>|--firefox <FILE>>"),
+        ("--perfetto /dev/null --episodes 0 -- true", "1..=1000000"),
+        ("--firefox /dev/null --episodes 1000001 -- true", "1..=1000000"),
         ("-o /nonexistent/file -- true", "cannot write '/nonexistent/file'"),
         ("--folded / -- true", "cannot write '/'"),
         ("diff /nonexistent /nonexistent", "cannot read '/nonexistent'"),

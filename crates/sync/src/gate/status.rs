@@ -7,6 +7,7 @@ use unherd_sys::Timestamp;
 #[cfg(not(any(loom, shuttle)))]
 use unherd_sys::primitives::thread_local;
 
+use crate::ledger::gates::stalled_for;
 use crate::{Reason, Tag};
 
 /// A waiter in a [`GateStatus`].
@@ -46,13 +47,13 @@ pub struct GateStatus {
 }
 
 impl GateStatus {
-    /// For how long nothing has happened, if anybody waits, or would if the signal were trusted
-    /// still; zero otherwise.
+    /// For how long somebody has waited and nothing has happened: the time since the last event,
+    /// or since the first of the waiters has come, if that was later; zero if nobody waits. While
+    /// the signal is not trusted, the time since the last event. Zero if there never was one.
     pub fn stalled_for(&self) -> Duration {
-        if self.waiters.is_empty() && self.is_trusted {
-            return Duration::ZERO;
-        }
-        self.now.since(self.last_change.max(self.last_progress.unwrap_or_default()))
+        let last = self.last_change.max(self.last_progress.unwrap_or_default());
+        let first = self.waiters.first().map_or(self.now, |waiter| waiter.since);
+        stalled_for(self.now, last, self.is_trusted, Some(first))
     }
 }
 

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use unherd_sys::primitives::AtomicUsize;
 
 use super::*;
+use crate::GateAccount;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -333,6 +334,50 @@ fn progress_ends_a_stall() {
     assert_eq!(stalled.stalled_for(), LONG);
     let moved = GateStatus { last_progress: Some(congested_at.after(LONG / 2)), ..stalled };
     assert_eq!(moved.stalled_for(), LONG / 2);
+}
+
+/// At a gate that was calm for long, one that waits is seen before the change that it waits for.
+#[test]
+fn stall_is_no_older_than_its_waits() {
+    let last_change = Timestamp::from_ns(1);
+    let now = last_change.after(LONG);
+    let since = last_change.after(LONG / 2);
+    let waiters = vec![GateWaiter { thread: None, reason: reason(), since }];
+    let seen = GateStatus { now, last_change, waiters, ..gate(GateMode::Paced).status() };
+    assert_eq!(seen.stalled_for(), LONG / 2);
+    let account = GateAccount {
+        now,
+        reason: reason(),
+        waiters: seen.waiters.clone(),
+        waiting: 1,
+        last_change,
+        last_progress: None,
+        is_trusted: true,
+        untrusted: 0,
+        overdue: 0,
+    };
+    assert_eq!(account.stalled_for(), LONG / 2);
+    assert_eq!(GateAccount { waiting: 0, ..account.clone() }.stalled_for(), Duration::ZERO);
+    // Its waits are short.
+    assert_eq!(GateStatus { is_trusted: false, ..seen }.stalled_for(), LONG);
+    assert_eq!(GateAccount { is_trusted: false, ..account }.stalled_for(), LONG);
+}
+
+#[test]
+fn fixed_sleep_at_a_new_gate_is_no_stall() {
+    let own = Reason::register("gate-no-stall");
+    let gate = Gate::builder().mode(GateMode::Fixed).reason(own).build();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| gate.wait(Deadline::NEVER));
+        while !waiter.is_finished() {
+            assert_eq!(gate.status().stalled_for(), Duration::ZERO);
+            let in_ledger = Ledger::gates().into_iter().find(|gate| gate.reason == own);
+            assert_eq!(
+                in_ledger.map(|gate| gate.stalled_for()).unwrap_or_default(),
+                Duration::ZERO
+            );
+        }
+    });
 }
 
 #[test]

@@ -95,14 +95,19 @@ impl OwnRow {
     pub(crate) fn take(reason: Reason) -> Self {
         let owner = reason.index() as u64 + 1;
         for (row, number) in super::shard::gates().iter().zip(1..) {
-            // ORDER[GATE-ROW]: Acquire; pairs with the Release in `drop`. The next gate's words are
+            let word = row.word(GateField::Owner);
+            // A look first, which leaves another gate's line where it is.
+            if word.load(Ordering::Relaxed) != 0 {
+                continue;
+            }
+            // ORDER[ROWOWNER]: Acquire; pairs with the Release in `drop`. The next gate's words are
             // not overwritten by the last one's.
-            let (word, order) = (row.word(GateField::Owner), Ordering::Acquire);
-            if word.compare_exchange(0, owner, order, Ordering::Relaxed).is_ok() {
+            if word.compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 row.0[1..].iter().for_each(|word| word.store(0, Ordering::Relaxed));
                 return Self::Shown { row, number };
             }
         }
+        super::shard::gates_hidden().fetch_add(1, Ordering::Relaxed);
         Self::Hidden(Box::new(GateRow::new()))
     }
 
@@ -136,8 +141,11 @@ impl Deref for OwnRow {
 #[cfg(not(any(loom, shuttle)))]
 impl Drop for OwnRow {
     fn drop(&mut self) {
-        // ORDER[GATE-ROW]: Release; pairs with the Acquire in `take`.
-        self.word(GateField::Owner).store(0, Ordering::Release);
+        match self {
+            // ORDER[ROWOWNER]: Release; pairs with the Acquire in `take`.
+            Self::Shown { row, .. } => row.word(GateField::Owner).store(0, Ordering::Release),
+            Self::Hidden(_) => _ = super::shard::gates_hidden().fetch_sub(1, Ordering::Relaxed),
+        }
     }
 }
 
@@ -168,11 +176,27 @@ pub struct GateAccount {
 impl GateAccount {
     /// As [`GateStatus::stalled_for`](crate::GateStatus::stalled_for).
     pub fn stalled_for(&self) -> Duration {
-        if self.waiting == 0 && self.is_trusted {
-            return Duration::ZERO;
-        }
-        self.now.since(self.last_change.max(self.last_progress.unwrap_or_default()))
+        let last = self.last_change.max(self.last_progress.unwrap_or_default());
+        let first = self.waiters.first().map(|waiter| waiter.since);
+        let first = if self.waiting == 0 { Some(self.now) } else { first };
+        stalled_for(self.now, last, self.is_trusted, first)
     }
+}
+
+/// The time since the last event, or since the first waiter has come, if that is known and was
+/// later: at a gate that was calm for long, somebody may be seen to wait before the event that
+/// congests it is. An untrusted signal has been silent for longer than its waits last. Where there
+/// was no event, nothing can stall: a fixed sleep, or a wait at a closed gate.
+pub(crate) fn stalled_for(
+    now: Timestamp,
+    last: Timestamp,
+    is_trusted: bool,
+    first: Option<Timestamp>,
+) -> Duration {
+    if last == Timestamp::default() {
+        return Duration::ZERO;
+    }
+    now.since(first.filter(|_| is_trusted).map_or(last, |first| first.max(last)))
 }
 
 #[cfg(not(any(loom, shuttle)))]

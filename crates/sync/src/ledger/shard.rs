@@ -22,8 +22,8 @@ use std::mem::offset_of;
 use std::ptr;
 
 use unherd_sys::ledger_layout::{
-    GATE_BYTES, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, ROOT_GATES, ROW_BYTES, ROW_WAITING,
-    SLAB_NEXT, SLOTS, put_up_signpost,
+    GATE_BYTES, GATE_FIELDS, GATES, MAGIC, NAME_BYTES, ROOT_GATES, ROOT_GATES_HIDDEN, ROW_BYTES,
+    ROW_WAITING, SLAB_NEXT, SLOTS, put_up_signpost,
 };
 use unherd_sys::primitives::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use unherd_sys::{HugePages, Map, Timestamp};
@@ -48,6 +48,11 @@ impl Row {
     pub(super) fn get(&self, field: Field) -> u64 {
         self.counts[field as usize].load(Ordering::Relaxed)
     }
+
+    /// The thread does not wait at a gate any more.
+    pub(super) fn end_waiting(&self) {
+        self.waiting_since_ns.store(0, Ordering::Relaxed);
+    }
 }
 
 /// All zeros when new.
@@ -66,6 +71,8 @@ struct Root {
     head: AtomicPtr<Slab>,
     orphans: &'static Slab,
     names: [[AtomicU64; NAME_BYTES / 8]; REASONS],
+    /// How many gates have no row here. Relaxed: a number on its own.
+    gates_hidden: AtomicU64,
     gates: [GateRow; GATES],
 }
 
@@ -74,8 +81,9 @@ const _: () = {
     assert!(offset_of!(Root, head) == 16 && offset_of!(Root, orphans) == 24);
     assert!(offset_of!(Root, names) == 32 && FIELDS == unherd_sys::ledger_layout::FIELDS.len());
     assert!(offset_of!(Row, waiting_since_ns) == ROW_WAITING);
+    assert!(offset_of!(Root, gates_hidden) == ROOT_GATES_HIDDEN);
     assert!(offset_of!(Root, gates) == ROOT_GATES && size_of::<GateRow>() == GATE_BYTES);
-    assert!(GATE_BYTES == 8 * GATE_FIELDS.len());
+    assert!(GATE_BYTES == 8 * GATE_FIELDS.len() && align_of::<Root>() == GATE_BYTES);
 };
 
 /// For threads whose thread-locals are gone already, and where there is no memory for a slab: many
@@ -99,6 +107,7 @@ static ROOT: Root = Root {
     head: AtomicPtr::new(ptr::null_mut()),
     orphans: &ORPHANS,
     names: [const { [const { AtomicU64::new(0) }; NAME_BYTES / 8] }; REASONS],
+    gates_hidden: AtomicU64::new(0),
     gates: [const { GateRow::new() }; GATES],
 };
 
@@ -168,19 +177,25 @@ unsafe fn row_of(first: *const Row, reason: Reason) -> &'static Row {
     unsafe { &*first.wrapping_add(reason.index() * SLOTS) }
 }
 
-/// The calling thread waits at this gate since then; or, by zeros, does not any more. One that has
-/// no slot cannot say so.
-pub(crate) fn note_waiting(reason: Reason, since: Timestamp, gate: u32, thread: u32) {
+/// Says in the calling thread's row that it waits at this gate since then, and gives the row. A
+/// thread that has no slot cannot say so.
+pub(super) fn note_waiting(
+    reason: Reason,
+    since: Timestamp,
+    gate: u32,
+    thread: u32,
+) -> Option<&'static Row> {
     // This takes a slot where there is none yet.
     add(reason, Field::Waits, 0);
     let first = MINE.get();
     if first.is_null() {
-        return;
+        return None;
     }
     // SAFETY: `first` came from `Slab::slot`, which `take` gave.
     let row = unsafe { row_of(first, reason) };
     row.waiting.store(u64::from(gate) << 32 | u64::from(thread), Ordering::Relaxed);
     row.waiting_since_ns.store(since.as_ns(), Ordering::Relaxed);
+    Some(row)
 }
 
 /// The threads that wait at gates for this reason, and the gates' numbers.
@@ -197,6 +212,11 @@ pub(super) fn waiters(reason: Reason) -> impl Iterator<Item = (u32, GateWaiter)>
 /// The rows of gates.
 pub(super) fn gates() -> &'static [GateRow] {
     &ROOT.gates
+}
+
+/// The number of gates that have none of these rows.
+pub(super) fn gates_hidden() -> &'static AtomicU64 {
+    &ROOT.gates_hidden
 }
 
 #[cold]

@@ -170,7 +170,7 @@ fn gates_and_stalls_stand_in_the_ledger() {
         assert_eq!((here.reason, here.thread), (throttled, there.thread));
         assert!(here.since >= there.since && here.since <= status.now, "{here:?} {there:?}");
         assert_eq!((stalled.waiting, stalled.last_change), (1, status.last_change));
-        assert!(stalled.stalled_for() >= status.stalled_for(), "it was looked at later");
+        assert!(stalled.stalled_for().as_nanos() > 0, "{stalled:?}");
         gate.progress(1);
         let (thread, why) = waiter.join().unwrap();
         assert_eq!((why, here.thread), (WaitEnd::Progress, thread));
@@ -196,5 +196,7 @@ fn gates_and_stalls_stand_in_the_ledger() {
     }
     let shown = Ledger::gates().iter().filter(|gate| gate.reason == throttled).count();
     assert!((1..64).contains(&shown), "{shown}");
+    // Gates of other tests may be hidden too.
+    assert!(Ledger::gates_hidden() >= (many.len() - shown) as u64);
     drop((many, congested));
 }

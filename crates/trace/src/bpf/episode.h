@@ -32,8 +32,10 @@ static __always_inline void uh_keep_episode(struct uh_thread *t, struct uh_slot 
 	    uh_add(uh_tally.episodes, 1) >= uh_settings.episodes)
 		return;
 	episode = bpf_ringbuf_reserve(&uh_episodes, sizeof(*episode), 0);
-	if (!episode)
+	if (!episode) {
+		uh_add(uh_tally.lost_episodes, 1);
 		return;
+	}
 	episode->at.value = slot->value;
 	episode->at.pid = t->pid;
 	episode->at.nr = slot->nr;

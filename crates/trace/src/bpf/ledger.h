@@ -11,12 +11,10 @@
 #define UH_LEDGER_REASONS 64
 #define UH_LEDGER_SLOTS 32
 #define UH_LEDGER_ROW_BYTES 128
-#define UH_LEDGER_NAME_BYTES 48
 #define UH_LEDGER_FIELDS 9
 #define UH_LEDGER_ROW_WAITING 9 /* the words of a row */
-#define UH_LEDGER_ROOT_GATES 3136
-#define UH_LEDGER_GATES 64
-#define UH_LEDGER_GATE_FIELDS 8
+#define UH_LEDGER_ROOT_BYTES 7232
+#define UH_LEDGER_LINE_BYTES 64
 #define UH_LEDGER_WAITERS 64
 #define UH_LEDGER_BLOCK_BYTES (UH_LEDGER_SLOTS * UH_LEDGER_ROW_BYTES)
 #define UH_LEDGER_SLAB_NEXT ((u64)UH_LEDGER_REASONS * UH_LEDGER_BLOCK_BYTES)
@@ -25,11 +23,10 @@
 
 /* As `ledger.rs` reads it. */
 struct uh_ledger {
-	char names[UH_LEDGER_REASONS * UH_LEDGER_NAME_BYTES];
+	char root[UH_LEDGER_ROOT_BYTES];
 	u64 sums[UH_LEDGER_REASONS * UH_LEDGER_FIELDS];
 	u64 read_ns;
-	u64 gates[UH_LEDGER_GATES * UH_LEDGER_GATE_FIELDS];
-	/* Threads that wait at gates, the first that are found. */
+	/* Threads that wait at gates, those that have waited longest, in no order. */
 	u64 waiters;
 	struct {
 		u64 since_ns;
@@ -84,9 +81,25 @@ static __always_inline u64 uh_read_number(u64 at)
 struct uh_ledger_walk {
 	u32 pid;
 	u32 pad;
+	u64 root;
 	u64 slab;
 	u64 reason; /* whose block was read last */
 };
+
+/*
+ * Names and gates, line by line: a root begins at a line, and of a page that was never written
+ * nothing can be read here. It holds zeros, as does what is not read.
+ */
+static long uh_add_line(u64 line, struct uh_ledger_walk *walk)
+{
+	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+
+	if (!ledger || line >= UH_LEDGER_ROOT_BYTES / UH_LEDGER_LINE_BYTES)
+		return 1;
+	bpf_probe_read_user(ledger->root + line * UH_LEDGER_LINE_BYTES, UH_LEDGER_LINE_BYTES,
+			    (void *)(walk->root + line * UH_LEDGER_LINE_BYTES));
+	return 0;
+}
 
 /* The slab for threads that are nearly gone uses the first slot alone, and may share its pages. */
 static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
@@ -104,41 +117,67 @@ static long uh_add_orphans(u64 reason, struct uh_ledger_walk *walk)
 	return 0;
 }
 
-/* Of the block that was read last. A loop of its own: the verifier takes one round of it. */
+/*
+ * The place of the waiter that came last. Not static, nor is `uh_add_sums`: the verifier takes such a
+ * function by itself, once, and not again in each round of the loops around it.
+ */
+__noinline u32 uh_last_waiter(u32 pid)
+{
+	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &pid);
+	u32 place = 0;
+	u64 last = 0;
+
+	if (!ledger)
+		return 0;
+	for (u32 n = 0; n < UH_LEDGER_WAITERS; n++)
+		if (ledger->waiter[n].since_ns > last) {
+			last = ledger->waiter[n].since_ns;
+			place = n;
+		}
+	return place;
+}
+
+/*
+ * Of the block that was read last: in the place of the one that came last, if there is no other. A
+ * loop of its own: the verifier takes one round of it.
+ */
 static long uh_add_waiter(u64 slot, struct uh_ledger_walk *walk)
 {
 	struct uh_ledger *ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
 	struct uh_ledger_block *block;
+	u64 place, *words;
 	u32 zero = 0;
-	u64 n, *words;
 
 	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
 	if (!ledger || !block || slot >= UH_LEDGER_SLOTS)
 		return 1;
 	words = &block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + UH_LEDGER_ROW_WAITING];
-	n = ledger->waiters;
-	if (!words[0] || n >= UH_LEDGER_WAITERS)
+	if (!words[0])
 		return 0;
-	ledger->waiter[n].since_ns = words[0];
-	ledger->waiter[n].at = words[1];
-	ledger->waiter[n].reason = walk->reason;
-	ledger->waiters = n + 1;
+	place = ledger->waiters;
+	if (place < UH_LEDGER_WAITERS) {
+		ledger->waiters = place + 1;
+	} else {
+		place = uh_last_waiter(walk->pid);
+		if (place >= UH_LEDGER_WAITERS || ledger->waiter[place].since_ns <= words[0])
+			return 0;
+	}
+	ledger->waiter[place].since_ns = words[0];
+	ledger->waiter[place].at = words[1];
+	ledger->waiter[place].reason = walk->reason;
 	return 0;
 }
 
-static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
+/* Adds the block that was read last. */
+__noinline int uh_add_sums(u32 pid, u64 reason)
 {
 	struct uh_ledger_block *block;
 	struct uh_ledger *ledger;
 	u32 zero = 0;
 
-	ledger = bpf_map_lookup_elem(&uh_ledgers, &walk->pid);
+	ledger = bpf_map_lookup_elem(&uh_ledgers, &pid);
 	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
 	if (!ledger || !block || reason >= UH_LEDGER_REASONS)
-		return 1;
-	/* A page that was never written is not there, and cannot be read here: it holds zeros. */
-	if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES,
-				(void *)(walk->slab + reason * UH_LEDGER_BLOCK_BYTES)))
 		return 0;
 	for (u32 field = 0; field < UH_LEDGER_FIELDS; field++) {
 		u64 sum = 0;
@@ -147,6 +186,22 @@ static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
 			sum += block->numbers[slot * (UH_LEDGER_ROW_BYTES / 8) + field];
 		ledger->sums[reason * UH_LEDGER_FIELDS + field] += sum;
 	}
+	return 0;
+}
+
+static long uh_add_reason(u64 reason, struct uh_ledger_walk *walk)
+{
+	struct uh_ledger_block *block;
+	u32 zero = 0;
+
+	block = bpf_map_lookup_elem(&uh_ledger_blocks, &zero);
+	if (!block || reason >= UH_LEDGER_REASONS)
+		return 1;
+	/* A page that was never written is not there, and cannot be read here: it holds zeros. */
+	if (bpf_probe_read_user(block, UH_LEDGER_BLOCK_BYTES,
+				(void *)(walk->slab + reason * UH_LEDGER_BLOCK_BYTES)))
+		return 0;
+	uh_add_sums(walk->pid, reason);
 	walk->reason = reason;
 	bpf_loop(UH_LEDGER_SLOTS, uh_add_waiter, walk, 0);
 	return 0;
@@ -197,9 +252,8 @@ static __noinline int uh_keep_ledger(u32 pid)
 	if (!ledger)
 		return 0;
 	ledger->read_ns = bpf_ktime_get_ns();
-	bpf_probe_read_user(ledger->names, sizeof(ledger->names), (void *)(at + 32));
-	bpf_probe_read_user(ledger->gates, sizeof(ledger->gates),
-			    (void *)(at + UH_LEDGER_ROOT_GATES));
+	walk.root = at;
+	bpf_loop(UH_LEDGER_ROOT_BYTES / UH_LEDGER_LINE_BYTES, uh_add_line, &walk, 0);
 	walk.slab = uh_read_number(at + 24);
 	if (walk.slab)
 		bpf_loop(UH_LEDGER_REASONS, uh_add_orphans, &walk, 0);

@@ -382,7 +382,8 @@ struct uh_tally {
 	u64 futex_rows;
 	u64 lost_ledgers;
 	u64 lost_lives;
-	u64 episodes; /* kept one by one, or not for want of room */
+	u64 episodes; /* all, where some are kept one by one */
+	u64 lost_episodes; /* not kept for want of room in the ring */
 	u64 wall_ns; /* of all threads */
 	u64 times[UH_TIMES];
 	u32 follower; /* the thread that loaded the programs, by the kernel's own number */

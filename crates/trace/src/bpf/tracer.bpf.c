@@ -132,6 +132,8 @@ int BPF_PROG(uh_exec, struct task_struct *task, int old_pid, struct linux_binprm
 		t->state = UH_RUNNING;
 		t->flags = 0;
 	}
+	/* It has the number of the first thread now, if it was another. */
+	t->tid = task->pid;
 	/* Addresses and most descriptors mean others from here on. */
 	uh_flush_slots(t);
 	for (u32 i = 0; i <= UH_DEEP_SLOT; i++)

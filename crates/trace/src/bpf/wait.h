@@ -402,6 +402,8 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 		 */
 		t->waking.at_ns = now;
 		t->waking.flags = t->waking.tid = 0;
+		/* Whose it was is not known any more. */
+		t->waking.key = (struct uh_wake_key){ .cause = UH_BY_OTHER, .nr = -1 };
 		if (t->redundant)
 			uh_add(t->redundant, -1);
 	} else if (t->state != UH_WOKEN_UP) {

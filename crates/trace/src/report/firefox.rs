@@ -11,12 +11,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 use serde_json::{Value, json};
 use unherd_sys::Timestamp;
 
 use super::Report;
 use super::folded::shares;
 use super::numbers::Numbers;
+use super::timeline::TimelineThread;
 use crate::observation::EpisodeClass;
 use crate::symbols::{Frame, Side};
 
@@ -52,18 +54,19 @@ impl Report {
     ///
     /// Those of the writer.
     pub fn write_firefox(&self, to: &mut impl Write) -> io::Result<()> {
+        // Thread by thread: what is written takes more memory than the waits.
         let mut shared = Shared::default();
-        let mut threads = self.firefox_threads(&mut shared);
-        threads.extend(self.firefox_stacks(&mut shared));
-        let profile = json!({
-            "meta": self.firefox_meta(),
-            "libs": [],
-            "pages": [],
-            "threads": threads,
-            "shared": shared.into_tables(),
-        });
-        serde_json::to_writer(&mut *to, &profile)?;
-        writeln!(to)
+        let meta = self.firefox_meta();
+        write!(to, r#"{{"meta":{meta},"libs":[],"pages":[],"threads":["#)?;
+        let mut comma = "";
+        let mut write_thread = |thread: &Thread<'_>| {
+            write!(to, "{comma}")?;
+            comma = ",";
+            serde_json::to_writer(&mut *to, thread).map_err(io::Error::from)
+        };
+        self.firefox_threads(&mut shared, &mut write_thread)?;
+        self.firefox_stacks(&mut shared).iter().try_for_each(write_thread)?;
+        writeln!(to, r#"],"shared":{}}}"#, shared.into_tables())
     }
 
     fn firefox_meta(&self) -> Value {
@@ -125,48 +128,73 @@ impl Report {
         self.summary.duration_ns as f64 / 1e6
     }
 
-    fn firefox_threads(&self, shared: &mut Shared) -> Vec<Value> {
+    fn firefox_threads(
+        &self,
+        shared: &mut Shared,
+        write: &mut impl FnMut(&Thread<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let of = &self.timeline;
-        let ms = |at_ns: u64| at_ns.saturating_sub(of.began_ns) as f64 / 1e6;
-        let mut markers: Vec<Markers> = of.threads.iter().map(|_| Markers::default()).collect();
-        for (wait, number) in of.waits.iter().zip(1..) {
-            let mut data = json!({
-                "type": "wait",
-                "class": wait.class.text(),
-                "call": wait.call,
-                "wokenBy": wait.woken_by,
-                "untilRunNs": wait.ran_ns - wait.woken_ns,
-            });
-            if let Some(waker) = wait.waker {
-                let flow = shared.string(&format!("{number:#x}"));
-                data["flow"] = flow.into();
-                let woken = &of.threads[wait.thread];
-                let woken = format!("{} ({})", woken.name, woken.tid);
-                let data = json!({"type": "wake", "woken": woken, "flow": flow});
-                let name = shared.string("wakes");
-                markers[waker].push(name, (ms(wait.woken_ns), None), 0, data);
-            }
-            let name = shared.string(&wait.name(&self.waits.lines));
-            let times = (ms(wait.began_ns), Some(ms(wait.ran_ns)));
-            markers[wait.thread].push(name, times, category(wait.class), data);
-        }
+        // By thread: the waits, and those that it woke.
+        let waits = of.waits.iter().enumerate();
+        let ends = waits.flat_map(|(index, wait)| {
+            let waker = wait.waker.map(|waker| (waker, index, true));
+            waker.into_iter().chain([(wait.thread, index, false)])
+        });
+        let mut ends: Vec<_> = ends.collect();
+        ends.sort_by_key(|(thread, ..)| *thread);
+        let mut ends = &ends[..];
         // A thread without samples is not shown; these have no stack.
-        let ends = Samples {
+        let samples = Samples {
             stack: vec![None, None],
             time: vec![0.0, self.duration_ms()],
             weight: None,
             weight_type: "samples",
         };
-        let threads = of.threads.iter().zip(markers);
-        let thread = threads.map(|(of, markers)| {
+        for (index, of) in of.threads.iter().enumerate() {
+            let (own, others) =
+                ends.split_at(ends.partition_point(|(thread, ..)| *thread == index));
+            ends = others;
+            let mut markers = Markers::default();
+            for (_, wait, is_wake) in own {
+                self.push_marker(*wait, *is_wake, shared, &mut markers);
+            }
             let about = (of.pid, &*of.comm, &*of.name);
-            thread(about, json!(of.tid), of.pid == of.tid, &ends, markers)
-        });
-        thread.collect()
+            write(&thread(about, json!(of.tid), of.pid == of.tid, &samples, markers))?;
+        }
+        Ok(())
+    }
+
+    /// The marker of a wait on its own thread's track, or of its wake on the waker's.
+    fn push_marker<'a>(
+        &'a self,
+        index: usize,
+        is_wake: bool,
+        shared: &mut Shared,
+        to: &mut Markers<'a>,
+    ) {
+        let of = &self.timeline;
+        let ms = |at_ns: u64| at_ns.saturating_sub(of.began_ns) as f64 / 1e6;
+        let wait = &of.waits[index];
+        let flow = wait.waker.map(|_| shared.string(&format!("{:#x}", index + 1)));
+        if is_wake {
+            let TimelineThread { name, tid, .. } = &of.threads[wait.thread];
+            let data = Marker::Wake { woken: format!("{name} ({tid})"), flow };
+            return to.push(shared.string("wakes"), (ms(wait.woken_ns), None), 0, data);
+        }
+        let data = Marker::Wait {
+            class: wait.class.text(),
+            call: &wait.call,
+            woken_by: wait.woken_by.as_deref(),
+            until_run_ns: wait.ran_ns - wait.woken_ns,
+            flow,
+        };
+        let name = shared.string(&wait.name(&self.waits.lines));
+        let times = (ms(wait.began_ns), Some(ms(wait.ran_ns)));
+        to.push(name, times, category(wait.class), data);
     }
 
     /// A sample for each stack, which stands for the time asleep there.
-    fn firefox_stacks(&self, shared: &mut Shared) -> Vec<Value> {
+    fn firefox_stacks(&self, shared: &mut Shared) -> Vec<Thread<'static>> {
         let mut processes: BTreeMap<(u32, &str), Asleep> = BTreeMap::new();
         for line in &self.waits.lines {
             let asleep_ns = line.asleep_ns.saturating_add(line.uninterruptible_ns);
@@ -197,14 +225,22 @@ impl Report {
     }
 }
 
-fn thread(
+/// An entry of `threads`.
+#[derive(Serialize)]
+struct Thread<'a> {
+    #[serde(flatten)]
+    about: Value,
+    markers: Markers<'a>,
+}
+
+fn thread<'a>(
     (pid, comm, name): (u32, &str, &str),
     tid: Value,
     is_main: bool,
     samples: &Samples,
-    markers: Markers,
-) -> Value {
-    json!({
+    markers: Markers<'a>,
+) -> Thread<'a> {
+    let about = json!({
         "processType": "default",
         "processName": comm,
         "processStartupTime": 0,
@@ -224,16 +260,8 @@ fn thread(
             "weightType": samples.weight_type,
             "length": samples.stack.len(),
         },
-        "markers": {
-            "name": markers.name,
-            "startTime": markers.start,
-            "endTime": markers.end,
-            "phase": markers.phase,
-            "category": markers.category,
-            "length": markers.data.len(),
-            "data": markers.data,
-        },
-    })
+    });
+    Thread { about, markers }
 }
 
 /// The stacks of a process, and the time that each stands for.
@@ -252,22 +280,49 @@ struct Samples {
 }
 
 /// A table of markers, by column. Times are in milliseconds since tracing began.
-#[derive(Default)]
-struct Markers {
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Markers<'a> {
     name: Vec<u64>,
-    start: Vec<f64>,
-    end: Vec<Option<f64>>,
+    start_time: Vec<f64>,
+    end_time: Vec<Option<f64>>,
     /// 0: at a moment; 1: from its start to its end.
     phase: Vec<u8>,
     category: Vec<usize>,
-    data: Vec<Value>,
+    data: Vec<Marker<'a>>,
+    length: usize,
 }
 
-impl Markers {
-    fn push(&mut self, name: u64, (start, end): (f64, Option<f64>), category: usize, data: Value) {
+/// The data of a marker, by the names in its schema.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum Marker<'a> {
+    Wait {
+        class: &'static str,
+        call: &'a str,
+        woken_by: Option<&'a str>,
+        until_run_ns: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        flow: Option<u64>,
+    },
+    Wake {
+        woken: String,
+        flow: Option<u64>,
+    },
+}
+
+impl<'a> Markers<'a> {
+    fn push(
+        &mut self,
+        name: u64,
+        (start, end): (f64, Option<f64>),
+        category: usize,
+        data: Marker<'a>,
+    ) {
+        self.length += 1;
         self.name.push(name);
-        self.start.push(start);
-        self.end.push(end);
+        self.start_time.push(start);
+        self.end_time.push(end);
         self.phase.push(u8::from(end.is_some()));
         self.category.push(category);
         self.data.push(data);

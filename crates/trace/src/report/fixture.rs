@@ -404,6 +404,7 @@ pub(super) fn observation() -> Observation {
         samples: Some(samples()),
         ledgers: vec![LedgerRow { pid: POOL, reason: "page-read".into(), counts, at_end: true }],
         gates: vec![gate()],
+        gates_hidden: BTreeMap::new(),
         episodes: episodes(),
     }
 }

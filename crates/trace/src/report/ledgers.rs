@@ -28,8 +28,9 @@ pub struct Gate {
     pub waiters: Vec<GateWaiter>,
     /// How many waited, tasks among them.
     pub waiting: u64,
-    /// For how long nothing had happened, if anybody waited or its signal was not trusted any
-    /// more; else 0.
+    /// For how long somebody had waited and nothing had happened: since the last event, or since
+    /// the first of the waiters had come, if that was later; 0 if nobody waited. While the signal
+    /// was not trusted, since the last event. 0 if there never was one.
     pub stalled_ns: u64,
     /// How long ago it was congested or cleared last; `None` if never.
     pub change_ago_ns: Option<u64>,
@@ -61,7 +62,9 @@ impl Gate {
         let change_ago_ns = ago(row.changed_ns);
         let progress_ago_ns = row.progressed_ns.and_then(ago);
         let quiet_ns = [change_ago_ns, progress_ago_ns].into_iter().flatten().min();
-        let is_stalled = row.waiting > 0 || !row.is_trusted;
+        let waited_ns = row.waiters.first().map(|of| row.read_ns.saturating_sub(of.since_ns));
+        let waited_ns = if row.waiting == 0 { Some(0) } else { waited_ns };
+        let waited_ns = waited_ns.filter(|_| row.is_trusted).unwrap_or(u64::MAX);
         let waiter = |of: &seen::GateWaiter| GateWaiter {
             thread: (of.thread > 0).then_some(of.thread),
             reason: printable(&of.reason),
@@ -71,7 +74,7 @@ impl Gate {
             reason: printable(&row.reason),
             waiters: row.waiters.iter().map(waiter).collect(),
             waiting: row.waiting,
-            stalled_ns: quiet_ns.filter(|_| is_stalled).unwrap_or_default(),
+            stalled_ns: quiet_ns.map_or(0, |quiet_ns| quiet_ns.min(waited_ns)),
             change_ago_ns,
             progress_ago_ns,
             trusted: row.is_trusted,
@@ -109,6 +112,8 @@ pub struct Ledger {
     pub says_in_all: BTreeMap<String, u64>,
     /// Its gates, with their waiters, and whether anything moves.
     pub gates: Vec<Gate>,
+    /// How many gates it has besides, for which its ledger has no room.
+    pub gates_hidden: u64,
     /// What the trace saw of the library's waits, which bear its mark.
     pub saw: Seen,
     /// Threads that the library's wake calls were for, one call each: as many as its ledger counts
@@ -156,11 +161,24 @@ fn ledger(pid: u32, seen: &Observation, waits: &Waits, namer: &Namer<'_>) -> Led
     let saw_wake_calls = waits.judged.then(|| wakes.fold(0, u64::saturating_add));
     let comm = namer.comm(pid);
     let gates = seen.gates.iter().filter(|row| row.pid == pid).map(Gate::of).collect();
-    Ledger { pid, comm, at_end, says, says_in_all, gates, saw, saw_wake_calls, saw_elsewhere }
+    let gates_hidden = seen.gates_hidden.get(&pid).copied().unwrap_or_default();
+    Ledger {
+        pid,
+        comm,
+        at_end,
+        says,
+        says_in_all,
+        gates,
+        gates_hidden,
+        saw,
+        saw_wake_calls,
+        saw_elsewhere,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::GateRow;
     use crate::report::Report;
     use crate::report::fixture::{observation, symbols};
 
@@ -176,14 +194,41 @@ mod tests {
         let json = serde_json::to_value(&report).expect("it is JSON");
         let gate = &json["ledgers"][0]["gates"][0];
         assert_eq!((&gate["reason"], &gate["waiting"]), (&"writeback".into(), &1.into()));
-        assert_eq!(gate["stalled_ns"], 1_000_000_000);
-        assert_eq!(gate["progress_ago_ns"], gate["stalled_ns"]);
+        assert_eq!(gate["stalled_ns"], 300_000_000, "since it waits");
+        assert_eq!(gate["progress_ago_ns"], 1_000_000_000);
         assert_eq!(gate["waiters"][0]["thread"], 203);
         assert_eq!(gate["waiters"][0]["waited_ns"], 300_000_000);
         let text = text(&report);
-        let told = "gate writeback: waiting: 1; nothing has happened for 1.00 s; progress: 1.00 s";
+        let told = "gate writeback: waiting: 1; stalled for 300 ms; progress: 1.00 s ago";
         assert!(text.contains(told), "{text}");
         assert!(text.contains("thread 203 for 300 ms at page-read"), "{text}");
+        assert!(!text.contains("gates are not shown"), "{text}");
+    }
+
+    #[test]
+    fn stall_is_as_the_library_tells_it() {
+        let stalled_ns = |change: fn(&mut GateRow)| {
+            let mut seen = observation();
+            change(&mut seen.gates[0]);
+            Report::new(&seen, &mut symbols()).ledgers[0].gates[0].stalled_ns
+        };
+        assert_eq!(stalled_ns(|gate| gate.waiters.clear()), 1_000_000_000, "tasks wait");
+        assert_eq!(stalled_ns(|gate| gate.is_trusted = false), 1_000_000_000);
+        let no_event = |gate: &mut GateRow| (gate.changed_ns, gate.progressed_ns) = (0, None);
+        assert_eq!(stalled_ns(no_event), 0);
+    }
+
+    #[test]
+    fn hidden_gates_and_waiters_are_counted() {
+        let mut seen = observation();
+        let pid = seen.gates[0].pid;
+        seen.gates_hidden.insert(pid, 6);
+        seen.gates[0].waiting = 70;
+        let report = Report::new(&seen, &mut symbols());
+        assert_eq!(report.ledgers[0].gates_hidden, 6);
+        let text = text(&report);
+        assert!(text.contains("… and 69 more"), "{text}");
+        assert!(text.contains("6 more gates are not shown: the ledger has no room"), "{text}");
     }
 
     #[test]

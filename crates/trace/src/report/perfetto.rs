@@ -36,12 +36,6 @@ impl Report {
     /// Those of the writer.
     pub fn write_perfetto(&self, to: &mut impl Write) -> io::Result<()> {
         let of = &self.timeline;
-        let mut events = Vec::new();
-        for (wait, flow) in of.waits.iter().zip(1..) {
-            self.perfetto_wait(wait, flow, &mut events);
-        }
-        // At one time, in the order in which they were made: an end before what begins there.
-        events.sort_by_key(|(at_ns, _)| *at_ns);
         let processes = of.threads.chunk_by(|a, b| a.pid == b.pid).map(|of| TrackDescriptor {
             uuid: Some(u64::from(of[0].pid)),
             process: Some(ProcessDescriptor {
@@ -60,35 +54,74 @@ impl Report {
             }),
             ..TrackDescriptor::default()
         });
-        let descriptors = processes.chain(threads).map(|descriptor| TracePacket {
-            timestamp: Some(of.began_ns),
-            track_descriptor: Some(descriptor),
-            ..TracePacket::default()
-        });
-        let events = events.into_iter().map(|(at_ns, event)| TracePacket {
+        let packet = |at_ns| TracePacket {
             timestamp: Some(at_ns),
-            track_event: Some(event),
+            trusted_packet_sequence_id: Some(SEQUENCE),
             ..TracePacket::default()
-        });
-        let mut packet: Vec<_> = descriptors.chain(events).collect();
-        for packet in &mut packet {
-            packet.trusted_packet_sequence_id = Some(SEQUENCE);
+        };
+        write_packet(to, TracePacket { sequence_flags: Some(CLEARED), ..packet(of.began_ns) })?;
+        for descriptor in processes.chain(threads) {
+            let track_descriptor = Some(descriptor);
+            write_packet(to, TracePacket { track_descriptor, ..packet(of.began_ns) })?;
         }
-        if let Some(first) = packet.first_mut() {
-            first.sequence_flags = Some(CLEARED);
+        for (at_ns, wait, part) in self.perfetto_parts() {
+            let track_event = Some(self.perfetto_event(wait, part));
+            write_packet(to, TracePacket { track_event, ..packet(at_ns) })?;
         }
-        to.write_all(&Trace { packet }.encode_to_vec())
+        Ok(())
     }
 
-    fn perfetto_wait(&self, wait: &TimelineWait, flow: u64, to: &mut Vec<(u64, TrackEvent)>) {
+    /// The events by time: when, of which wait, and which.
+    fn perfetto_parts(&self) -> Vec<(u64, usize, Part)> {
+        let mut parts = Vec::new();
+        for (index, wait) in self.timeline.waits.iter().enumerate() {
+            parts.push((wait.began_ns, index, Part::Slept));
+            parts.push((wait.woken_ns, index, Part::SleepEnded));
+            if wait.woken_by.is_some() {
+                let waker = wait.waker.map(|_| (wait.woken_ns, index, Part::Woke));
+                parts.extend(waker);
+                parts.push((wait.woken_ns, index, Part::Woken));
+                parts.push((wait.ran_ns, index, Part::Ran));
+            }
+        }
+        // At one time, in the order in which they were made: an end before what begins there.
+        parts.sort_by_key(|(at_ns, ..)| *at_ns);
+        parts
+    }
+
+    fn perfetto_event(&self, index: usize, part: Part) -> TrackEvent {
+        let wait = &self.timeline.waits[index];
         let threads = &self.timeline.threads;
-        let track_uuid = Some(track(&threads[wait.thread]));
-        let event = |kind| TrackEvent { kind: Some(kind), track_uuid, ..TrackEvent::default() };
+        let of_thread = |thread: usize, kind| TrackEvent {
+            kind: Some(kind),
+            track_uuid: Some(track(&threads[thread])),
+            ..TrackEvent::default()
+        };
         let begin = |name, category: &str| TrackEvent {
             name: Some(name),
             categories: vec![category.to_owned()],
-            ..event(SLICE_BEGIN)
+            ..of_thread(wait.thread, SLICE_BEGIN)
         };
+        let flow = index as u64 + 1;
+        match (part, wait.waker) {
+            (Part::Slept, _) => TrackEvent {
+                debug_annotations: self.perfetto_annotations(wait),
+                ..begin(wait.name(&self.waits.lines), wait.class.text())
+            },
+            (Part::Woke, Some(waker)) => TrackEvent {
+                name: Some(format!("wakes {}", threads[wait.thread].name)),
+                flow_ids: vec![flow],
+                ..of_thread(waker, INSTANT)
+            },
+            (Part::Woken, waker) => TrackEvent {
+                terminating_flow_ids: waker.map(|_| flow).into_iter().collect(),
+                ..begin("woken".to_owned(), "runnable")
+            },
+            (Part::SleepEnded | Part::Ran | Part::Woke, _) => of_thread(wait.thread, SLICE_END),
+        }
+    }
+
+    fn perfetto_annotations(&self, wait: &TimelineWait) -> Vec<DebugAnnotation> {
         let line = wait.line.map(|index| &self.waits.lines[index]);
         let mut debug_annotations = vec![DebugAnnotation::new("call", &wait.call)];
         if let Some(line) = line {
@@ -103,27 +136,26 @@ impl Report {
         }
         let woken_by = wait.woken_by.as_deref();
         debug_annotations.extend(woken_by.map(|by| DebugAnnotation::new("woken_by", by)));
-        let name = wait.name(&self.waits.lines);
-        let slice = TrackEvent { debug_annotations, ..begin(name, wait.class.text()) };
-        to.push((wait.began_ns, slice));
-        to.push((wait.woken_ns, event(SLICE_END)));
-        if woken_by.is_none() {
-            return;
-        }
-        let mut woken = begin("woken".to_owned(), "runnable");
-        if let Some(waker) = wait.waker {
-            let wakes = TrackEvent {
-                track_uuid: Some(track(&threads[waker])),
-                name: Some(format!("wakes {}", threads[wait.thread].name)),
-                flow_ids: vec![flow],
-                ..event(INSTANT)
-            };
-            to.push((wait.woken_ns, wakes));
-            woken.terminating_flow_ids.push(flow);
-        }
-        to.push((wait.woken_ns, woken));
-        to.push((wait.ran_ns, event(SLICE_END)));
+        debug_annotations
     }
+}
+
+/// The events of a wait, in the order in which they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The slice of the wait begins.
+    Slept,
+    SleepEnded,
+    /// On the waker's track.
+    Woke,
+    /// The slice begins that lasts until the thread runs.
+    Woken,
+    Ran,
+}
+
+/// A trace is its packets, one behind another.
+fn write_packet(to: &mut impl Write, packet: TracePacket) -> io::Result<()> {
+    to.write_all(&Trace { packet: vec![packet] }.encode_to_vec())
 }
 
 /// The number of a thread's track; a process's is its own number.
@@ -244,7 +276,11 @@ mod tests {
         assert!(trace.packet.iter().all(|of| of.trusted_packet_sequence_id == Some(SEQUENCE)));
         let tracks: BTreeSet<_> =
             trace.packet.iter().filter_map(|of| of.track_descriptor.as_ref()?.uuid).collect();
-        assert_eq!(tracks.len(), 2 + 4, "processes, and threads that waited or woke");
+        assert_eq!(
+            tracks.len(),
+            2 + 2 + 4,
+            "processes, with their first threads, and threads that waited or woke"
+        );
         let mut open = BTreeMap::<_, u32>::new();
         let mut arrows = BTreeSet::<u64>::new();
         let mut arrived = 0;
@@ -283,6 +319,84 @@ mod tests {
         assert_eq!(text(of("needless"), "woken_by").unwrap(), "interrupt");
         assert_eq!(text(of("not judged"), "woken_by"), None, "it goes on");
         assert_eq!(text(of("uninterruptible"), "call").unwrap(), "no call");
+    }
+
+    /// Every field has its own number and type: as Perfetto's own Python package (0.59.1) writes
+    /// these packets.
+    #[test]
+    fn fields_are_encoded_as_perfetto_does() {
+        const BY_PERFETTO: &str = "\
+            0a06400150016801\
+            0a0ce2030908021a050803320170\
+            0a10e2030d08042207080310052a01742802\
+            0a385a362206320176520173220c29000000000000e03f52016648015804b2010163ba01016ef902\
+            060000000000000081030700000000000000\
+            0a045a024802\
+            0a045a024803";
+        let text = |text: &str| Some(text.to_owned());
+        let about = |track_descriptor| TracePacket {
+            track_descriptor: Some(track_descriptor),
+            ..TracePacket::default()
+        };
+        let event = |kind| TrackEvent { kind: Some(kind), ..TrackEvent::default() };
+        let happens = |event| TracePacket { track_event: Some(event), ..TracePacket::default() };
+        let packets = [
+            TracePacket {
+                timestamp: Some(1),
+                trusted_packet_sequence_id: Some(SEQUENCE),
+                sequence_flags: Some(CLEARED),
+                ..TracePacket::default()
+            },
+            about(TrackDescriptor {
+                uuid: Some(2),
+                process: Some(ProcessDescriptor { pid: Some(3), process_name: text("p") }),
+                ..TrackDescriptor::default()
+            }),
+            about(TrackDescriptor {
+                uuid: Some(4),
+                parent_uuid: Some(2),
+                thread: Some(ThreadDescriptor {
+                    pid: Some(3),
+                    tid: Some(5),
+                    thread_name: text("t"),
+                }),
+                ..TrackDescriptor::default()
+            }),
+            happens(TrackEvent {
+                debug_annotations: vec![
+                    DebugAnnotation::new("s", "v"),
+                    DebugAnnotation {
+                        name: text("f"),
+                        double_value: Some(0.5),
+                        ..DebugAnnotation::default()
+                    },
+                ],
+                track_uuid: Some(4),
+                categories: vec!["c".to_owned()],
+                name: text("n"),
+                flow_ids: vec![6],
+                terminating_flow_ids: vec![7],
+                ..event(SLICE_BEGIN)
+            }),
+            happens(event(SLICE_END)),
+            happens(event(INSTANT)),
+        ];
+        let mut bytes = Vec::new();
+        packets.into_iter().for_each(|of| write_packet(&mut bytes, of).expect("memory takes it"));
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, BY_PERFETTO);
+    }
+
+    #[test]
+    fn trace_without_waits_has_its_processes() {
+        let mut seen = observation();
+        seen.episodes.clear();
+        let mut bytes = Vec::new();
+        let report = Report::new(&seen, &mut symbols());
+        report.write_perfetto(&mut bytes).expect("memory takes it");
+        let trace: Trace = prost::Message::decode(&bytes[..]).expect("it is a trace");
+        let named = trace.packet.iter().filter_map(|of| of.track_descriptor.as_ref());
+        assert_eq!(named.filter(|of| of.process.is_some()).count(), seen.processes.len());
     }
 
     /// By the messages that Perfetto publishes, where its Python package is installed.

@@ -296,6 +296,12 @@ impl Report {
                 count(of.episodes_left_out)
             ))?;
         }
+        if of.episodes_without_room > 0 {
+            page.line(&format!(
+                "waits that the timeline lacks, as too many ended at a time: {}",
+                count(of.episodes_without_room)
+            ))?;
+        }
         if of.maps_lost > 0 {
             let lost = count(of.maps_lost);
             page.line(&format!(

@@ -13,7 +13,7 @@ use crate::symbols::printable;
 pub(crate) struct Timeline {
     pub(super) began_ns: u64,
     pub(super) ended_ns: u64,
-    /// Those that waited or woke others, by process.
+    /// Those that waited or woke others, and the first of each process; by process.
     pub(super) threads: Vec<TimelineThread>,
     /// By when they began. Those of one thread do not overlap.
     pub(super) waits: Vec<TimelineWait>,
@@ -76,8 +76,22 @@ impl Timeline {
         namer: &mut Namer<'_>,
     ) -> Self {
         let (began_ns, ended_ns) = (seen.began_ns, seen.ended_ns);
+        let sleepers = seen.episodes.iter().map(|of| (of.pid, of.tid));
+        let waking = seen.episodes.iter().filter_map(|of| of.waking.as_ref());
+        let ids = sleepers.chain(waking.filter_map(|of| of.pid.zip(of.tid)));
+        let ids = ids.chain(seen.processes.iter().map(|of| (of.pid, of.pid)));
+        let ids: BTreeSet<_> = ids.collect();
+        let ids: BTreeMap<_, _> = ids.into_iter().zip(0..).collect();
+        let comms: HashMap<_, _> =
+            seen.threads.iter().map(|of| ((of.pid, of.tid), &of.comm)).collect();
+        let thread = |(pid, tid): &(u32, u32)| {
+            let comm = namer.comm(*pid);
+            let name = comms.get(&(*pid, *tid)).map_or_else(|| comm.clone(), |of| printable(of));
+            TimelineThread { pid: *pid, comm, tid: *tid, name }
+        };
+        let threads = ids.keys().map(thread).collect();
         if seen.episodes.is_empty() {
-            return Self { began_ns, ended_ns, ..Self::default() };
+            return Self { began_ns, ended_ns, threads, waits: Vec::new() };
         }
         let waker = |row: &WakeRow| {
             let stacks = namer.pairs(row.pid, &row.stacks);
@@ -95,18 +109,6 @@ impl Timeline {
         let places = lines.iter().enumerate();
         let places: HashMap<_, _> =
             places.map(|(index, line)| ((line.pid, &*line.call, line.key), index)).collect();
-        let sleepers = seen.episodes.iter().map(|of| (of.pid, of.tid));
-        let waking = seen.episodes.iter().filter_map(|of| of.waking.as_ref());
-        let ids = sleepers.chain(waking.filter_map(|of| of.pid.zip(of.tid)));
-        let ids: BTreeSet<_> = ids.collect();
-        let ids: BTreeMap<_, _> = ids.into_iter().zip(0..).collect();
-        let comms: HashMap<_, _> =
-            seen.threads.iter().map(|of| ((of.pid, of.tid), &of.comm)).collect();
-        let thread = |(pid, tid): &(u32, u32)| {
-            let comm = namer.comm(*pid);
-            let name = comms.get(&(*pid, *tid)).map_or_else(|| comm.clone(), |of| printable(of));
-            TimelineThread { pid: *pid, comm, tid: *tid, name }
-        };
         let wait = |of: &Episode| {
             let call = call_text(of.syscall, judged);
             let waking = of.waking.as_ref();
@@ -126,6 +128,6 @@ impl Timeline {
         };
         let mut waits: Vec<_> = seen.episodes.iter().map(wait).collect();
         waits.sort_by_key(|of| of.began_ns);
-        Self { began_ns, ended_ns, threads: ids.keys().map(thread).collect(), waits }
+        Self { began_ns, ended_ns, threads, waits }
     }
 }

@@ -54,6 +54,8 @@ pub struct Trust {
     pub open_episodes: u64,
     /// Waits that a timeline leaves out, of which it has the first; in no count of losses.
     pub episodes_left_out: u64,
+    /// Waits that a timeline lacks since too many ended at a time; in no count of losses.
+    pub episodes_without_room: u64,
     /// Stacks that were asked for.
     pub stacks_wanted: u64,
     /// Those that could not be had, in percent.
@@ -133,6 +135,7 @@ impl Trust {
             processes_running: privileged.then_some(running),
             open_episodes: losses.open_episodes,
             episodes_left_out: losses.episodes,
+            episodes_without_room: losses.episodes_without_room,
             stacks_wanted: losses.stacks_wanted,
             stacks_lost_percent: percent(losses.stacks_lost, losses.stacks_wanted),
             stacks_copied: losses.copies,

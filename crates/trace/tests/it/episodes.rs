@@ -51,6 +51,15 @@ fn root_wakers_of_episodes_are_threads() {
 }
 
 #[test]
+fn root_thread_that_executes_has_its_new_number() {
+    let Some(_machine) = root("the number after exec") else { return };
+    let (seen, _) = trace_with("exec", &options(1000));
+    let own = seen.episodes.iter().filter(|of| of.pid == seen.processes[0].pid);
+    let last = own.max_by_key(|of| of.began_ns).expect("it waits for its child");
+    assert_eq!(last.tid, last.pid, "{last:?}");
+}
+
+#[test]
 fn root_episodes_are_capped_and_counted() {
     let Some(_machine) = root("the cap of episodes") else { return };
     let (seen, truth) = trace_with("threads 100", &options(10));

@@ -31,12 +31,21 @@ fn assert_stall_is_seen(seen: &Observation, progress_ns: u64) {
 #[test]
 fn root_ledger_is_read_at_process_end() {
     let Some(_machine) = root("ledgers") else { return };
-    let (seen, truth) = trace("ledger 3 7 0");
+    let (seen, truth) = trace("ledger 3 7 1 0");
     let waits = number(&truth, "waits");
     let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
     assert_eq!(counts(&seen), expected);
     assert_eq!(seen.losses.ledgers, 0);
     assert_stall_is_seen(&seen, number(&truth, "progress_ns"));
+}
+
+#[test]
+fn root_longest_waiters_of_ended_process_are_kept() {
+    let Some(_machine) = root("waiters of the ended") else { return };
+    let (seen, _) = trace("ledger 4 7 100 0");
+    let [gate] = &*seen.gates else { panic!("one gate: {:?}", seen.gates) };
+    let threads: Vec<_> = gate.waiters.iter().map(|of| of.thread).collect();
+    assert_eq!((gate.waiting, threads), (100, (4711..4711 + 64).collect()));
 }
 
 /// As on a kernel that announces an exit when the memory is gone, and lacks `others` besides.
@@ -50,7 +59,7 @@ fn late_exits(others: &[&str]) -> TraceOptions {
 #[test]
 fn root_ledgers_are_read_before_late_exits() {
     let Some(_machine) = root("ledgers on older kernels") else { return };
-    let (seen, truth) = trace_with("ledger 3 7 0", &late_exits(&[]));
+    let (seen, truth) = trace_with("ledger 3 7 1 0", &late_exits(&[]));
     let waits = number(&truth, "waits");
     let expected = [("other", "locks_contended", 3, true), ("page-read", "waits", waits, true)];
     assert_eq!(counts(&seen), expected);
@@ -60,7 +69,7 @@ fn root_ledgers_are_read_before_late_exits() {
 #[test]
 fn root_unreadable_ledgers_are_one_line() {
     let Some(_machine) = root("ledgers that cannot be read") else { return };
-    let (seen, _) = trace_with("ledger 3 7 0", &late_exits(&["sys_enter"]));
+    let (seen, _) = trace_with("ledger 3 7 1 0", &late_exits(&["sys_enter"]));
     assert_eq!(counts(&seen), []);
     let missing: Vec<&str> = seen.missing.iter().map(|lacks| lacks.tracepoint.as_str()).collect();
     assert_eq!(missing, ["sys_enter"]);
@@ -71,7 +80,7 @@ fn root_ledger_of_killed_process_is_read() {
     let Some(_machine) = root("ledgers of the killed") else { return };
     let tracer =
         Tracer::start(Follow::NextChild, &TraceOptions::default()).expect("root may trace");
-    let mut child = scene("ledger 2 5 1").stdin(Stdio::piped()).spawn().expect("it is built");
+    let mut child = scene("ledger 2 5 1 1").stdin(Stdio::piped()).spawn().expect("it is built");
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
     output.read_line(&mut String::new()).expect("it says when it is ready");
     child.kill().expect("it runs");
@@ -86,7 +95,7 @@ fn root_ledger_of_killed_process_is_read() {
 #[test]
 fn root_ledger_of_living_process_is_read() {
     let Some(_machine) = root("ledgers of the living") else { return };
-    let mut child = scene("ledger 2 5 1").stdin(Stdio::piped()).spawn().expect("it is built");
+    let mut child = scene("ledger 2 5 1 1").stdin(Stdio::piped()).spawn().expect("it is built");
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut ready = String::new();
     output.read_line(&mut ready).expect("it says when it is ready");

@@ -1,5 +1,6 @@
 //! Many that come and go: threads, processes.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
@@ -26,6 +27,13 @@ pub(crate) fn threads(total: usize) -> Value {
         naps += batch.into_iter().map(|t| t.join().expect("no panic")).sum::<u64>();
     }
     json!({ "threads": begun, "naps": naps })
+}
+
+/// Executes another program, which waits for a child, from a thread that is not the first.
+pub(crate) fn exec_by_another() -> Value {
+    let exec = || Command::new("/bin/sh").args(["-c", "sleep 0.01; echo '{}'"]).exec();
+    let error = thread::spawn(exec).join().expect("no panic");
+    json!({ "error": error.to_string() })
 }
 
 /// Starts `total` processes, each of which executes another program at once and dies.

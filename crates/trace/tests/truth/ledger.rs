@@ -36,24 +36,29 @@ fn row(reason: usize, slot: usize, field: &str) -> usize {
     (reason * SLOTS + slot) * ROW_BYTES + 8 * field
 }
 
-/// As many slabs, in which every slot has `waits` waits for the second reason. A thread waits at
-/// the one gate, since 5 ms before that last had progress. Then exits at once, or, if `lingers`,
-/// waits for its standard input to end.
-pub(crate) fn keep(slabs: usize, waits: usize, lingers: bool) -> Value {
+/// As many slabs, in which every slot has `waits` waits for the second reason. As many threads as
+/// `waiters` wait at the one gate: number 4711 since 5 ms before that last had progress, each of
+/// the next since 1 us later, from the last slab of the list on. Then exits at once, or, if
+/// `lingers`, waits for its standard input to end.
+pub(crate) fn keep(slabs: usize, waits: usize, waiters: usize, lingers: bool) -> Value {
     let counted: Vec<_> = (0..SLOTS).map(|slot| (row(1, slot, "waits"), waits as u64)).collect();
     let progress_ns = Timestamp::now().as_ns();
     let since_ns = progress_ns - 5_000_000;
-    let waiting = row(1, 3, FIELDS[0]) + ROW_WAITING;
-    let waiting = vec![(waiting, since_ns), (waiting + 8, 1 << 32 | 4711)];
-    let mut head = slab(&[counted.clone(), waiting].concat());
-    for _ in 1..slabs {
-        head = slab(&[counted.clone(), vec![(SLAB_NEXT, head)]].concat());
+    let waiting = |waiter: usize| {
+        let at = row(1, waiter % SLOTS, FIELDS[0]) + ROW_WAITING;
+        let (since_ns, thread) = (since_ns + 1000 * waiter as u64, 4711 + waiter as u64);
+        [(at, since_ns), (at + 8, 1 << 32 | thread)]
+    };
+    let mut head = 0;
+    for first in (0..slabs).map(|slab| slab * SLOTS) {
+        let waiting = (first..waiters.min(first + SLOTS)).flat_map(waiting).collect();
+        head = slab(&[counted.clone(), waiting, vec![(SLAB_NEXT, head)]].concat());
     }
     let orphans = slab(&[(row(0, 0, "locks_contended"), 3)]);
     let mut names = [[0; NAME_BYTES]; REASONS];
     names[1][..9].copy_from_slice(b"page-read");
     let mut gates = [[0; GATE_FIELDS.len()]; GATES];
-    gates[0] = [2, since_ns, progress_ns, 0, 1, 0, 0, 9];
+    gates[0] = [2, since_ns, progress_ns, 0, waiters as u64, 0, 0, 9];
     let pad = [0; ROOT_GATES - 32 - NAME_BYTES * REASONS];
     let root = Box::leak(Box::new(Root { magic: MAGIC, head, orphans, names, pad, gates }));
     put_up_signpost(root).expect("a memory file can be made");

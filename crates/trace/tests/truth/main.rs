@@ -24,7 +24,7 @@ use crate::count::Between;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 18] = [
+const SCENES: [(&str, usize, Scene); 19] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2], Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
@@ -41,7 +41,8 @@ const SCENES: [(&str, usize, Scene); 18] = [
     ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
     ("threads", 1, |n| crowd::threads(n[0])),
     ("depths", 1, |n| depths::by_two_paths(n[0])),
-    ("ledger", 3, |n| ledger::keep(n[0], n[1], n[2] != 0)),
+    ("ledger", 4, |n| ledger::keep(n[0], n[1], n[2], n[3] != 0)),
+    ("exec", 0, |_| crowd::exec_by_another()),
     ("forks", 1, |n| crowd::forks(n[0])),
 ];
 

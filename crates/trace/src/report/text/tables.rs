@@ -327,6 +327,10 @@ impl Report {
             grid.row(["", "", &*calls, "", "the trace saw: wake calls of the library"]);
             page.grid(&grid)?;
             ledger.gates.iter().try_for_each(|gate| write_gate(page, gate))?;
+            if ledger.gates_hidden > 0 {
+                let more = count(ledger.gates_hidden);
+                page.line(&format!("{more} more gates are not shown: the ledger has no room"))?;
+            }
         }
         Ok(())
     }
@@ -377,7 +381,7 @@ fn write_gate<W: Write>(page: &mut Page<'_, W>, gate: &Gate) -> io::Result<()> {
     }
     let ago = |of: Option<u64>| of.map_or_else(|| "never".into(), |ns| duration(ns) + " ago");
     page.line(&format!(
-        "gate {}: waiting: {}; nothing has happened for {}; progress: {}; {}; overdue: {}",
+        "gate {}: waiting: {}; stalled for {}; progress: {}; {}; overdue: {}",
         gate.reason,
         count(gate.waiting),
         duration(gate.stalled_ns),
@@ -390,7 +394,8 @@ fn write_gate<W: Write>(page: &mut Page<'_, W>, gate: &Gate) -> io::Result<()> {
         let waited = duration(waiter.waited_ns);
         page.line(&format!("  thread{thread} for {waited} at {}", waiter.reason))?;
     }
-    rest(page, gate.waiters.len(), TOP)
+    // Tasks, and of an ended process many threads, are counted only.
+    rest(page, gate.waiting as usize, gate.waiters.len().min(TOP))
 }
 
 /// What the table has no room for is in the JSON.
