@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn short_runs_share_an_extent() {
         let mut free = all_free(0, 64);
-        (0..3).for_each(|_| drop(free.pop()));
+        (0..3).for_each(|id| assert_eq!(free.pop().unwrap().into_frame().0, id));
         let mut run = |wanted| {
             let mut run = Vec::new();
             free.pop_run(wanted, &mut run);
