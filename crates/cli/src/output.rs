@@ -25,7 +25,7 @@ pub(crate) enum Failure {
     /// Standard output cannot be written.
     Output(io::Error),
     /// `trace` and `prove` have exit codes of their own.
-    Trace {
+    WithCode {
         /// What, and what to do.
         line: String,
         /// The code.
@@ -44,9 +44,9 @@ impl Failure {
         Self::Usage(format!("{what}; {advice}"))
     }
 
-    /// Tracing failed.
+    /// Tracing failed, or what `prove` needs besides.
     pub(crate) fn tracing(line: String) -> Self {
-        Self::Trace { line, code: FAILED }
+        Self::WithCode { line, code: FAILED }
     }
 
     /// The same for `trace`, whose exit codes up to 124 are the command's.
@@ -62,7 +62,7 @@ impl Failure {
     /// run` pass over a commit that was not measured.
     pub(crate) fn while_comparing(self, is_verbose: bool) -> ExitCode {
         let keeps_its_code = match &self {
-            Self::Unmet(_) | Self::Trace { .. } => true,
+            Self::Unmet(_) | Self::WithCode { .. } => true,
             Self::Lab(error) => error.is_interrupt(),
             _ => false,
         };
@@ -82,7 +82,7 @@ impl Failure {
                 text.clone_from(line);
                 2
             }
-            Self::Trace { line, code } => {
+            Self::WithCode { line, code } => {
                 text.clone_from(line);
                 *code
             }

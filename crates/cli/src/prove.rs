@@ -149,7 +149,7 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
         (Some(first), None) => format!("no cure is known for the first finding ({})", first.call),
     };
     let line = format!("{what}; name one to try it all the same: --cure {}", Cure::names());
-    Err(Failure::Trace { line, code: NO_CURE })
+    Err(Failure::WithCode { line, code: NO_CURE })
 }
 
 fn request(args: &ProveArgs, cure: Cure, preload: Option<&Preload>) -> CompareRequest {
@@ -215,7 +215,7 @@ fn check_acts(preload: &Preload, cure: Cure) -> Result<(), Failure> {
     } else {
         format!("{cure} never acted: {}", cure.acts_on())
     };
-    Err(Failure::Trace { line, code: NOT_APPLIED })
+    Err(Failure::WithCode { line, code: NOT_APPLIED })
 }
 
 /// What an error of the lab means here.
@@ -251,13 +251,11 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
             Err(error) => return error.into(),
         }
     }
-    let (runs, other) = (
-        2 * pairs,
-        match cure {
-            Cure::WakeOne => "; wake-in-turn suits waiters for different things",
-            _ => "",
-        },
-    );
+    let runs = 2 * pairs;
+    let other = match cure {
+        Cure::WakeOne => "; wake-in-turn suits waiters for different things",
+        _ => "",
+    };
     Failure::Unmet(format!(
         "{cure} breaks the program or loses an event: {how}, in 1 of {run} runs, as it is in 0 \
          of {runs}{other}"

@@ -106,6 +106,7 @@ mod tests {
         let named = row.as_object().unwrap().keys().filter(|key| *key != "reason");
         assert!(named.eq(unherd_sys::ledger_layout::FIELDS), "{row}");
     }
+
     #[test]
     fn stalled_gate_stands_in_json() {
         let [own, reason] = ["test-json-gate", "test-json-wait"].map(Reason::register);

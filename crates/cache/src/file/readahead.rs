@@ -211,10 +211,11 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
-    /// Of each: a miss at random looks at these alone, which are few cache lines.
+    /// Those of the streams: a miss at random looks at these alone, which are few cache lines.
     reaches: Vec<Reach>,
-    /// Streams that nothing has shown to go on, and the one that was begun last of these.
+    /// How many streams nothing has shown to go on.
     new: u64,
+    /// The last of these that another has replaced.
     latest: usize,
     uses: u64,
     advice: Advice,
@@ -289,34 +290,33 @@ impl Streams {
     /// The stream that goes on at `page`; or a new one that may turn out to have gone there by a
     /// stride, which is kept; or one that begins. Of several the nearest.
     fn stream_of(&mut self, page: i64, file_pages: u64) -> usize {
-        let is_stride = |stride: i64| (1..=REACH as i64).contains(&stride.abs());
-        let goes_there = |stream: &Stream| {
-            let stride = page - stream.missed;
-            match stream.goes_on(page) {
-                true => Some((false, page - stream.front)),
-                false => (stream.window == 0 && is_stride(stride)).then_some((true, stride)),
+        // One that goes on comes first: false is less than true.
+        let way = |stream: &Stream| {
+            let stride = (page - stream.missed).unsigned_abs();
+            if stream.goes_on(page) {
+                return Some((false, (page - stream.front).unsigned_abs()));
             }
+            (stream.window == 0 && (1..=REACH).contains(&stride)).then_some((true, stride))
         };
-        match self.nearest(page, goes_there) {
-            Some((nth, (false, _))) => nth,
-            Some((nth, (true, stride))) => {
-                // The miss is not where it was expected.
-                self.put(nth, Stream { stride, ..Stream::new(0) });
-                nth
-            }
-            None => self.begin(page, file_pages),
+        let Some(((is_stride, _), nth)) = self.nearest(page, way) else {
+            return self.begin(page, file_pages);
+        };
+        if is_stride {
+            // The miss is not where it was expected.
+            let stride = page - self.streams[nth].missed;
+            self.put(nth, Stream { stride, ..Stream::new(0) });
         }
+        nth
     }
 
-    /// The stream for which `distance` gives the least, if it gives any.
-    fn nearest(
+    /// The least that `distance` gives for a stream that reaches to `page`, and which that is.
+    fn nearest<D: Ord>(
         &self,
         page: i64,
-        distance: impl Fn(&Stream) -> Option<(bool, i64)>,
-    ) -> Option<(usize, (bool, i64))> {
+        distance: impl Fn(&Stream) -> Option<D>,
+    ) -> Option<(D, usize)> {
         let all = self.reaches.iter().enumerate().filter(|(_, reach)| reach.has(page));
-        let near = all.filter_map(|(nth, _)| Some((nth, distance(&self.streams[nth])?)));
-        near.min_by_key(|&(nth, (is_stride, pages))| (is_stride, pages.abs(), nth))
+        all.filter_map(|(nth, _)| Some((distance(&self.streams[nth])?, nth))).min()
     }
 
     /// Begins a stream; if there are many, in place of another.
@@ -367,12 +367,12 @@ impl Streams {
         if self.advice == Advice::Random {
             return None;
         }
-        let past_front = |stream: &Stream| {
+        let left = |stream: &Stream| {
             let pages = stream.past_front(page as i64).filter(|&pages| pages < 0)?;
-            Some((false, pages))
+            Some(pages.unsigned_abs())
         };
-        let (nth, (_, pages)) = self.nearest(page as i64, past_front)?;
-        let (mut stream, left) = (self.streams[nth], pages.unsigned_abs());
+        let (left, nth) = self.nearest(page as i64, left)?;
+        let mut stream = self.streams[nth];
         if stream.stride.abs() == 1 && !page.is_multiple_of(EACH) {
             return None;
         }

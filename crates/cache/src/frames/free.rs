@@ -9,8 +9,8 @@
 //! | begun | what a stream that is written has left of a whole extent | that stream |
 //! | loose | some | who wants a single frame |
 //!
-//! Frames are nobody's before they are taken: where a set is empty, the next is used. What a stream
-//! leaves that has ended is the last to be used, until its extent is free as a whole again.
+//! Frames are nobody's before they are taken: where a set is empty, the next is used. When a stream
+//! ends, the rest of its extent is used last, until the extent is free as a whole again.
 //!
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
@@ -72,6 +72,7 @@ pub(crate) struct FreeFrames {
     extents: Box<[Extent]>,
     /// What the last extent has if all its frames are free: it may have fewer.
     last: Extent,
+    // The sets of the table above.
     whole: Set,
     begun: Set,
     loose: Set,

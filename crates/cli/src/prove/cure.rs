@@ -50,7 +50,8 @@ impl Cure {
         Self::value_variants().iter().map(|cure| cure.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether the kernel applies it; else a library that is preloaded does.
+    /// How late timers may be by it, if it is the kernel that applies it; else a library that is
+    /// preloaded does.
     pub(super) fn timer_slack_ns(self) -> Option<NonZeroU64> {
         (self == Self::TimerSlack).then(|| NonZeroU64::new(TIMER_SLACK_NS)).flatten()
     }

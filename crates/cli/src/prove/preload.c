@@ -14,14 +14,14 @@
 // unlocked a mutex or waits again. A signal while some are owed makes the fresh ones owed too: for
 // the program those of the broadcast no longer wait, so that the signal is for a fresh one.
 //
-// wake-in-turn loses no event, except as named below. As long as a waiter is owed, there is a signal that no waiter has
-// got yet, a thread that was woken and has not come back, or one that has the turn; each leads to
-// the next:
+// wake-in-turn loses no event, except as named below. As long as a waiter is owed, there is a signal
+// that no waiter has got yet, a thread that was woken and has not come back, or one that has the
+// turn; each leads to the next:
 //
 // 1. A broadcast signals. pthread_cond_signal wakes one that is blocked (a bug of glibc before
-//    2.41, number 25847, lets it rarely wake nobody).
-//    An owed waiter that is not blocked yet still has the mutex, or it has been woken already: the
-//    first need not be woken by a broadcast without that mutex, the second is on its way.
+//    2.41, number 25847, lets it rarely wake nobody). An owed waiter that is not blocked yet still
+//    has the mutex, or it has been woken already: the first need not be woken by a broadcast
+//    without that mutex, the second is on its way.
 // 2. A thread that comes back, for whatever reason, also cancelled or after its time, and also one
 //    that is not owed and was signalled in place of one that is, has the turn if any are owed.
 // 3. It passes the turn on when it unlocks a mutex or waits. If it never does, nobody who is owed
@@ -402,23 +402,28 @@ static void come_back(void *argument)
 		turn = waiter->account;
 }
 
-static void owe_to_all(union state *state)
+// All fresh waiters are owed: at a signal only while others are, and their turns go on. Gives how
+// many are owed then.
+static uint64_t owe_to_all(struct account *account, bool is_broadcast)
 {
-	state->owed += state->fresh;
-	state->fresh = 0;
-	state->epoch++;
+	union state was = look(account), now;
+	do {
+		if (!is_broadcast && (!was.owed || was.over))
+			return was.owed;
+		now = was;
+		now.owed += now.fresh;
+		now.fresh = 0;
+		now.epoch++;
+		now.over = false;
+	} while (!change(account, &was, now));
+	return now.owed;
 }
 
 int pthread_cond_signal(pthread_cond_t *condition)
 {
 	struct account *account = account_of(condition);
-	if (account) {
-		union state was = look(account), now;
-		do {
-			now = was;
-			owe_to_all(&now);
-		} while (was.owed && !was.over && !change(account, &was, now));
-	}
+	if (account)
+		owe_to_all(account, false);
 	tell_spinning(condition);
 	return REAL(pthread_cond_signal)(condition);
 }
@@ -426,17 +431,9 @@ int pthread_cond_signal(pthread_cond_t *condition)
 int pthread_cond_broadcast(pthread_cond_t *condition)
 {
 	struct account *account = account_of(condition);
-	if (account) {
-		union state was = look(account), now;
-		do {
-			now = was;
-			owe_to_all(&now);
-			now.over = false;
-		} while (!change(account, &was, now));
-		if (now.owed > 1) {
-			COUNT(acted);
-			return REAL(pthread_cond_signal)(condition);
-		}
+	if (account && owe_to_all(account, true) > 1) {
+		COUNT(acted);
+		return REAL(pthread_cond_signal)(condition);
 	}
 	tell_spinning(condition);
 	return REAL(pthread_cond_broadcast)(condition);

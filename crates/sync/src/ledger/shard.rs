@@ -155,26 +155,22 @@ impl Drop for TakenSlot {
 
 #[inline]
 pub(super) fn add(reason: Reason, field: Field, amount: u64) {
-    // `MINE` has no destructor, so it can be reached at any time of a thread's life.
-    let first = MINE.get();
-    if first.is_null() {
-        return add_slow(reason, field, amount);
-    }
-    // SAFETY: S2; `first` came from `Slab::slot`.
-    let count = &unsafe { row_of(first, reason) }.counts[field as usize];
+    let Some(row) = own_row(reason) else { return add_slow(reason, field, amount) };
+    let count = &row.counts[field as usize];
     // S1: nobody else writes it, so this needs no read-modify-write.
     count.store(count.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-/// The row of a slot whose first row this is.
-///
-/// # Safety
-///
-/// `first` came from [`Slab::slot`] of a slab that was pushed.
+/// The calling thread's row, if it has a slot.
 #[inline]
-unsafe fn row_of(first: *const Row, reason: Reason) -> &'static Row {
-    // SAFETY: S2; a reason's index is below `REASONS`.
-    unsafe { &*first.wrapping_add(reason.index() * SLOTS) }
+fn own_row(reason: Reason) -> Option<&'static Row> {
+    // `MINE` has no destructor, so it can be reached at any time of a thread's life.
+    let first = MINE.get();
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: S2; `first` came from `Slab::slot`, and a reason's index is below `REASONS`.
+    Some(unsafe { &*first.wrapping_add(reason.index() * SLOTS) })
 }
 
 /// Says in the calling thread's row that it waits at this gate since then, and gives the row. A
@@ -187,12 +183,7 @@ pub(super) fn note_waiting(
 ) -> Option<&'static Row> {
     // This takes a slot where there is none yet.
     add(reason, Field::Waits, 0);
-    let first = MINE.get();
-    if first.is_null() {
-        return None;
-    }
-    // SAFETY: `first` came from `Slab::slot`, which `take` gave.
-    let row = unsafe { row_of(first, reason) };
+    let row = own_row(reason)?;
     row.waiting.store(u64::from(gate) << 32 | u64::from(thread), Ordering::Relaxed);
     row.waiting_since_ns.store(since.as_ns(), Ordering::Relaxed);
     Some(row)

@@ -36,11 +36,7 @@ static __always_inline void uh_keep_episode(struct uh_thread *t, struct uh_slot 
 		uh_add(uh_tally.lost_episodes, 1);
 		return;
 	}
-	episode->at.value = slot->value;
-	episode->at.pid = t->pid;
-	episode->at.nr = slot->nr;
-	episode->at.kind = slot->kind;
-	episode->at.pad = 0;
+	uh_wait_key_of(&episode->at, t, slot);
 	episode->waker = slot->waker;
 	episode->began_ns = began_ns;
 	episode->woken_ns = slot->woken_ns;

@@ -352,4 +352,14 @@ static __always_inline void uh_raise(u64 *most, u64 n)
 		*most = n;
 }
 
+static __always_inline void uh_wait_key_of(struct uh_wait_key *key, struct uh_thread *t,
+					   struct uh_slot *slot)
+{
+	key->value = slot->value;
+	key->pid = t->pid;
+	key->nr = slot->nr;
+	key->kind = slot->kind;
+	key->pad = 0;
+}
+
 #endif

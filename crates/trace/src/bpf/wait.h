@@ -29,16 +29,6 @@
 #ifndef UNHERD_WAIT_H
 #define UNHERD_WAIT_H
 
-static __always_inline void uh_wait_key_of(struct uh_wait_key *key, struct uh_thread *t,
-					   struct uh_slot *slot)
-{
-	key->value = slot->value;
-	key->pid = t->pid;
-	key->nr = slot->nr;
-	key->kind = slot->kind;
-	key->pad = 0;
-}
-
 /* The running thread's. The bits of select's sets are not searched: it takes the verifier long. */
 static __always_inline void uh_describe_set(struct uh_file *description, u64 set, s32 nr)
 {

@@ -12,7 +12,6 @@ use crate::symbols::printable;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Timeline {
     pub(super) began_ns: u64,
-    pub(super) ended_ns: u64,
     /// Those that waited or woke others, and the first of each process; by process.
     pub(super) threads: Vec<TimelineThread>,
     /// By when they began. Those of one thread do not overlap.
@@ -75,7 +74,7 @@ impl Timeline {
         judged: bool,
         namer: &mut Namer<'_>,
     ) -> Self {
-        let (began_ns, ended_ns) = (seen.began_ns, seen.ended_ns);
+        let began_ns = seen.began_ns;
         let sleepers = seen.episodes.iter().map(|of| (of.pid, of.tid));
         let waking = seen.episodes.iter().filter_map(|of| of.waking.as_ref());
         let ids = sleepers.chain(waking.filter_map(|of| of.pid.zip(of.tid)));
@@ -91,7 +90,7 @@ impl Timeline {
         };
         let threads = ids.keys().map(thread).collect();
         if seen.episodes.is_empty() {
-            return Self { began_ns, ended_ns, threads, waits: Vec::new() };
+            return Self { began_ns, threads, waits: Vec::new() };
         }
         let waker = |row: &WakeRow| {
             let stacks = namer.pairs(row.pid, &row.stacks);
@@ -113,7 +112,7 @@ impl Timeline {
             let call = call_text(of.syscall, judged);
             let waking = of.waking.as_ref();
             // A wake may come before the sleep that it ends was seen to begin.
-            let woken_ns = waking.map_or(ended_ns, |of| of.woken_ns).max(of.began_ns);
+            let woken_ns = waking.map_or(seen.ended_ns, |of| of.woken_ns).max(of.began_ns);
             TimelineWait {
                 thread: ids[&(of.pid, of.tid)],
                 class: of.class,
@@ -128,6 +127,6 @@ impl Timeline {
         };
         let mut waits: Vec<_> = seen.episodes.iter().map(wait).collect();
         waits.sort_by_key(|of| of.began_ns);
-        Self { began_ns, ended_ns, threads, waits }
+        Self { began_ns, threads, waits }
     }
 }

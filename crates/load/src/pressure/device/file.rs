@@ -4,7 +4,9 @@ use std::io;
 
 use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 
-use crate::files::{AlignedBytes, Content, KernelFile, ScratchDir, Way, check_space};
+use crate::files::{
+    AlignedBytes, Content, KernelFile, ScratchDir, Way, check_space, write_numbered_pages,
+};
 use crate::pressure::pool::{BATCH, FRAME_BYTES};
 use crate::random::Random;
 use crate::{Job, LoadError};
@@ -39,14 +41,11 @@ impl DeviceFile {
         check_space(job.dir()?, FILE_BYTES)?;
         let scratch = ScratchDir::create(job.dir()?, "pressure")?;
         let path = scratch.file(0);
-        let failed = |source| LoadError::Open { path: path.clone(), source };
-        let file = KernelFile::create(&path, Way::Direct).map_err(failed)?;
+        write_numbered_pages(&path, job.seed, FILE_BYTES)?;
+        let file = KernelFile::open_to_write(&path, Way::Direct)
+            .map_err(|source| LoadError::Open { path, source })?;
         let mut batch = AlignedBytes::new(BATCH_BYTES as usize)?;
-        for number in 0..FILE_BYTES / BATCH_BYTES {
-            Content::new(job.seed, 0, number, 1).fill(&mut batch);
-            file.write_at(&batch, number * BATCH_BYTES).map_err(failed)?;
-        }
-        file.sync().map_err(failed)?;
+        Content::new(job.seed, 0, 0, 1).fill(&mut batch);
         Ok(Self {
             file,
             batch,
