@@ -514,7 +514,7 @@ pub struct AddedPrices {
     pub call_ns: u64,
     /// To a futex call.
     pub futex_call_ns: u64,
-    /// To a sleep, with the wakeup that ends it.
+    /// To a sleep, with the wakeup that ends it; a preemption is taken for as much.
     pub sleep_ns: u64,
 }
 

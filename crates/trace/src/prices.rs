@@ -27,8 +27,8 @@ pub(crate) struct Prices {
 
 /// The system calls of a round trip: each thread reads and writes.
 const CALLS_OF_ROUND_TRIP: u64 = 4;
-/// And its sleeps, each with the wakeup that ends it.
-const SLEEPS_OF_ROUND_TRIP: u64 = 2;
+/// And its context switches: a thread may be preempted by the one that it wakes, before it sleeps.
+const SWITCHES_OF_ROUND_TRIP: u64 = 2;
 
 impl Prices {
     pub(crate) fn measure() -> io::Result<Self> {
@@ -40,6 +40,15 @@ impl Prices {
         })
     }
 
+    /// The lower of both: one of them was measured while others used the machine.
+    pub(crate) fn least(self, other: Self) -> Self {
+        Self {
+            round_trip_ns: self.round_trip_ns.min(other.round_trip_ns),
+            futex_call_ns: self.futex_call_ns.min(other.futex_call_ns),
+            call_ns: self.call_ns.min(other.call_ns),
+        }
+    }
+
     /// What being traced adds, from the prices of threads that are.
     pub(crate) fn added(self, traced: Self) -> AddedPrices {
         let call_ns = traced.call_ns.saturating_sub(self.call_ns);
@@ -47,7 +56,8 @@ impl Prices {
         AddedPrices {
             call_ns,
             futex_call_ns: traced.futex_call_ns.saturating_sub(self.futex_call_ns),
-            sleep_ns: trip_ns.saturating_sub(CALLS_OF_ROUND_TRIP * call_ns) / SLEEPS_OF_ROUND_TRIP,
+            sleep_ns: trip_ns.saturating_sub(CALLS_OF_ROUND_TRIP * call_ns)
+                / SWITCHES_OF_ROUND_TRIP,
         }
     }
 }

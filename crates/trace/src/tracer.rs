@@ -341,9 +341,10 @@ impl Tracer {
         if !is_in_initial_namespace() {
             return Ok(AddedPrices::default());
         }
-        let bare = Prices::measure().map_err(TraceError::Io)?;
+        let measure = || Prices::measure().map_err(TraceError::Io);
+        let bare = self.prices.least(measure()?);
         self.programs.follow_ourselves()?;
-        Ok(bare.added(Prices::measure().map_err(TraceError::Io)?))
+        Ok(bare.added(measure()?.least(measure()?)))
     }
 
     /// What is in the kernel for this tracer.

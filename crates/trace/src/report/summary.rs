@@ -27,8 +27,8 @@ pub struct Summary {
     pub user_ns: u64,
     /// CPU time in the kernel.
     pub system_ns: u64,
-    /// Of both, what tracing added to the program, about: its calls and sleeps, each at the price
-    /// that was measured on this machine. Shares are of the rest.
+    /// Of both, what tracing added to the program, about: its calls and context switches, each at
+    /// the price that was measured on this machine. Shares are of the rest.
     pub tracing_cpu_ns: Option<u64>,
     /// These prices.
     pub tracing_prices: Option<AddedPrices>,
@@ -115,11 +115,12 @@ impl Summary {
         let cpu_ns = totals.user_ns.saturating_add(totals.system_ns);
         let added = totals.added;
         let prices = (added != AddedPrices::default()).then_some(added);
+        let context_switches = totals.sleeps.saturating_add(totals.preemptions);
         let futex_calls = futexes(|of| of.calls).unwrap_or_default();
         let tracing_ns = [
             totals.calls.saturating_sub(futex_calls).saturating_mul(added.call_ns),
             futex_calls.saturating_mul(added.futex_call_ns),
-            totals.sleeps.saturating_mul(added.sleep_ns),
+            context_switches.saturating_mul(added.sleep_ns),
         ];
         let tracing_ns = tracing_ns.into_iter().fold(0, u64::saturating_add).min(cpu_ns);
         let calls_ns = |count: fn(&Outcomes) -> u64| {
@@ -138,7 +139,7 @@ impl Summary {
             machine_idle_ns: totals.machine_idle_ns,
             sleeps: totals.sleeps,
             preemptions: totals.preemptions,
-            context_switches: totals.sleeps.saturating_add(totals.preemptions),
+            context_switches,
             wakeups: seen.judged.then_some(totals.wakeups),
             needless_wakeups: intervals(|line| line.needless),
             needless_wakeups_cpu_ns: intervals(|line| line.needless_cpu_ns),

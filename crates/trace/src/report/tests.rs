@@ -274,12 +274,12 @@ fn estimate_never_exceeds_process_cpu_time() {
 
 #[test]
 fn shares_are_of_own_cpu_time() {
-    // 91,234 calls, 16,700 of them futex calls, and 13,680 sleeps: 89 ms of 3.89 s.
+    // 91,234 calls, 16,700 of them futex calls, 13,680 sleeps and 812 preemptions.
     let mut observation = observation();
     let added = seen::AddedPrices { call_ns: 200, futex_call_ns: 500, sleep_ns: 4_800 };
     observation.totals.added = added;
     let report = Report::new(&observation, &mut symbols());
-    let expected = 74_534 * 200 + 16_700 * 500 + 13_680 * 4_800;
+    let expected = 74_534 * 200 + 16_700 * 500 + 14_492 * 4_800;
     assert_eq!(report.summary.tracing_cpu_ns, Some(expected));
     assert_eq!(report.summary.own_cpu_ns(), 3_890_000_000 - expected);
     let cost = report.findings[0].cost.expect("it was measured");

@@ -10,6 +10,7 @@ mod episodes;
 mod futexes;
 mod leaks;
 mod ledgers;
+mod prices;
 mod recorded;
 mod session;
 mod stacks;

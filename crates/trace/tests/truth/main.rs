@@ -13,6 +13,7 @@ mod ledger;
 mod lookout;
 mod monitor;
 mod pauses;
+mod price;
 mod roll;
 
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use crate::count::Between;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 19] = [
+const SCENES: [(&str, usize, Scene); 23] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2], Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
@@ -36,6 +37,10 @@ const SCENES: [(&str, usize, Scene); 19] = [
     ("compute", 1, |n| pauses::compute(n[0])),
     ("look", 2, |n| pauses::look(n[0], n[1] != 0)),
     ("sites", 2, |n| pauses::sites(n[0], n[1])),
+    ("calls", 1, |n| price::calls(n[0])),
+    ("wakes", 1, |n| price::wakes(n[0])),
+    ("trips", 1, |n| price::trips(n[0])),
+    ("naps", 1, |n| price::naps(n[0])),
     ("ladder", 1, |n| ladder::climb(n[0])),
     ("eventfd", 2, |n| lookout::by_eventfd(n[0], n[1])),
     ("futexes", 2, |n| futexes::wakes(n[0], n[1])),
