@@ -109,6 +109,27 @@ fn root_work_after_each_wakeup_is_no_waste() {
     assert!(advises_signal(&report), "{:?}", report.findings);
 }
 
+/// Switches make run queues' locks contended, which are no cause of their own.
+#[test]
+fn root_locks_of_run_queues_are_no_findings() {
+    let Some(_machine) = root("locks of run queues") else { return };
+    let mut symbols = Symbols::new();
+    // With one processor for all of the scene nobody contends.
+    for _ in 0..10 {
+        let (_seen, report) = report_with("roll 16 200 1", &mut symbols);
+        assert_agrees("roll 16 200 1", &report);
+        let locks = report.findings.iter().filter(|of| of.waste == Waste::KernelLocks);
+        let sites: Vec<_> = locks.map(|of| of.site.function.as_str()).collect();
+        for site in ["__schedule", "try_to_wake_up", "__task_rq_lock"] {
+            assert!(!sites.contains(&site), "{sites:?}");
+        }
+        if report.summary.scheduler_locks_cpu_ns.is_some_and(|ns| ns > 0) {
+            return;
+        }
+    }
+    panic!("no run queue's lock was contended");
+}
+
 /// Of 100 tokens 99 are signalled to one of eight; the last wakes all.
 #[test]
 fn root_one_herd_does_not_speak_for_all() {
