@@ -102,19 +102,19 @@ static void *find(const char *name)
 		known;                                                              \
 	})
 
-// Held to change which condition has which account, and to exchange the entry of an epoll set.
-static bool locked;
-
-static void lock(void)
+static void lock(bool *locked)
 {
-	while (__atomic_exchange_n(&locked, true, __ATOMIC_ACQUIRE))
+	while (__atomic_exchange_n(locked, true, __ATOMIC_ACQUIRE))
 		sched_yield();
 }
 
-static void unlock(void)
+static void unlock(bool *locked)
 {
-	__atomic_store_n(&locked, false, __ATOMIC_RELEASE);
+	__atomic_store_n(locked, false, __ATOMIC_RELEASE);
 }
+
+// Held to exchange the entry of an epoll set, and to give a condition an account.
+static bool is_changing;
 
 // epoll-exclusive
 
@@ -132,24 +132,6 @@ static bool listens(int fd)
 	return does;
 }
 
-// Linux changes no entry that is exclusive: it goes, and comes again.
-static int add_again(int set, int fd, struct epoll_event *event, struct epoll_event *exclusive)
-{
-	__typeof__(&epoll_ctl) real = REAL(epoll_ctl);
-	int before = errno, done = real(set, EPOLL_CTL_MOD, fd, event);
-	if (done == 0 || errno != EINVAL)
-		return done;
-	if (real(set, EPOLL_CTL_DEL, fd, NULL) != 0) {
-		errno = EINVAL;
-		return done;
-	}
-	errno = before;
-	done = real(set, EPOLL_CTL_ADD, fd, exclusive);
-	if (done == 0 && (exclusive->events & EPOLLEXCLUSIVE))
-		COUNT(acted);
-	return done;
-}
-
 int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
 {
 	__typeof__(&epoll_ctl) real = REAL(epoll_ctl);
@@ -161,17 +143,23 @@ int epoll_ctl(int set, int op, int fd, struct epoll_event *event)
 		COUNT(unfit);
 	else
 		exclusive.events = (event->events & FITS) | EPOLLEXCLUSIVE;
+	int before = errno;
 	// Others must not find the entry gone.
-	lock();
-	int done;
-	if (op == EPOLL_CTL_MOD) {
-		done = add_again(set, fd, event, &exclusive);
-	} else {
-		done = real(set, op, fd, &exclusive);
-		if (done == 0 && (exclusive.events & EPOLLEXCLUSIVE))
-			COUNT(acted);
+	lock(&is_changing);
+	int done = real(set, op, fd, op == EPOLL_CTL_ADD ? &exclusive : event);
+	if (done != 0 && op == EPOLL_CTL_MOD && errno == EINVAL) {
+		// Linux changes no entry that is exclusive: it goes, and comes again.
+		if (real(set, EPOLL_CTL_DEL, fd, NULL) == 0) {
+			errno = before;
+			op = EPOLL_CTL_ADD;
+			done = real(set, op, fd, &exclusive);
+		} else {
+			errno = EINVAL;
+		}
 	}
-	unlock();
+	if (done == 0 && op == EPOLL_CTL_ADD && (exclusive.events & EPOLLEXCLUSIVE))
+		COUNT(acted);
+	unlock(&is_changing);
 	return done;
 }
 
@@ -270,20 +258,13 @@ int sem_wait(sem_t *semaphore)
 
 // wake-in-turn, wake-one
 
-// The account of a condition.
-union state {
-	uint64_t word;
-	struct {
-		uint64_t fresh : 15, owed : 15;
-		uint64_t passing : 12; // threads that are about to signal it
-		uint64_t over : 1;     // no turn is passed on until the next broadcast
-		uint64_t epoch : 21;   // how often the fresh became owed
-	};
-};
-
+// The account of a condition; `locked` guards what follows.
 struct account {
 	pthread_cond_t *condition;
-	uint64_t state;
+	unsigned passing;     // threads that are about to signal it
+	bool locked, over;    // over: no turn is passed on until the next broadcast
+	unsigned fresh, owed; // waiters
+	uint64_t epoch;       // how often the fresh became owed
 };
 
 #define ACCOUNTS 4096
@@ -303,71 +284,44 @@ static struct account *place_of(const pthread_cond_t *condition, const pthread_c
 	return NULL;
 }
 
-static bool is_in_turns(const pthread_cond_t *condition)
+// NULL for a condition that is left alone, or nobody has waited for yet.
+static struct account *account_of(pthread_cond_t *condition, bool waits)
 {
 	// The bit says that processes share it.
-	return (cure == WAKE_IN_TURN || cure == WAKE_ONE) && !(condition->__data.__wrefs & 1);
-}
-
-// The account of a condition that somebody has waited for.
-static struct account *account_of(const pthread_cond_t *condition)
-{
-	return is_in_turns(condition) ? place_of(condition, condition) : NULL;
-}
-
-static struct account *account_of_waiter(pthread_cond_t *condition)
-{
-	struct account *account = account_of(condition);
-	if (account || !is_in_turns(condition))
+	if ((cure != WAKE_IN_TURN && cure != WAKE_ONE) || (condition->__data.__wrefs & 1))
+		return NULL;
+	struct account *account = place_of(condition, condition);
+	if (account || !waits)
 		return account;
-	lock();
+	lock(&is_changing);
 	account = place_of(condition, condition);
 	if (!account && (account = place_of(condition, NULL)))
 		__atomic_store_n(&account->condition, condition, __ATOMIC_SEQ_CST);
-	unlock();
+	unlock(&is_changing);
 	if (!account)
 		COUNT(full);
 	return account;
 }
 
-static union state look(struct account *account)
-{
-	return (union state){ __atomic_load_n(&account->state, __ATOMIC_SEQ_CST) };
-}
-
-// Makes `now` of what was `*was`; else `*was` is what it is by now.
-static bool change(struct account *account, union state *was, union state now)
-{
-	return __atomic_compare_exchange_n(&account->state, &was->word, now.word, false,
-					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-}
-
 static void pass_turn_on(void)
 {
 	struct account *account = turn;
-	union state was = look(account), now;
 	turn = NULL;
-	do {
-		if (!was.owed || was.over)
-			return;
-		now = was;
-		now.passing++;
-	} while (!change(account, &was, now));
+	lock(&account->locked);
+	bool passes = account->owed && !account->over;
+	__atomic_fetch_add(&account->passing, passes, __ATOMIC_RELAXED);
+	unlock(&account->locked);
+	if (!passes)
+		return;
 	REAL(pthread_cond_signal)(account->condition);
-	was = look(account);
-	do {
-		now = was;
-		now.passing--;
-	} while (!change(account, &was, now));
+	__atomic_fetch_sub(&account->passing, 1, __ATOMIC_RELEASE);
 }
 
 static void end_turns(struct account *account)
 {
-	union state was = look(account), now;
-	do {
-		now = was;
-		now.over = true;
-	} while (!change(account, &was, now));
+	lock(&account->locked);
+	account->over = true;
+	unlock(&account->locked);
 }
 
 struct waiter {
@@ -378,50 +332,44 @@ struct waiter {
 
 static void enter(struct waiter *waiter)
 {
-	union state was = look(waiter->account), now;
-	do {
-		now = was;
-		now.fresh++;
-	} while (!change(waiter->account, &was, now));
-	waiter->epoch = was.epoch;
+	struct account *account = waiter->account;
+	lock(&account->locked);
+	account->fresh++;
+	waiter->epoch = account->epoch;
+	unlock(&account->locked);
 }
 
 static void come_back(void *argument)
 {
 	struct waiter *waiter = argument;
-	union state was = look(waiter->account), now;
-	do {
-		now = was;
-		waiter->was_owed = waiter->epoch != was.epoch;
-		if (waiter->was_owed)
-			now.owed--;
-		else
-			now.fresh--;
-	} while (!change(waiter->account, &was, now));
-	if (now.owed && !now.over)
-		turn = waiter->account;
+	struct account *account = waiter->account;
+	lock(&account->locked);
+	waiter->was_owed = waiter->epoch != account->epoch;
+	--*(waiter->was_owed ? &account->owed : &account->fresh);
+	if (account->owed && !account->over)
+		turn = account;
+	unlock(&account->locked);
 }
 
 // All fresh waiters are owed: at a signal only while others are, and their turns go on. Gives how
 // many are owed then.
-static uint64_t owe_to_all(struct account *account, bool is_broadcast)
+static unsigned owe_to_all(struct account *account, bool is_broadcast)
 {
-	union state was = look(account), now;
-	do {
-		if (!is_broadcast && (!was.owed || was.over))
-			return was.owed;
-		now = was;
-		now.owed += now.fresh;
-		now.fresh = 0;
-		now.epoch++;
-		now.over = false;
-	} while (!change(account, &was, now));
-	return now.owed;
+	lock(&account->locked);
+	if (is_broadcast || (account->owed && !account->over)) {
+		account->owed += account->fresh;
+		account->fresh = 0;
+		account->epoch++;
+		account->over = false;
+	}
+	unsigned owed = account->owed;
+	unlock(&account->locked);
+	return owed;
 }
 
 int pthread_cond_signal(pthread_cond_t *condition)
 {
-	struct account *account = account_of(condition);
+	struct account *account = account_of(condition, false);
 	if (account)
 		owe_to_all(account, false);
 	tell_spinning(condition);
@@ -430,7 +378,7 @@ int pthread_cond_signal(pthread_cond_t *condition)
 
 int pthread_cond_broadcast(pthread_cond_t *condition)
 {
-	struct account *account = account_of(condition);
+	struct account *account = account_of(condition, false);
 	if (account && owe_to_all(account, true) > 1) {
 		COUNT(acted);
 		return REAL(pthread_cond_signal)(condition);
@@ -450,28 +398,28 @@ int pthread_mutex_unlock(pthread_mutex_t *mutex)
 // After a broadcast nobody waits by the program's account: it may free the memory.
 int pthread_cond_destroy(pthread_cond_t *condition)
 {
-	struct account *account = account_of(condition);
+	struct account *account = account_of(condition, false);
 	if (account) {
 		end_turns(account);
-		while (look(account).passing)
+		while (__atomic_load_n(&account->passing, __ATOMIC_ACQUIRE))
 			sched_yield();
 		REAL(pthread_cond_broadcast)(condition);
-		lock();
+		lock(&account->locked);
 		// Else waiters have yet to come back to it.
-		if (!look(account).fresh && !look(account).owed)
+		if (!account->fresh && !account->owed)
 			__atomic_store_n(&account->condition, NULL, __ATOMIC_SEQ_CST);
-		unlock();
+		unlock(&account->locked);
 	}
 	return REAL(pthread_cond_destroy)(condition);
 }
 
-// The threads that waited are the parent's.
-static void forget_waiters(void)
+// The threads that waited are the parent's, and so are those that had locks.
+static void forget_threads(void)
 {
-	unlock();
+	unlock(&is_changing);
 	for (size_t at = 0; at < ACCOUNTS; at++)
-		if (accounts[at].state)
-			accounts[at].state = 0;
+		if (accounts[at].condition || accounts[at].locked)
+			accounts[at] = (struct account){ 0 };
 	turn = NULL;
 }
 
@@ -482,7 +430,7 @@ static void forget_waiters(void)
 	({                                                               \
 		int result;                                              \
 		if (!spin(condition, mutex, &result)) {                  \
-			struct waiter waiter = { .account = account_of_waiter(condition) }; \
+			struct waiter waiter = { .account = account_of(condition, true) }; \
 			if (turn && turn == waiter.account && cure == WAKE_ONE) { \
 				end_turns(turn);                         \
 				turn = NULL;                             \
@@ -549,7 +497,7 @@ __attribute__((constructor)) static void begin(int count, char **words, char **e
 			counts = shared;
 		close(file);
 	}
-	pthread_atfork(NULL, NULL, forget_waiters);
+	pthread_atfork(NULL, NULL, forget_threads);
 	for (size_t at = NONE + 1; name && at < sizeof(names) / sizeof(*names); at++)
 		if (strcmp(name, names[at]) == 0)
 			cure = at;

@@ -108,6 +108,39 @@ fn listener_changed_by_two_threads_stays() {
     is_the_same(&[], "epoll-exclusive", ["change", "50", "50"]);
 }
 
+/// A library whose pthread_cond_signal(3) is slow, to be linked.
+#[cfg(target_arch = "x86_64")]
+fn slow_signal(place: &Place) -> String {
+    let of = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(of("versions"), "GLIBC_2.3.2 { pthread_cond_signal; };").unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/prove/slow.c");
+    let script = format!("-Wl,--version-script={}", of("versions"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o", &of("libslow.so"), source, &script]);
+    assert!(compiler.status().unwrap().success());
+    of("libslow.so")
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn turn_outlasts_neither_condition_nor_process() {
+    let place = Place::new();
+    let slow = slow_signal(&place);
+    for forks in ["0", "1"] {
+        is_the_same(&[&slow], "wake-in-turn", ["pass", "4", forks]);
+    }
+}
+
+#[test]
+fn cancelled_waiter_is_owed_nothing() {
+    is_the_same(&[], "wake-in-turn", ["cancel", "4", "50"]);
+}
+
+#[test]
+fn long_wait_sleeps_after_spinning() {
+    is_the_same(&[], "spin-then-sleep", ["long", "50", "500"]);
+}
+
 #[test]
 fn lost_events_are_an_error() {
     let place = Place::new();

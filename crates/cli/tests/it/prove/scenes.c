@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -238,6 +239,123 @@ static void destroy(int waiters, int rounds)
 	printf("destroyed %d\n", rounds);
 }
 
+// A thread that a broadcast has woken lets the mutex go, and may be waking the next by the cure. Its
+// condition is destroyed meanwhile, or made again by a child, whose threads are its own.
+static void pass(int waiters, bool forks)
+{
+	pthread_t threads[waiters];
+	pthread_cond_t *condition = malloc(sizeof(*condition));
+	pthread_cond_init(condition, NULL);
+	for (int each = 0; each < waiters; each++)
+		pthread_create(&threads[each], NULL, wait_once, condition);
+	until_all_wait(waiters);
+	pthread_mutex_lock(&mutex);
+	turn++;
+	pthread_cond_broadcast(condition);
+	pthread_mutex_unlock(&mutex);
+	usleep(30000);
+	pid_t child = forks ? fork() : 0;
+	if (child == 0) {
+		if (forks) {
+			pthread_cond_init(condition, NULL);
+			pthread_mutex_lock(&mutex);
+			turn++;
+			pthread_cond_broadcast(condition);
+			pthread_mutex_unlock(&mutex);
+		}
+		pthread_cond_destroy(condition);
+		memset(condition, 0xff, sizeof(*condition));
+		if (forks)
+			_exit(0);
+	}
+	for (int each = 0; each < waiters; each++)
+		pthread_join(threads[each], NULL);
+	int status = 0;
+	must(!forks || (waitpid(child, &status, 0) == child && status == 0), "child");
+	printf("passed\n");
+}
+
+// Looks at `turn`, which does not change, when it is woken.
+static int looks;
+
+static void unlock_mutex(void *unused)
+{
+	(void)unused;
+	pthread_mutex_unlock(&mutex);
+}
+
+static void *look_on(void *unused)
+{
+	pthread_mutex_lock(&mutex);
+	pthread_cleanup_push(unlock_mutex, NULL);
+	waiting++;
+	for (;; looks++)
+		pthread_cond_wait(&changed, &mutex);
+	pthread_cleanup_pop(true);
+	return unused;
+}
+
+// Of `waiters` one is cancelled; a broadcast wakes the others once each.
+static void cancel(int waiters, int milliseconds)
+{
+	pthread_t threads[waiters];
+	for (int each = 0; each < waiters; each++)
+		pthread_create(&threads[each], NULL, look_on, NULL);
+	until_all_wait(waiters);
+	pthread_cancel(threads[0]);
+	pthread_join(threads[0], NULL);
+	pthread_mutex_lock(&mutex);
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mutex);
+	usleep(1000 * milliseconds);
+	pthread_mutex_lock(&mutex);
+	printf("%s\n", looks < 10 * waiters ? "few looks" : "many looks");
+	exit(0);
+}
+
+// How often this thread has slept.
+static int slept(void)
+{
+	struct rusage usage;
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nvcsw;
+}
+
+static void *wait_long(void *unused)
+{
+	pthread_mutex_lock(&mutex);
+	waiting++;
+	pthread_mutex_unlock(&mutex);
+	int before = slept();
+	sem_wait(&asked);
+	int between = slept();
+	pthread_mutex_lock(&mutex);
+	waiting++;
+	while (!flag)
+		pthread_cond_wait(&changed, &mutex);
+	pthread_mutex_unlock(&mutex);
+	printf("slept: %d, %d\n", between > before, slept() > between);
+	return unused;
+}
+
+// A thread that waits for `milliseconds`, for a semaphore and for a condition.
+static void wait_for_long(int milliseconds)
+{
+	pthread_t waiter;
+	sem_init(&asked, 0, 0);
+	pthread_create(&waiter, NULL, wait_long, NULL);
+	until_all_wait(1);
+	usleep(1000 * milliseconds);
+	sem_post(&asked);
+	until_all_wait(2);
+	usleep(1000 * milliseconds);
+	pthread_mutex_lock(&mutex);
+	flag = 1;
+	pthread_cond_signal(&changed);
+	pthread_mutex_unlock(&mutex);
+	pthread_join(waiter, NULL);
+}
+
 static bool by_time;
 static int results, late;
 
@@ -307,6 +425,13 @@ static void change_by_two(int times)
 	must(!epoll_ctl(listener_set[1], EPOLL_CTL_ADD, listener_set[0], &event), "add");
 	for (int each = 0; each < 2; each++)
 		pthread_create(&threads[each], NULL, change, (void *)(long)times);
+	// A child has none of the threads that are at it, and a set of its own.
+	for (int forks = 0; forks < 20; forks++) {
+		if (fork() == 0)
+			_exit(epoll_ctl(epoll_create1(0), EPOLL_CTL_ADD, listener_set[0], &event));
+		int status;
+		must(wait(&status) > 0 && status == 0, "child");
+	}
 	for (int each = 0; each < 2; each++)
 		pthread_join(threads[each], NULL);
 	printf("changed %d\n", 2 * times);
@@ -418,6 +543,14 @@ int main(int count, char **words)
 		first_result(first, second);
 	else if (strcmp(scene, "destroy") == 0)
 		destroy(first, second);
+	else if (strcmp(scene, "pass") == 0)
+		pass(first, second);
+	else if (strcmp(scene, "cancel") == 0)
+		cancel(first, second);
+	else if (strcmp(scene, "long") == 0) {
+		wait_for_long(first);
+		hand_over(second);
+	}
 	else
 		return 2;
 	return 0;
