@@ -51,9 +51,9 @@ pub struct TraceOptions {
     /// The first sleeps or wakes of a row, each of which is sampled; later by chance, ever fewer.
     pub first_stacks: u32,
     /// Episodes that are kept one by one, for timelines: the first of all threads, up to
-    /// [`Self::EPISODES_MAX`]. With the timeline that is made of it some 500 bytes each in user
-    /// space, about 100 bytes in the kernel for as many as may be unread (4 MiB at most), and some
-    /// 20 ns of its thread's time. None unless asked for.
+    /// [`Self::EPISODES_MAX`]. Each takes up to [`Self::EPISODE_BYTES`] in user space, about 100
+    /// bytes in the kernel while it is unread (4 MiB at most), and some 20 ns of its thread's time.
+    /// None unless asked for.
     pub episodes: u32,
     /// Whether to listen to what system calls return. Without it no wakeup can be judged, and
     /// futex calls and ledgers of programs that start are not seen. The kernel has every call of
@@ -67,6 +67,8 @@ pub struct TraceOptions {
 impl TraceOptions {
     /// The most that [`Self::episodes`] may be; more are not kept.
     pub const EPISODES_MAX: u32 = 1_000_000;
+    /// Memory that one takes in user space, at most, with a timeline in both formats.
+    pub const EPISODE_BYTES: u32 = 700;
 }
 
 impl Default for TraceOptions {

@@ -1,7 +1,9 @@
 //! Waits that are kept one by one say what the counts say.
 
-use unherd_trace::TraceOptions;
+use std::{fs, io};
+
 use unherd_trace::observation::{EpisodeClass, WaitRow};
+use unherd_trace::{Report, Symbols, TraceOptions};
 
 use crate::session::{assert_nothing_lost, number, proven, root, sum, trace_with};
 
@@ -68,4 +70,33 @@ fn root_episodes_are_capped_and_counted() {
     assert!(seen.losses.episodes >= number(&truth, "naps") - 10, "{truth}");
     let (seen, _) = trace_with("threads 10", &options(0));
     assert_eq!((seen.episodes.len(), seen.losses.episodes), (0, 0));
+}
+
+/// A line of `/proc/self/status`, in bytes.
+fn status_bytes(name: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it is in there");
+    let kib: u64 = line.trim_matches([':', '\t', ' ', 'k', 'B']).parse().expect("it is a number");
+    kib << 10
+}
+
+#[test]
+fn root_memory_of_an_episode_is_bounded() {
+    let Some(_machine) = root("the memory of episodes") else { return };
+    let mut symbols = Symbols::new();
+    let mut peak_bytes = |episodes| {
+        // Resets the peak.
+        fs::write("/proc/self/clear_refs", "5").expect("root may");
+        let (seen, _) = trace_with("trips 60000", &options(episodes));
+        let report = Report::new(&seen, &mut symbols);
+        report.write_perfetto(&mut io::sink()).expect("it takes all");
+        report.write_firefox(&mut io::sink()).expect("it takes all");
+        (seen.episodes.len() as u64, status_bytes("VmHWM"))
+    };
+    let ((_, without), (kept, with)) = (peak_bytes(0), peak_bytes(TraceOptions::EPISODES_MAX));
+    let each = with.saturating_sub(without) / kept;
+    println!("{kept} waits took {each} bytes each");
+    // As many as the ring holds, which nobody reads meanwhile.
+    assert!(kept > 40_000 && each > 100, "{kept} {each}");
+    assert!(each <= u64::from(TraceOptions::EPISODE_BYTES), "{each} bytes each");
 }
