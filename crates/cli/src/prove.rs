@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, plan_comparison};
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
+use unherd_trace::report::{Finding, LITTLE_PERCENT};
 use unherd_trace::{Pause, Report, Session, SessionOptions, Symbols, Target};
 
 use self::cure::Cure;
@@ -143,7 +144,8 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
         note(&format!("cure: {cure}"));
         return Ok(cure);
     }
-    let what = match (first, pattern) {
+    let costs = |of: &Finding| of.cost.is_none_or(|cost| cost.percent_high >= LITTLE_PERCENT);
+    let what = match (first.filter(|first| costs(first)), pattern) {
         (None, _) => "the trace found nothing to cure".to_owned(),
         (_, Some(pattern)) => format!("no cure is known for the first finding ({pattern})"),
         (Some(first), None) => format!("no cure is known for the first finding ({})", first.call),

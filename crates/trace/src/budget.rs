@@ -87,10 +87,14 @@ impl Count {
     fn named(name: &str) -> Result<Self, BudgetError> {
         let found = Self::ALL.into_iter().find(|count| count.name() == name);
         found.ok_or_else(|| {
+            let name = name.to_lowercase();
+            let distance = |known: &&str| strsim::damerau_levenshtein(&name, known);
+            let is_near = |known: &&str| {
+                3 * distance(known) <= name.len() || name.len() > 3 && known.starts_with(&name)
+            };
             let names = Self::ALL.iter().map(|count| count.name());
-            let alike = |known: &&str| strsim::damerau_levenshtein(name, known);
-            let nearest = names.min_by_key(alike).unwrap_or_default();
-            BudgetError::UnknownName { name: name.into(), nearest }
+            let nearest = names.filter(is_near).min_by_key(distance);
+            BudgetError::UnknownName { name, nearest }
         })
     }
 
@@ -138,12 +142,12 @@ pub enum BudgetError {
     #[error("budget `{0}` is not of the form NAME=N, such as needless_wakeups.proven=0")]
     Form(String),
     /// No count has this name.
-    #[error("no count is called `{name}`; the nearest is `{nearest}`")]
+    #[error("no count is called `{name}`{}", nearest.map_or_else(String::new, |of| format!("; the nearest is `{of}`")))]
     UnknownName {
         /// The name that was given.
         name: String,
-        /// The count whose name is most like it.
-        nearest: &'static str,
+        /// The count whose name is most like it, if one is like it at all.
+        nearest: Option<&'static str>,
     },
     /// The limit is not a whole number.
     #[error("the limit `{limit}` of budget {name} is not a whole number from 0 up")]
@@ -289,6 +293,10 @@ mod tests {
             "no count is called `needles_wakeups.proven`; the nearest is `needless_wakeups.proven`"
         );
         assert!(error("herd=1").ends_with("the nearest is `herds`"));
+        assert!(error("Timer=1").ends_with("the nearest is `timer_polls`"));
+        for name in ["foo", "x", "wait", "requests"] {
+            assert_eq!(error(&format!("{name}=1")), format!("no count is called `{name}`"));
+        }
         assert!(error("herds").contains("NAME=N"));
         for limit in ["", "-1", "1.5", "many", "99999999999999999999"] {
             assert!(

@@ -105,7 +105,8 @@ impl Side {
         let report: Value =
             serde_json::from_str(&text).map_err(|_| foreign("it is no JSON".into()))?;
         match report["schema"].as_str() {
-            Some(SCHEMA) => Ok(Self::of(&report)),
+            Some(SCHEMA) if report["summary"]["duration_ns"].is_number() => Ok(Self::of(&report)),
+            Some(SCHEMA) => Err(foreign("it has no summary".into())),
             Some(other) => Err(foreign(format!("it says '{other}'"))),
             None => Err(foreign("it names no schema".into())),
         }
@@ -303,6 +304,7 @@ mod tests {
         assert!(refusal("no JSON").contains("it is no JSON"));
         assert!(refusal("{}").contains("it names no schema"));
         assert!(refusal(r#"{"schema": "unherd.trace/2"}"#).contains("it says 'unherd.trace/2'"));
+        assert!(refusal(r#"{"schema": "unherd.trace/1"}"#).contains("it has no summary"));
         let absent = Diff::of_files(Path::new("/nonexistent"), &path).unwrap_err();
         assert!(absent.to_string().starts_with("cannot read '/nonexistent'"), "{absent}");
     }

@@ -43,7 +43,7 @@ use serde::Serialize;
 
 pub use self::callers::{Caller, Callers};
 pub use self::consumers::{Consumer, Consumers};
-pub use self::findings::{Cost, CostKind, Finding};
+pub use self::findings::{Cost, CostKind, Finding, LITTLE_PERCENT};
 pub use self::folded::FoldedWeight;
 pub use self::futexes::{FutexLine, Futexes, Outcomes};
 pub use self::herds::Herd;

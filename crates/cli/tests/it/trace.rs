@@ -204,6 +204,7 @@ fn bad_input_is_refused_in_one_line() {
         ("--hertz 20000 -- true", "invalid value '20000'"),
         ("--max needless_wakeups.provn=0 -- true", "`needless_wakeups.proven`"),
         ("--max herd=0 -- true", "'unherd trace --help'"),
+        ("--max foo=0 -- true", "no count is called `foo`; see 'unherd trace --help'"),
         ("--max timer_polls -- true", "NAME=N"),
         ("--max timer_polls=few -- true", "`few`"),
         ("--ful -- true", "'--full'"),

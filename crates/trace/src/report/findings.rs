@@ -23,7 +23,7 @@ use crate::advice::{Advice, Primitive, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
 
 /// Below this share of the CPU or of the threads' time there is little to gain.
-pub(super) const LITTLE_PERCENT: f64 = 1.0;
+pub const LITTLE_PERCENT: f64 = 1.0;
 /// Below this one a finding is not worth a look.
 const NOTABLE_PERCENT: f64 = 0.1;
 
@@ -41,7 +41,7 @@ impl CostKind {
     pub(crate) fn whole(self) -> &'static str {
         match self {
             Self::Cpu => "the program's CPU time",
-            Self::Waiting => "its threads' time",
+            Self::Waiting => "the threads' time",
         }
     }
 }

@@ -6,7 +6,9 @@ mod tables;
 use std::io::{self, Write};
 
 use self::grid::{Grid, Side::*};
-use super::quantity::{bytes, count, digits, duration, durations, interval, percent, percents};
+use super::quantity::{
+    bytes, count, counted, digits, duration, durations, interval, percent, percents,
+};
 use super::share::{self, Interval};
 use super::{Finding, Report, verdict};
 use crate::observation::TimeClass;
@@ -109,12 +111,12 @@ impl Report {
             idle.map_or_else(String::new, |idle| format!("; machine idle {} %", percent(idle))),
         ))?;
         page.line(&format!(
-            "{} context switches: {} sleeps, {} preemptions; {} wakeups; {} system calls",
-            count(of.context_switches),
-            count(of.sleeps),
-            count(of.preemptions),
-            of.wakeups.map_or_else(|| "unknown".into(), count),
-            of.calls.map_or_else(|| "unknown".into(), count),
+            "{}: {}, {}; {}; {}",
+            counted(of.context_switches, "context switch"),
+            counted(of.sleeps, "sleep"),
+            counted(of.preemptions, "preemption"),
+            of.wakeups.map_or_else(|| "unknown wakeups".into(), |n| counted(n, "wakeup")),
+            of.calls.map_or_else(|| "unknown system calls".into(), |n| counted(n, "system call")),
         ))?;
         if let Some((ns, of_each)) = of.tracing_cpu_ns.zip(of.tracing_prices) {
             page.line(&format!(

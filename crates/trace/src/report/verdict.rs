@@ -72,7 +72,7 @@ fn little(report: &Report, top: &Finding) -> Vec<String> {
     if is_idle(summary) {
         let (cpu, time) = (duration(summary.own_cpu_ns()), duration(summary.duration_ns));
         lines.push(format!("The program used {cpu} of CPU in {time}: there is little to gain."));
-        lines.push(labelled("The most", top));
+        lines.extend(the_most(top));
         let may = may.filter(|may| !std::ptr::eq(*may, top));
         lines.extend(may.map(|may| labelled("Possible", may)));
         return lines;
@@ -89,12 +89,17 @@ fn little(report: &Report, top: &Finding) -> Vec<String> {
         Some(_) => format!("Nothing was found that is likely to waste {LITTLE_PERCENT} % or more."),
         None => format!("Little to gain: no waste costs {LITTLE_PERCENT} % or more."),
     });
-    lines.push(match may {
-        Some(may) => labelled("Possible", may),
-        None => labelled("The most", top),
+    lines.extend(match may {
+        Some(may) => Some(labelled("Possible", may)),
+        None => the_most(top),
     });
     lines.extend(scheduler_locks(report));
     lines
+}
+
+/// A cost that is next to nothing is no news.
+fn the_most(top: &Finding) -> Option<String> {
+    top.is_notable().then(|| labelled("The most", top))
 }
 
 /// The programs that sleep most, where nothing can be judged.
@@ -202,7 +207,10 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
             };
             capitalised(&format!("{share} ({number}{proof})."))
         }
-        CostKind::Waiting => capitalised(&format!("{share} of {whole} goes to {what} ({number}).")),
+        CostKind::Waiting => {
+            let waits = if number == "1" { "wait" } else { "waits" };
+            capitalised(&format!("{share} of {whole} goes to {what} ({number} {waits})."))
+        }
     }
 }
 

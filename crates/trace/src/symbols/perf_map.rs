@@ -11,6 +11,8 @@ pub(crate) const JIT: &str = "jit";
 
 /// More than any runtime writes, and a bound on what a hostile one can make us read.
 const BYTES_MAX: u64 = 256 << 20;
+const FUNCTIONS_MAX: usize = 1 << 22;
+const NAME_CHARS_MAX: usize = 1_000;
 
 #[derive(Debug)]
 struct Function {
@@ -43,9 +45,11 @@ impl PerfMap {
             let (size, name) = rest.split_once(' ')?;
             let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).ok()?;
             let size_bytes = u64::from_str_radix(size.trim_start_matches("0x"), 16).ok()?;
-            Some(Function { start, size_bytes, name: name.trim().into() })
+            let name: String = name.trim().chars().take(NAME_CHARS_MAX).collect();
+            Some(Function { start, size_bytes, name: name.into() })
         };
-        let mut functions: Vec<Function> = text.lines().filter_map(function).collect();
+        let mut functions: Vec<Function> =
+            text.lines().filter_map(function).take(FUNCTIONS_MAX).collect();
         functions.reverse();
         functions.sort_by_key(|function| function.start);
         functions.dedup_by_key(|function| function.start);

@@ -150,6 +150,24 @@ fn jit_functions_come_from_perf_map() {
     assert!(!symbols.user(&this, 0x7120, true)[0].known, "behind the function's end");
 }
 
+/// What it says of code that has a file is not asked, and of the rest it names no more than it says.
+#[test]
+fn lying_perf_map_gives_at_most_wrong_names() {
+    let mut symbols = Symbols::new();
+    let this = process(vec![mapping(0x7000, 0x9000, 0, ""), mapping(0xa000, 0xb000, 0, "/bin/x")]);
+    let endless = "x".repeat(1 << 20);
+    let map = format!(
+        "0 ffffffffffffffff all\n7000 ffffffffffffffff {endless}\n7100 0 empty\n\
+         7200 10\n 7300 10 blank\nffffffffffffffff ffffffffffffffff last\n-7400 10 minus\n\
+         a000 1000 file\n"
+    );
+    symbols.add_perf_map(this.pid, &map);
+    let mut name = |address| symbols.user(&this, address, true)[0].name.clone();
+    assert_eq!(name(0x7010).len(), 1_000);
+    assert_eq!(name(0x7108), "[unknown]", "in a function of no bytes");
+    assert_eq!(name(0xa010), "[x+0x10]");
+}
+
 #[test]
 fn kernel_functions_reach_to_the_next() {
     let mut symbols = Symbols::new().with_kallsyms(KALLSYMS);

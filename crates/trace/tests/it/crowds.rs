@@ -15,8 +15,8 @@ fn naps(seen: &unherd_trace::observation::Observation) -> u64 {
 #[test]
 fn root_short_lived_threads_are_counted() {
     let Some(_machine) = root("many threads") else { return };
-    let (seen, truth) = trace("threads 3000");
-    assert_eq!(seen.totals.threads, 3001);
+    let (seen, truth) = trace("threads 10000");
+    assert_eq!(seen.totals.threads, 10_001);
     assert_eq!(naps(&seen), number(&truth, "naps"));
     assert_nothing_lost(&seen);
     assert!(seen.losses.map_bytes < 64 << 20, "{:?}", seen.losses);
