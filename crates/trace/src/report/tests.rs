@@ -288,7 +288,7 @@ fn shares_are_of_own_cpu_time() {
     let whole = (3_890_000_000 - expected) as f64;
     assert!((cost.percent_low - cost.ns_low as f64 * 100.0 / whole).abs() < 1e-9, "{cost:?}");
     let text = text(&report, false, 200, false);
-    assert!(text.contains("is tracing's, and in no share: 200 ns a call"), "{text}");
+    assert!(text.contains("is tracing's, and left out of all shares: 200 ns a call"), "{text}");
     assert!(!self::text(&self::report(), false, 200, false).contains("tracing's"));
 }
 

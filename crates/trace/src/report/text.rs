@@ -120,8 +120,8 @@ impl Report {
         ))?;
         if let Some((ns, of_each)) = of.tracing_cpu_ns.zip(of.tracing_prices) {
             page.line(&format!(
-                "of that CPU time about {} ({} %) is tracing's, and in no share: {} a call, {} a \
-                 futex call, {} a context switch",
+                "of that CPU time about {} ({} %) is tracing's, and left out of all shares: {} a \
+                 call, {} a futex call, {} a context switch",
                 duration(ns),
                 percent(share::percent(ns, of.cpu_ns()).unwrap_or_default()),
                 duration(of_each.call_ns),

@@ -150,7 +150,7 @@ fn jit_functions_come_from_perf_map() {
     assert!(!symbols.user(&this, 0x7120, true)[0].known, "behind the function's end");
 }
 
-/// What it says of code that has a file is not asked, and of the rest it names no more than it says.
+/// It is not asked about code that has a file.
 #[test]
 fn lying_perf_map_gives_at_most_wrong_names() {
     let mut symbols = Symbols::new();
