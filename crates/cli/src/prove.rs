@@ -228,13 +228,10 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
         Error::Round { label, what, round, .. } if label == cure.name() => (what, round + 2),
         Error::DifferentOutputs { .. } => ("it prints something else".to_owned(), 1),
         Error::Disagreement { round, .. } => ("it prints something else".to_owned(), round + 2),
-        Error::Round { round, what: how, stderr: output, .. } => {
-            return Error::Step { what: format!("round {round} of {BEFORE}"), how, output }.into();
-        }
         Error::Interrupted { .. } => {
             return Error::InterruptedStep { what: "prove".to_owned() }.into();
         }
-        error => return error.into(),
+        error => return of_program(error),
     };
     // The fault may be the program's own, and rare: as many runs without the cure.
     let again = Side { label: "again".to_owned(), ..request.sides[0].clone() };
@@ -250,7 +247,7 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
                     "filter what differs, as sh -c 'CMD | grep -v …' does",
                 );
             }
-            Err(error) => return error.into(),
+            Err(error) => return of_program(error),
         }
     }
     let runs = 2 * pairs;
@@ -262,4 +259,14 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
         "{cure} breaks the program or loses an event: {how}, in 1 of {run} runs, as it is in 0 \
          of {runs}{other}"
     ))
+}
+
+/// What an error of the program without the cure means.
+fn of_program(error: Error) -> Failure {
+    match error {
+        Error::FirstRun { how, output, .. } | Error::Round { what: how, stderr: output, .. } => {
+            Error::Step { what: "the program as it is".to_owned(), how, output }.into()
+        }
+        error => error.into(),
+    }
 }

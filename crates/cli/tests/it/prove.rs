@@ -162,7 +162,7 @@ fn programs_that_change_are_an_error() {
         ("echo ${LD_PRELOAD:+cured}", 1, "epoll-exclusive breaks the program"),
         ("exit ${LD_PRELOAD:+3}", 1, "it ended with exit code 3, not 0 (--exit-code)"),
         ("echo $$", 125, "as it is, the program prints something else in each run"),
-        ("exit 3", 125, "the first run of before: it ended with exit code 3"),
+        ("exit 3", 125, "the program as it is: it ended with exit code 3"),
     ] {
         let ran = prove(&place, "--cure epoll-exclusive", &["sh", "-c", script]);
         assert!(ran.stderr.contains(what) && ran.stderr.lines().count() == 1, "{ran:?}");
@@ -192,7 +192,7 @@ fn programs_that_change_late_are_an_error() {
 #[test]
 fn rare_fault_of_the_program_is_not_the_cures() {
     for (fault, what) in [
-        ("exit 3", "the first run of before: it ended with exit code 3"),
+        ("exit 3", "the program as it is: it ended with exit code 3"),
         ("echo $$", "as it is, the program prints something else in each run"),
     ] {
         let place = Place::new();
