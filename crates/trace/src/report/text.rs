@@ -270,11 +270,11 @@ impl Report {
         }
         let frames = of.unknown_frames;
         let stacks = of.stacks_lost_percent.map_or_else(
-            || "no stacks asked for".into(),
-            |lost| format!("stacks lost: {} % of {}", percent(lost), count(of.stacks_wanted)),
+            || "stacks".into(),
+            |lost| format!("stacks lost: {} % of {},", percent(lost), count(of.stacks_wanted)),
         );
         page.line(&format!(
-            "{stacks}, cut short: {}; addresses without a name: {} of {} in programs, {} of {} in \
+            "{stacks} cut short: {}; addresses without a name: {} of {} in programs, {} of {} in \
              the kernel",
             count(of.stacks_truncated),
             count(frames.user_unknown),
