@@ -40,7 +40,7 @@ impl Prices {
         })
     }
 
-    /// The lower of both: one of them was measured while others used the machine.
+    /// The lower of both: others may have used the machine during one measurement.
     pub(crate) fn least(self, other: Self) -> Self {
         Self {
             round_trip_ns: self.round_trip_ns.min(other.round_trip_ns),
