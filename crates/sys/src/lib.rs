@@ -46,6 +46,7 @@ mod map_slice;
 #[cfg(not(loom))]
 mod memory_policy;
 #[cfg(not(loom))]
+mod prefetch;
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
@@ -70,6 +71,7 @@ pub use futex::{Futex, FutexWait, PARK_MARK};
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 pub use map_slice::MapSlice;
 #[cfg(not(loom))]
+pub use prefetch::prefetch;
 pub use readiness::poll_until;
 pub use rustix::io::Errno;
 #[cfg(not(loom))]

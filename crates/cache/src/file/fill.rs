@@ -265,6 +265,9 @@ impl Core {
         let page_at = |at: usize| PageNo(first.0 + at as u64);
         let (asked_for, mut installed) = (installed, installed);
         let mut locked = None;
+        for at in installed..claims.len() {
+            self.pages.index.prefetch(self.key(file, page_at(at)));
+        }
         while installed < claims.len() {
             let mut shard =
                 self.pages.next_shard(locked.take(), self.key(file, page_at(installed)));

@@ -269,6 +269,10 @@ impl File {
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
+            if fills {
+                // It is there by the time that the next page of the stream is written.
+                core.pages.index.prefetch(core.key(&self.file, page.next()));
+            }
             match core.write_page(&self.file, page, at, &bytes[done..done + part], frame) {
                 Ok(written) => {
                     frame = Some(written);

@@ -211,6 +211,8 @@ impl Core {
             if !file.write_backs.try_enter() {
                 return buffers.keep(buffer);
             }
+            let end = run.end.min(page + self.io.runs.pages_max() as u64);
+            self.pages.prefetch((page..end).map(|page| self.key(file, PageNo(page))));
             match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),

@@ -105,7 +105,7 @@
 //! before `look` is there, by the Acquire.
 
 use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use unherd_sys::{Errno, MapSlice};
+use unherd_sys::{Errno, MapSlice, prefetch};
 
 use crate::frames::word::{AHEAD, HIT, HITS_FOLDED, PIN};
 pub(crate) use crate::frames::word::{State, Word};
@@ -367,6 +367,10 @@ impl Frames {
     #[inline(always)]
     fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.index()]
+    }
+
+    pub(crate) fn prefetch(&self, id: FrameId) {
+        prefetch(self.frame(id));
     }
 
     pub(crate) fn word(&self, id: FrameId) -> Word {

@@ -56,6 +56,16 @@ impl Pages {
         }
     }
 
+    /// The pages are there, and are used soon: brings their slots and frames into the processor's
+    /// cache, many at a time, as no lock stands between.
+    pub(crate) fn prefetch(&self, keys: impl Iterator<Item = PageKey>) {
+        for key in keys {
+            if let Some(frame) = self.index.lookup(key) {
+                self.frames().prefetch(frame);
+            }
+        }
+    }
+
     /// What was counted so far.
     pub(crate) fn stats(&self) -> Stats {
         let counted = self.counters.read();

@@ -26,6 +26,7 @@
 //! 1. Between an entry's home and its slot no slot is empty. So one who holds the lock finds it.
 //! 2. At least one slot is empty. So a search ends, and so does the moving.
 
+use unherd_sys::prefetch;
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
 use crate::page::FrameId;
@@ -138,6 +139,12 @@ impl<'a> Segment<'a> {
 
     fn store(self, at: usize, slot: Slot) {
         self.table[self.begin | at].store(slot.0, Ordering::Relaxed);
+    }
+
+    /// Begins to bring in what [`Segment::lookup`] reads first.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, tag: u32) {
+        prefetch(&self.table[self.begin | self.home(tag)]);
     }
 
     /// A frame that may hold a page of this tag, for those who do not hold the lock. That there is
