@@ -15,7 +15,7 @@ use crate::file::state::FileState;
 use crate::file::unwritten::Unwritten;
 use crate::frames::frame::Claim;
 use crate::latch::{Latch, StripedLatch};
-use crate::page::{FileId, FrameId, PageKey};
+use crate::page::{FileId, FrameId};
 use crate::pages::evict::Promises;
 use crate::pages::table::Pages;
 use crate::ranked::{Ranked, rank};
@@ -231,19 +231,32 @@ impl Files {
 }
 
 impl Promises for Files {
-    fn evict_unstable(&self, pages: &Pages, frame: FrameId, key: PageKey) -> Option<Claim> {
-        let file = self.get(key.file)?;
+    fn evict_unstable(
+        &self,
+        pages: &Pages,
+        file: FileId,
+        frames: &[FrameId],
+        evicted: &mut dyn FnMut(Claim),
+    ) {
+        let Some(file) = self.get(file) else { return };
         let mut durability = file.durability.lock();
         let mut unclean = file.unclean.lock();
-        let may_go = |period| {
+        let mut may_go = |period| {
             let may_go = durability.evict(period) == Eviction::Allowed;
             if !may_go {
                 self.add_unwritten(&file, 1);
             }
             may_go
         };
-        let claim = pages.evict_unstable(frame, key, may_go)?;
-        unclean.remove(key.page);
-        Some(claim)
+        let mut locked = None;
+        for &frame in frames {
+            let key = pages.frames().key(frame);
+            if key.file == file.id
+                && let Some(claim) = pages.evict_unstable(frame, key, &mut locked, &mut may_go)
+            {
+                unclean.remove(key.page);
+                evicted(claim);
+            }
+        }
     }
 }

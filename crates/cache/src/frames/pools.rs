@@ -81,6 +81,9 @@ impl Pool {
     }
 }
 
+/// A pool that is locked.
+pub(crate) type PoolGuard<'a> = RankedGuard<'a, Pool, { rank::POOL }>;
+
 /// Pages that were given up, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -208,7 +211,7 @@ impl Pools {
         }
     }
 
-    pub(crate) fn lock(&self, pool: usize) -> RankedGuard<'_, Pool, { rank::POOL }> {
+    pub(crate) fn lock(&self, pool: usize) -> PoolGuard<'_> {
         self.places[pool].pool.lock()
     }
 
@@ -263,16 +266,12 @@ impl Pools {
         Some(claim)
     }
 
-    /// Appends up to `wanted` free frames of the pool, which the caller has locked.
-    pub(crate) fn pop_free_run(
-        &self,
-        at: usize,
-        pool: &mut Pool,
-        wanted: usize,
-        out: &mut Vec<Claim>,
-    ) {
-        pool.free.pop_run(wanted, out);
+    /// Up to `wanted` free frames of the pool, which the caller has locked.
+    pub(crate) fn pop_free_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Vec<Claim> {
+        let mut claims = Vec::with_capacity(wanted.min(pool.free.len()));
+        pool.free.pop_run(wanted, &mut claims);
         self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+        claims
     }
 
     /// Puts an empty frame of the pool, which the caller has locked, to the free ones.

@@ -3,7 +3,9 @@
 //! Frames lie in a pool for each NUMA node (`pools.rs`). Which page is given up, the pool's policy
 //! says. It hears of each frame that leaves the free ones, and of each that comes back to them,
 //! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
-//! for long. A frame that was handed to a waiter is admitted by that waiter.
+//! for long. A frame that was handed to a waiter is admitted by that waiter. Pages are given up for
+//! runs and streams without that lock, and the policy then hears of them afterwards; meanwhile it
+//! sees frames that are busy.
 //!
 //! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
 //! the caller, and about a page that no flush has covered its file is asked ([`Promises`]).
@@ -15,10 +17,10 @@ use unherd_sync::Token;
 use crate::frames::frame::{Claim, Frames};
 use crate::frames::free::EXTENT;
 use crate::frames::policy::{self, Idle, Look, Search, Uses};
-use crate::frames::pools::Pool;
+use crate::frames::pools::{Pool, PoolGuard};
 use crate::frames::waiters::Told;
 use crate::frames::word::{State, Word};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{FileId, FrameId, PageKey, PageNo};
 use crate::pages::index::ShardGuard;
 use crate::pages::table::Pages;
 use crate::stats::Count;
@@ -28,9 +30,16 @@ const WINDOW: usize = 64;
 
 /// What files have promised about their pages.
 pub(crate) trait Promises: fmt::Debug + Send + Sync {
-    /// Takes a page that no flush has covered from its frame, by [`Pages::evict_unstable`]: what
-    /// its file promises and whether the page is there must change together. No shard is locked.
-    fn evict_unstable(&self, pages: &Pages, frame: FrameId, key: PageKey) -> Option<Claim>;
+    /// Takes pages of a file that no flush has covered from their frames, which may have others by
+    /// now, by [`Pages::evict_unstable`]: what the file promises and whether a page is there must
+    /// change together. No shard is locked.
+    fn evict_unstable(
+        &self,
+        pages: &Pages,
+        file: FileId,
+        frames: &[FrameId],
+        evicted: &mut dyn FnMut(Claim),
+    );
 }
 
 /// What a search has found.
@@ -161,7 +170,7 @@ impl Pages {
             let mut pool = pools.lock(at);
             let mut search = Search::new(pool.most(), WINDOW);
             let free = pools.pop_free(at, &mut pool);
-            free.or_else(|| self.evict_one(&mut pool, &mut search, &mut None))
+            free.or_else(|| self.evict_one(&mut pool, &mut search))
         })
     }
 
@@ -211,22 +220,25 @@ impl Pages {
         key: PageKey,
         wanted: usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
-        let mut claims = Vec::with_capacity(wanted);
         if self.supply.waiters.count() > 0 {
-            return (claims, None);
+            return (Vec::new(), None);
         }
         let pools = &self.supply.pools;
         let at = pools.first();
+        let take = |pool: &mut Pool| {
+            let claims = pools.pop_free_run(at, pool, wanted);
+            for (nth, claim) in claims.iter().enumerate() {
+                let page = PageNo(key.page.0 + nth as u64);
+                pools.admit(pool, claim, policy_hash(PageKey { page, ..key }));
+            }
+            claims
+        };
         let mut pool = pools.lock(at);
         let missing = wanted.saturating_sub(pool.free_len());
-        let evicts = missing > 0 && !pools.has_free_beside(at);
-        let dirty = if evicts { self.evict_run(at, &mut pool, missing) } else { None };
-        pools.pop_free_run(at, &mut pool, wanted, &mut claims);
-        for (nth, claim) in claims.iter().enumerate() {
-            let page = PageNo(key.page.0 + nth as u64);
-            pools.admit(&mut pool, claim, policy_hash(PageKey { page, ..key }));
+        if missing == 0 || pools.has_free_beside(at) {
+            return (take(&mut pool), None);
         }
-        (claims, dirty)
+        self.evict_run(at, pool, missing, take)
     }
 
     /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
@@ -234,13 +246,13 @@ impl Pages {
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
-        let mut claims = Vec::with_capacity(wanted);
         let pools = &self.supply.pools;
+        let take = |pool: &mut Pool| pools.pop_free_run(at, pool, wanted);
         let mut pool = pools.lock(at);
-        let missing = wanted.saturating_sub(pool.free_len());
-        let dirty = if missing > 0 { self.evict_run(at, &mut pool, missing) } else { None };
-        pools.pop_free_run(at, &mut pool, wanted, &mut claims);
-        (claims, dirty)
+        match wanted.saturating_sub(pool.free_len()) {
+            0 => (take(&mut pool), None),
+            missing => self.evict_run(at, pool, missing, take),
+        }
     }
 
     /// An empty frame for the page of a stream that is written, where the page before it is in the
@@ -259,47 +271,82 @@ impl Pages {
         }
         let pools = &self.supply.pools;
         let at = pools.of(before);
+        let take = |pool: &mut Pool| {
+            let claim = pools.pop_next(at, pool, before)?;
+            pools.admit(pool, &claim, policy_hash(key));
+            Some(claim)
+        };
         let mut pool = pools.lock(at);
-        let (mut claim, mut dirty) = (pools.pop_next(at, &mut pool, before), None);
+        let claim = take(&mut pool);
         let has_few_free = pool.free_len() + EXTENT <= pool.len() / 8;
-        if claim.is_none() && has_few_free && !pools.has_free_beside(at) {
-            dirty = self.evict_run(at, &mut pool, EXTENT);
-            claim = pools.pop_next(at, &mut pool, before);
+        if claim.is_some() || !has_few_free || pools.has_free_beside(at) {
+            return (claim, None);
         }
-        if let Some(claim) = &claim {
-            pools.admit(&mut pool, claim, policy_hash(key));
-        }
-        (claim, dirty)
+        self.evict_run(at, pool, EXTENT, take)
     }
 
     /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
-    /// with their neighbours where those would go soon as well. Gives a dirty page that was met.
-    fn evict_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Option<FrameId> {
-        let (mut search, mut kept) = (Search::new(pool.most(), WINDOW), None);
+    /// with their neighbours where those would go soon as well; then takes what `take` gives. Gives
+    /// a dirty page that was met, too.
+    ///
+    /// The pool is not locked while pages are given up: that takes several times as long as to
+    /// choose them, and all who want a frame would queue up.
+    fn evict_run<'a, R>(
+        &'a self,
+        at: usize,
+        mut pool: PoolGuard<'a>,
+        wanted: usize,
+        take: impl FnOnce(&mut Pool) -> R,
+    ) -> (R, Option<FrameId>) {
+        let mut search = Search::new(pool.most(), WINDOW);
+        let (mut frames, mut claims) = (Vec::with_capacity(EXTENT), Vec::with_capacity(EXTENT));
         let mut left = wanted;
-        while left > 0
-            && let Some(claim) = self.evict_one(pool, &mut search, &mut kept)
-        {
-            let frame = claim.id();
-            self.supply.pools.push_free_locked(at, pool, claim);
-            left -= 1;
-            for neighbour in pool.neighbours(frame) {
-                // Large runs take whole extents, others no more than they need.
-                if left == 0 && wanted < EXTENT {
-                    break;
-                }
-                let word = self.frames().word(neighbour);
-                let goes = word.is_evictable()
-                    && !word.is_unread()
-                    && pool.policy.may_go_early(pool.number(neighbour), word.uses());
-                if goes && let Some(claim) = self.try_evict(neighbour, &mut kept) {
-                    self.supply.pools.evicted(pool, neighbour);
-                    self.supply.pools.push_free_locked(at, pool, claim);
-                    left = left.saturating_sub(1);
-                }
+        while left > 0 {
+            // Large runs take whole extents, others no more than they need.
+            let most = if wanted < EXTENT { left } else { EXTENT };
+            self.choose_neighbours(&mut pool, &mut search, most, &mut frames);
+            if frames.is_empty() {
+                break;
+            }
+            drop(pool);
+            #[cfg(all(test, not(any(loom, shuttle))))]
+            tests::while_unlocked();
+            self.try_evict(&frames, &mut |claim| claims.push(claim));
+            frames.clear();
+            pool = self.supply.pools.lock(at);
+            left = left.saturating_sub(claims.len());
+            for claim in claims.drain(..) {
+                self.supply.pools.evicted(&mut pool, claim.id());
+                self.supply.pools.push_free_locked(at, &mut pool, claim);
             }
         }
-        search.dirty().map(|number| pool.frame(number))
+        let dirty = search.dirty().map(|number| pool.frame(number));
+        let taken = take(&mut pool);
+        let free = pool.free_len();
+        drop(pool);
+        // Who searched meanwhile found neither these pages nor free frames.
+        self.notify_idle(free);
+        (taken, dirty)
+    }
+
+    /// Chooses a frame whose page is to be given up, and up to `most` in all of its neighbours, if
+    /// those would go soon as well; none at the end of the search.
+    fn choose_neighbours(
+        &self,
+        pool: &mut Pool,
+        search: &mut Search,
+        most: usize,
+        out: &mut Vec<FrameId>,
+    ) {
+        let Some(frame) = self.propose(pool, search) else { return };
+        let goes = |neighbour: &FrameId| {
+            let word = self.frames().word(*neighbour);
+            word.is_evictable()
+                && !word.is_unread()
+                && pool.policy.may_go_early(pool.number(*neighbour), word.uses())
+        };
+        out.push(frame);
+        out.extend(pool.neighbours(frame).filter(goes).take(most - 1));
     }
 
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
@@ -307,7 +354,7 @@ impl Pages {
         let mut search = Search::new(pool.most(), WINDOW);
         let claim = match self.supply.pools.pop_free(at, &mut pool) {
             Some(claim) => Some(claim),
-            None => self.evict_one(&mut pool, &mut search, &mut None),
+            None => self.evict_one(&mut pool, &mut search),
         };
         if let Some(claim) = &claim {
             self.supply.pools.admit(&mut pool, claim, policy_hash(key));
@@ -322,66 +369,81 @@ impl Pages {
     }
 
     /// Takes a frame of the pool from its page.
-    fn evict_one<'a>(
-        &'a self,
-        pool: &mut Pool,
-        search: &mut Search,
-        kept: &mut Option<ShardGuard<'a>>,
-    ) -> Option<Claim> {
+    fn evict_one(&self, pool: &mut Pool, search: &mut Search) -> Option<Claim> {
+        let mut claim = None;
+        while claim.is_none() {
+            let frame = self.propose(pool, search)?;
+            self.try_evict(&[frame], &mut |evicted| claim = Some(evicted));
+        }
+        if let Some(claim) = &claim {
+            self.supply.pools.evicted(pool, claim.id());
+        }
+        claim
+    }
+
+    /// A frame of the pool whose page is to be given up next; none at the end of the search.
+    fn propose(&self, pool: &mut Pool, search: &mut Search) -> Option<FrameId> {
         while let Some(frame) = pool.written.pop() {
             let word = self.frames().word(frame);
-            if word.is_evictable()
-                && !word.is_referenced()
-                && let Some(claim) = self.try_evict(frame, kept)
-            {
-                self.supply.pools.evicted(pool, frame);
-                return Some(claim);
+            if word.is_evictable() && !word.is_referenced() {
+                return Some(frame);
             }
         }
         let mut seen = Seen { frames: self.frames(), first: pool.frame(0) };
-        while let Some(number) = pool.policy.propose(search, &mut seen) {
-            let frame = pool.frame(number);
-            if let Some(claim) = self.try_evict(frame, kept) {
-                self.supply.pools.evicted(pool, frame);
-                return Some(claim);
-            }
-        }
-        None
+        let number = pool.policy.propose(search, &mut seen)?;
+        Some(pool.frame(number))
     }
 
-    /// Takes the frame from its page, if that can be read again and nobody uses it.
-    fn try_evict<'a>(&'a self, frame: FrameId, kept: &mut Option<ShardGuard<'a>>) -> Option<Claim> {
-        let key = self.frames().key(frame);
-        let claim = if self.frames().word(frame).state() == State::Unstable {
-            *kept = None;
-            self.promises.evict_unstable(self, frame, key)?
-        } else {
-            let locked = kept.take();
-            let shard = kept.insert(self.next_shard(locked, key));
-            if self.frames().word(frame).state() != State::Clean {
-                return None;
-            }
-            let claim = shard.evict(self.frames(), frame)?;
-            shard.remove();
-            claim
-        };
-        self.counters.add(Count::Evictions, 1);
-        if claim.was_unread() {
-            self.counters.add(Count::ReadAheadWasted, 1);
+    /// Takes the frames from their pages, where these can be read again and nobody uses them.
+    fn try_evict(&self, frames: &[FrameId], evicted: &mut dyn FnMut(Claim)) {
+        let frame_set = self.frames();
+        for &frame in frames {
+            self.index.prefetch(frame_set.key(frame));
         }
-        Some(claim)
+        let mut count = |claim: Claim| {
+            self.counters.add(Count::Evictions, 1);
+            if claim.was_unread() {
+                self.counters.add(Count::ReadAheadWasted, 1);
+            }
+            evicted(claim);
+        };
+        // At a glance: each is looked at again with its shard locked.
+        let kind = |frame: FrameId| {
+            let is_unstable = frame_set.word(frame).state() == State::Unstable;
+            (frame_set.key(frame).file, is_unstable)
+        };
+        for same in frames.chunk_by(|a, b| kind(*a) == kind(*b)) {
+            let (file, is_unstable) = kind(same[0]);
+            if is_unstable {
+                self.promises.evict_unstable(self, file, same, &mut count);
+                continue;
+            }
+            let mut locked = None;
+            for &frame in same {
+                let shard = self.next_shard(locked.take(), frame_set.key(frame));
+                let shard = locked.insert(shard);
+                if frame_set.word(frame).state() == State::Clean
+                    && let Some(claim) = shard.evict(frame_set, frame)
+                {
+                    shard.remove();
+                    count(claim);
+                }
+            }
+        }
     }
 
     /// Takes the frame of a page that no flush has covered, if `may_go` says so; else the page is
     /// dirty again. It is called with the shard locked, and what it says must not change before
-    /// this returns: who asks holds the locks of the file.
-    pub(crate) fn evict_unstable(
-        &self,
+    /// the shard is unlocked: who asks holds the locks of the file.
+    pub(crate) fn evict_unstable<'a>(
+        &'a self,
         frame: FrameId,
         key: PageKey,
+        locked: &mut Option<ShardGuard<'a>>,
         may_go: impl FnOnce(u64) -> bool,
     ) -> Option<Claim> {
-        let mut shard = self.shard(key);
+        let shard = self.next_shard(locked.take(), key);
+        let shard = locked.insert(shard);
         let still_unstable = self.frames().word(frame).state() == State::Unstable;
         // The frame first: a pin may come before that, and then the file lost nothing.
         let claim = shard.evict(self.frames(), frame)?;
@@ -393,3 +455,6 @@ impl Pages {
         Some(claim)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
