@@ -54,6 +54,15 @@ pub struct Stats {
     pub copies: u64,
     /// Failed transfers of the device.
     pub io_errors: u64,
+    /// Sleeps of threads that waited for a frame that a dirty page had, or for room: until one page
+    /// more of a file could be dirty. None begins with fewer than four write-backs under way, unless
+    /// no more can be begun: no dirty page can be written, or the cache has no buffer left (it has
+    /// one for each 32 frames).
+    pub throttle_sleeps: u64,
+    /// Write-backs that were under way as those began, added up.
+    pub throttle_write_backs: u64,
+    /// Pages that were newer than the device as those began, added up.
+    pub throttle_dirty_pages: u64,
 }
 
 impl Stats {
@@ -78,6 +87,9 @@ impl Stats {
             read_ahead_wasted: less(self.read_ahead_wasted, before.read_ahead_wasted),
             copies: less(self.copies, before.copies),
             io_errors: less(self.io_errors, before.io_errors),
+            throttle_sleeps: less(self.throttle_sleeps, before.throttle_sleeps),
+            throttle_write_backs: less(self.throttle_write_backs, before.throttle_write_backs),
+            throttle_dirty_pages: less(self.throttle_dirty_pages, before.throttle_dirty_pages),
         }
     }
 }
@@ -98,6 +110,9 @@ pub(crate) enum Count {
     ReadAheadWasted,
     Copies,
     IoErrors,
+    ThrottleSleeps,
+    ThrottleWriteBacks,
+    ThrottleDirtyPages,
     /// What has no row of its own: see `rows.rs`.
     Peeks,
     PeekRetries,
@@ -174,6 +189,9 @@ impl Counters {
             read_ahead_wasted: sum(Count::ReadAheadWasted),
             copies: sum(Count::Copies),
             io_errors: sum(Count::IoErrors),
+            throttle_sleeps: sum(Count::ThrottleSleeps),
+            throttle_write_backs: sum(Count::ThrottleWriteBacks),
+            throttle_dirty_pages: sum(Count::ThrottleDirtyPages),
         }
     }
 }

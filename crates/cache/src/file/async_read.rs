@@ -212,7 +212,7 @@ impl Core {
         loop {
             let (seen, until) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),
-                Attempt::Wait { seen, until } => (seen, until),
+                Attempt::Wait { seen, until, .. } => (seen, until),
             };
             // Without an I/O thread nobody keeps the deadline.
             if Timestamp::now() >= end || engine.is_over() {

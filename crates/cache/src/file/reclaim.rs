@@ -16,6 +16,7 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
+use crate::file::room::ThrottleState;
 use crate::frames::frame::Claim;
 use crate::frames::waiters::LOOK;
 use crate::page::{FrameId, PageKey};
@@ -40,6 +41,8 @@ pub(crate) enum Attempt {
         seen: u32,
         /// The deadline, or when to look again before that.
         until: Timestamp,
+        /// If a dirty page has a frame that could be had else.
+        throttled: Option<ThrottleState>,
     },
 }
 
@@ -111,12 +114,16 @@ impl Core {
         let _entered = self.supply().waiters.enter();
         let mut attempts = self.begin_attempts(key, end);
         loop {
-            let (seen, until) = match self.attempt(&mut attempts) {
+            let (seen, until, throttled) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),
-                Attempt::Wait { seen, until } => (seen, until),
+                Attempt::Wait { seen, until, throttled } => (seen, until, throttled),
             };
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until));
-            match self.supply().waiters.wait(self.waits(), seen, wait) {
+            let outcome = self.supply().waiters.wait(self.waits(), seen, wait);
+            if let Some(state) = throttled {
+                self.note_throttled(state, outcome);
+            }
+            match outcome {
                 Outcome::Woken(LOOK) => attempts.woken = true,
                 Outcome::Woken(handed) => {
                     if let Some(claim) = self.supply().take_handed(handed) {
@@ -144,7 +151,7 @@ impl Core {
     pub(crate) fn attempt(&self, attempts: &mut Attempts) -> Attempt {
         loop {
             let seen = self.supply().waiters.idled();
-            let mut until = attempts.end;
+            let (mut until, mut throttled) = (attempts.end, None);
             match self.pages.search(attempts.key) {
                 Found::Frame { claim, dirty } => {
                     self.write_ahead(dirty);
@@ -152,7 +159,11 @@ impl Core {
                 }
                 Found::ToWrite { frame, has_failed } if Timestamp::now() < attempts.end => {
                     attempts.woken = false;
-                    if self.write_back_frame(frame) {
+                    if self.write_back_frame(frame) || self.keep_busy() {
+                        continue;
+                    }
+                    throttled = self.throttle_state();
+                    if throttled.is_none() {
                         continue;
                     }
                     // Nobody is told when its file's writes may be tried again.
@@ -165,7 +176,7 @@ impl Core {
             if attempts.woken {
                 self.waits().note_needless(self.reasons().frame);
             }
-            return Attempt::Wait { seen, until };
+            return Attempt::Wait { seen, until, throttled };
         }
     }
 }

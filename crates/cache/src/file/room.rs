@@ -13,9 +13,15 @@ use crate::file::durability::RETRY_AFTER;
 use crate::file::state::FileState;
 use crate::frames::word::Word;
 use crate::page::PageNo;
+use crate::stats::Count;
 
 /// Unclean pages that are looked at under one lock.
 const CHUNK: usize = 64;
+
+/// With this many write-backs under way the device is busy without another: who waits for room or
+/// for a frame begins no more, and who has filled a run writes it by itself. (Queued writes that
+/// make a file longer would go to worker threads of the kernel.)
+pub(crate) const BUSY: u32 = 4;
 
 /// What came of a try to write a page back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +30,13 @@ enum Written {
     Nothing,
     /// Nothing, and the pages of a file are not to be tried so soon.
     Refused,
+}
+
+/// What is under way, and what is dirty, as a caller finds it that goes to sleep for dirty pages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ThrottleState {
+    write_backs: u32,
+    dirty_pages: usize,
 }
 
 /// Room for one page of the file, if it `is_held`: counted as a page that is newer than the device.
@@ -147,13 +160,21 @@ impl Core {
             if let Some(message) = told {
                 waiters.pass_on(self.waits(), tag, message);
             }
-            let written = self.write_for_room(file);
+            let mut written = self.write_for_room(Some(file));
             // Of an earlier one the room may be gone by now.
             has_begun = written == Written::Some;
             if has_begun && self.io.engine.is_none() {
                 told = None;
                 continue;
             }
+            // The device is to be busy while this thread sleeps.
+            let state = loop {
+                if let Some(state) = self.throttle_state() {
+                    break state;
+                }
+                written = self.write_for_room(Some(file));
+                has_begun |= written == Written::Some;
+            };
             if !has_begun && told.is_some() {
                 self.waits().note_needless(self.reasons().frame);
             }
@@ -162,6 +183,7 @@ impl Core {
             let until = if looks_again { end.min(now.after(RETRY_AFTER)) } else { end };
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until)).tag(tag);
             let outcome = waiters.wait(self.waits(), seen, wait);
+            self.note_throttled(state, outcome);
             told = match outcome {
                 Outcome::Woken(message) => Some(message),
                 Outcome::TimedOut | Outcome::Invalid => None,
@@ -171,13 +193,54 @@ impl Core {
         }
     }
 
+    /// Whether the device has so many write-backs to do that it would not be faster with more.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.supply().waiters.writing() >= BUSY
+    }
+
+    /// To be called just before the sleep. None if the device could have more to do by now: then
+    /// it is too early to sleep.
+    pub(crate) fn throttle_state(&self) -> Option<ThrottleState> {
+        let write_backs = self.supply().waiters.writing();
+        let dirty_pages = self.files.unwritten.load(Ordering::Relaxed);
+        let is_due = write_backs >= BUSY || !self.can_begin_write();
+        is_due.then_some(ThrottleState { write_backs, dirty_pages })
+    }
+
+    /// Counts a sleep that began in that state, unless it did not begin after all.
+    pub(crate) fn note_throttled(&self, state: ThrottleState, outcome: Outcome) {
+        if outcome != Outcome::Invalid {
+            let ThrottleState { write_backs, dirty_pages } = state;
+            self.counters().add(Count::ThrottleSleeps, 1);
+            self.counters().add(Count::ThrottleWriteBacks, write_backs.into());
+            self.counters().add(Count::ThrottleDirtyPages, dirty_pages as u64);
+        }
+    }
+
+    /// Whether there is a page that could be written, and a buffer for it.
+    fn can_begin_write(&self) -> bool {
+        let has_page = |file: Arc<FileState>| {
+            let unclean = file.unclean.lock();
+            unclean.iter().any(|page| self.is_writable(&file, page))
+        };
+        let may_be_tried = |file: &Arc<FileState>| !file.unwritten.is_failing();
+        self.io.runs.has_free() && self.files.all().into_iter().filter(may_be_tried).any(has_page)
+    }
+
+    /// Begins to write a page of any file back, unless the device is busy. For one that waits for a
+    /// frame.
+    pub(crate) fn keep_busy(&self) -> bool {
+        !self.is_busy() && self.write_for_room(None) == Written::Some
+    }
+
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
     /// room, of the one that has most.
-    fn write_for_room(&self, file: &Arc<FileState>) -> Written {
-        if self.write_page_of(file) {
+    fn write_for_room(&self, file: Option<&Arc<FileState>>) -> Written {
+        if file.is_some_and(|file| self.write_page_of(file)) {
             return Written::Some;
         }
-        let files = self.files.all().into_iter().filter(|other| other.id != file.id);
+        let is_other = |other: &Arc<FileState>| file.is_none_or(|file| other.id != file.id);
+        let files = self.files.all().into_iter().filter(is_other);
         // Counted once: others change it.
         let count = |other: Arc<FileState>| (other.unwritten.pages.load(Ordering::Relaxed), other);
         let mut others: Vec<_> = files.map(count).filter(|(pages, _)| *pages > 0).collect();

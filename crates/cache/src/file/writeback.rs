@@ -41,10 +41,6 @@ pub(crate) enum ChangingPages {
 /// Pages that are too few to be written behind.
 const WRITE_BEHIND_MIN: usize = 4;
 
-/// With this many write-backs under way the device is busy without another: who has filled a run
-/// writes it. Queued writes that make a file longer would go to worker threads of the kernel.
-const BUSY: u32 = 4;
-
 /// Who moves a run, in a cache with queued I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
@@ -185,7 +181,7 @@ impl Core {
     }
 
     /// Pages were written to their ends, the last one in `frame`: writes back what a stream has
-    /// filled, or, with queued I/O, begins to, unless the device is [`BUSY`]. A writer that is
+    /// filled, or, with queued I/O, begins to, unless the device is busy. A writer that is
     /// faster than the device waits here once for each run, under `write-back` or on the device.
     /// Nothing is done if the file's writes fail or are held up.
     pub(crate) fn write_behind(
@@ -202,8 +198,7 @@ impl Core {
         }
         // An I/O thread that has died may have left an older version of the pages under way.
         let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
-        let is_busy = self.supply().waiters.writing() >= BUSY;
-        let by = if is_busy && !is_over { By::Caller } else { By::Queue };
+        let by = if self.is_busy() && !is_over { By::Caller } else { By::Queue };
         let mut buffers = TakenBuffers::new(self, by, 1);
         let mut page = run.start;
         while page < run.end {

@@ -95,6 +95,12 @@ impl RunBuffers {
         WaitKey::Address(std::ptr::from_ref(self) as usize)
     }
 
+    /// Whether [`RunBuffers::try_take`] would find one.
+    pub(crate) fn has_free(&self) -> bool {
+        let free = self.free.lock();
+        free.buffers.len() > free.reserved
+    }
+
     pub(crate) fn try_take(&self) -> Option<RunBuffer> {
         let mut free = self.free.lock();
         let taken = if free.buffers.len() > free.reserved { free.buffers.pop() } else { None };

@@ -29,4 +29,5 @@ mod soak;
 mod superseded;
 mod syncs;
 mod threads;
+mod throttle;
 mod write_streams;
