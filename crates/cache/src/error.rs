@@ -21,6 +21,10 @@ pub enum Operation {
     SetLen,
     /// Making writes durable.
     Sync,
+    /// Giving blocks back ([`File::punch_hole`](crate::File::punch_hole)).
+    PunchHole,
+    /// Reserving blocks ([`File::allocate`](crate::File::allocate)).
+    Allocate,
 }
 
 impl fmt::Display for Operation {
@@ -31,6 +35,8 @@ impl fmt::Display for Operation {
             Self::Len => "query of the length",
             Self::SetLen => "change of the length",
             Self::Sync => "sync",
+            Self::PunchHole => "punching of a hole",
+            Self::Allocate => "reservation of space",
         })
     }
 }
@@ -344,11 +350,21 @@ impl fmt::Display for Error {
         match self {
             Self::Io { operation, file, offset, errno } => {
                 write!(f, "{operation} of {} at offset {offset} failed: {errno}", file.display())?;
-                match io::Error::from_raw_os_error(errno.raw_os_error()).kind() {
-                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => f.write_str(
+                let kind = io::Error::from_raw_os_error(errno.raw_os_error()).kind();
+                match (operation, kind) {
+                    (Operation::Allocate, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                        f.write_str("; make room, and call `allocate` again")
+                    }
+                    (_, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => f.write_str(
                         "; the cache keeps what it could not write: make room, and call \
                          `sync_all` again",
                     ),
+                    (Operation::PunchHole, _) if *errno == Errno::OPNOTSUPP => {
+                        f.write_str("; the file system has no holes: write zeros instead")
+                    }
+                    (Operation::Allocate, _) if *errno == Errno::OPNOTSUPP => {
+                        f.write_str("; the file system reserves no space: use `set_len` instead")
+                    }
                     _ => Ok(()),
                 }
             }

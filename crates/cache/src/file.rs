@@ -24,6 +24,7 @@ pub(crate) mod read_on;
 pub(crate) mod readahead;
 pub(crate) mod reclaim;
 pub(crate) mod room;
+mod space;
 pub(crate) mod state;
 mod sync;
 #[cfg(feature = "async")]

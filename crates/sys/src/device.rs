@@ -6,6 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -258,6 +259,21 @@ pub unsafe trait Device: Send + Sync {
 
     /// Makes the file `len_bytes` long; what is added reads as zeros.
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno>;
+
+    /// Gives the blocks of these bytes back, as far as that goes; they read as zeros then, and the
+    /// length stays. A device that has no holes refuses.
+    fn punch_hole(&self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        let _ = (file, range);
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Reserves blocks for these bytes, of which the range is not empty; makes the file longer,
+    /// with zeros, if they reach beyond its end. If it fails, the file may be longer all the same.
+    /// A device that cannot reserve refuses.
+    fn allocate(&self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        let _ = (file, range);
+        Err(Errno::OPNOTSUPP)
+    }
 
     /// Reads into `bufs` from `offset`; blocks until done, and says how many bytes were moved.
     ///

@@ -9,12 +9,14 @@
 //! name of a file whose content was synced.
 #![expect(unsafe_code, reason = "pread and pwrite on memory that is promised by contract")]
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fcntl_getfl,
-    fcntl_setfl, fdatasync, flock, fstat, fstatfs, fsync, ftruncate, linkat, open, seek, statx,
+    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags,
+    fallocate, fcntl_getfl, fcntl_setfl, fdatasync, flock, fstat, fstatfs, fsync, ftruncate,
+    linkat, open, seek, statx,
 };
 use rustix::io::Errno;
 
@@ -121,6 +123,17 @@ impl DirectDevice {
             Stated::Alignment(alignment) => Ok(Some(alignment)),
             Stated::Nothing | Stated::Refused => probe_alignment(fd).map(Some),
         }
+    }
+
+    fn change_space(
+        &self,
+        file: DeviceFile,
+        how: FallocateFlags,
+        range: Range<u64>,
+    ) -> Result<(), Errno> {
+        let file = self.queue.files.enter(file)?;
+        let len = range.end.saturating_sub(range.start);
+        rustix::io::retry_on_intr(|| fallocate(file.fd(), how, range.start, len))
     }
 
     /// Asks for direct I/O, and finds out what the file is; the number is still to be given.
@@ -381,6 +394,14 @@ unsafe impl Device for DirectDevice {
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
         let file = self.queue.files.enter(file)?;
         rustix::io::retry_on_intr(|| ftruncate(file.fd(), len_bytes))
+    }
+
+    fn punch_hole(&self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        self.change_space(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
+    }
+
+    fn allocate(&self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        self.change_space(file, FallocateFlags::empty(), range)
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {

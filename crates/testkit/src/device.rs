@@ -2,6 +2,9 @@
 //!
 //! Files may be written, extended and truncated by others meanwhile ([`SimDevice::append`]).
 //!
+//! Space is not counted: a reservation makes the file as long as it should be, and is refused where
+//! writes are ([`SimDevice::refuse_writes`]).
+//!
 //! Fault model: operations fail with `EIO`, once or from then on; transfers are short; completions
 //! are late and out of order; a failed write leaves some of its sectors written; a failed sync is
 //! reported once, and the writes that it should have made durable are lost in the next crash; a
@@ -19,6 +22,7 @@ mod faults;
 mod image;
 mod state;
 
+use std::ops::Range;
 use std::path::Path;
 
 use unherd_sys::primitives::{Condvar, Mutex, MutexGuard, thread};
@@ -123,8 +127,8 @@ impl SimDevice {
         self.state.lock().change(path.as_ref(), |image| image.set_len(len_bytes))
     }
 
-    /// From now on each write to the file at `path` fails with this error and changes nothing,
-    /// whatever the plan says; with `None`, no longer.
+    /// From now on each write to the file at `path`, and each reservation of space for it, fails
+    /// with this error and changes nothing, whatever the plan says; with `None`, no longer.
     pub fn refuse_writes(&self, path: impl AsRef<Path>, errno: Option<Errno>) {
         self.state.lock().refuse_writes(path.as_ref(), errno);
     }
@@ -278,6 +282,18 @@ unsafe impl Device for SimDevice {
         let done = state.set_len(file, len_bytes);
         self.return_late(state);
         done
+    }
+
+    fn punch_hole(&self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        self.dawdle();
+        let mut state = self.state.lock();
+        let done = state.punch_hole(file, range);
+        self.return_late(state);
+        done
+    }
+
+    fn allocate(&self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        self.state.lock().allocate(file, range)
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {

@@ -1,5 +1,7 @@
 //! The plainest model of a file.
 
+use std::ops::Range;
+
 /// A file as a vector of bytes: what every other file must agree with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileModel {
@@ -46,6 +48,17 @@ impl FileModel {
             self.bytes.resize(end, 0);
         }
         self.bytes[start..end].copy_from_slice(bytes);
+    }
+
+    /// Zeros in `range`, as far as the file reaches.
+    pub fn punch_hole(&mut self, range: Range<u64>) {
+        let end = range.end.min(self.len());
+        self.bytes[range.start.min(end) as usize..end as usize].fill(0);
+    }
+
+    /// Lengthens the file with zeros, if it does not reach to the end of `range`.
+    pub fn allocate(&mut self, range: Range<u64>) {
+        self.set_len(range.end.max(self.len()));
     }
 
     /// Cuts the file, or lengthens it with zeros.

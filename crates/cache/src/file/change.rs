@@ -343,8 +343,7 @@ impl Core {
         Ok(old)
     }
 
-    /// Drops `pages` of a file, whatever they hold, where all beyond them hold zeros or nothing.
-    /// Pinned ones live on for those who have them. The caller keeps writers out; pages that
+    /// Drops `pages` of a file, whatever they hold. Pinned ones live on for those who have them. The caller keeps writers out; pages that
     /// somebody is changing although the file has no handle are skipped.
     pub(crate) fn drop_pages(
         &self,
@@ -352,12 +351,12 @@ impl Core {
         pages: Range<PageNo>,
         changing: ChangingPages,
     ) {
-        let from = pages.start;
-        for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
+        let key_of = |frame| self.frames().key(frame);
+        for page in self.pages.index.pages_in(file.id, pages.clone(), key_of) {
             self.drop_page(file, self.key(file, page), changing);
         }
-        file.unclean.lock().truncate(from);
-        self.drop_holds(file, from);
+        file.unclean.lock().remove_in(&(pages.start.0..pages.end.0));
+        self.drop_holds(file, pages);
     }
 
     /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
@@ -376,22 +375,22 @@ impl Core {
         true
     }
 
+    /// Drops the page, whatever it holds, unless it is busy.
+    pub(crate) fn try_drop_page(&self, file: &FileState, key: PageKey) -> Result<(), Busy> {
+        // It is not behind: see `frame.rs`.
+        let (before, claim) = self.pages.shard(key).detach(self.frames())?;
+        if before.state().is_unwritten() {
+            self.remove_unwritten(file, 1);
+        }
+        if before.is_unread() {
+            self.counters().add(Count::ReadAheadWasted, 1);
+        }
+        claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
+        Ok(())
+    }
+
     fn drop_page(&self, file: &FileState, key: PageKey, changing: ChangingPages) {
-        loop {
-            // It is not behind: see `frame.rs`.
-            let detached = self.pages.shard(key).detach(self.frames());
-            let busy = match detached {
-                Ok((before, claim)) => {
-                    if before.state().is_unwritten() {
-                        self.remove_unwritten(file, 1);
-                    }
-                    if before.is_unread() {
-                        self.counters().add(Count::ReadAheadWasted, 1);
-                    }
-                    return claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
-                }
-                Err(busy) => busy,
-            };
+        while let Err(busy) = self.try_drop_page(file, key) {
             if changing == ChangingPages::Skipped && self.drop_forgotten(file, key) {
                 return;
             }

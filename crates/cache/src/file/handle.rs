@@ -626,7 +626,7 @@ impl File {
         written.and(reported).and(self.core().check_released(&self.file))
     }
 
-    fn check_write(&self) -> Result<(), Error> {
+    pub(crate) fn check_write(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
         self.check_not_closed()?;
         if self.write { Ok(()) } else { Err(Error::ReadOnly { file: self.file.path.clone() }) }

@@ -11,7 +11,7 @@
 //! | without changes | as before the guard | as before, by the same rule |
 //! | another change of a held page | stays | held |
 //! | `File::release_to`, as far as the entry | goes | held becomes dirty |
-//! | the page is cut off, or the file closed | goes | dropped |
+//! | the page is cut off or in a hole, or the file closed | goes | dropped |
 //!
 //! 1. A frame becomes held under the lock of the entries, and only with one. A release takes the
 //!    entry and leaves the held state under that lock. So no page stays held without an entry.
@@ -27,6 +27,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use unherd_sys::primitives::Ordering;
 
@@ -129,11 +130,13 @@ impl Core {
         }
     }
 
-    /// The pages from `from` on are dropped.
-    pub(crate) fn drop_holds(&self, file: &FileState, from: PageNo) {
+    /// The pages are dropped.
+    pub(crate) fn drop_holds(&self, file: &FileState, pages: Range<PageNo>) {
         if self.files.held.load(Ordering::Relaxed) > 0 {
-            let dropped = file.holds.lock().lsns.split_off(&from).len();
-            self.files.held.fetch_sub(dropped, Ordering::Relaxed);
+            let mut holds = file.holds.lock();
+            let before = holds.lsns.len();
+            holds.lsns.retain(|page, _| !pages.contains(page));
+            self.files.held.fetch_sub(before - holds.lsns.len(), Ordering::Relaxed);
         }
     }
 

@@ -36,13 +36,10 @@ impl PageSet {
         self.words.get(&at).is_some_and(|word| word & bit != 0)
     }
 
-    /// Takes out all pages from `from` on.
-    pub(crate) fn truncate(&mut self, from: PageNo) {
-        let (at, bit) = place(from);
-        let word = self.words.split_off(&at).remove(&at).unwrap_or(0) & (bit - 1);
-        if word != 0 {
-            self.words.insert(at, word);
-        }
+    /// Takes out the pages of a range.
+    pub(crate) fn remove_in(&mut self, pages: &PageRange) {
+        let removed: Vec<PageNo> = self.iter_in(pages).collect();
+        removed.into_iter().for_each(|page| self.remove(page));
     }
 
     /// How many pages there are. Counts them.
@@ -85,8 +82,8 @@ mod tests {
             for (step, page) in steps {
                 match step {
                     0 => {
-                        set.truncate(PageNo(page));
-                        model.split_off(&PageNo(page));
+                        set.remove_in(&(page..page + 50));
+                        model.retain(|it: &PageNo| !(page..page + 50).contains(&it.0));
                     }
                     1..4 => {
                         set.remove(PageNo(page));

@@ -26,6 +26,7 @@ mod readahead;
 mod room;
 mod scene;
 mod soak;
+mod space;
 mod superseded;
 mod syncs;
 mod threads;

@@ -17,6 +17,8 @@ pub(crate) enum Op {
     Write { handle: usize, offset: u64, len: usize, fill: u8 },
     Change { handle: usize, page: u64, at: usize, len: usize, fill: u8 },
     SetLen { handle: usize, len: u64 },
+    PunchHole { handle: usize, offset: u64, len: u64 },
+    Allocate { handle: usize, offset: u64, len: u64 },
     Sync { handle: usize },
     Pin { handle: usize, page: u64 },
     Unpin,
@@ -51,6 +53,10 @@ pub(crate) fn ops(page_bytes: usize, count: usize) -> impl Strategy<Value = Vec<
             }
         ),
         1 => (handle.clone(), at()).prop_map(|(handle, len)| Op::SetLen { handle, len }),
+        1 => (handle.clone(), at(), 0..page * 6)
+            .prop_map(|(handle, offset, len)| Op::PunchHole { handle, offset, len }),
+        1 => (handle.clone(), at(), 0..page * 2)
+            .prop_map(|(handle, offset, len)| Op::Allocate { handle, offset, len }),
         1 => handle.clone().prop_map(|handle| Op::Sync { handle }),
         2 => (handle, 0..16_u64).prop_map(|(handle, page)| Op::Pin { handle, page }),
         1 => Just(Op::Unpin),
@@ -140,6 +146,25 @@ impl<'a> Scene<'a> {
                 let set = self.files[handle].set_len(len);
                 if self.allowed(set).is_some() {
                     self.model.set_len(len);
+                }
+            }
+            Op::PunchHole { handle, offset, len } => {
+                let page = self.page_bytes as u64;
+                // A hole that fails between whole pages and the parts at its ends is there in part.
+                let range = if self.may_fail {
+                    offset / page * page..(offset + len).next_multiple_of(page)
+                } else {
+                    offset..offset + len
+                };
+                if self.allowed(self.files[handle].punch_hole(range.clone())).is_some() {
+                    self.model.punch_hole(range);
+                }
+            }
+            Op::Allocate { handle, offset, len } => {
+                let range = offset..offset + len;
+                let allocated = self.files[handle].allocate(range.clone());
+                if self.allowed(allocated).is_some() && len > 0 {
+                    self.model.allocate(range);
                 }
             }
             Op::Sync { handle } => {

@@ -2,10 +2,12 @@
 //!
 //! Changes since the last sync are kept in the order in which they were made. A crash takes the
 //! durable bytes and lays a random selection of these changes over them: each change of the length
-//! as a whole, each write sector by sector. So a write is torn at sectors, never inside one, and an
+//! and each hole as a whole, each write sector by sector. So a write is torn at sectors, never inside one, and an
 //! earlier write of a sector may survive where a later one does not.
 //!
 //! Names are durable at once: what becomes of a directory in a crash is not simulated.
+
+use std::ops::Range;
 
 use crate::Seed;
 
@@ -16,6 +18,7 @@ pub(super) const SECTOR_BYTES: usize = 512;
 enum Change {
     Write { offset: usize, bytes: Vec<u8> },
     SetLen(usize),
+    PunchHole(Range<usize>),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -60,12 +63,19 @@ impl Image {
         self.unsynced.push(Change::SetLen(len));
     }
 
+    /// Zeros, as far as the file reaches.
+    pub(super) fn punch_hole(&mut self, range: Range<usize>) {
+        clear(&mut self.live, &range);
+        self.unsynced.push(Change::PunchHole(range));
+    }
+
     /// Makes every change since the last sync durable.
     pub(super) fn sync(&mut self) {
         for change in std::mem::take(&mut self.unsynced) {
             match change {
                 Change::Write { offset, bytes } => put(&mut self.durable, offset, &bytes),
                 Change::SetLen(len) => self.durable.resize(len, 0),
+                Change::PunchHole(range) => clear(&mut self.durable, &range),
             }
         }
     }
@@ -73,9 +83,10 @@ impl Image {
     /// Forgets that there are writes to sync: they can be read, and are lost in a crash.
     ///
     /// KERNEL: a failed flush marks pages clean; the next fsync(2) succeeds without them. The
-    /// length is a matter of the file system's journal: it stays in there, or all is over.
+    /// length and the holes are matters of the file system's journal: they stay in there, or all is
+    /// over.
     pub(super) fn lose_unsynced(&mut self) {
-        self.unsynced.retain(|change| matches!(change, Change::SetLen(_)));
+        self.unsynced.retain(|change| !matches!(change, Change::Write { .. }));
     }
 
     /// What a crash leaves becomes all there is.
@@ -94,6 +105,11 @@ impl Image {
                         self.durable.resize(len, 0);
                     }
                 }
+                Change::PunchHole(range) => {
+                    if seed.coin() {
+                        clear(&mut self.durable, &range);
+                    }
+                }
             }
         }
         self.live.clone_from(&self.durable);
@@ -106,6 +122,11 @@ fn put(into: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
         into.resize(end, 0);
     }
     into[offset..end].copy_from_slice(bytes);
+}
+
+fn clear(bytes: &mut [u8], range: &Range<usize>) {
+    let end = range.end.min(bytes.len());
+    bytes[range.start.min(end)..end].fill(0);
 }
 
 /// The pieces of `bytes` that lie in one sector of the file each, with their offsets.

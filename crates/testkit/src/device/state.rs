@@ -4,6 +4,7 @@
 //! transfer leaves the queue when its completion is handed out, or is about to be.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use unherd_sys::{
@@ -251,6 +252,44 @@ impl State {
         }
         self.files[handle.inode].image.set_len(len_bytes as usize);
         Ok(())
+    }
+
+    /// Fails as a write does, and changes nothing then.
+    pub(super) fn punch_hole(&mut self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        let handle = self.handle(file)?;
+        if !handle.write {
+            return Err(Errno::BADF);
+        }
+        if self.writes.fails(self.plan.write, &mut self.seed) {
+            self.faults_injected += 1;
+            return Err(Errno::IO);
+        }
+        self.files[handle.inode].image.punch_hole(range.start as usize..range.end as usize);
+        Ok(())
+    }
+
+    /// Fails as a write does; the file may be longer then.
+    pub(super) fn allocate(&mut self, file: DeviceFile, range: Range<u64>) -> Result<(), Errno> {
+        let handle = self.handle(file)?;
+        if !handle.write {
+            return Err(Errno::BADF);
+        }
+        if range.end > FILE_BYTES_MAX {
+            return Err(Errno::FBIG);
+        }
+        let len = self.files[handle.inode].image.live().len() as u64;
+        let failed = match self.files[handle.inode].refusal {
+            None => self.writes.fails(self.plan.write, &mut self.seed).then_some(Errno::IO),
+            refusal => refusal,
+        };
+        let missing = range.end.saturating_sub(len);
+        // KERNEL: ext4 reserves piece by piece, and leaves what it has.
+        let end = if failed.is_some() { len + self.seed.below(missing + 1) } else { range.end };
+        if end > len {
+            self.files[handle.inode].image.set_len(end as usize);
+        }
+        self.faults_injected += u64::from(failed.is_some());
+        failed.map_or(Ok(()), Err)
     }
 
     pub(super) fn sync(&mut self, file: DeviceFile) -> Result<(), Errno> {

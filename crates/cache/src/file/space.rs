@@ -1,0 +1,193 @@
+//! The space of a file on the device: given back, and reserved.
+//!
+//! A hole is punched with writers and write-backs kept out, as a file is cut (`flush.rs`): first on
+//! the device, so that nothing has changed if that refuses. Then, before any write-back may touch
+//! the file again, its dirty pages there are dropped: none of them fills the hole up. The others are
+//! dropped after that; one whose read began before the hole was punched is in the index by then.
+
+use std::ops::Range;
+
+use unherd_sys::primitives::Arc;
+
+use crate::error::{Error, Operation};
+use crate::file::core::Core;
+use crate::file::handle::File;
+use crate::file::state::FileState;
+use crate::file::writeback::ChangingPages;
+use crate::latch::AloneGuard;
+use crate::page::{PageNo, PageRange};
+
+impl File {
+    /// Makes the bytes in `range` zeros, as far as the file reaches, and gives their blocks back to
+    /// the file system (fallocate(2), `PUNCH_HOLE`); the length stays. What was written there and
+    /// is still dirty is never written: use it for what is not needed any more, such as the old
+    /// part of a log, or freed pages.
+    ///
+    /// Of pages that lie in `range` as a whole (or up to the end of the file) the blocks go, at
+    /// once on the device. The parts of other pages at both ends are filled with zeros as by
+    /// [`File::write_at`], and keep their blocks. The next sync makes both durable; a crash before
+    /// it may leave old bytes, what was written since, or zeros, in each sector. Held pages
+    /// ([`PageMut::hold_until`](crate::PageMut::hold_until)) are discarded like others, and their
+    /// holds end: sync the log that describes the hole before.
+    ///
+    /// Reads meanwhile see each page as it was or as zeros, and guards keep what they had. Waits
+    /// for writers and [`PageMut`](crate::PageMut)s under `file`, and for pages in write-back or
+    /// being read under `write-back` and `page-read`; for the parts at the ends as
+    /// [`File::write_at`]. Takes time for each page in the cache, or in the range if these are
+    /// fewer.
+    ///
+    /// ```no_run
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// let log = cache.open("log", unherd::OpenOptions::new().write(true))?;
+    /// let checkpoint = 1 << 20;
+    /// log.punch_hole(0..checkpoint)?; // reads give zeros, and the disk has the space again
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of
+    /// [`Operation::PunchHole`]: with `EOPNOTSUPP` the file system has no holes, and nothing has
+    /// changed; with another number the bytes are old or zeros, and the call may be repeated. The
+    /// [errors](File#errors) of all writes, for the parts at the ends: the rest is done.
+    pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
+        self.check_write()?;
+        self.core().check_none_held(&self.file)?;
+        self.core().punch_hole(&self.file, range)
+    }
+
+    /// Has the file system reserve blocks for the bytes in `range` (fallocate(2)), so that writes
+    /// there find space: a full disk is an error here, and not when pages are written back. If the
+    /// range reaches beyond the end, the file gets longer, by zeros; other bytes stay as they are.
+    ///
+    /// At once on the device; the next sync makes it durable. The reservation ends where the file
+    /// is cut or a hole is punched. File systems that write to another place each time (btrfs, ZFS,
+    /// files that share blocks) cannot promise as much. Waits for writers under `file` and for
+    /// pages in write-back under `file`; may take long on the device.
+    ///
+    /// ```no_run
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// let options = unherd::OpenOptions::new().write(true).create(true);
+    /// let log = cache.open("log", options)?;
+    /// log.allocate(0..64 << 20)?; // 64 MiB, or an error now
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`],
+    /// [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of [`Operation::Allocate`] with
+    /// `ENOSPC`, `EDQUOT`, `EIO`; with `EOPNOTSUPP` the file system reserves nothing. The length is
+    /// as it was then; some blocks may be reserved.
+    pub fn allocate(&self, range: Range<u64>) -> Result<(), Error> {
+        self.check_write()?;
+        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        self.core().check_write(&self.file, range.start, len)?;
+        self.core().check_none_held(&self.file)?;
+        if range.is_empty() { Ok(()) } else { self.core().allocate(&self.file, range) }
+    }
+}
+
+impl Core {
+    fn punch_hole(&self, file: &Arc<FileState>, range: Range<u64>) -> Result<(), Error> {
+        let _writers = file.writers.alone(self.waits(), self.reasons().file);
+        let page_bytes = self.memory().page_bytes() as u64;
+        let len = file.len();
+        let range = range.start..range.end.min(len);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let first = range.start.div_ceil(page_bytes);
+        // Beyond the end of the file there are zeros anyway.
+        let end = if range.end == len { len.div_ceil(page_bytes) } else { range.end / page_bytes };
+        if first < end {
+            self.punch_pages(file, first..end, len)?;
+        }
+        let head = range.start..range.end.min(first * page_bytes);
+        let tail = (end * page_bytes).max(head.end)..range.end;
+        let zeros = vec![0; page_bytes as usize];
+        for part in [head, tail].into_iter().filter(|part| !part.is_empty()) {
+            let (page, at) = self.memory().locate(part.start);
+            self.write_page(file, page, at, &zeros[..(part.end - part.start) as usize], None)?;
+        }
+        Ok(())
+    }
+
+    /// The caller keeps writers out.
+    fn punch_pages(&self, file: &FileState, pages: PageRange, len: u64) -> Result<(), Error> {
+        let punched = {
+            let _write_backs =
+                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+            let punched = self.punch_on_device(file, &pages, len);
+            if punched.is_ok() {
+                let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
+                for page in unclean {
+                    // One that is busy is being read, and so is clean.
+                    let _ = self.try_drop_page(file, self.key(file, page));
+                }
+            }
+            punched
+        };
+        // Somebody may have wanted a frame and found the file's write-backs held up.
+        self.pages.notify_writable();
+        punched?;
+        self.drop_pages(file, PageNo(pages.start)..PageNo(pages.end), ChangingPages::Awaited);
+        Ok(())
+    }
+
+    /// The caller keeps writers and write-backs out.
+    fn punch_on_device(&self, file: &FileState, pages: &PageRange, len: u64) -> Result<(), Error> {
+        let (device, device_file) = (&self.io.device, file.device_file);
+        let bytes = self.offset(PageNo(pages.start))..self.offset(PageNo(pages.end));
+        // Nobody else makes the file as long there as it is here, when the last page is dropped.
+        if bytes.end >= len {
+            let failed = |operation| move |errno| file.io_error(operation, len, errno);
+            if device.len(device_file).map_err(failed(Operation::Len))? < len {
+                device.set_len(device_file, len).map_err(failed(Operation::SetLen))?;
+            }
+            file.durability.lock().device_len.written(len, len);
+        }
+        let start = bytes.start;
+        let punched = device.punch_hole(device_file, bytes);
+        // Also where it has failed: some of it may have been done.
+        file.durability.lock().note_resize();
+        punched.map_err(|errno| file.io_error(Operation::PunchHole, start, errno))
+    }
+
+    fn allocate(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
+        let allocated = {
+            let _writers = file.writers.alone(self.waits(), self.reasons().file);
+            let _write_backs =
+                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+            self.allocate_alone(file, range)
+        };
+        // Somebody may have wanted a frame and found the file's write-backs held up.
+        self.pages.notify_writable();
+        allocated
+    }
+
+    fn allocate_alone(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
+        let (device, device_file, end) = (&self.io.device, file.device_file, range.end);
+        let failed = |operation| move |errno| file.io_error(operation, range.start, errno);
+        let before = device.len(device_file).map_err(failed(Operation::Len))?;
+        let allocated = device.allocate(device_file, range.start..end);
+        let len = file.len().max(end);
+        let mut durability = file.durability.lock();
+        durability.note_resize();
+        match allocated {
+            Ok(()) => {
+                durability.device_len.written(end, len);
+                drop(durability);
+                file.set_len(len);
+                Ok(())
+            }
+            Err(errno) => {
+                // What it may have added is cut off as padding.
+                let left = device.len(device_file).ok().filter(|&left| left > before);
+                durability.device_len.failed(before..end, left);
+                drop(durability);
+                Err(failed(Operation::Allocate)(errno))
+            }
+        }
+    }
+}
