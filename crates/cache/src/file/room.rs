@@ -172,7 +172,9 @@ impl Core {
                 if let Some(state) = self.throttle_state() {
                     break state;
                 }
-                written = self.write_for_room(Some(file));
+                // What fails is not repeated here.
+                let own = Some(file).filter(|file| !file.unwritten.is_failing());
+                written = self.write_for_room(own);
                 has_begun |= written == Written::Some;
             };
             if !has_begun && told.is_some() {

@@ -1,6 +1,6 @@
 //! One thread of a simulated world, and what it does.
 
-use unherd_sys::primitives::thread;
+use unherd_sys::primitives::{Ordering, thread};
 use unherd_testkit::{Content, Outcome, PageRead, Seed, Stamp};
 
 use super::outsider::Shared;
@@ -22,6 +22,17 @@ fn run(first: Stamp, pages: u64) -> impl Iterator<Item = Stamp> + Clone {
     (first.page..first.page + pages).map(move |page| Stamp { page, ..first })
 }
 
+/// How many bytes of a page stay that is cut: mostly none.
+fn any_tail(seed: &mut Seed) -> u64 {
+    let header = Stamp::HEADER_BYTES as u64;
+    if seed.below(3) == 0 { header + seed.below(PAGE_BYTES as u64 - header) } else { 0 }
+}
+
+/// What a page holds that is to be zeros, but of the first the beginning.
+fn zeros(is_first: bool, tail: u64) -> Content {
+    if is_first && tail > 0 { Content::Cut(tail as usize) } else { Content::Zeros }
+}
+
 fn offset(stamp: Stamp) -> u64 {
     stamp.page * PAGE_BYTES as u64
 }
@@ -36,6 +47,7 @@ impl<'a> Actor<'a> {
             let number = self.seed.below(FILES as u64) as usize;
             if let Some(file) = self.files.get(number) {
                 self.operate(number, file);
+                self.release_some(number, file);
                 self.keep_one(number, file);
             } else if let Some(file) = self.world.allowed(self.world.open(number)) {
                 self.operate(number, &file);
@@ -52,17 +64,31 @@ impl<'a> Actor<'a> {
     }
 
     fn operate(&mut self, number: usize, file: &File) {
-        match self.seed.below(20) {
+        match self.seed.below(24) {
             0..4 => self.read_at(number, file),
             4..7 => self.page(number, file),
             7..10 => self.peek(number, file),
             10..14 => self.write_at(number, file),
             14..17 => self.page_mut(number, file),
             17 => self.set_len(number, file),
+            18..20 => self.punch_hole(number, file),
+            20 => {
+                let first = self.any_page(number).page;
+                let pages = first..(first + 1 + self.seed.below(4)).min(self.world.plan.pages);
+                let synced = self.world.sync(number, file, pages.clone());
+                self.world.note(self.number, &("sync", number, pages, synced));
+            }
             _ => {
-                let synced = self.world.sync(number, file);
+                let synced = self.world.sync(number, file, 0..self.world.plan.pages);
                 self.world.note(self.number, &("sync", number, synced));
             }
+        }
+    }
+
+    /// Also at its end, as a page that is held keeps its frame.
+    fn release_some(&mut self, number: usize, file: &File) {
+        if self.world.plan.holds_pages() && self.seed.coin() {
+            self.world.release(number, file);
         }
     }
 
@@ -189,6 +215,11 @@ impl<'a> Actor<'a> {
             return self.fail(stamp, read);
         };
         self.judge(stamp, read, &held);
+        // Where a file is closed now and then, a held page would be lost.
+        if self.world.plan.holds_pages() && number < self.files.len() && self.seed.coin() {
+            let lsn = self.world.held_until[number].fetch_add(1, Ordering::Relaxed) + 1;
+            self.world.allowed(held.hold_until(lsn));
+        }
         let sequence = history.begin_write(Content::Stamped);
         let mut page = vec![0; PAGE_BYTES];
         stamp.fill(sequence, &mut page);
@@ -206,22 +237,30 @@ impl<'a> Actor<'a> {
         self.world.note(self.number, &("changed", stamp, sequence));
     }
 
+    /// Zeros some pages; now and then the hole begins in the middle of the first.
+    fn punch_hole(&mut self, number: usize, file: &File) {
+        let world = self.world;
+        let (first, pages) = self.any_run(number);
+        let tail = any_tail(&mut self.seed);
+        let begun: Vec<_> = run(first, pages)
+            .map(|stamp| (stamp, world.history(stamp).begin_write(zeros(stamp == first, tail))))
+            .collect();
+        let hole = offset(first) + tail..offset(first) + pages * PAGE_BYTES as u64;
+        let is_done = world.allowed(file.punch_hole(hole)).is_some();
+        world.note(self.number, &("hole", first, pages, tail, is_done));
+        let outcome = if is_done { Outcome::Done } else { Outcome::Failed };
+        for (stamp, sequence) in begun {
+            world.history(stamp).end_write(sequence, outcome);
+        }
+    }
+
     /// Cuts the file, or lengthens it; mostly at the end of a page.
     fn set_len(&mut self, number: usize, file: &File) {
         let world = self.world;
         let first = self.any_page(number);
-        let header = Stamp::HEADER_BYTES as u64;
-        let tail = if self.seed.below(3) == 0 {
-            header + self.seed.below(PAGE_BYTES as u64 - header)
-        } else {
-            0
-        };
+        let tail = any_tail(&mut self.seed);
         let begun: Vec<_> = run(first, self.world.plan.pages - first.page)
-            .map(|stamp| {
-                let is_cut = stamp == first && tail > 0;
-                let content = if is_cut { Content::Cut(tail as usize) } else { Content::Zeros };
-                (stamp, world.history(stamp).begin_write(content))
-            })
+            .map(|stamp| (stamp, world.history(stamp).begin_write(zeros(stamp == first, tail))))
             .collect();
         let is_done = world.allowed(file.set_len(offset(first) + tail)).is_some();
         world.note(self.number, &("cut", first, tail, is_done));

@@ -77,6 +77,11 @@ impl Plan {
         [read, write, sync] != [Failure::default(); 3] || power_fails_after_syncs.is_some()
     }
 
+    /// Whether so many frames are left beside those of held pages that all get on.
+    pub(super) fn holds_pages(&self) -> bool {
+        self.frames >= 16
+    }
+
     pub(super) fn cache(&self, device: Arc<SimDevice>) -> Cache {
         let frame_wait = if self.waits_for_frames_end { AN_HOUR } else { Duration::MAX };
         Cache::builder()

@@ -3,9 +3,10 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::path::PathBuf;
 
-use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering, thread};
 use unherd_testkit::{Content, FaultPlan, Found, PageHistory, PageRead, Seed, SimDevice, Stamp};
 
 use super::actor::Actor;
@@ -20,15 +21,20 @@ pub(super) const FILES: usize = 2;
 /// What was read of each page of a file, had it been read when a sync began.
 type Durable = Vec<PageRead>;
 
+/// The latest sync that covers a page and has succeeded, by its number, and the page as it was then.
+type Synced = (u64, PageRead);
+
 pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) cache: Cache,
     pub(super) device: Arc<SimDevice>,
     pub(super) shared: Shared,
     pub(super) histories: Vec<Vec<PageHistory>>,
-    /// By file: what a crash must leave at least. A sync that began later is later in line.
-    durable: Vec<Mutex<(u64, Durable)>>,
+    /// By file and page: what a crash must leave at least.
+    durable: Vec<Mutex<Vec<Synced>>>,
     syncs: Mutex<u64>,
+    /// By file: the last log sequence number under which a page was held back.
+    pub(super) held_until: Vec<AtomicU64>,
     /// All that happened, in its order.
     events: Mutex<DefaultHasher>,
 }
@@ -57,6 +63,7 @@ impl World {
         match result {
             Ok(value) => Some(value),
             Err(Error::NoFrames { .. }) if self.plan.waits_for_frames_end => None,
+            Err(Error::Held { .. } | Error::TooManyHeld { .. }) if self.plan.holds_pages() => None,
             // This many write-backs failed.
             Err(Error::NoFrames { .. }) if self.plan.device_fails() => None,
             Err(
@@ -101,27 +108,37 @@ impl World {
         }
     }
 
-    /// Syncs, and remembers what is durable then.
-    pub(super) fn sync(&self, number: usize, file: &File) -> bool {
+    /// Syncs some pages, or all, and remembers what is durable then.
+    pub(super) fn sync(&self, number: usize, file: &File, pages: Range<u64>) -> bool {
         let began = {
             let mut syncs = self.syncs.lock();
             *syncs += 1;
             *syncs
         };
-        let reads = self.begin_reads(number);
-        if self.allowed(file.sync_all()).is_none() {
-            self.give_up(number, reads);
-            return false;
-        }
-        let mut durable = self.durable[number].lock();
-        let earlier = if durable.0 < began {
-            std::mem::replace(&mut *durable, (began, reads)).1
+        let mut reads = self.begin_reads(number);
+        let synced = if pages == (0..self.plan.pages) {
+            file.sync_all()
         } else {
-            reads
+            let page_bytes = PAGE_BYTES as u64;
+            file.sync_range(pages.start * page_bytes..pages.end * page_bytes)
         };
-        drop(durable);
-        self.give_up(number, earlier);
-        true
+        let is_synced = self.allowed(synced).is_some();
+        if is_synced {
+            let mut durable = self.durable[number].lock();
+            for page in pages.start as usize..pages.end as usize {
+                if durable[page].0 < began {
+                    durable[page].0 = began;
+                    std::mem::swap(&mut durable[page].1, &mut reads[page]);
+                }
+            }
+        }
+        self.give_up(number, reads);
+        is_synced
+    }
+
+    /// Lets all pages be written that are held back now.
+    pub(super) fn release(&self, number: usize, file: &File) {
+        file.release_to(self.held_until[number].load(Ordering::Relaxed));
     }
 
     /// Judges the pages of a file, each by a read.
@@ -140,6 +157,7 @@ impl World {
     fn end(&self, files: Vec<File>) {
         let bytes = |number| self.device.bytes(path(number)).expect("it was opened");
         self.device.set_faults(FaultPlan::default());
+        files.iter().zip(0..).for_each(|(file, number)| self.release(number, file));
         drop(files);
         for number in 0..FILES {
             let file = self.open(number).expect("the device is well");
@@ -182,8 +200,8 @@ impl World {
             let file = self.open(number).expect("the device is well");
             let mut bytes = vec![0; self.plan.pages as usize * PAGE_BYTES];
             file.read_at(&mut bytes, 0).expect("the device is well");
-            let durable = std::mem::take(&mut self.durable[number].lock().1);
-            self.judge(number, &bytes, durable);
+            let durable = std::mem::take(&mut *self.durable[number].lock());
+            self.judge(number, &bytes, durable.into_iter().map(|(_, read)| read).collect());
         }
     }
 }
@@ -217,9 +235,12 @@ pub(super) fn run(seed: u64) -> u64 {
         histories,
         durable: Vec::new(),
         syncs: Mutex::new(0),
+        held_until: (0..FILES).map(|_| AtomicU64::new(0)).collect(),
         events: Mutex::new(DefaultHasher::new()),
     };
-    world.durable = (0..FILES).map(|file| Mutex::new((0, world.begin_reads(file)))).collect();
+    let not_synced = |read| (0, read);
+    let durable = |file| world.begin_reads(file).into_iter().map(not_synced).collect();
+    world.durable = (0..FILES).map(|file| Mutex::new(durable(file))).collect();
     // What closes a file while the device fails may lose it, so then these keep all files open.
     let kept_open = if plan.device_fails() { FILES } else { FILES / 2 };
     let files: Vec<File> =

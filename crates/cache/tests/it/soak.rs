@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo, PolicyKind, Stats, Torn};
-use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 use unherd_sys::{Timestamp, Topology};
 use unherd_testkit::{
     Content, Failure, FaultPlan, Found, Outcome, PageHistory, PageRead, Seed, SimDevice, Stamp,
@@ -59,8 +59,11 @@ enum Kind {
     Peek,
     WriteAt,
     PageMut,
+    Hold,
     SetLen,
+    PunchHole,
     SyncAll,
+    SyncRange,
     Prefetch,
     Resize,
     PageAsync,
@@ -69,14 +72,17 @@ enum Kind {
 }
 
 /// How many operations of ten thousand of a thread are of each kind. Those of tasks come on top.
-const KINDS: [(Kind, u64); 12] = [
+const KINDS: [(Kind, u64); 15] = [
     (Kind::ReadAt, 1900),
     (Kind::Page, 2500),
     (Kind::Peek, 2500),
     (Kind::WriteAt, 1700),
-    (Kind::PageMut, 1283),
+    (Kind::PageMut, 1233),
+    (Kind::Hold, 30),
     (Kind::SetLen, 5),
+    (Kind::PunchHole, 10),
     (Kind::SyncAll, 10),
+    (Kind::SyncRange, 10),
     (Kind::Prefetch, 100),
     (Kind::Resize, 2),
     (Kind::PageAsync, 0),
@@ -129,6 +135,8 @@ struct Scene<'a> {
     io: Io,
     /// By file and page.
     histories: Vec<Vec<PageHistory>>,
+    /// By file: the last log sequence number under which a page was held back.
+    held_until: Vec<AtomicU64>,
     may_fail: bool,
     /// A thread has failed: the others need not go on.
     failed: AtomicBool,
@@ -138,7 +146,9 @@ impl<'a> Scene<'a> {
     fn new(cache: &'a Cache, files: &'a [File], io: Io, may_fail: bool) -> Self {
         let histories = |_| (0..PAGES).map(|_| PageHistory::new(Content::Stamped)).collect();
         let histories = (0..FILES).map(histories).collect();
-        Self { cache, files, io, histories, may_fail, failed: AtomicBool::new(false) }
+        let held_until = (0..FILES).map(|_| AtomicU64::new(0)).collect();
+        let failed = AtomicBool::new(false);
+        Self { cache, files, io, histories, held_until, may_fail, failed }
     }
 
     fn history(&self, stamp: Stamp) -> &PageHistory {
@@ -149,15 +159,23 @@ impl<'a> Scene<'a> {
     fn allowed<T>(&self, result: Result<T, Error>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
+            // By held pages.
+            Err(Error::Held { .. } | Error::TooManyHeld { .. } | Error::CannotShrink { .. }) => {
+                None
+            }
             Err(
                 Error::Io { .. }
                 | Error::ShortTransfer { .. }
                 | Error::NoFrames { .. }
-                | Error::CannotShrink { .. }
                 | Error::LostDurability { .. },
             ) if self.may_fail => None,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Lets all pages be written that are held back now.
+    fn release(&self, file: usize) {
+        self.files[file].release_to(self.held_until[file].load(Ordering::Relaxed));
     }
 
     /// Judges what a read has found in a page.
@@ -224,8 +242,16 @@ impl<'a> Worker<'a> {
                 Kind::Page => self.page(),
                 Kind::Peek => self.peek(),
                 Kind::WriteAt => self.write_at(),
-                Kind::PageMut => self.page_mut(),
+                Kind::PageMut => self.page_mut(false),
+                Kind::Hold => self.page_mut(true),
                 Kind::SetLen => self.set_len(),
+                Kind::PunchHole => self.punch_hole(),
+                Kind::SyncRange => {
+                    let (first, pages) = any_run(&mut self.seed);
+                    let start = first.page * PAGE_BYTES as u64;
+                    let range = start..start + pages * PAGE_BYTES as u64;
+                    scene.allowed(scene.files[first.file].sync_range(range));
+                }
                 Kind::SyncAll => {
                     let file = self.seed.below(FILES as u64) as usize;
                     scene.allowed(scene.files[file].sync_all());
@@ -341,7 +367,7 @@ impl<'a> Worker<'a> {
     }
 
     /// In two parts, with time between them: nobody may see one alone.
-    fn page_mut(&mut self) {
+    fn page_mut(&mut self, is_held_back: bool) {
         let stamp = any_page(&mut self.seed);
         let scene = self.scene;
         let history = scene.history(stamp);
@@ -349,6 +375,10 @@ impl<'a> Worker<'a> {
         let held = scene.files[stamp.file].page_mut(PageNo(stamp.page));
         let Some(mut held) = scene.allowed(held) else { return history.give_up(read) };
         scene.judge(stamp, read, &held);
+        if is_held_back {
+            let lsn = scene.held_until[stamp.file].fetch_add(1, Ordering::Relaxed) + 1;
+            scene.allowed(held.hold_until(lsn));
+        }
         let sequence = history.begin_write(Content::Stamped);
         let page = &mut self.buf[..PAGE_BYTES];
         stamp.fill(sequence, page);
@@ -361,6 +391,28 @@ impl<'a> Worker<'a> {
         assert!(held[..] == page[..], "{stamp:?} is not what its only writer wrote");
         drop(held);
         history.end_write(sequence, Outcome::Done);
+        if is_held_back && self.seed.coin() {
+            scene.release(self.seed.below(FILES as u64) as usize);
+        }
+    }
+
+    /// Zeros some pages of a file that may be cut; half of the time not the beginning of the first.
+    fn punch_hole(&mut self) {
+        let scene = self.scene;
+        let file = self.seed.below(FILES as u64 / 2) as usize * 2 + 1;
+        let first = Stamp { file, page: self.seed.below(PAGES) };
+        let pages = (1 + self.seed.below(8)).min(PAGES - first.page);
+        let tail = any_tail(&mut self.seed);
+        let begun: Vec<_> = run(first, pages)
+            .map(|stamp| (stamp, scene.history(stamp).begin_write(zeros(stamp == first, tail))))
+            .collect();
+        let start = first.page * PAGE_BYTES as u64;
+        let punched = scene.files[file].punch_hole(start + tail..start + pages * PAGE_BYTES as u64);
+        let is_done = scene.allowed(punched).is_some();
+        let outcome = if is_done { Outcome::Done } else { Outcome::Failed };
+        for (stamp, sequence) in begun {
+            scene.history(stamp).end_write(sequence, outcome);
+        }
     }
 
     /// Cuts a file somewhere in its second half. Half of the time it is made as long as it was, by
@@ -369,15 +421,9 @@ impl<'a> Worker<'a> {
         let scene = self.scene;
         let file = self.seed.below(FILES as u64 / 2) as usize * 2 + 1;
         let first = Stamp { file, page: PAGES / 2 + self.seed.below(PAGES / 2) };
-        let header = Stamp::HEADER_BYTES as u64;
-        let tail =
-            if self.seed.coin() { header + self.seed.below(PAGE_BYTES as u64 - header) } else { 0 };
+        let tail = any_tail(&mut self.seed);
         let begun: Vec<_> = run(first, PAGES - first.page)
-            .map(|stamp| {
-                let is_cut = stamp == first && tail > 0;
-                let content = if is_cut { Content::Cut(tail as usize) } else { Content::Zeros };
-                (stamp, scene.history(stamp).begin_write(content))
-            })
+            .map(|stamp| (stamp, scene.history(stamp).begin_write(zeros(stamp == first, tail))))
             .collect();
         let cut = scene.files[file].set_len(first.page * PAGE_BYTES as u64 + tail);
         let is_done = scene.allowed(cut).is_some();
@@ -390,6 +436,17 @@ impl<'a> Worker<'a> {
             scene.allowed(scene.files[file].set_len(PAGES * PAGE_BYTES as u64));
         }
     }
+}
+
+/// How many bytes of a page stay that is cut.
+fn any_tail(seed: &mut Seed) -> u64 {
+    let header = Stamp::HEADER_BYTES as u64;
+    if seed.coin() { header + seed.below(PAGE_BYTES as u64 - header) } else { 0 }
+}
+
+/// What a page holds that is to be zeros, but of the first the beginning.
+fn zeros(is_first: bool, tail: u64) -> Content {
+    if is_first && tail > 0 { Content::Cut(tail as usize) } else { Content::Zeros }
 }
 
 /// Mostly a hot page, and of these one above all; now and then any.
@@ -483,6 +540,7 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
 /// Now that the device fails no more, it has everything after a sync.
 fn judge_device(scene: &Scene<'_>, device: &SimDevice) {
     for (number, file) in scene.files.iter().enumerate() {
+        scene.release(number);
         // The first may report what went wrong before.
         scene.allowed(file.sync_all());
         scene.allowed(file.sync_all());
