@@ -23,6 +23,7 @@ use crate::frames::memory::FrameMemory;
 use crate::frames::policy::PolicyKind;
 use crate::frames::pools::{self, Pools};
 use crate::frames::supply::Supply;
+use crate::io::engine::Engine;
 use crate::io::run::RunBuffers;
 use crate::io::{self, Io, Transfers};
 use crate::latch::Latch;
@@ -78,6 +79,7 @@ impl Cache {
             queues: 256,
             filtered: true,
             frame_wait: Duration::from_secs(30),
+            dirty_expire: Duration::from_secs(5),
             policy: PolicyKind::default(),
             huge_pages: HugePages::Advised,
             topology: None,
@@ -229,6 +231,7 @@ pub struct CacheBuilder {
     queues: usize,
     filtered: bool,
     frame_wait: Duration,
+    dirty_expire: Duration,
     policy: PolicyKind,
     huge_pages: HugePages,
     topology: Option<Topology>,
@@ -311,6 +314,22 @@ impl CacheBuilder {
         Self { frame_wait, ..self }
     }
 
+    /// How long a page is dirty before the I/O thread writes it back: so what was written earlier
+    /// than this survives the end of the process, kill -9 too, though not a power cut. The default
+    /// is 5 s; [`Duration::MAX`] is never. It takes no CPU while nothing is dirty.
+    ///
+    /// Every `dirty_expire` at most, all that is dirty then is written, so a page that changes all
+    /// the time is written once in this time. Pages that are held back
+    /// ([`PageMut::hold_until`](crate::PageMut::hold_until)) or held for changing are written when
+    /// that has ended and the time has come again; what cannot be written is tried again as often.
+    /// Nobody waits for it, and errors are told as those of any write-back
+    /// ([`File::sync_all`](crate::File::sync_all)). It may take longer if the device does.
+    ///
+    /// With [`Io::Blocking`] there is no I/O thread, and nothing of this.
+    pub fn dirty_expire(self, dirty_expire: Duration) -> Self {
+        Self { dirty_expire, ..self }
+    }
+
     /// Which page is given up for another. The default is [`PolicyKind::S3Fifo`].
     pub fn policy(self, policy: PolicyKind) -> Self {
         Self { policy, ..self }
@@ -376,7 +395,8 @@ impl CacheBuilder {
         }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let (kind, engine) = io::choose_engine(self.io, &device)?;
-        let alarm = engine.as_ref().map(|engine| Alarm::new(engine.queue().clone()));
+        let new_alarm = |engine: &Engine| Alarm::new(engine.queue().clone(), self.dirty_expire);
+        let alarm = engine.as_ref().map(new_alarm);
         // A machine that does not tell its nodes is as good as one that has one. A pool of a node
         // where no thread runs would be used by the eighth search alone.
         let this_machine = || match Topology::of_this_machine() {

@@ -7,6 +7,7 @@ mod change;
 pub(crate) mod core;
 pub(crate) mod device_len;
 pub(crate) mod durability;
+pub(crate) mod expiry;
 mod fill;
 mod flush;
 pub(crate) mod handle;

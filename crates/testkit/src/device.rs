@@ -144,6 +144,11 @@ impl SimDevice {
         self.changed.notify_all();
     }
 
+    /// How often a thread has come to reap.
+    pub fn reaps(&self) -> u64 {
+        self.state.lock().reaps
+    }
+
     /// How much the file at `path` was used; nothing if there is none.
     pub fn counts(&self, path: impl AsRef<Path>) -> Counts {
         self.state.lock().counts(path.as_ref())
@@ -346,6 +351,7 @@ unsafe impl Device for SimDevice {
     /// The deadline is one of the real clock; a simulation that must repeat waits for ever.
     fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline) {
         let mut state = self.state.lock();
+        state.reaps += 1;
         loop {
             if std::mem::take(&mut state.reap_panics) {
                 drop(state);

@@ -93,6 +93,9 @@ impl Core {
         if !claim.was_unclean() {
             file.unclean.lock().insert(key.page);
         }
+        if !claim.was_unwritten() {
+            self.note_dirty();
+        }
         debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
         let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
         self.publish_change(file, key, claim, state);
@@ -140,6 +143,7 @@ impl Core {
                 drop(durability);
                 self.pages.wake_page(key);
                 if is_lost {
+                    self.note_dirty();
                     self.pages.notify_writable();
                 } else {
                     self.pages.notify_idle(1);

@@ -144,6 +144,7 @@ impl Core {
                 self.settle_pages(file, |page_period| {
                     (page_period <= broken).then_some(State::Dirty)
                 });
+                self.note_dirty();
                 self.pages.notify_writable();
             }
         }

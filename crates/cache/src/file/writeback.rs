@@ -366,6 +366,9 @@ impl Core {
         if began_to_fail {
             self.fail_dirty_pages(file);
         }
+        if !written {
+            self.note_dirty();
+        }
         for &(page, frame) in write_back.superseded() {
             self.end_superseded(self.key(file, page), frame);
         }

@@ -1,12 +1,13 @@
-//! When the I/O thread is to look after tasks: they have no clock.
+//! When the I/O thread is to look after tasks, which have no clock, and after dirty pages.
 //!
-//! It looks for two reasons. A task's deadline has come. Or a task was notified about a frame: if
+//! It looks for three reasons. Pages are dirty for so long that they are to be written back
+//! (`file/expiry.rs`). A task's deadline has come. Or a task was notified about a frame: if
 //! it is not polled within [`POLL_WAIT`], the frame is given to those behind it in the queue. So a
 //! task that its executor has forgotten keeps no thread asleep beside an idle frame.
 
 use std::time::Duration;
 
-use unherd_sys::primitives::{Arc, Mutex};
+use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering};
 use unherd_sys::{Deadline, Device, Timestamp};
 
 /// How long a task may take from its wake to its poll before others get the frame. One that takes
@@ -19,11 +20,13 @@ struct Times {
     deadline: Deadline,
     /// When the task that was notified last should have been polled.
     polled: Deadline,
+    /// When dirty pages are to be written back.
+    expiry: Deadline,
 }
 
 impl Times {
     fn next(&self) -> Deadline {
-        self.deadline.earlier(self.polled)
+        self.deadline.earlier(self.polled).earlier(self.expiry)
     }
 }
 
@@ -32,6 +35,7 @@ impl Times {
 pub(crate) struct Due {
     pub(crate) deadline: bool,
     pub(crate) polled: bool,
+    pub(crate) expiry: bool,
 }
 
 /// The times for which the I/O thread is woken.
@@ -39,12 +43,37 @@ pub(crate) struct Alarm {
     /// Whose `reap` the I/O thread sleeps in.
     queue: Arc<dyn Device>,
     times: Mutex<Times>,
+    /// How long pages may be dirty.
+    dirty_expire: Duration,
+    /// Whether the time for dirty pages is set; always, if there is none. Relaxed: locks order it,
+    /// see `file/expiry.rs`.
+    is_expiry_set: AtomicBool,
 }
 
 impl Alarm {
-    pub(crate) fn new(queue: Arc<dyn Device>) -> Self {
-        let times = Times { deadline: Deadline::NEVER, polled: Deadline::NEVER };
-        Self { queue, times: Mutex::new(times) }
+    pub(crate) fn new(queue: Arc<dyn Device>, dirty_expire: Duration) -> Self {
+        let never = Deadline::NEVER;
+        let times = Times { deadline: never, polled: never, expiry: never };
+        // In a simulation no time passes.
+        let is_never = dirty_expire == Duration::MAX || cfg!(shuttle);
+        let is_expiry_set = AtomicBool::new(is_never);
+        Self { queue, times: Mutex::new(times), dirty_expire, is_expiry_set }
+    }
+
+    /// A page has become dirty: has the I/O thread look at it in time.
+    #[inline]
+    pub(crate) fn note_dirty(&self) {
+        if !self.is_expiry_set.load(Ordering::Relaxed) {
+            self.set_expiry(self.dirty_expire);
+        }
+    }
+
+    /// Has the I/O thread look at dirty pages after this time.
+    #[cold]
+    pub(crate) fn set_expiry(&self, after: Duration) {
+        self.is_expiry_set.store(true, Ordering::Relaxed);
+        let at = Deadline::at(Timestamp::now().after(after));
+        self.set(|times| times.expiry = times.expiry.earlier(at));
     }
 
     /// The time of the next look.
@@ -85,7 +114,7 @@ impl Alarm {
     pub(crate) fn take_due(&self) -> Due {
         let mut times = self.times.lock();
         let now = match times.next() {
-            Deadline::NEVER => return Due { deadline: false, polled: false },
+            Deadline::NEVER => return Due { deadline: false, polled: false, expiry: false },
             _ => Timestamp::now(),
         };
         let take = |time: &mut Deadline| {
@@ -95,6 +124,14 @@ impl Alarm {
             }
             has_come
         };
-        Due { deadline: take(&mut times.deadline), polled: take(&mut times.polled) }
+        let due = Due {
+            deadline: take(&mut times.deadline),
+            polled: take(&mut times.polled),
+            expiry: take(&mut times.expiry),
+        };
+        if due.expiry {
+            self.is_expiry_set.store(false, Ordering::Relaxed);
+        }
+        due
     }
 }

@@ -27,12 +27,15 @@
 //! device writes; and the page comes in for the others.
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
+use std::time::Duration;
+
 use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
 use crate::file::core::Core;
+use crate::file::expiry::Expired;
 use crate::frames::alarm::Alarm;
 use crate::frames::frame::Pin;
 use crate::io::run::{Advance, EndedRun, Run, TransferError};
@@ -40,6 +43,10 @@ use crate::pages::wait::Want;
 
 mod completing;
 pub(crate) use completing::Completing;
+
+/// When the I/O thread looks again for a buffer to write back what is dirty for too long, if none of
+/// its own transfers ends before.
+const BUFFER_WAIT: Duration = Duration::from_millis(100);
 
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
@@ -345,7 +352,7 @@ impl Engine {
 
     /// The body of the I/O thread: reaps until [`Engine::stop`].
     pub(crate) fn run(&self, core: &Core, completing: &mut Completing) {
-        let mut completions = Vec::new();
+        let (mut completions, mut expired) = (Vec::new(), Expired::default());
         while !self.stopping.load(Ordering::Relaxed) {
             let alarm = core.supply().alarm.as_ref();
             self.device.reap(&mut completions, alarm.map_or(Deadline::NEVER, Alarm::next));
@@ -353,7 +360,7 @@ impl Engine {
                 self.complete(core, completion, completing);
             }
             completing.end_group(core);
-            alarm.into_iter().for_each(|alarm| look_after_tasks(core, alarm));
+            alarm.into_iter().for_each(|alarm| look_after(core, alarm, &mut expired));
         }
     }
 
@@ -429,9 +436,9 @@ fn weight(pages: usize) -> u32 {
     (pages as u32).max(RUN_PAGES_MIN)
 }
 
-/// If it is time, wakes the tasks whose deadline has come, and gives others the frames of those
-/// that were told and have not come.
-fn look_after_tasks(core: &Core, alarm: &Alarm) {
+/// If it is time, wakes the tasks whose deadline has come, gives others the frames of those that
+/// were told and have not come, and writes back pages that are dirty for too long.
+fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
     let due = alarm.take_due();
     if due.deadline
         && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now())
@@ -440,6 +447,13 @@ fn look_after_tasks(core: &Core, alarm: &Alarm) {
     }
     if due.polled {
         core.pages.hand_out_frames();
+    }
+    if due.expiry {
+        *expired = core.collect_expired();
+    }
+    // Others may have the buffers, whose end is not told here.
+    if !core.write_expired(expired) {
+        alarm.set_expiry(BUFFER_WAIT);
     }
 }
 

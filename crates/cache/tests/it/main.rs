@@ -7,6 +7,7 @@ mod capacity;
 mod clients;
 mod crash;
 mod durability;
+mod expiry;
 mod failing;
 mod fork;
 mod herd;

@@ -52,6 +52,8 @@ pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
         .page_size(page_bytes)
         .io(Io::Blocking)
         .frame_wait(Duration::from_secs(5))
+        // Tests that count transfers may take longer than pages may be dirty.
+        .dirty_expire(Duration::MAX)
         .topology(Topology::of(1))
 }
 

@@ -509,6 +509,7 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
         .policy(variant.policy)
         .topology(Topology::of(variant.nodes))
         .frame_wait(Duration::from_secs(60))
+        .dirty_expire(Duration::from_millis(20))
         .build()
         .unwrap();
     let files: Vec<File> =

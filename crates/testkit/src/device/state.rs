@@ -72,6 +72,7 @@ pub(super) struct State {
     pub(super) creations_blocked: bool,
     pub(super) held_creations: usize,
     pub(super) reap_panics: bool,
+    pub(super) reaps: u64,
     pub(super) failing_changes_of_length: u32,
     /// The files of the blocking reads that are held at the gate.
     held: Vec<DeviceFile>,
@@ -99,6 +100,7 @@ impl State {
             creations_blocked: false,
             held_creations: 0,
             reap_panics: false,
+            reaps: 0,
             failing_changes_of_length: 0,
             held: Vec::new(),
         }
