@@ -58,6 +58,11 @@ impl Core {
         }
     }
 
+    fn is_of_failing_file(&self, frame: FrameId) -> bool {
+        let file = self.files.get(self.frames().key(frame).file);
+        file.is_some_and(|file| file.unwritten.is_failing())
+    }
+
     /// As [`Core::try_take_frame`], for a page of a stream that is written: a neighbour of the
     /// frame in which the page before is.
     pub(crate) fn try_take_next(&self, key: PageKey, before: FrameId) -> Option<Claim> {
@@ -166,8 +171,10 @@ impl Core {
                     if throttled.is_none() {
                         continue;
                     }
-                    // Nobody is told when its file's writes may be tried again.
-                    if has_failed && cfg!(not(shuttle)) {
+                    // Nobody is told when its file's writes may be tried again. (A page that has
+                    // become dirty since they fail has not failed itself.)
+                    let fails = has_failed || self.is_of_failing_file(frame);
+                    if fails && cfg!(not(shuttle)) {
                         until = until.min(Timestamp::now().after(RETRY_AFTER));
                     }
                 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
-use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
+use unherd_sys::{Errno, Timestamp};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
 use crate::scene::{BOTH, cases, close, sim, small, turn, writable};
@@ -419,4 +419,43 @@ fn what_is_given_up_makes_no_file_longer() {
     page.write(0, &[1]);
     drop(page);
     assert_eq!(file.len(), end + 1);
+}
+
+/// A page that is released while the writes of its file fail is dirty, and not failed: who waits for
+/// a frame looks again all the same when they may be tried again.
+#[test]
+fn a_page_released_in_a_failing_file_keeps_nobody_waiting() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(23, FaultPlan::default());
+        let cache = small(16, 512).device(device.clone()).io(io).build().unwrap();
+        let [bad, good] = ["bad", "good"].map(|name| cache.open(name, writable()).unwrap());
+        let held: Vec<_> = (20..24)
+            .map(|page| {
+                good.write_all_at(&[1; 512], page * 512).unwrap();
+                good.sync_all().unwrap();
+                good.page(PageNo(page)).unwrap()
+            })
+            .collect();
+        let mut page = bad.page_mut(PageNo(0)).unwrap();
+        page.hold_until(1).unwrap();
+        page.write(0, &[1; 512]);
+        drop(page);
+        device.refuse_writes("bad", Some(Errno::IO));
+        let mut pages = 1..;
+        while let Some(page) = pages.next()
+            && bad.write_at(&[1; 512], page * 512).is_ok()
+        {}
+        bad.release_to(1);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| good.page(PageNo(30)).map(drop));
+            let end = Timestamp::now().after(Duration::from_millis(20));
+            while Timestamp::now() < end {
+                thread::yield_now();
+            }
+            device.refuse_writes("bad", None);
+            assert_eq!(reader.join().unwrap(), Ok(()), "{io:?}");
+        });
+        drop(held);
+    }
 }
