@@ -41,7 +41,7 @@ impl Core {
     /// All pages that are dirty now.
     pub(crate) fn collect_expired(&self) -> Expired {
         let (mut pages, mut is_any_kept) = (Vec::new(), false);
-        for file in self.files.all() {
+        for file in self.files.all().into_iter().filter(|file| file.writes_at_close()) {
             let fails = file.unwritten.is_failing() && file.durability.lock().refusal().is_some();
             let unclean = file.unclean.lock();
             for page in unclean.iter() {

@@ -75,16 +75,20 @@ impl Core {
         file.durability.lock().outcome_since(before).map(|()| held)
     }
 
-    /// Writes back all that was written before, as a sync does, and does not flush.
-    pub(crate) fn write_back_file(&self, file: &Arc<FileState>) -> Result<(), Failure> {
+    /// Writes back what was written to those pages before, as a sync does, and does not flush.
+    pub(crate) fn write_back_pages(
+        &self,
+        file: &Arc<FileState>,
+        pages: &PageRange,
+    ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
         let before = file.durability.lock().errors();
-        let held = self.write_back(file, &[ALL_PAGES], ChangingPages::Awaited);
+        let held = self.write_back(file, std::slice::from_ref(pages), ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
         file.durability.lock().outcome_since(before)?;
-        self.outcome_of(file, &ALL_PAGES, &held)
+        self.outcome_of(file, pages, &held)
     }
 
     /// Cuts off what write-backs of whole pages have added to the file on the device.

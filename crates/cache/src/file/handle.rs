@@ -82,6 +82,7 @@ pub struct File {
     owner: Arc<Owner>,
     pub(crate) file: Arc<FileState>,
     write: bool,
+    write_through: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
     pub(crate) seen: AtomicU64,
     /// Relaxed: nothing follows from it but a refusal.
@@ -117,9 +118,18 @@ impl File {
         };
         let owner = owner.clone();
         let file = owner.core.open_file(source, access)?;
+        if options.discard_on_close {
+            file.discards.store(true, Ordering::Relaxed);
+        }
         let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
-        let handle =
-            Self { owner, file, write: options.write, seen, is_closed: AtomicBool::new(false) };
+        let handle = Self {
+            owner,
+            file,
+            write: options.write,
+            write_through: options.write_through,
+            seen,
+            is_closed: AtomicBool::new(false),
+        };
         if options.truncate {
             handle.set_len(0)?;
         }
@@ -135,6 +145,7 @@ impl File {
             owner,
             file,
             write: false,
+            write_through: false,
             seen: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         }
@@ -260,7 +271,7 @@ impl File {
         self.check_write()?;
         let core = self.core();
         core.check_write(&self.file, offset, bytes.len())?;
-        let _inside = core.enter_writers(&self.file);
+        let inside = core.enter_writers(&self.file);
         let page_bytes = core.memory().page_bytes() as u64;
         let fills = (offset + bytes.len() as u64) / page_bytes > offset / page_bytes;
         let mut frame =
@@ -285,6 +296,11 @@ impl File {
         let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
         if !filled.is_empty() {
             core.write_behind(&self.file, filled, frame);
+        }
+        drop(inside);
+        if self.write_through {
+            let pages = self.pages_in(offset..offset + done as u64);
+            self.own(core.write_back_pages(&self.file, &pages))?;
         }
         Ok(done)
     }
@@ -620,10 +636,11 @@ impl File {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let writable = self.file.writable;
-        let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
+        let writes = self.file.writes_at_close();
+        let written = if writes { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
-        written.and(reported).and(self.core().check_released(&self.file))
+        let released = if writes { self.core().check_released(&self.file) } else { Ok(()) };
+        written.and(reported).and(released)
     }
 
     pub(crate) fn check_write(&self) -> Result<(), Error> {

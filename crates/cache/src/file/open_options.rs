@@ -25,6 +25,8 @@ pub struct OpenOptions {
     pub(crate) lock: bool,
     pub(crate) lock_wait: Duration,
     pub(crate) direct: Direct,
+    pub(crate) write_through: bool,
+    pub(crate) discard_on_close: bool,
 }
 
 /// See [`OpenOptions::lock_wait`].
@@ -40,6 +42,8 @@ impl Default for OpenOptions {
             lock: true,
             lock_wait: LOCK_WAIT,
             direct: Direct::Require,
+            write_through: false,
+            discard_on_close: false,
         }
     }
 }
@@ -98,6 +102,31 @@ impl OpenOptions {
     /// 4 ms, 8 ms, and then every 16 ms, and sleeps under `file-lock` between.
     pub fn lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
+    }
+
+    /// Writes by this handle return when the device has accepted their pages, so that others who
+    /// read the file find them, and the end of this process loses nothing: as a
+    /// [`File::write_back`](crate::File::write_back) of the bytes after each
+    /// [`File::write_at`](crate::File::write_at), with its waits and errors. They are not durable
+    /// then; other dirty pages of the file are not written, and the file is on the device as long as
+    /// it takes to read what is. After an error the bytes are in memory, dirty, and are tried again
+    /// by the next write of them, or sync.
+    ///
+    /// The drop of a [`PageMut`](crate::PageMut) neither blocks nor fails, so it writes nothing.
+    pub fn write_through(self, write_through: bool) -> Self {
+        Self { write_through, ..self }
+    }
+
+    /// For a temporary file: when its last handle goes, dirty pages are dropped and not written, and
+    /// no loss is reported; nor are they written when they get old
+    /// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)), or by
+    /// [`File::close`](crate::File::close). What the file holds on the device then is any mixture of
+    /// old and new pages, of any length: it is to be removed. Where frames are scarce, its pages are
+    /// written as those of any file, and it may be synced.
+    ///
+    /// Holds for all handles of the file in this cache, until the last one goes.
+    pub fn discard_on_close(self, discard_on_close: bool) -> Self {
+        Self { discard_on_close, ..self }
     }
 
     /// What to do where the file system refuses direct I/O. All handles of a file transfer as the

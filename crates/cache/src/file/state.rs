@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
@@ -27,6 +27,9 @@ pub(crate) struct FileState {
     /// Of offsets and of memory, in bytes: a transfer that goes on in the middle moves both.
     pub(crate) alignment: u32,
     pub(crate) writable: bool,
+    /// It is temporary: dirty pages go with its last handle. Relaxed: set by an opening that holds
+    /// a handle.
+    pub(crate) discards: AtomicBool,
     /// Whether the kernel's page cache is bypassed.
     pub(crate) direct: bool,
     /// The largest length that its file system lets it have.
@@ -53,6 +56,11 @@ pub(crate) struct FileState {
 }
 
 impl FileState {
+    /// Whether dirty pages are written when the file is closed, or gets old.
+    pub(crate) fn writes_at_close(&self) -> bool {
+        self.writable && !self.discards.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a length
         // finds the pages that it covers in the index, or on the device.

@@ -110,7 +110,7 @@ impl File {
     /// # Errors
     /// As [`File::sync_all`].
     pub fn write_back(&self) -> Result<(), Error> {
-        self.settle(Core::write_back_file)
+        self.settle(|core, file| core.write_back_pages(file, &ALL_PAGES))
     }
 
     fn settle(
@@ -129,11 +129,16 @@ impl File {
     /// What this handle reports of a sync with that outcome.
     pub(crate) fn told(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
         // Its own failure first: another thread may have reported the same for this handle.
-        if let Err((error, errors)) = outcome {
-            self.seen.fetch_max(errors, Ordering::Relaxed);
-            return Err(error);
-        }
+        self.own(outcome)?;
         self.report()
+    }
+
+    /// The failure of a call of its own, which this handle has reported by that.
+    pub(crate) fn own(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
+        outcome.map_err(|(error, errors)| {
+            self.seen.fetch_max(errors, Ordering::Relaxed);
+            error
+        })
     }
 
     pub(crate) fn report(&self) -> Result<(), Error> {

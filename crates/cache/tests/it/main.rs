@@ -30,6 +30,8 @@ mod soak;
 mod space;
 mod superseded;
 mod syncs;
+mod temporary;
 mod threads;
 mod throttle;
 mod write_streams;
+mod write_through;
