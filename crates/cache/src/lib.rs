@@ -47,16 +47,18 @@
 //! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
 //! for nobody.
 //!
-//! **A killed process loses what it has not synced, in any order.** What follows for databases
-//! stands at [`File`].
+//! **A killed process loses what it has not synced, in any order**, but what it wrote more than 5 s
+//! before was written back ([`CacheBuilder::dirty_expire`]). What follows for databases stands at
+//! [`File`].
 //!
 //! Where to read: four rooms, each of which knows only those before it. `frames/`: the states of a
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to
 //! a page that is there (`hit.rs`, `peek.rs`), how a page comes into a frame and leaves it
 //! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `file/`:
 //! the way to a page that is not there (`fill.rs`, `async_read.rs` for tasks), the write path
-//! (`change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`, `flush.rs`), the wait
-//! for a frame (`reclaim.rs`), and the order of the locks (`core.rs`).
+//! (`change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`, `flush.rs`,
+//! `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`room.rs`), holes and
+//! reservations (`space.rs`), and the order of the locks (`core.rs`).
 
 #![cfg_attr(
     not(feature = "async"),

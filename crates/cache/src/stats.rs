@@ -55,9 +55,9 @@ pub struct Stats {
     /// Failed transfers of the device.
     pub io_errors: u64,
     /// Sleeps of threads that waited for a frame that a dirty page had, or for room: until one page
-    /// more of a file could be dirty. None begins with fewer than four write-backs under way, unless
-    /// no more can be begun: no dirty page can be written, or the cache has no buffer left (it has
-    /// one for each 32 frames).
+    /// more of a file could be dirty. None begins with fewer than four write-backs under way,
+    /// unless no more can be begun: no dirty page can be written, or the cache has no buffer left
+    /// (it has one for each 32 frames).
     pub throttle_sleeps: u64,
     /// Write-backs that were under way as those began, added up.
     pub throttle_write_backs: u64,

@@ -347,8 +347,9 @@ impl Core {
         Ok(old)
     }
 
-    /// Drops `pages` of a file, whatever they hold. Pinned ones live on for those who have them. The caller keeps writers out; pages that
-    /// somebody is changing although the file has no handle are skipped.
+    /// Drops `pages` of a file, whatever they hold. Pinned ones live on for those who have them.
+    /// The caller keeps writers out; pages that somebody is changing although the file has no
+    /// handle are skipped.
     pub(crate) fn drop_pages(
         &self,
         file: &FileState,

@@ -1,10 +1,10 @@
-//! Dirty pages that get old: the I/O thread writes them back, so that a killed process loses little.
+//! Dirty pages that get old: the I/O thread writes them back. So a killed process loses little.
 //!
-//! The first page that becomes dirty sets the alarm (`frames/alarm.rs`). When it rings it is set no
-//! longer, and the I/O thread writes back all that is dirty: so no page is dirty for longer than one
-//! time of the alarm, and a page is written at most once in that time. What cannot be written then
-//! (it is held back, or being changed, or fails) sets the alarm again, and so does each page that
-//! becomes dirty later. While nothing is dirty, the alarm is not set, and nobody wakes.
+//! The first page that becomes dirty sets the alarm (`frames/alarm.rs`). When it rings, the I/O
+//! thread writes back all that is dirty: so no page is dirty for longer than the alarm takes, and a
+//! page is written at most once in that time. What cannot be written then (it is held back, is
+//! being changed, or fails) sets the alarm again, and so does each page that becomes dirty later.
+//! While nothing is dirty, the alarm is not set, and nobody wakes. Temporary files are left out.
 //!
 //! ```text
 //!  makes a page dirty                       the alarm rings
@@ -42,16 +42,11 @@ impl Core {
     pub(crate) fn collect_expired(&self) -> Expired {
         let (mut pages, mut is_any_kept) = (Vec::new(), false);
         for file in self.files.all().into_iter().filter(|file| file.writes_at_close()) {
-            let fails = file.unwritten.is_failing() && file.durability.lock().refusal().is_some();
-            let unclean = file.unclean.lock();
-            for page in unclean.iter() {
+            let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
+            for page in unclean {
                 match self.word_of(&file, page).map(|word| word.state()) {
-                    Some(State::Dirty | State::Failed) if !fails => {
-                        pages.push((file.clone(), page));
-                    }
-                    Some(State::Dirty | State::Failed | State::Changing | State::Held) => {
-                        is_any_kept = true;
-                    }
+                    Some(State::Dirty | State::Failed) => pages.push((file.clone(), page)),
+                    Some(State::Changing | State::Held) => is_any_kept = true,
                     _ => {}
                 }
             }
@@ -63,13 +58,16 @@ impl Core {
         Expired(pages)
     }
 
-    /// Begins to write the pages back. Waits for nothing: it is the I/O thread that gives buffers
-    /// back. Whether it has begun all.
+    /// Begins to write the pages back, as long as the device is not busy. Waits for nothing: it is
+    /// the I/O thread that gives buffers back. Whether it has begun all.
     pub(crate) fn write_expired(&self, expired: &mut Expired) -> bool {
         while let Some((file, page)) = expired.0.last() {
             // Most were written with a neighbour.
-            if self.is_unwritten(file, *page) {
-                let Some(buffer) = self.io.runs.try_take() else { return false };
+            if self.is_unwritten(file, *page) && file.is_refused() {
+                self.note_dirty();
+            } else if self.is_unwritten(file, *page) {
+                let buffer = if self.is_busy() { None } else { self.io.runs.try_take() };
+                let Some(buffer) = buffer else { return false };
                 if let Err(buffer) = self.write_back_by(file, *page, buffer) {
                     self.put_buffers([buffer]);
                     self.note_dirty();

@@ -53,8 +53,11 @@ use crate::pages::peek::{Copied, Peek, Torn};
 ///
 /// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and a
 /// later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
-/// kernel's page cache. A program that counts on writes outliving the process must sync, or call
-/// [`File::write_back`]: what the device has survives the process, though not a power cut.
+/// kernel's page cache. What is older than 5 s is written back by then
+/// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)), as far as it can be. A
+/// program that counts on writes outliving the process must sync, call [`File::write_back`], or
+/// write through ([`OpenOptions::write_through`]): what the device has survives the process, though
+/// not a power cut.
 /// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
@@ -82,7 +85,7 @@ pub struct File {
     owner: Arc<Owner>,
     pub(crate) file: Arc<FileState>,
     write: bool,
-    write_through: bool,
+    pub(crate) write_through: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
     pub(crate) seen: AtomicU64,
     /// Relaxed: nothing follows from it but a refusal.
@@ -298,10 +301,7 @@ impl File {
             core.write_behind(&self.file, filled, frame);
         }
         drop(inside);
-        if self.write_through {
-            let pages = self.pages_in(offset..offset + done as u64);
-            self.own(core.write_back_pages(&self.file, &pages))?;
-        }
+        self.end_write(offset..offset + done as u64)?;
         Ok(done)
     }
 

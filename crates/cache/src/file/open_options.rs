@@ -108,21 +108,21 @@ impl OpenOptions {
     /// read the file find them, and the end of this process loses nothing: as a
     /// [`File::write_back`](crate::File::write_back) of the bytes after each
     /// [`File::write_at`](crate::File::write_at), with its waits and errors. They are not durable
-    /// then; other dirty pages of the file are not written, and the file is on the device as long as
-    /// it takes to read what is. After an error the bytes are in memory, dirty, and are tried again
-    /// by the next write of them, or sync.
+    /// then. Other dirty pages of the file are not written, and the file is as long on the device
+    /// as it takes to read those that are. After an error the bytes are in memory, dirty; the next
+    /// write of them, or sync, tries again.
     ///
     /// The drop of a [`PageMut`](crate::PageMut) neither blocks nor fails, so it writes nothing.
     pub fn write_through(self, write_through: bool) -> Self {
         Self { write_through, ..self }
     }
 
-    /// For a temporary file: when its last handle goes, dirty pages are dropped and not written, and
-    /// no loss is reported; nor are they written when they get old
+    /// For a temporary file: when its last handle goes, dirty pages are dropped and not written,
+    /// and no loss is reported. Nor are they written when they get old
     /// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)), or by
-    /// [`File::close`](crate::File::close). What the file holds on the device then is any mixture of
-    /// old and new pages, of any length: it is to be removed. Where frames are scarce, its pages are
-    /// written as those of any file, and it may be synced.
+    /// [`File::close`](crate::File::close). What the file holds on the device then is any mixture
+    /// of old and new pages, of any length: remove it. Where frames are scarce, and by writing
+    /// behind, its pages are written as those of any file, and it may be synced.
     ///
     /// Holds for all handles of the file in this cache, until the last one goes.
     pub fn discard_on_close(self, discard_on_close: bool) -> Self {

@@ -293,8 +293,8 @@ impl PageMut<'_> {
     /// While a page is held
     /// - a sync that covers it syncs all else, and returns [`Error::Held`] at once: the caller may
     ///   be the one who is to release it;
-    /// - reads, writes and `set_len` go on as with any dirty page; a page that is cut off is held
-    ///   no more;
+    /// - reads, writes and `set_len` go on as with any dirty page; a page that is cut off, or in a
+    ///   hole ([`File::punch_hole`](crate::File::punch_hole)), is held no more;
     /// - [`File::close`](crate::File::close) returns [`Error::Held`]; the drop of the last handle
     ///   loses it, as it would lose a page that cannot be written: the next handle for writing is
     ///   told ([`Error::LostWrites`]), and the log has what it takes.

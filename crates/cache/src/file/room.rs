@@ -18,9 +18,9 @@ use crate::stats::Count;
 /// Unclean pages that are looked at under one lock.
 const CHUNK: usize = 64;
 
-/// With this many write-backs under way the device is busy without another: who waits for room or
-/// for a frame begins no more, and who has filled a run writes it by itself. (Queued writes that
-/// make a file longer would go to worker threads of the kernel.)
+/// With this many write-backs under way the device is busy without another: a waiter for room or
+/// for a frame begins no more, and a thread that has filled a run writes it by itself. (Queued
+/// writes that make a file longer would go to worker threads of the kernel.)
 pub(crate) const BUSY: u32 = 4;
 
 /// What came of a try to write a page back.
@@ -195,7 +195,7 @@ impl Core {
         }
     }
 
-    /// Whether the device has so many write-backs to do that it would not be faster with more.
+    /// Whether the device would be no faster with more write-backs to do.
     pub(crate) fn is_busy(&self) -> bool {
         self.supply().waiters.writing() >= BUSY
     }
@@ -221,10 +221,7 @@ impl Core {
 
     /// Whether there is a page that could be written, and a buffer for it.
     fn can_begin_write(&self) -> bool {
-        let has_page = |file: Arc<FileState>| {
-            let unclean = file.unclean.lock();
-            unclean.iter().any(|page| self.is_writable(&file, page))
-        };
+        let has_page = |file: Arc<FileState>| self.writable_pages(&file).next().is_some();
         let may_be_tried = |file: &Arc<FileState>| !file.unwritten.is_failing();
         self.io.runs.has_free() && self.files.all().into_iter().filter(may_be_tried).any(has_page)
     }
@@ -249,7 +246,7 @@ impl Core {
         others.sort_unstable_by_key(|(pages, _)| Reverse(*pages));
         let mut written = Written::Nothing;
         for (_, other) in others {
-            if other.unwritten.is_failing() && other.durability.lock().refusal().is_some() {
+            if other.is_refused() {
                 written = Written::Refused;
             } else if self.write_page_of(&other) {
                 return Written::Some;
@@ -260,30 +257,35 @@ impl Core {
 
     /// Writes a page of the file back, or begins to, if there is one, and a buffer for it.
     fn write_page_of(&self, file: &Arc<FileState>) -> bool {
-        let mut from = PageNo(file.unwritten.next.load(Ordering::Relaxed));
-        let mut left = file.unclean.lock().len();
-        while left > 0 {
-            let chunk: Vec<PageNo> = {
-                let unclean = file.unclean.lock();
-                unclean.iter_from(from).chain(unclean.iter()).take(CHUNK.min(left)).collect()
-            };
-            let Some(&last) = chunk.last() else { break };
-            left -= chunk.len();
-            from = last.next();
-            for page in chunk.into_iter().filter(|&page| self.is_writable(file, page)) {
-                // Not before: one that finds no page takes no buffer from others, which would have
-                // it look again when they are told.
-                let Some(buffer) = self.io.runs.try_take() else { return false };
-                match self.write_back_by(file, page, buffer) {
-                    Ok(()) => {
-                        file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
-                        return true;
-                    }
-                    Err(buffer) => self.put_buffers([buffer]),
+        for page in self.writable_pages(file) {
+            // Not before: one that finds no page takes no buffer from others, which would have it
+            // look again when they are told.
+            let Some(buffer) = self.io.runs.try_take() else { return false };
+            match self.write_back_by(file, page, buffer) {
+                Ok(()) => {
+                    file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
+                    return true;
                 }
+                Err(buffer) => self.put_buffers([buffer]),
             }
         }
         false
+    }
+
+    /// The pages of the file that can be written back now, at a glance; first those behind the one
+    /// that was written last.
+    fn writable_pages<'a>(&'a self, file: &'a FileState) -> impl Iterator<Item = PageNo> + 'a {
+        let mut from = PageNo(file.unwritten.next.load(Ordering::Relaxed));
+        let mut left = file.unclean.lock().len();
+        let chunks = std::iter::from_fn(move || {
+            let unclean = file.unclean.lock();
+            let pages = unclean.iter_from(from).chain(unclean.iter());
+            let chunk: Vec<PageNo> = pages.take(CHUNK.min(left)).collect();
+            left -= chunk.len();
+            from = chunk.last()?.next();
+            Some(chunk)
+        });
+        chunks.flatten().filter(|&page| self.is_writable(file, page))
     }
 
     /// Whether the page can be written back now, at a glance.

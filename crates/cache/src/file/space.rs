@@ -2,8 +2,8 @@
 //!
 //! A hole is punched with writers and write-backs kept out, as a file is cut (`flush.rs`): first on
 //! the device, so that nothing has changed if that refuses. Then, before any write-back may touch
-//! the file again, its dirty pages there are dropped: none of them fills the hole up. The others are
-//! dropped after that; one whose read began before the hole was punched is in the index by then.
+//! the file again, its dirty pages there are dropped, so none of them fills the hole up. After that
+//! the others are dropped; one whose read began before the hole is in the index by then.
 
 use std::ops::Range;
 
@@ -53,7 +53,8 @@ impl File {
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_none_held(&self.file)?;
-        self.core().punch_hole(&self.file, range)
+        self.core().punch_hole(&self.file, range.clone())?;
+        self.end_write(range)
     }
 
     /// Has the file system reserve blocks for the bytes in `range` (fallocate(2)), so that writes

@@ -56,7 +56,12 @@ pub(crate) struct FileState {
 }
 
 impl FileState {
-    /// Whether dirty pages are written when the file is closed, or gets old.
+    /// Whether writes of the file fail, and it is too early to try again.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.unwritten.is_failing() && self.durability.lock().refusal().is_some()
+    }
+
+    /// Whether dirty pages are written when the file is closed, or when they get old.
     pub(crate) fn writes_at_close(&self) -> bool {
         self.writable && !self.discards.load(Ordering::Relaxed)
     }

@@ -126,6 +126,15 @@ impl File {
         self.core().check_none_held(&self.file)
     }
 
+    /// These bytes were written. A handle that writes through returns when the device has them.
+    pub(crate) fn end_write(&self, range: Range<u64>) -> Result<(), Error> {
+        if !self.write_through {
+            return Ok(());
+        }
+        let pages = self.pages_in(range);
+        self.own(self.core().write_back_pages(&self.file, &pages))
+    }
+
     /// What this handle reports of a sync with that outcome.
     pub(crate) fn told(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
         // Its own failure first: another thread may have reported the same for this handle.

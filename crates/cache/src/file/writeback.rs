@@ -128,7 +128,7 @@ impl Core {
             return false;
         };
         // Everybody in want of a frame comes by here: they do not all repeat what fails.
-        if file.unwritten.is_failing() && file.durability.lock().refusal().is_some() {
+        if file.is_refused() {
             return false;
         }
         self.write_back_page(&file, key.page)

@@ -44,9 +44,9 @@ use crate::pages::wait::Want;
 mod completing;
 pub(crate) use completing::Completing;
 
-/// When the I/O thread looks again for a buffer to write back what is dirty for too long, if none of
-/// its own transfers ends before.
-const BUFFER_WAIT: Duration = Duration::from_millis(100);
+/// When the I/O thread goes on to write back what is dirty for too long, if the device was busy and
+/// none of the queued transfers ends before.
+const EXPIRED_WAIT: Duration = Duration::from_millis(100);
 
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
@@ -451,9 +451,9 @@ fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
     if due.expiry {
         *expired = core.collect_expired();
     }
-    // Others may have the buffers, whose end is not told here.
+    // Others may write by themselves, of which the end is not told here.
     if !core.write_expired(expired) {
-        alarm.set_expiry(BUFFER_WAIT);
+        alarm.set_expiry(EXPIRED_WAIT);
     }
 }
 

@@ -77,7 +77,7 @@ impl Plan {
         [read, write, sync] != [Failure::default(); 3] || power_fails_after_syncs.is_some()
     }
 
-    /// Whether so many frames are left beside those of held pages that all get on.
+    /// Whether enough frames are left beside those of held pages.
     pub(super) fn holds_pages(&self) -> bool {
         self.frames >= 16
     }

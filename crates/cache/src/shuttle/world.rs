@@ -21,7 +21,7 @@ pub(super) const FILES: usize = 2;
 /// What was read of each page of a file, had it been read when a sync began.
 type Durable = Vec<PageRead>;
 
-/// The latest sync that covers a page and has succeeded, by its number, and the page as it was then.
+/// The number of the latest successful sync that covers a page, and the page as it was then.
 type Synced = (u64, PageRead);
 
 pub(super) struct World {

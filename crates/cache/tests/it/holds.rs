@@ -421,7 +421,7 @@ fn what_is_given_up_makes_no_file_longer() {
     assert_eq!(file.len(), end + 1);
 }
 
-/// A page that is released while the writes of its file fail is dirty, and not failed: who waits for
+/// A page that is released while the writes of its file fail is dirty, and not failed: a waiter for
 /// a frame looks again all the same when they may be tried again.
 #[test]
 fn a_page_released_in_a_failing_file_keeps_nobody_waiting() {

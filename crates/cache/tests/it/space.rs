@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use unherd_cache::{Advice, Cache, Error, File, Io, Operation, PageNo};
+use unherd_cache::{Advice, Cache, Direct, Error, File, Io, Operation, PageNo};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, thread};
 use unherd_testkit::{Failure, FaultPlan, SimDevice};
@@ -191,8 +191,12 @@ fn a_reservation_makes_the_file_longer_and_one_that_fails_does_not() {
         assert_eq!(file.len(), 2000);
         file.write_all_at(&[1; 100], 50).unwrap();
         file.sync_all().unwrap();
-        device.crash();
         assert!(device.bytes("f").unwrap() == with_hole(2000, 150..2000), "{io:?}");
+        // It is durable by itself.
+        file.allocate(0..3000).unwrap();
+        file.sync_range(2500..2501).unwrap();
+        device.crash();
+        assert!(device.bytes("f").unwrap() == with_hole(3000, 150..3000), "{io:?}");
     }
 }
 
@@ -221,4 +225,53 @@ fn the_real_disk_reserves_and_gives_back() {
     drop(file);
     let expected: Vec<u8> = (0..LEN).map(|at| u8::from(at < 4096 - 10)).collect();
     assert!(std::fs::read(&path).unwrap() == expected);
+}
+
+/// A mount of its own for the calling thread and those that it starts; gone with them.
+#[expect(unsafe_code, reason = "mount")]
+fn mount_small_disk(dir: &std::path::Path) -> bool {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    let dir = CString::new(dir.as_os_str().as_bytes()).unwrap();
+    let (tmpfs, options) = (c"tmpfs".as_ptr(), c"size=1M".as_ptr().cast());
+    // SAFETY: no pointers.
+    let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    let (null, root) = (std::ptr::null(), c"/".as_ptr());
+    // SAFETY: strings that end with zero, or none where the kernel needs none.
+    let hidden = alone && unsafe { libc::mount(null, root, null, private, null.cast()) } == 0;
+    // SAFETY: strings that end with zero.
+    hidden && unsafe { libc::mount(tmpfs, dir.as_ptr(), tmpfs, 0, options) } == 0
+}
+
+/// On a real file system of 1 MiB.
+#[test]
+fn root_a_full_disk_is_met_by_the_reservation_and_not_by_write_back() {
+    const KIB: u64 = 1 << 10;
+    let _turn = turn();
+    let dir = real_dir();
+    let run = || {
+        if !mount_small_disk(dir.path()) {
+            return eprintln!("skipped: it takes root to mount a small disk");
+        }
+        let cache = small(512, 4096).build().unwrap();
+        let options = writable().direct(Direct::OrBuffered);
+        let [a, b] = ["a", "b"].map(|name| cache.open(dir.path().join(name), options).unwrap());
+        a.allocate(0..512 * KIB).unwrap();
+        b.write_all_at(&[1; 768 << 10], 0).unwrap();
+        let error = b.sync_all().unwrap_err();
+        assert!(matches!(error, Error::Io { errno: Errno::NOSPC, .. }), "{error}");
+        a.write_all_at(&[2; 512 << 10], 0).unwrap();
+        assert_eq!(a.sync_all(), Ok(()), "its space is reserved");
+        let error = a.allocate(512 * KIB..1024 * KIB).unwrap_err();
+        let is_refused =
+            matches!(error, Error::Io { operation: Operation::Allocate, errno: Errno::NOSPC, .. });
+        assert!(is_refused && a.len() == 512 * KIB, "{error}");
+        // Room is made, and nothing was lost.
+        a.punch_hole(0..512 * KIB).unwrap();
+        b.sync_all().unwrap();
+        assert!(std::fs::read(dir.path().join("b")).unwrap() == [1; 768 << 10]);
+    };
+    thread::scope(|scope| scope.spawn(run).join().unwrap());
 }

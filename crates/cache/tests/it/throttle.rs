@@ -18,7 +18,7 @@ fn scene(io: Io, plan: FaultPlan) -> (Arc<SimDevice>, Cache, [File; 2]) {
     let device = sim(29, plan);
     let cache = small(FRAMES, PAGE as usize).device(device.clone()).io(io).build().unwrap();
     let files = ["one", "two"].map(|name| cache.open(name, writable()).unwrap());
-    // Only who waits for room writes pages back.
+    // Only waiters for room write pages back.
     files.iter().for_each(|file| file.advise(Advice::Random));
     (device, cache, files)
 }

@@ -28,6 +28,9 @@ fn the_device_has_what_a_write_has_returned_for_and_nothing_else() {
             assert!(on_device.starts_with(&expected), "{io:?}: record {nth}");
         }
         assert_eq!(device.bytes("f").unwrap().len(), 2048, "{io:?}: page 10 is not written");
+        through.punch_hole(10..700).unwrap();
+        expected[10..700].fill(0);
+        assert!(device.bytes("f").unwrap().starts_with(&expected), "{io:?}: a hole");
         assert_eq!(device.counts("f").syncs, 0, "{io:?}");
         let mut page = through.page_mut(PageNo(0)).unwrap();
         page.write(0, &[8; 10]);

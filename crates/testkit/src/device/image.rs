@@ -2,8 +2,8 @@
 //!
 //! Changes since the last sync are kept in the order in which they were made. A crash takes the
 //! durable bytes and lays a random selection of these changes over them: each change of the length
-//! and each hole as a whole, each write sector by sector. So a write is torn at sectors, never inside one, and an
-//! earlier write of a sector may survive where a later one does not.
+//! and each hole as a whole, each write sector by sector. So a write is torn at sectors, never
+//! inside one, and an earlier write of a sector may survive where a later one does not.
 //!
 //! Names are durable at once: what becomes of a directory in a crash is not simulated.
 
