@@ -137,6 +137,7 @@ fn shared_handle_is_closed_and_tells_once() {
         let closed = Err(Error::Closed { file: file.path().into() });
         assert_eq!(file.write_at(&[3; 512], 0), closed.clone().map(|()| 0));
         assert_eq!(file.set_len(0), closed);
+        assert_eq!((file.punch_hole(0..9), file.allocate(0..9)), (closed.clone(), closed.clone()));
         assert_eq!(file.sync_all(), closed);
         assert_eq!(file.page_mut(PAGE).map(drop), closed);
         assert!(file.page(PageNo(0)).unwrap()[..] == [2; 512], "reads go on");

@@ -90,6 +90,8 @@ fn try_everything(cache: &Cache, file: &File, path: &Path) -> u8 {
         file.write_at(&[0xff; 7], PAGES * PAGE_BYTES as u64).is_err_and(is_forked),
         file.page_mut(PageNo(0)).is_err_and(is_forked),
         file.set_len(0).is_err_and(is_forked),
+        file.punch_hole(0..u64::MAX).is_err_and(is_forked),
+        file.allocate(0..1 << 20).is_err_and(is_forked),
         file.sync_all().is_err_and(is_forked),
         cache.open(path, writable()).is_err_and(is_forked),
         cache.open("/dev/null/no", writable()).is_err_and(is_forked),
