@@ -6,7 +6,7 @@ use unherd_sys::Topology;
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
-use super::world::PAGE_BYTES;
+use super::world::{FILES, PAGE_BYTES};
 use crate::{Cache, Io, PolicyKind};
 
 /// Longer than any run takes: where a wait with a deadline ends, the model of the futex ends it.
@@ -32,6 +32,8 @@ pub(super) struct Plan {
     /// Whether a thread's wait for a frame may end without one.
     pub(super) waits_for_frames_end: bool,
     pub(super) faults: FaultPlan,
+    /// A file for which there is no space until the end.
+    pub(super) full_file: Option<usize>,
     /// The power fails at the end, if it has not before.
     pub(super) crashes: bool,
 }
@@ -65,6 +67,7 @@ impl Plan {
             is_filtered: seed.below(4) > 0,
             waits_for_frames_end: seed.coin(),
             faults: faults(seed),
+            full_file: (seed.below(6) == 0).then(|| seed.below(FILES as u64) as usize),
             crashes: seed.coin(),
         };
         // Pages that cannot be written keep their frames, and nothing but a deadline ends that.
@@ -74,7 +77,9 @@ impl Plan {
     /// Whether a call may fail because the device does.
     pub(super) fn device_fails(&self) -> bool {
         let FaultPlan { read, write, sync, power_fails_after_syncs, .. } = self.faults;
-        [read, write, sync] != [Failure::default(); 3] || power_fails_after_syncs.is_some()
+        [read, write, sync] != [Failure::default(); 3]
+            || power_fails_after_syncs.is_some()
+            || self.full_file.is_some()
     }
 
     /// Whether enough frames are left beside those of held pages.

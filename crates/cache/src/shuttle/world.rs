@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::path::PathBuf;
 
+use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering, thread};
 use unherd_testkit::{Content, FaultPlan, Found, PageHistory, PageRead, Seed, SimDevice, Stamp};
 
@@ -153,10 +154,15 @@ impl World {
         }
     }
 
+    fn end_faults(&self) {
+        self.device.set_faults(FaultPlan::default());
+        (0..FILES).for_each(|file| self.device.refuse_writes(path(file), None));
+    }
+
     /// The device fails no more: after a sync it has everything, and so it has when all is closed.
     fn end(&self, files: Vec<File>) {
         let bytes = |number| self.device.bytes(path(number)).expect("it was opened");
-        self.device.set_faults(FaultPlan::default());
+        self.end_faults();
         files.iter().zip(0..).for_each(|(file, number)| self.release(number, file));
         drop(files);
         for number in 0..FILES {
@@ -190,7 +196,7 @@ impl World {
     /// The power fails. What it leaves is read by a new cache.
     fn crash(&mut self, files: Vec<File>) {
         self.device.crash();
-        self.device.set_faults(FaultPlan::default());
+        self.end_faults();
         // What they try to write is refused: the device knows them no more.
         drop(files);
         // The queue of the device is still that of the cache before.
@@ -249,6 +255,9 @@ pub(super) fn run(seed: u64) -> u64 {
         world.read_all(&files);
     }
     world.device.set_faults(plan.faults);
+    if let Some(full) = plan.full_file {
+        world.device.refuse_writes(path(full), Some(Errno::NOSPC));
+    }
     thread::scope(|scope| {
         let (shared, world, outsider) = (&world.shared, &world, seed.fork());
         scope.spawn(move || shared.run(world, outsider));
