@@ -31,10 +31,9 @@ impl File {
     /// holds end: sync the log that describes the hole before.
     ///
     /// Reads meanwhile see each page as it was or as zeros, and guards keep what they had. Waits
-    /// for writers and [`PageMut`](crate::PageMut)s under `file`, and for pages in write-back or
-    /// being read under `write-back` and `page-read`; for the parts at the ends as
-    /// [`File::write_at`]. Takes time for each page in the cache, or in the range if these are
-    /// fewer.
+    /// for writers, [`PageMut`](crate::PageMut)s and write-backs under `file`, for pages that are
+    /// being read under `page-read`, and for the parts at the ends as [`File::write_at`]. Takes
+    /// time for each page in the cache, or in the range if these are fewer.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
@@ -63,8 +62,8 @@ impl File {
     ///
     /// At once on the device; the next sync makes it durable. The reservation ends where the file
     /// is cut or a hole is punched. File systems that write to another place each time (btrfs, ZFS,
-    /// files that share blocks) cannot promise as much. Waits for writers under `file` and for
-    /// pages in write-back under `file`; may take long on the device.
+    /// files that share blocks) cannot promise as much. Waits for writers and write-backs
+    /// under `file`, and on the device.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
