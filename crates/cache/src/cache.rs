@@ -323,7 +323,8 @@ impl CacheBuilder {
     /// ([`PageMut::hold_until`](crate::PageMut::hold_until)) or held for changing are written when
     /// that has ended and the time has come again; what cannot be written is tried again as often.
     /// Nobody waits for it, and errors are told as those of any write-back
-    /// ([`File::sync_all`](crate::File::sync_all)). It may take longer if the device does.
+    /// ([`File::sync_all`](crate::File::sync_all)). While the device is busy with other
+    /// write-backs, these come later.
     ///
     /// With [`Io::Blocking`] there is no I/O thread, and nothing of this.
     pub fn dirty_expire(self, dirty_expire: Duration) -> Self {
