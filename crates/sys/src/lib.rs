@@ -45,8 +45,8 @@ mod map;
 mod map_slice;
 #[cfg(not(loom))]
 mod memory_policy;
-#[cfg(not(loom))]
 mod prefetch;
+#[cfg(not(loom))]
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
@@ -70,8 +70,8 @@ pub use fork_mark::ForkMark;
 pub use futex::{Futex, FutexWait, PARK_MARK};
 pub use map::{HUGE_PAGE_BYTES, HugePages, Map};
 pub use map_slice::MapSlice;
-#[cfg(not(loom))]
 pub use prefetch::prefetch;
+#[cfg(not(loom))]
 pub use readiness::poll_until;
 pub use rustix::io::Errno;
 #[cfg(not(loom))]

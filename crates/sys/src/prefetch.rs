@@ -1,5 +1,8 @@
 //! A hint that memory will be wanted soon.
-#![expect(unsafe_code, reason = "the instruction takes a pointer")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "the instruction takes a pointer")
+)]
 
 /// Begins to bring the cache line in which `value` begins into the processor's first-level cache;
 /// on x86-64 only. It changes nothing else, and does not wait.

@@ -15,7 +15,7 @@ use crate::file::state::FileState;
 use crate::file::unwritten::Unwritten;
 use crate::frames::frame::Claim;
 use crate::latch::{Latch, StripedLatch};
-use crate::page::{FileId, FrameId};
+use crate::page::{FileId, FrameId, PageKey};
 use crate::pages::evict::Promises;
 use crate::pages::table::Pages;
 use crate::ranked::{Ranked, rank};
@@ -50,7 +50,7 @@ struct Table {
     /// Of the files that are being opened or closed.
     gates: HashMap<Identity, Gate>,
     by_identity: HashMap<Identity, Entry>,
-    /// Asked at each eviction of a page that no flush has covered.
+    /// Asked for each run of pages of a file that are given up and that no flush has covered.
     by_id: HashMap<FileId, Arc<FileState>, FixedState>,
     /// What openings have left to the next opening of the same file for writing.
     remains: HashMap<Identity, Remains>,
@@ -236,7 +236,7 @@ impl Promises for Files {
         &self,
         pages: &Pages,
         file: FileId,
-        frames: &[FrameId],
+        of_file: &[(FrameId, PageKey)],
         evicted: &mut dyn FnMut(Claim),
     ) {
         let Some(file) = self.get(file) else { return };
@@ -250,8 +250,7 @@ impl Promises for Files {
             may_go
         };
         let mut locked = None;
-        for &frame in frames {
-            let key = pages.frames().key(frame);
+        for &(frame, key) in of_file {
             if key.file == file.id
                 && let Some(claim) = pages.evict_unstable(frame, key, &mut locked, &mut may_go)
             {

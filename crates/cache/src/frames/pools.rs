@@ -40,6 +40,8 @@ pub(crate) struct Pool {
     /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
     pub(crate) policy: Box<dyn Policy>,
+    /// Extents of which pages are being given up, with the pool unlocked.
+    leaving: Vec<u32>,
 }
 
 impl Pool {
@@ -63,9 +65,35 @@ impl Pool {
         self.free.len()
     }
 
+    /// The extent of memory in which a frame lies.
+    fn extent(&self, frame: FrameId) -> u32 {
+        self.number(frame) / EXTENT as u32
+    }
+
+    /// Pages of the frame's extent are about to be given up by the caller alone.
+    pub(crate) fn begin_to_leave(&mut self, frame: FrameId) {
+        self.leaving.push(self.extent(frame));
+    }
+
+    /// After [`Pool::begin_to_leave`].
+    pub(crate) fn end_to_leave(&mut self, frame: FrameId) {
+        let extent = self.extent(frame);
+        self.leaving.retain(|other| *other != extent);
+    }
+
+    /// Whether a thread is giving up pages of the frame's extent.
+    pub(crate) fn is_leaving(&self, frame: FrameId) -> bool {
+        self.leaving.contains(&self.extent(frame))
+    }
+
+    /// At most how many frames will be free when those threads are done.
+    pub(crate) fn free_soon(&self) -> usize {
+        self.free.len() + self.leaving.len() * EXTENT
+    }
+
     /// The other frames of the extent of memory in which a frame lies.
     pub(crate) fn neighbours(&self, frame: FrameId) -> impl Iterator<Item = FrameId> + use<> {
-        let begin = self.first + self.number(frame) / EXTENT as u32 * EXTENT as u32;
+        let begin = self.first + self.extent(frame) * EXTENT as u32;
         let end = (begin + EXTENT as u32).min(self.first + self.len);
         (begin..end).map(FrameId).filter(move |other| *other != frame)
     }
@@ -137,6 +165,7 @@ impl Pools {
                 written: Vec::with_capacity(len),
                 policy: kind.for_frames(len as u32),
                 free: FreeFrames::new(first, len),
+                leaving: Vec::new(),
             };
             let (free, begun) = (AtomicU32::new(0), AtomicU32::new(0));
             Place { pool: Ranked::new(pool), free, begun }
@@ -266,12 +295,16 @@ impl Pools {
         Some(claim)
     }
 
-    /// Up to `wanted` free frames of the pool, which the caller has locked.
-    pub(crate) fn pop_free_run(&self, at: usize, pool: &mut Pool, wanted: usize) -> Vec<Claim> {
-        let mut claims = Vec::with_capacity(wanted.min(pool.free.len()));
-        pool.free.pop_run(wanted, &mut claims);
+    /// Appends up to `wanted` free frames of the pool, which the caller has locked.
+    pub(crate) fn pop_free_run(
+        &self,
+        at: usize,
+        pool: &mut Pool,
+        wanted: usize,
+        out: &mut Vec<Claim>,
+    ) {
+        pool.free.pop_run(wanted, out);
         self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
-        claims
     }
 
     /// Puts an empty frame of the pool, which the caller has locked, to the free ones.

@@ -4,8 +4,8 @@
 //! says. It hears of each frame that leaves the free ones, and of each that comes back to them,
 //! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
 //! for long. A frame that was handed to a waiter is admitted by that waiter. Pages are given up for
-//! runs and streams without that lock, and the policy then hears of them afterwards; meanwhile it
-//! sees frames that are busy.
+//! runs and streams without that lock, and the policy hears of them afterwards. A page that comes
+//! back before that counts as new.
 //!
 //! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
 //! the caller, and about a page that no flush has covered its file is asked ([`Promises`]).
@@ -30,14 +30,14 @@ const WINDOW: usize = 64;
 
 /// What files have promised about their pages.
 pub(crate) trait Promises: fmt::Debug + Send + Sync {
-    /// Takes pages of a file that no flush has covered from their frames, which may have others by
-    /// now, by [`Pages::evict_unstable`]: what the file promises and whether a page is there must
-    /// change together. No shard is locked.
+    /// Takes pages of a file that no flush has covered from their frames, if they are still there,
+    /// by [`Pages::evict_unstable`]: what the file promises and whether a page is there must change
+    /// together. No shard is locked. Some may be of another file: they are left alone.
     fn evict_unstable(
         &self,
         pages: &Pages,
         file: FileId,
-        frames: &[FrameId],
+        of_file: &[(FrameId, PageKey)],
         evicted: &mut dyn FnMut(Claim),
     );
 }
@@ -225,34 +225,33 @@ impl Pages {
         }
         let pools = &self.supply.pools;
         let at = pools.first();
+        let mut claims = Vec::with_capacity(wanted);
         let take = |pool: &mut Pool| {
-            let claims = pools.pop_free_run(at, pool, wanted);
+            pools.pop_free_run(at, pool, wanted, &mut claims);
             for (nth, claim) in claims.iter().enumerate() {
                 let page = PageNo(key.page.0 + nth as u64);
                 pools.admit(pool, claim, policy_hash(PageKey { page, ..key }));
             }
-            claims
         };
-        let mut pool = pools.lock(at);
+        let pool = pools.lock(at);
         let missing = wanted.saturating_sub(pool.free_len());
-        if missing == 0 || pools.has_free_beside(at) {
-            return (take(&mut pool), None);
-        }
-        self.evict_run(at, pool, missing, take)
+        let missing = if pools.has_free_beside(at) { 0 } else { missing };
+        let ((), dirty) = self.evict_run(at, pool, missing, take);
+        (claims, dirty)
     }
 
     /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
-    /// write-back: before all waiters, and also if other pools have free ones.
+    /// write-back: also if somebody waits for a frame, or other pools have free ones.
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
         let pools = &self.supply.pools;
-        let take = |pool: &mut Pool| pools.pop_free_run(at, pool, wanted);
-        let mut pool = pools.lock(at);
-        match wanted.saturating_sub(pool.free_len()) {
-            0 => (take(&mut pool), None),
-            missing => self.evict_run(at, pool, missing, take),
-        }
+        let mut claims = Vec::with_capacity(wanted);
+        let take = |pool: &mut Pool| pools.pop_free_run(at, pool, wanted, &mut claims);
+        let pool = pools.lock(at);
+        let missing = wanted.saturating_sub(pool.free_len());
+        let ((), dirty) = self.evict_run(at, pool, missing, take);
+        (claims, dirty)
     }
 
     /// An empty frame for the page of a stream that is written, where the page before it is in the
@@ -278,7 +277,7 @@ impl Pages {
         };
         let mut pool = pools.lock(at);
         let claim = take(&mut pool);
-        let has_few_free = pool.free_len() + EXTENT <= pool.len() / 8;
+        let has_few_free = pool.free_soon() + EXTENT <= pool.len() / 8;
         if claim.is_some() || !has_few_free || pools.has_free_beside(at) {
             return (claim, None);
         }
@@ -290,7 +289,7 @@ impl Pages {
     /// a dirty page that was met, too.
     ///
     /// The pool is not locked while pages are given up: that takes several times as long as to
-    /// choose them, and all who want a frame would queue up.
+    /// choose them, and all who want a frame would queue up. Others leave the extent alone.
     fn evict_run<'a, R>(
         &'a self,
         at: usize,
@@ -298,27 +297,34 @@ impl Pages {
         wanted: usize,
         take: impl FnOnce(&mut Pool) -> R,
     ) -> (R, Option<FrameId>) {
+        if wanted == 0 {
+            return (take(&mut pool), None);
+        }
         let mut search = Search::new(pool.most(), WINDOW);
-        let (mut frames, mut claims) = (Vec::with_capacity(EXTENT), Vec::with_capacity(EXTENT));
-        let mut left = wanted;
-        while left > 0 {
+        let (mut chosen, mut claims) =
+            (Vec::with_capacity(EXTENT), Vec::with_capacity(wanted + EXTENT));
+        while claims.len() < wanted {
             // Large runs take whole extents, others no more than they need.
-            let most = if wanted < EXTENT { left } else { EXTENT };
-            self.choose_neighbours(&mut pool, &mut search, most, &mut frames);
-            if frames.is_empty() {
+            let most = if wanted < EXTENT { wanted - claims.len() } else { EXTENT };
+            let Some(frame) = self.choose(&mut pool, &mut search, most, &mut chosen) else {
                 break;
-            }
+            };
+            pool.begin_to_leave(frame);
             drop(pool);
+            let before = claims.len();
+            self.try_evict(&chosen, &mut |claim| claims.push(claim));
+            chosen.clear();
             #[cfg(all(test, not(any(loom, shuttle))))]
             tests::while_unlocked();
-            self.try_evict(&frames, &mut |claim| claims.push(claim));
-            frames.clear();
             pool = self.supply.pools.lock(at);
-            left = left.saturating_sub(claims.len());
-            for claim in claims.drain(..) {
+            pool.end_to_leave(frame);
+            for claim in &claims[before..] {
                 self.supply.pools.evicted(&mut pool, claim.id());
-                self.supply.pools.push_free_locked(at, &mut pool, claim);
             }
+        }
+        // Not before: others would take them, and leave the run in pieces.
+        for claim in claims {
+            self.supply.pools.push_free_locked(at, &mut pool, claim);
         }
         let dirty = search.dirty().map(|number| pool.frame(number));
         let taken = take(&mut pool);
@@ -329,24 +335,34 @@ impl Pages {
         (taken, dirty)
     }
 
-    /// Chooses a frame whose page is to be given up, and up to `most` in all of its neighbours, if
-    /// those would go soon as well; none at the end of the search.
-    fn choose_neighbours(
+    /// Chooses pages to be given up: one, and up to `most` in all of its neighbours in memory, if
+    /// those would go soon as well. Gives the first one's frame; none at the end of the search.
+    fn choose(
         &self,
         pool: &mut Pool,
         search: &mut Search,
         most: usize,
-        out: &mut Vec<FrameId>,
-    ) {
-        let Some(frame) = self.propose(pool, search) else { return };
+        chosen: &mut Vec<(FrameId, PageKey)>,
+    ) -> Option<FrameId> {
+        let frame = loop {
+            let frame = self.propose(pool, search)?;
+            if !pool.is_leaving(frame) {
+                break frame;
+            }
+        };
         let goes = |neighbour: &FrameId| {
             let word = self.frames().word(*neighbour);
             word.is_evictable()
                 && !word.is_unread()
                 && pool.policy.may_go_early(pool.number(*neighbour), word.uses())
         };
-        out.push(frame);
-        out.extend(pool.neighbours(frame).filter(goes).take(most - 1));
+        let neighbours = pool.neighbours(frame).filter(goes).take(most - 1);
+        chosen.extend(std::iter::once(frame).chain(neighbours).map(|frame| {
+            let key = self.frames().key(frame);
+            self.index.prefetch(key);
+            (frame, key)
+        }));
+        Some(frame)
     }
 
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
@@ -373,7 +389,8 @@ impl Pages {
         let mut claim = None;
         while claim.is_none() {
             let frame = self.propose(pool, search)?;
-            self.try_evict(&[frame], &mut |evicted| claim = Some(evicted));
+            let page = (frame, self.frames().key(frame));
+            self.try_evict(&[page], &mut |evicted| claim = Some(evicted));
         }
         if let Some(claim) = &claim {
             self.supply.pools.evicted(pool, claim.id());
@@ -394,12 +411,10 @@ impl Pages {
         Some(pool.frame(number))
     }
 
-    /// Takes the frames from their pages, where these can be read again and nobody uses them.
-    fn try_evict(&self, frames: &[FrameId], evicted: &mut dyn FnMut(Claim)) {
-        let frame_set = self.frames();
-        for &frame in frames {
-            self.index.prefetch(frame_set.key(frame));
-        }
+    /// Takes frames from their pages, where these are still there, can be read again and are used
+    /// by nobody.
+    fn try_evict(&self, pages: &[(FrameId, PageKey)], evicted: &mut dyn FnMut(Claim)) {
+        let frames = self.frames();
         let mut count = |claim: Claim| {
             self.counters.add(Count::Evictions, 1);
             if claim.was_unread() {
@@ -408,22 +423,20 @@ impl Pages {
             evicted(claim);
         };
         // At a glance: each is looked at again with its shard locked.
-        let kind = |frame: FrameId| {
-            let is_unstable = frame_set.word(frame).state() == State::Unstable;
-            (frame_set.key(frame).file, is_unstable)
+        let file_to_ask = |(frame, key): (FrameId, PageKey)| {
+            (frames.word(frame).state() == State::Unstable).then_some(key.file)
         };
-        for same in frames.chunk_by(|a, b| kind(*a) == kind(*b)) {
-            let (file, is_unstable) = kind(same[0]);
-            if is_unstable {
+        for same in pages.chunk_by(|a, b| file_to_ask(*a) == file_to_ask(*b)) {
+            if let Some(file) = file_to_ask(same[0]) {
                 self.promises.evict_unstable(self, file, same, &mut count);
                 continue;
             }
             let mut locked = None;
-            for &frame in same {
-                let shard = self.next_shard(locked.take(), frame_set.key(frame));
+            for &(frame, key) in same {
+                let shard = self.next_shard(locked.take(), key);
                 let shard = locked.insert(shard);
-                if frame_set.word(frame).state() == State::Clean
-                    && let Some(claim) = shard.evict(frame_set, frame)
+                if frames.word(frame).state() == State::Clean
+                    && let Some(claim) = shard.evict(frames, frame)
                 {
                     shard.remove();
                     count(claim);
@@ -456,5 +469,6 @@ impl Pages {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod tests;

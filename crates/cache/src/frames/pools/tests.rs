@@ -32,7 +32,8 @@ fn pop(pools: &Pools, at: usize) -> Option<Claim> {
 }
 
 fn free(pools: &Pools, at: usize) -> Vec<u32> {
-    let claims = pools.pop_free_run(at, &mut pools.lock(at), usize::MAX);
+    let mut claims = Vec::new();
+    pools.pop_free_run(at, &mut pools.lock(at), usize::MAX, &mut claims);
     let mut ids: Vec<u32> = claims.iter().map(|claim| claim.id().0).collect();
     claims.into_iter().for_each(|claim| pools.push_free(claim));
     ids.sort_unstable();

@@ -1,15 +1,18 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Seed, SimDevice};
 
-use crate::{Cache, Io, OpenOptions, PageNo};
+use super::Found;
+use crate::file::core::Core;
+use crate::frames::free::EXTENT;
+use crate::{Cache, File, Io, OpenOptions, PageNo};
 
 type Action = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// What shall happen once, while this thread gives up pages and has unlocked the pool.
+    /// What shall happen once, when this thread has given up pages and has unlocked the pool.
     static WHILE_UNLOCKED: RefCell<Option<Action>> = const { RefCell::new(None) };
 }
 
@@ -19,29 +22,56 @@ pub(super) fn while_unlocked() {
     }
 }
 
-#[test]
-fn who_searched_while_pages_were_given_up_is_told_of_the_frames() {
-    const FRAMES: usize = 256;
-    let cache = Cache::builder().io(Io::Blocking).page_size(512).capacity(FRAMES * 512);
-    let cache = cache.device(Arc::new(SimDevice::new(Seed::new(1)))).build().unwrap();
+/// All pages of the file are there, and clean.
+fn full_cache(frames: u64) -> (Arc<Core>, File) {
+    let builder = Cache::builder().io(Io::Blocking).page_size(512).capacity(frames as usize * 512);
+    let cache = builder.device(Arc::new(SimDevice::new(Seed::new(1)))).build().unwrap();
     let file = cache.open("f", OpenOptions::new().write(true).create(true)).unwrap();
-    file.set_len(FRAMES as u64 * 512).unwrap();
-    (0..FRAMES as u64).for_each(|page| drop(file.page(PageNo(page)).unwrap()));
-    let core = &cache.owner.core;
+    file.set_len(frames * 512).unwrap();
+    (0..frames).for_each(|page| drop(file.page(PageNo(page)).unwrap()));
+    (cache.owner.core.clone(), file)
+}
+
+/// The other pages are pinned, so nothing is available but what the other thread has.
+#[test]
+fn who_searches_while_pages_are_given_up_is_told_of_the_frames() {
+    const FRAMES: u64 = 256;
+    let (core, file) = full_cache(FRAMES);
     let key = |page| core.key(&core.files.all()[0], PageNo(page));
-    let before = core.pages.index.lookup(key(0)).unwrap();
-    let seen = Rc::new(RefCell::new(None));
+    let frame = |page| core.pages.index.lookup(key(page)).unwrap();
+    let extent = |page| frame(page).0 / EXTENT as u32;
+    let others = (0..FRAMES).filter(|page| extent(*page) != extent(0));
+    let pinned: Vec<_> = others.map(|page| file.page(PageNo(page)).unwrap()).collect();
+    assert_eq!(pinned.len(), FRAMES as usize - EXTENT);
+    let seen = Rc::new(Cell::new(None));
     WHILE_UNLOCKED.set(Some({
-        let (core, seen) = (core.clone(), seen.clone());
-        // A waiter enters, has looked, and is about to sleep.
+        let (core, seen, wanted) = (core.clone(), seen.clone(), key(FRAMES + 1));
+        // A waiter enters, looks, and is about to sleep.
         Box::new(move || {
             let waiters = &core.supply().waiters;
             std::mem::forget(waiters.enter());
-            *seen.borrow_mut() = Some(waiters.idled());
+            seen.set(Some(waiters.idled()));
+            assert!(matches!(core.pages.search(wanted), Found::Nothing));
         })
     }));
-    let (claim, _) = core.pages.try_take_next(key(FRAMES as u64), before);
+    let (claim, _) = core.pages.try_take_next(key(FRAMES), frame(0));
     assert!(claim.is_some(), "an extent was freed");
-    let seen = seen.borrow().expect("the pool was unlocked");
-    assert_ne!(core.supply().waiters.idled(), seen);
+    let seen = seen.get().expect("the pool was unlocked");
+    assert_ne!(core.supply().waiters.idled(), seen, "fifteen frames are free");
+}
+
+#[test]
+fn streams_that_give_up_pages_at_a_time_free_no_more_than_an_eighth() {
+    const FRAMES: u64 = 128;
+    let (core, _file) = full_cache(FRAMES);
+    let key = |page| core.key(&core.files.all()[0], PageNo(page));
+    let before = core.pages.index.lookup(key(0)).unwrap();
+    let second = Rc::new(Cell::new(None));
+    WHILE_UNLOCKED.set(Some({
+        let (core, second, wanted) = (core.clone(), second.clone(), key(FRAMES + 1));
+        Box::new(move || second.set(Some(core.pages.try_take_next(wanted, before).0.is_some())))
+    }));
+    assert!(core.pages.try_take_next(key(FRAMES), before).0.is_some());
+    assert_eq!(second.get(), Some(false));
+    assert_eq!(core.pages.stats().evictions, FRAMES / 8);
 }
