@@ -47,9 +47,9 @@
 //! caches: there, all but a hit fails with [`Error::Forked`], nothing is written, and drops wait
 //! for nobody.
 //!
-//! **A killed process loses what it has not synced, in any order**, but what it wrote more than 5 s
-//! before was written back ([`CacheBuilder::dirty_expire`]). What follows for databases stands at
-//! [`File`].
+//! **A killed process loses what it has not synced, in any order**; what is older than 5 s was
+//! written back, as far as the device had time ([`CacheBuilder::dirty_expire`]). What follows for
+//! databases stands at [`File`].
 //!
 //! Where to read: four rooms, each of which knows only those before it. `frames/`: the states of a
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to

@@ -93,9 +93,6 @@ impl Core {
         if !claim.was_unclean() {
             file.unclean.lock().insert(key.page);
         }
-        if !claim.was_unwritten() {
-            self.note_dirty();
-        }
         debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
         let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
         self.publish_change(file, key, claim, state);
@@ -108,6 +105,10 @@ impl Core {
         let holds = is_any_held.then(|| file.holds.lock());
         if holds.as_ref().is_some_and(|holds| holds.has(key.page)) {
             state = State::Held;
+        }
+        // Before it can be seen: see `expiry.rs`.
+        if state.is_unwritten() {
+            self.note_dirty();
         }
         self.frames().publish(claim, state);
         drop(holds);

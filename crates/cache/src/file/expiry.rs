@@ -4,7 +4,7 @@
 //! thread writes back all that is dirty: so no page is dirty for longer than the alarm takes, and a
 //! page is written at most once in that time. What cannot be written then (it is held back, is
 //! being changed, or fails) sets the alarm again, and so does each page that becomes dirty later.
-//! While nothing is dirty, the alarm is not set, and nobody wakes. Temporary files are left out.
+//! While nothing is dirty, the alarm is not set, and nobody wakes.
 //!
 //! ```text
 //!  makes a page dirty                       the alarm rings
@@ -17,7 +17,8 @@
 //!
 //! Excluded: that the page stays dirty and the alarm is not set. If the other finds the page not in
 //! the set, or neither dirty nor changing, then one of the locks orders its first step before the
-//! writer's third.
+//! writer's third. A page in write-back is passed over: it is written, or it is dirty again when
+//! that ends, and then the alarm is set; or a writer puts a copy in its place, by these steps.
 
 use unherd_sys::primitives::Arc;
 
@@ -26,9 +27,26 @@ use crate::file::state::FileState;
 use crate::frames::frame::State;
 use crate::page::PageNo;
 
-/// Pages that are still to be written back, the next one last.
+/// Pages that are looked at before the I/O thread sees to transfers that have ended.
+const LOOKS: usize = 256;
+
+/// What is still to be written back.
 #[derive(Debug, Default)]
-pub(crate) struct Expired(Vec<(Arc<FileState>, PageNo)>);
+pub(crate) struct Expired {
+    files: Vec<Arc<FileState>>,
+    /// The file that is being looked at, and those of its pages that are left, the next one last.
+    current: Option<(Arc<FileState>, Vec<PageNo>)>,
+}
+
+/// When the I/O thread goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GoesOn {
+    /// It is done.
+    Never,
+    Soon,
+    /// When the device may be less busy.
+    Later,
+}
 
 impl Core {
     /// A page has become dirty, or stays so.
@@ -38,43 +56,47 @@ impl Core {
         }
     }
 
-    /// All pages that are dirty now.
+    /// Files whose dirty pages are to be written back now.
     pub(crate) fn collect_expired(&self) -> Expired {
-        let (mut pages, mut is_any_kept) = (Vec::new(), false);
-        for file in self.files.all().into_iter().filter(|file| file.writes_at_close()) {
-            let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
-            for page in unclean {
-                match self.word_of(&file, page).map(|word| word.state()) {
-                    Some(State::Dirty | State::Failed) => pages.push((file.clone(), page)),
-                    Some(State::Changing | State::Held) => is_any_kept = true,
-                    _ => {}
-                }
-            }
-        }
-        if is_any_kept {
-            self.note_dirty();
-        }
-        pages.reverse();
-        Expired(pages)
+        Expired { files: self.files.all(), current: None }
     }
 
-    /// Begins to write the pages back, as long as the device is not busy. Waits for nothing: it is
-    /// the I/O thread that gives buffers back. Whether it has begun all.
-    pub(crate) fn write_expired(&self, expired: &mut Expired) -> bool {
-        while let Some((file, page)) = expired.0.last() {
-            // Most were written with a neighbour.
-            if self.is_unwritten(file, *page) && file.is_refused() {
-                self.note_dirty();
-            } else if self.is_unwritten(file, *page) {
-                let buffer = if self.is_busy() { None } else { self.io.runs.try_take() };
-                let Some(buffer) = buffer else { return false };
-                if let Err(buffer) = self.write_back_by(file, *page, buffer) {
-                    self.put_buffers([buffer]);
+    /// Begins to write the pages back, one run, and more as long as the device is not busy. Waits
+    /// for nothing: it is the I/O thread that gives buffers back.
+    pub(crate) fn write_expired(&self, expired: &mut Expired) -> GoesOn {
+        let mut has_begun = false;
+        for _ in 0..LOOKS {
+            let Some((file, pages)) = &mut expired.current else {
+                let Some(file) = expired.files.pop() else { return GoesOn::Never };
+                let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+                pages.reverse();
+                expired.current = Some((file, pages));
+                continue;
+            };
+            let Some(page) = pages.pop() else {
+                expired.current = None;
+                continue;
+            };
+            match self.word_of(file, page).map(|word| word.state()) {
+                Some(State::Dirty | State::Failed) if !file.is_refused() => {}
+                Some(state) if state.is_unwritten() || state == State::Changing => {
                     self.note_dirty();
+                    continue;
                 }
+                // Most were written with a neighbour.
+                _ => continue,
             }
-            expired.0.pop();
+            let may_begin = !has_begun || !self.is_busy();
+            let Some(buffer) = may_begin.then(|| self.io.runs.try_take()).flatten() else {
+                pages.push(page);
+                return GoesOn::Later;
+            };
+            has_begun = true;
+            if let Err(buffer) = self.write_back_by(file, page, buffer) {
+                self.put_buffers([buffer]);
+                self.note_dirty();
+            }
         }
-        true
+        GoesOn::Soon
     }
 }

@@ -82,7 +82,7 @@ impl Core {
         pages: &PageRange,
     ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        let before = file.durability.lock().errors();
+        let before = file.durability.lock().begin_sync();
         let held = self.write_back(file, std::slice::from_ref(pages), ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);

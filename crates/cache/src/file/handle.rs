@@ -121,9 +121,6 @@ impl File {
         };
         let owner = owner.clone();
         let file = owner.core.open_file(source, access)?;
-        if options.discard_on_close {
-            file.discards.store(true, Ordering::Relaxed);
-        }
         let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
         let handle = Self {
             owner,
@@ -636,11 +633,10 @@ impl File {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let writes = self.file.writes_at_close();
-        let written = if writes { self.core().write_back_for_good(&self.file) } else { Ok(()) };
+        let writable = self.file.writable;
+        let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
-        let released = if writes { self.core().check_released(&self.file) } else { Ok(()) };
-        written.and(reported).and(released)
+        written.and(reported).and(self.core().check_released(&self.file))
     }
 
     pub(crate) fn check_write(&self) -> Result<(), Error> {

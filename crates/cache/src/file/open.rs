@@ -179,7 +179,7 @@ impl Core {
 
     /// Writes the file back and closes it, unless it has got a handle since the last one went.
     pub(crate) fn close_abandoned(&self, file: &Arc<FileState>) -> Result<(), Error> {
-        if file.writes_at_close() {
+        if file.writable {
             // The bulk of the work, without keeping others from opening the file.
             self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
         }
@@ -187,11 +187,9 @@ impl Core {
         if !self.files.is_abandoned(file) {
             return Ok(());
         }
-        let writes = file.writes_at_close();
-        let written = if writes { self.write_back_for_good(file) } else { Ok(()) };
+        let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
         // Unclean pages were written back by now, or given up with an error.
-        let (mut remains, lost) =
-            if writes { self.remains_of(file) } else { (Remains::default(), Ok(())) };
+        let (mut remains, lost) = self.remains_of(file);
         // Padding that could not be cut off, too.
         remains.lost = remains.lost.or(written.as_ref().err().cloned());
         // Those beyond the end will be given up for others, as all that nobody wants; but one that

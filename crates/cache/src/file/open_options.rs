@@ -26,7 +26,6 @@ pub struct OpenOptions {
     pub(crate) lock_wait: Duration,
     pub(crate) direct: Direct,
     pub(crate) write_through: bool,
-    pub(crate) discard_on_close: bool,
 }
 
 /// See [`OpenOptions::lock_wait`].
@@ -43,7 +42,6 @@ impl Default for OpenOptions {
             lock_wait: LOCK_WAIT,
             direct: Direct::Require,
             write_through: false,
-            discard_on_close: false,
         }
     }
 }
@@ -112,21 +110,11 @@ impl OpenOptions {
     /// as it takes to read those that are. After an error the bytes are in memory, dirty; the next
     /// write of them, or sync, tries again.
     ///
-    /// The drop of a [`PageMut`](crate::PageMut) neither blocks nor fails, so it writes nothing.
+    /// A write that makes the file longer and does not end with a page waits for all write-backs of
+    /// the file, and cuts the rest of its page off. The drop of a [`PageMut`](crate::PageMut)
+    /// neither blocks nor fails, so it writes nothing.
     pub fn write_through(self, write_through: bool) -> Self {
         Self { write_through, ..self }
-    }
-
-    /// For a temporary file: when its last handle goes, dirty pages are dropped and not written,
-    /// and no loss is reported. Nor are they written when they get old
-    /// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)), or by
-    /// [`File::close`](crate::File::close). What the file holds on the device then is any mixture
-    /// of old and new pages, of any length: remove it. Where frames are scarce, and by writing
-    /// behind, its pages are written as those of any file, and it may be synced.
-    ///
-    /// Holds for all handles of the file in this cache, until the last one goes.
-    pub fn discard_on_close(self, discard_on_close: bool) -> Self {
-        Self { discard_on_close, ..self }
     }
 
     /// What to do where the file system refuses direct I/O. All handles of a file transfer as the

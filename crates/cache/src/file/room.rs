@@ -140,7 +140,7 @@ impl Core {
         let (waiters, tag) = (&self.supply().room, Tag(u64::from(file.id.0)));
         let _entered = waiters.enter();
         let (mut told, mut has_begun, mut is_over) = (None, false, false);
-        loop {
+        'look: loop {
             let seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
                 waiters.leave(self.waits(), told.is_some(), has_begun);
@@ -175,6 +175,10 @@ impl Core {
                 // What fails is not repeated here.
                 let own = Some(file).filter(|file| !file.unwritten.is_failing());
                 written = self.write_for_room(own);
+                if written == Written::Some && self.io.engine.is_none() {
+                    told = None;
+                    continue 'look;
+                }
                 has_begun |= written == Written::Some;
             };
             if !has_begun && told.is_some() {
@@ -222,7 +226,9 @@ impl Core {
     /// Whether there is a page that could be written, and a buffer for it.
     fn can_begin_write(&self) -> bool {
         let has_page = |file: Arc<FileState>| self.writable_pages(&file).next().is_some();
-        let may_be_tried = |file: &Arc<FileState>| !file.unwritten.is_failing();
+        let may_be_tried = |file: &Arc<FileState>| {
+            file.unwritten.pages.load(Ordering::Relaxed) > 0 && !file.unwritten.is_failing()
+        };
         self.io.runs.has_free() && self.files.all().into_iter().filter(may_be_tried).any(has_page)
     }
 

@@ -46,8 +46,9 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of
-    /// [`Operation::PunchHole`]: with `EOPNOTSUPP` the file system has no holes, and nothing has
-    /// changed; with another number the bytes are old or zeros, and the call may be repeated. The
+    /// [`Operation::PunchHole`] (or of its length): with `EOPNOTSUPP` the file system has no holes,
+    /// and nothing has changed; with another number the bytes are old or zeros, and the call may be
+    /// repeated. The
     /// [errors](File#errors) of all writes, for the parts at the ends: the rest is done.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
@@ -60,7 +61,8 @@ impl File {
     /// there find space: a full disk is an error here, and not when pages are written back. If the
     /// range reaches beyond the end, the file gets longer, by zeros; other bytes stay as they are.
     ///
-    /// At once on the device; the next sync makes it durable. The reservation ends where the file
+    /// At once on the device; the next sync makes it durable. Pages are written whole, so of the last
+    /// one in the range all is safe only if the range covers it. The reservation ends where the file
     /// is cut or a hole is punched. File systems that write to another place each time (btrfs, ZFS,
     /// files that share blocks) cannot promise as much. Waits for writers and write-backs
     /// under `file`, and on the device.
@@ -106,11 +108,15 @@ impl Core {
         let head = range.start..range.end.min(first * page_bytes);
         let tail = (end * page_bytes).max(head.end)..range.end;
         let zeros = vec![0; page_bytes as usize];
-        for part in [head, tail].into_iter().filter(|part| !part.is_empty()) {
-            let (page, at) = self.memory().locate(part.start);
-            self.write_page(file, page, at, &zeros[..(part.end - part.start) as usize], None)?;
-        }
-        Ok(())
+        let clear = |part: Range<u64>| -> Result<(), Error> {
+            if !part.is_empty() {
+                let (page, at) = self.memory().locate(part.start);
+                self.write_page(file, page, at, &zeros[..(part.end - part.start) as usize], None)?;
+            }
+            Ok(())
+        };
+        let head_cleared = clear(head);
+        head_cleared.and(clear(tail))
     }
 
     /// The caller keeps writers out.
@@ -170,24 +176,19 @@ impl Core {
         let (device, device_file, end) = (&self.io.device, file.device_file, range.end);
         let failed = |operation| move |errno| file.io_error(operation, range.start, errno);
         let before = device.len(device_file).map_err(failed(Operation::Len))?;
-        let allocated = device.allocate(device_file, range.start..end);
-        let len = file.len().max(end);
+        // Whole pages are written.
+        let from = range.start - range.start % self.memory().page_bytes() as u64;
+        let allocated = device.allocate(device_file, from..end);
+        if allocated.is_err() && device.len(device_file).is_ok_and(|len| len > before) {
+            device.set_len(device_file, before).map_err(failed(Operation::SetLen))?;
+        }
         let mut durability = file.durability.lock();
         durability.note_resize();
-        match allocated {
-            Ok(()) => {
-                durability.device_len.written(end, len);
-                drop(durability);
-                file.set_len(len);
-                Ok(())
-            }
-            Err(errno) => {
-                // What it may have added is cut off as padding.
-                let left = device.len(device_file).ok().filter(|&left| left > before);
-                durability.device_len.failed(before..end, left);
-                drop(durability);
-                Err(failed(Operation::Allocate)(errno))
-            }
-        }
+        allocated.map_err(failed(Operation::Allocate))?;
+        let len = file.len().max(end);
+        durability.device_len.written(end, len);
+        drop(durability);
+        file.set_len(len);
+        Ok(())
     }
 }

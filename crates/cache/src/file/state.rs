@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
@@ -27,9 +27,6 @@ pub(crate) struct FileState {
     /// Of offsets and of memory, in bytes: a transfer that goes on in the middle moves both.
     pub(crate) alignment: u32,
     pub(crate) writable: bool,
-    /// It is temporary: dirty pages go with its last handle. Relaxed: set by an opening that holds
-    /// a handle.
-    pub(crate) discards: AtomicBool,
     /// Whether the kernel's page cache is bypassed.
     pub(crate) direct: bool,
     /// The largest length that its file system lets it have.
@@ -59,11 +56,6 @@ impl FileState {
     /// Whether writes of the file fail, and it is too early to try again.
     pub(crate) fn is_refused(&self) -> bool {
         self.unwritten.is_failing() && self.durability.lock().refusal().is_some()
-    }
-
-    /// Whether dirty pages are written when the file is closed, or when they get old.
-    pub(crate) fn writes_at_close(&self) -> bool {
-        self.writable && !self.discards.load(Ordering::Relaxed)
     }
 
     pub(crate) fn len(&self) -> u64 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use unherd_sync::{Reason, WaitKey, WaitTable};
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
@@ -179,7 +179,6 @@ impl Files {
             path,
             alignment: opened.alignment.offset.max(opened.alignment.memory),
             writable: access.write,
-            discards: AtomicBool::new(false),
             direct: opened.direct,
             len_max: opened.len_bytes_max,
             len: AtomicU64::new(opened.len_bytes),

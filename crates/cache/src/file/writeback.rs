@@ -335,7 +335,7 @@ impl Core {
         let wanted = pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
         self.count_write_back(pages, written);
-        let mut began_to_fail = false;
+        let (mut began_to_fail, mut failed_pages) = (false, !written);
         let end = self.offset(PageNo(first.0 + pages as u64));
         // At once, before others append.
         let left = if written { None } else { self.io.device.len(file.device_file).ok() };
@@ -343,6 +343,7 @@ impl Core {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
             let lost = durability.is_broken(write_back.period);
+            failed_pages |= lost;
             let period = (written && !lost).then_some(durability.period());
             durability.note_change();
             let mut written_pages = 0;
@@ -366,7 +367,7 @@ impl Core {
         if began_to_fail {
             self.fail_dirty_pages(file);
         }
-        if !written {
+        if failed_pages {
             self.note_dirty();
         }
         for &(page, frame) in write_back.superseded() {

@@ -14,6 +14,9 @@ use unherd_sys::{Deadline, Device, Timestamp};
 /// longer loses its turn, so this is longer than a busy executor usually takes.
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
+/// The I/O thread looks no more often for pages that cannot be written.
+const DIRTY_EXPIRE_MIN: Duration = Duration::from_millis(1);
+
 #[derive(Debug)]
 struct Times {
     /// When the first task's deadline comes, or earlier.
@@ -22,16 +25,18 @@ struct Times {
     polled: Deadline,
     /// When dirty pages are to be written back.
     expiry: Deadline,
+    /// When that goes on.
+    goes_on: Deadline,
 }
 
 impl Times {
     fn next(&self) -> Deadline {
-        self.deadline.earlier(self.polled).earlier(self.expiry)
+        self.deadline.earlier(self.polled).earlier(self.expiry).earlier(self.goes_on)
     }
 }
 
 /// What has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Due {
     pub(crate) deadline: bool,
     pub(crate) polled: bool,
@@ -53,10 +58,11 @@ pub(crate) struct Alarm {
 impl Alarm {
     pub(crate) fn new(queue: Arc<dyn Device>, dirty_expire: Duration) -> Self {
         let never = Deadline::NEVER;
-        let times = Times { deadline: never, polled: never, expiry: never };
+        let times = Times { deadline: never, polled: never, expiry: never, goes_on: never };
         // In a simulation no time passes.
         let is_never = dirty_expire == Duration::MAX || cfg!(shuttle);
         let is_expiry_set = AtomicBool::new(is_never);
+        let dirty_expire = dirty_expire.max(DIRTY_EXPIRE_MIN);
         Self { queue, times: Mutex::new(times), dirty_expire, is_expiry_set }
     }
 
@@ -64,16 +70,20 @@ impl Alarm {
     #[inline]
     pub(crate) fn note_dirty(&self) {
         if !self.is_expiry_set.load(Ordering::Relaxed) {
-            self.set_expiry(self.dirty_expire);
+            self.set_expiry();
         }
     }
 
-    /// Has the I/O thread look at dirty pages after this time.
     #[cold]
-    pub(crate) fn set_expiry(&self, after: Duration) {
+    fn set_expiry(&self) {
         self.is_expiry_set.store(true, Ordering::Relaxed);
-        let at = Deadline::at(Timestamp::now().after(after));
+        let at = Deadline::at(Timestamp::now().after(self.dirty_expire));
         self.set(|times| times.expiry = times.expiry.earlier(at));
+    }
+
+    /// The caller, which is the I/O thread, is to go on with dirty pages after this time.
+    pub(crate) fn go_on_after(&self, after: Duration) {
+        self.times.lock().goes_on = Deadline::at(Timestamp::now().after(after));
     }
 
     /// The time of the next look.
@@ -114,7 +124,7 @@ impl Alarm {
     pub(crate) fn take_due(&self) -> Due {
         let mut times = self.times.lock();
         let now = match times.next() {
-            Deadline::NEVER => return Due { deadline: false, polled: false, expiry: false },
+            Deadline::NEVER => return Due::default(),
             _ => Timestamp::now(),
         };
         let take = |time: &mut Deadline| {
@@ -129,6 +139,8 @@ impl Alarm {
             polled: take(&mut times.polled),
             expiry: take(&mut times.expiry),
         };
+        // It goes on at each look, if it has not ended.
+        take(&mut times.goes_on);
         if due.expiry {
             self.is_expiry_set.store(false, Ordering::Relaxed);
         }

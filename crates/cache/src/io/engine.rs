@@ -35,7 +35,7 @@ use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
 use crate::file::core::Core;
-use crate::file::expiry::Expired;
+use crate::file::expiry::{Expired, GoesOn};
 use crate::frames::alarm::Alarm;
 use crate::frames::frame::Pin;
 use crate::io::run::{Advance, EndedRun, Run, TransferError};
@@ -451,9 +451,11 @@ fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
     if due.expiry {
         *expired = core.collect_expired();
     }
-    // Others may write by themselves, of which the end is not told here.
-    if !core.write_expired(expired) {
-        alarm.set_expiry(EXPIRED_WAIT);
+    match core.write_expired(expired) {
+        GoesOn::Never => {}
+        GoesOn::Soon => alarm.go_on_after(Duration::ZERO),
+        // Others may write by themselves, of which the end is not told here.
+        GoesOn::Later => alarm.go_on_after(EXPIRED_WAIT),
     }
 }
 

@@ -121,6 +121,19 @@ fn nobody_wakes_while_nothing_is_dirty() {
     }
 }
 
+/// The page that takes its place is dirty, and nobody writes after that.
+#[test]
+fn a_page_that_changes_while_it_is_written_gets_old_again() {
+    let _turn = turn();
+    let (device, _cache, file) = scene(Io::Ring, FaultPlan::default());
+    device.block_queued_writes();
+    write(&file, 1, 1);
+    until(|| device.queued_writes() == 1);
+    write(&file, 1, 2);
+    device.release_queued_writes();
+    until(|| on_device(&device, 1) == 2);
+}
+
 /// The process that the test below starts and kills. Elsewhere it does nothing.
 #[test]
 fn child_that_writes_and_never_syncs() {

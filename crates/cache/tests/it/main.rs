@@ -30,7 +30,6 @@ mod soak;
 mod space;
 mod superseded;
 mod syncs;
-mod temporary;
 mod threads;
 mod throttle;
 mod write_streams;
