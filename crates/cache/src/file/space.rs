@@ -61,11 +61,11 @@ impl File {
     /// there find space: a full disk is an error here, and not when pages are written back. If the
     /// range reaches beyond the end, the file gets longer, by zeros; other bytes stay as they are.
     ///
-    /// At once on the device; the next sync makes it durable. Pages are written whole, so of the last
-    /// one in the range all is safe only if the range covers it. The reservation ends where the file
-    /// is cut or a hole is punched. File systems that write to another place each time (btrfs, ZFS,
-    /// files that share blocks) cannot promise as much. Waits for writers and write-backs
-    /// under `file`, and on the device.
+    /// At once on the device; the next sync makes it durable. Pages are written whole, so the last
+    /// one is safe only if the range covers it. The reservation ends where the file is cut or a
+    /// hole is punched. File systems that write to another place each time (btrfs, ZFS, files that
+    /// share blocks) cannot promise as much. Waits for writers and write-backs under `file`, and on
+    /// the device.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
