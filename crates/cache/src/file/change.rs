@@ -102,13 +102,13 @@ impl Core {
     fn publish_change(&self, file: &FileState, key: PageKey, claim: Claim, mut state: State) {
         // Invariant 1 of `holds.rs`.
         let is_any_held = self.files.held.load(Ordering::Relaxed) > 0;
+        // Before others can see the page: see `expiry.rs`.
+        if state.is_unwritten() || is_any_held {
+            self.note_dirty();
+        }
         let holds = is_any_held.then(|| file.holds.lock());
         if holds.as_ref().is_some_and(|holds| holds.has(key.page)) {
             state = State::Held;
-        }
-        // Before it can be seen: see `expiry.rs`.
-        if state.is_unwritten() {
-            self.note_dirty();
         }
         self.frames().publish(claim, state);
         drop(holds);

@@ -34,8 +34,10 @@ const LOOKS: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Expired {
     files: Vec<Arc<FileState>>,
-    /// The file that is being looked at, and those of its pages that are left, the next one last.
-    current: Option<(Arc<FileState>, Vec<PageNo>)>,
+    /// The file that is being looked at, and from which page on.
+    current: Option<(Arc<FileState>, PageNo)>,
+    /// The alarm has rung again meanwhile.
+    is_due: bool,
 }
 
 /// When the I/O thread goes on.
@@ -48,6 +50,18 @@ pub(crate) enum GoesOn {
     Later,
 }
 
+impl Expired {
+    pub(crate) fn is_over(&self) -> bool {
+        self.files.is_empty() && self.current.is_none() && !self.is_due
+    }
+
+    /// The alarm has rung. What is left comes first: pages that change all the time keep no others
+    /// from the device.
+    pub(crate) fn ring(&mut self) {
+        self.is_due = true;
+    }
+}
+
 impl Core {
     /// A page has become dirty, or stays so.
     pub(crate) fn note_dirty(&self) {
@@ -56,27 +70,25 @@ impl Core {
         }
     }
 
-    /// Files whose dirty pages are to be written back now.
-    pub(crate) fn collect_expired(&self) -> Expired {
-        Expired { files: self.files.all(), current: None }
-    }
-
-    /// Begins to write the pages back, one run, and more as long as the device is not busy. Waits
-    /// for nothing: it is the I/O thread that gives buffers back.
-    pub(crate) fn write_expired(&self, expired: &mut Expired) -> GoesOn {
-        let mut has_begun = false;
+    /// Begins to write the pages back while the device is not busy, and one run, if there `must_be`
+    /// one, though it is. Waits for nothing: it is the I/O thread that gives buffers back.
+    pub(crate) fn write_expired(&self, expired: &mut Expired, must_be: bool) -> GoesOn {
+        let mut must_be = must_be;
         for _ in 0..LOOKS {
-            let Some((file, pages)) = &mut expired.current else {
-                let Some(file) = expired.files.pop() else { return GoesOn::Never };
-                let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
-                pages.reverse();
-                expired.current = Some((file, pages));
+            let Some((file, from)) = &mut expired.current else {
+                expired.current = expired.files.pop().map(|file| (file, PageNo(0)));
+                if expired.current.is_none() && std::mem::take(&mut expired.is_due) {
+                    expired.files = self.files.all();
+                } else if expired.current.is_none() {
+                    return GoesOn::Never;
+                }
                 continue;
             };
-            let Some(page) = pages.pop() else {
+            let Some(page) = file.unclean.lock().iter_from(*from).next() else {
                 expired.current = None;
                 continue;
             };
+            *from = page.next();
             match self.word_of(file, page).map(|word| word.state()) {
                 Some(State::Dirty | State::Failed) if !file.is_refused() => {}
                 Some(state) if state.is_unwritten() || state == State::Changing => {
@@ -86,15 +98,17 @@ impl Core {
                 // Most were written with a neighbour.
                 _ => continue,
             }
-            let may_begin = !has_begun || !self.is_busy();
+            let may_begin = must_be || !self.is_busy();
             let Some(buffer) = may_begin.then(|| self.io.runs.try_take()).flatten() else {
-                pages.push(page);
+                *from = page;
                 return GoesOn::Later;
             };
-            has_begun = true;
-            if let Err(buffer) = self.write_back_by(file, page, buffer) {
-                self.put_buffers([buffer]);
-                self.note_dirty();
+            match self.write_back_by(file, page, buffer) {
+                Ok(()) => must_be = false,
+                Err(buffer) => {
+                    self.put_buffers([buffer]);
+                    self.note_dirty();
+                }
             }
         }
         GoesOn::Soon

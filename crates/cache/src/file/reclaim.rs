@@ -82,7 +82,7 @@ impl Core {
         claims
     }
 
-    /// Up to `wanted` empty frames of a pool, for no page, before all waiters.
+    /// Up to `wanted` empty frames of a pool, for no page, also if somebody waits for a frame.
     pub(crate) fn take_from_pool(&self, pool: usize, wanted: usize) -> Vec<Claim> {
         let (claims, dirty) = self.pages.take_from_pool(pool, wanted);
         self.write_ahead(dirty);

@@ -179,11 +179,15 @@ impl Core {
         // Whole pages are written.
         let from = range.start - range.start % self.memory().page_bytes() as u64;
         let allocated = device.allocate(device_file, from..end);
-        if allocated.is_err() && device.len(device_file).is_ok_and(|len| len > before) {
-            device.set_len(device_file, before).map_err(failed(Operation::SetLen))?;
-        }
+        // What a failed one has added is cut off; a sync does that if it fails as well.
+        let is_added = |len: &u64| before < *len && *len <= end;
+        let added = allocated.err().and_then(|_| device.len(device_file).ok()).filter(is_added);
+        let padding = added.filter(|_| device.set_len(device_file, before).is_err());
         let mut durability = file.durability.lock();
         durability.note_resize();
+        if padding.is_some() {
+            durability.device_len.failed(before..end, padding);
+        }
         allocated.map_err(failed(Operation::Allocate))?;
         let len = file.len().max(end);
         durability.device_len.written(end, len);

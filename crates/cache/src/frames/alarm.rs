@@ -1,9 +1,10 @@
 //! When the I/O thread is to look after tasks, which have no clock, and after dirty pages.
 //!
-//! It looks for three reasons. Pages are dirty for so long that they are to be written back
-//! (`file/expiry.rs`). A task's deadline has come. Or a task was notified about a frame: if
-//! it is not polled within [`POLL_WAIT`], the frame is given to those behind it in the queue. So a
-//! task that its executor has forgotten keeps no thread asleep beside an idle frame.
+//! It looks for these reasons. Pages are dirty for so long that they are to be written back
+//! (`file/expiry.rs`), or that has begun and is to go on. A task's deadline has come. Or a task was
+//! notified about a frame: if it is not polled within [`POLL_WAIT`], the frame is given to those
+//! behind it in the queue. So a task that its executor has forgotten keeps no thread asleep beside
+//! an idle frame.
 
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub(crate) struct Due {
     pub(crate) deadline: bool,
     pub(crate) polled: bool,
     pub(crate) expiry: bool,
+    pub(crate) goes_on: bool,
 }
 
 /// The times for which the I/O thread is woken.
@@ -81,9 +83,13 @@ impl Alarm {
         self.set(|times| times.expiry = times.expiry.earlier(at));
     }
 
-    /// The caller, which is the I/O thread, is to go on with dirty pages after this time.
-    pub(crate) fn go_on_after(&self, after: Duration) {
-        self.times.lock().goes_on = Deadline::at(Timestamp::now().after(after));
+    /// The caller, which is the I/O thread, is to go on with dirty pages after this time at the
+    /// latest; no more, if there is none.
+    pub(crate) fn go_on_after(&self, after: Option<Duration>) {
+        let mut times = self.times.lock();
+        times.goes_on = after.map_or(Deadline::NEVER, |after| {
+            times.goes_on.earlier(Deadline::at(Timestamp::now().after(after)))
+        });
     }
 
     /// The time of the next look.
@@ -138,9 +144,8 @@ impl Alarm {
             deadline: take(&mut times.deadline),
             polled: take(&mut times.polled),
             expiry: take(&mut times.expiry),
+            goes_on: take(&mut times.goes_on),
         };
-        // It goes on at each look, if it has not ended.
-        take(&mut times.goes_on);
         if due.expiry {
             self.is_expiry_set.store(false, Ordering::Relaxed);
         }

@@ -42,6 +42,8 @@ pub(crate) struct Pool {
     pub(crate) policy: Box<dyn Policy>,
     /// Extents of which pages are being given up, with the pool unlocked.
     leaving: Vec<u32>,
+    /// Frames that were taken from pages so, and are not free yet.
+    withheld: usize,
 }
 
 impl Pool {
@@ -75,10 +77,16 @@ impl Pool {
         self.leaving.push(self.extent(frame));
     }
 
-    /// After [`Pool::begin_to_leave`].
-    pub(crate) fn end_to_leave(&mut self, frame: FrameId) {
+    /// After [`Pool::begin_to_leave`]: the caller has that many frames more.
+    pub(crate) fn end_to_leave(&mut self, frame: FrameId, frames: usize) {
         let extent = self.extent(frame);
         self.leaving.retain(|other| *other != extent);
+        self.withheld += frames;
+    }
+
+    /// The caller makes those frames free.
+    pub(crate) fn end_withholding(&mut self, frames: usize) {
+        self.withheld -= frames;
     }
 
     /// Whether a thread is giving up pages of the frame's extent.
@@ -88,7 +96,7 @@ impl Pool {
 
     /// At most how many frames will be free when those threads are done.
     pub(crate) fn free_soon(&self) -> usize {
-        self.free.len() + self.leaving.len() * EXTENT
+        self.free.len() + self.withheld + self.leaving.len() * EXTENT
     }
 
     /// The other frames of the extent of memory in which a frame lies.
@@ -166,6 +174,7 @@ impl Pools {
                 policy: kind.for_frames(len as u32),
                 free: FreeFrames::new(first, len),
                 leaving: Vec::new(),
+                withheld: 0,
             };
             let (free, begun) = (AtomicU32::new(0), AtomicU32::new(0));
             Place { pool: Ranked::new(pool), free, begun }

@@ -449,14 +449,17 @@ fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
         core.pages.hand_out_frames();
     }
     if due.expiry {
-        *expired = core.collect_expired();
+        expired.ring();
     }
-    match core.write_expired(expired) {
-        GoesOn::Never => {}
-        GoesOn::Soon => alarm.go_on_after(Duration::ZERO),
+    if expired.is_over() {
+        return;
+    }
+    alarm.go_on_after(match core.write_expired(expired, due.expiry || due.goes_on) {
+        GoesOn::Never => None,
+        GoesOn::Soon => Some(Duration::ZERO),
         // Others may write by themselves, of which the end is not told here.
-        GoesOn::Later => alarm.go_on_after(EXPIRED_WAIT),
-    }
+        GoesOn::Later => Some(EXPIRED_WAIT),
+    });
 }
 
 #[cfg(test)]

@@ -317,12 +317,13 @@ impl Pages {
             #[cfg(all(test, not(any(loom, shuttle))))]
             tests::while_unlocked();
             pool = self.supply.pools.lock(at);
-            pool.end_to_leave(frame);
+            pool.end_to_leave(frame, claims.len() - before);
             for claim in &claims[before..] {
                 self.supply.pools.evicted(&mut pool, claim.id());
             }
         }
         // Not before: others would take them, and leave the run in pieces.
+        pool.end_withholding(claims.len());
         for claim in claims {
             self.supply.pools.push_free_locked(at, &mut pool, claim);
         }
