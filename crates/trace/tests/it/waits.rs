@@ -185,8 +185,9 @@ fn root_ticks_with_work_are_no_polls() {
         let (seen, truth) = trace(scene);
         let polls = sum(&seen, |row| row.timer_polls);
         println!("{scene}: {polls} polls of {truth}");
-        // A machine that gives the other thread no time leaves ticks that nobody heard.
-        assert!(polls <= number(&truth, "unheard") + 2, "{polls} of {truth}");
+        // A machine that gives the other thread no time leaves ticks that nobody heard, and some
+        // that it is too late to tell of. A rule that is wrong takes all 200 for polls.
+        assert!(polls <= number(&truth, "unheard") + 10, "{polls} of {truth}");
     }
 }
 
