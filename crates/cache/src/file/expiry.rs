@@ -1,9 +1,10 @@
 //! Dirty pages that get old: the I/O thread writes them back. So a killed process loses little.
 //!
 //! The first page that becomes dirty sets the alarm (`frames/alarm.rs`). When it rings, the I/O
-//! thread writes back all that is dirty: so no page is dirty for longer than the alarm takes, and a
-//! page is written at most once in that time. What cannot be written then (it is held back, is
-//! being changed, or fails) sets the alarm again, and so does each page that becomes dirty later.
+//! thread writes back all that is dirty: so no page is dirty for much longer than the alarm takes,
+//! unless the device is busy, and a page is written at most once in that time. What cannot be
+//! written then (it is held back, is being changed, or fails) sets the alarm again, and so does
+//! each page that becomes dirty later.
 //! While nothing is dirty, the alarm is not set, and nobody wakes.
 //!
 //! ```text
@@ -36,7 +37,7 @@ pub(crate) struct Expired {
     files: Vec<Arc<FileState>>,
     /// The file that is being looked at, and from which page on.
     current: Option<(Arc<FileState>, PageNo)>,
-    /// The alarm has rung again meanwhile.
+    /// The alarm has rung since the files were listed.
     is_due: bool,
 }
 
@@ -70,10 +71,10 @@ impl Core {
         }
     }
 
-    /// Begins to write the pages back while the device is not busy, and one run, if there `must_be`
-    /// one, though it is. Waits for nothing: it is the I/O thread that gives buffers back.
-    pub(crate) fn write_expired(&self, expired: &mut Expired, must_be: bool) -> GoesOn {
-        let mut must_be = must_be;
+    /// Begins to write the pages back while the device is not busy; `at_least_one` run also if it
+    /// is. Waits for nothing: it is the I/O thread that gives buffers back.
+    pub(crate) fn write_expired(&self, expired: &mut Expired, at_least_one: bool) -> GoesOn {
+        let mut at_least_one = at_least_one;
         for _ in 0..LOOKS {
             let Some((file, from)) = &mut expired.current else {
                 expired.current = expired.files.pop().map(|file| (file, PageNo(0)));
@@ -98,13 +99,13 @@ impl Core {
                 // Most were written with a neighbour.
                 _ => continue,
             }
-            let may_begin = must_be || !self.is_busy();
+            let may_begin = at_least_one || !self.is_busy();
             let Some(buffer) = may_begin.then(|| self.io.runs.try_take()).flatten() else {
                 *from = page;
                 return GoesOn::Later;
             };
             match self.write_back_by(file, page, buffer) {
-                Ok(()) => must_be = false,
+                Ok(()) => at_least_one = false,
                 Err(buffer) => {
                     self.put_buffers([buffer]);
                     self.note_dirty();

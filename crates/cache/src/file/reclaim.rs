@@ -41,7 +41,7 @@ pub(crate) enum Attempt {
         seen: u32,
         /// The deadline, or when to look again before that.
         until: Timestamp,
-        /// If a dirty page has a frame that could be had else.
+        /// What to count the sleep by, if it is for the frame of a dirty page.
         throttled: Option<ThrottleState>,
     },
 }

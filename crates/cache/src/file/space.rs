@@ -48,8 +48,8 @@ impl File {
     /// [`Error::ReadOnly`], [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of
     /// [`Operation::PunchHole`] (or of its length): with `EOPNOTSUPP` the file system has no holes,
     /// and nothing has changed; with another number the bytes are old or zeros, and the call may be
-    /// repeated. The
-    /// [errors](File#errors) of all writes, for the parts at the ends: the rest is done.
+    /// repeated. The [errors](File#errors) of all writes, for the parts at the ends: the rest is
+    /// done.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_none_held(&self.file)?;

@@ -234,11 +234,11 @@ impl Promises for Files {
     fn evict_unstable(
         &self,
         pages: &Pages,
-        file: FileId,
         of_file: &[(FrameId, PageKey)],
         evicted: &mut dyn FnMut(Claim),
     ) {
-        let Some(file) = self.get(file) else { return };
+        let first = of_file.first();
+        let Some(file) = first.and_then(|(_, key)| self.get(key.file)) else { return };
         let mut durability = file.durability.lock();
         let mut unclean = file.unclean.lock();
         let mut may_go = |period| {

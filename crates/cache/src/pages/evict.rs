@@ -20,7 +20,7 @@ use crate::frames::policy::{self, Idle, Look, Search, Uses};
 use crate::frames::pools::{Pool, PoolGuard};
 use crate::frames::waiters::Told;
 use crate::frames::word::{State, Word};
-use crate::page::{FileId, FrameId, PageKey, PageNo};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::index::ShardGuard;
 use crate::pages::table::Pages;
 use crate::stats::Count;
@@ -30,13 +30,12 @@ const WINDOW: usize = 64;
 
 /// What files have promised about their pages.
 pub(crate) trait Promises: fmt::Debug + Send + Sync {
-    /// Takes pages of a file that no flush has covered from their frames, if they are still there,
-    /// by [`Pages::evict_unstable`]: what the file promises and whether a page is there must change
-    /// together. No shard is locked. Some may be of another file: they are left alone.
+    /// Takes pages that no flush has covered from their frames, if they are still there, by
+    /// [`Pages::evict_unstable`]: what a file promises and whether a page is there must change
+    /// together. No shard is locked. Those of another file than the first's are left alone.
     fn evict_unstable(
         &self,
         pages: &Pages,
-        file: FileId,
         of_file: &[(FrameId, PageKey)],
         evicted: &mut dyn FnMut(Claim),
     );
@@ -428,8 +427,8 @@ impl Pages {
             (frames.word(frame).state() == State::Unstable).then_some(key.file)
         };
         for same in pages.chunk_by(|a, b| file_to_ask(*a) == file_to_ask(*b)) {
-            if let Some(file) = file_to_ask(same[0]) {
-                self.promises.evict_unstable(self, file, same, &mut count);
+            if file_to_ask(same[0]).is_some() {
+                self.promises.evict_unstable(self, same, &mut count);
                 continue;
             }
             let mut locked = None;

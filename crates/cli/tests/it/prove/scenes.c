@@ -215,16 +215,31 @@ static void *wait_once(void *condition)
 	return NULL;
 }
 
+// A new condition, at which `waiters` threads wait.
+static pthread_cond_t *waited_for(pthread_t *threads, int waiters)
+{
+	pthread_cond_t *condition = malloc(sizeof(*condition));
+	pthread_cond_init(condition, NULL);
+	waiting = 0;
+	for (int each = 0; each < waiters; each++)
+		pthread_create(&threads[each], NULL, wait_once, condition);
+	until_all_wait(waiters);
+	return condition;
+}
+
+static void next_turn(pthread_cond_t *condition)
+{
+	pthread_mutex_lock(&mutex);
+	turn++;
+	pthread_cond_broadcast(condition);
+	pthread_mutex_unlock(&mutex);
+}
+
 static void destroy(int waiters, int rounds)
 {
 	pthread_t threads[waiters];
 	for (int round = 0; round < rounds; round++) {
-		pthread_cond_t *condition = malloc(sizeof(*condition));
-		pthread_cond_init(condition, NULL);
-		waiting = 0;
-		for (int each = 0; each < waiters; each++)
-			pthread_create(&threads[each], NULL, wait_once, condition);
-		until_all_wait(waiters);
+		pthread_cond_t *condition = waited_for(threads, waiters);
 		pthread_mutex_lock(&mutex);
 		turn++;
 		pthread_cond_broadcast(condition);
@@ -244,24 +259,14 @@ static void destroy(int waiters, int rounds)
 static void pass(int waiters, bool forks)
 {
 	pthread_t threads[waiters];
-	pthread_cond_t *condition = malloc(sizeof(*condition));
-	pthread_cond_init(condition, NULL);
-	for (int each = 0; each < waiters; each++)
-		pthread_create(&threads[each], NULL, wait_once, condition);
-	until_all_wait(waiters);
-	pthread_mutex_lock(&mutex);
-	turn++;
-	pthread_cond_broadcast(condition);
-	pthread_mutex_unlock(&mutex);
+	pthread_cond_t *condition = waited_for(threads, waiters);
+	next_turn(condition);
 	usleep(30000);
 	pid_t child = forks ? fork() : 0;
 	if (child == 0) {
 		if (forks) {
 			pthread_cond_init(condition, NULL);
-			pthread_mutex_lock(&mutex);
-			turn++;
-			pthread_cond_broadcast(condition);
-			pthread_mutex_unlock(&mutex);
+			next_turn(condition);
 		}
 		pthread_cond_destroy(condition);
 		memset(condition, 0xff, sizeof(*condition));
