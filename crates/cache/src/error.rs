@@ -55,7 +55,8 @@ impl fmt::Display for Operation {
 /// | `ShortTransfer` | `WriteZero` |
 /// | `FileTooLarge` | `FileTooLarge` |
 /// | `WouldDeadlock` | `Deadlock` |
-/// | `TooManyPins`, `HeldReadOnly`, `NotSynced`, `Held`, `TooManyHeld` | `ResourceBusy` |
+/// | `TooManyPins`, `HeldReadOnly`, `OtherHook` | `ResourceBusy` |
+/// | `NotSynced`, `Held`, `TooManyHeld` | `ResourceBusy` |
 /// | `Locked` | `WouldBlock` |
 /// | `ReadOnly` | `PermissionDenied` |
 /// | `InsufficientMemory` | `OutOfMemory` |
@@ -69,7 +70,8 @@ impl fmt::Display for Operation {
 ///   is repaired; these calls have waited already
 /// - `Io` and `ShortTransfer` of a write, for instance when a full disk has space again: the pages
 ///   stay in the cache, and the next sync tries them again
-/// - `Locked`, `HeldReadOnly`, `TooManyPins`, when others have dropped their handles or guards
+/// - `Locked`, `HeldReadOnly`, `OtherHook`, `TooManyPins`, when others have dropped their handles
+///   or guards
 /// - `WouldDeadlock`, when the caller has dropped its own [`PageMut`](crate::PageMut)
 /// - `Held` and `TooManyHeld`, after a sync of the log and a call of
 ///   [`File::release_to`](crate::File::release_to)
@@ -277,6 +279,13 @@ pub enum Error {
     /// The cache holds the file read-only, and a new handle asks to write it: drop those handles
     /// first.
     HeldReadOnly {
+        /// The file.
+        file: Arc<Path>,
+    },
+    /// The file is open in this cache with another hook, or without one
+    /// ([`OpenOptions::page_hook`](crate::OpenOptions::page_hook)): drop those handles first, or
+    /// open it with the same hook.
+    OtherHook {
         /// The file.
         file: Arc<Path>,
     },
@@ -491,6 +500,12 @@ impl fmt::Display for Error {
             Self::CreateNeedsWrite { file } => {
                 write!(f, "cannot create or truncate {} without `write(true)`", file.display())
             }
+            Self::OtherHook { file } => write!(
+                f,
+                "{} is open in this cache with another page hook, or without one; drop those \
+                 handles first, or open it with the same hook",
+                file.display()
+            ),
             Self::HeldReadOnly { file } => write!(
                 f,
                 "{} is open read-only in this cache; drop those handles before opening it for \

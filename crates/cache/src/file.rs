@@ -17,6 +17,7 @@ pub(crate) mod open;
 pub(crate) mod open_options;
 pub(crate) mod owned_page_guard;
 pub(crate) mod owner;
+pub(crate) mod page_hook;
 pub(crate) mod page_mut;
 pub(crate) mod page_set;
 pub(crate) mod page_stream;

@@ -38,16 +38,20 @@ fn throw_away(payload: Box<dyn Any + Send>) {
 /// Runs a wake. Nothing that it touches is left in between by a panic: the wait table sees to
 /// itself, and the wakers are their owners'.
 pub(crate) fn run_foreign_wakers<T>(wake: impl FnOnce() -> T) {
+    let _ = run_foreign(wake);
+}
+
+/// Runs code of strangers. `None` if it panics.
+pub(crate) fn run_foreign<T>(code: impl FnOnce() -> T) -> Option<T> {
     let before = IN_WAKER.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.
-    if cfg!(any(loom, shuttle)) {
-        let _ = wake();
+    let ran = if cfg!(any(loom, shuttle)) {
+        Some(code())
     } else {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(wake)) {
-            throw_away(payload);
-        }
-    }
+        catch_unwind(AssertUnwindSafe(code)).map_err(throw_away).ok()
+    };
     if let Ok(before) = before {
         let _ = IN_WAKER.try_with(|is_in| is_in.set(before));
     }
+    ran
 }

@@ -4,6 +4,7 @@
 //! caller says.
 
 pub(crate) mod engine;
+mod page_copies;
 pub(crate) mod run;
 pub(crate) mod transfer;
 pub(crate) mod worker_queue;

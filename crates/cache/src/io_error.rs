@@ -29,6 +29,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
         Error::TooManyPins { .. }
         | Error::HeldReadOnly { .. }
+        | Error::OtherHook { .. }
         | Error::NotSynced { .. }
         | Error::Held { .. }
         | Error::TooManyHeld { .. } => ErrorKind::ResourceBusy,

@@ -111,6 +111,8 @@ pub use file::open_options::{Direct, OpenOptions};
 #[cfg(not(loom))]
 pub use file::owned_page_guard::OwnedPageGuard;
 #[cfg(not(loom))]
+pub use file::page_hook::PageHook;
+#[cfg(not(loom))]
 pub use file::page_mut::PageMut;
 #[cfg(not(loom))]
 pub use file::page_stream::PageStream;

@@ -38,6 +38,7 @@
 //! | a cache | [`Cache`], by [`Cache::builder`]: capacity, page size, who does the I/O ([`Io`]); [`Cache::resize`] |
 //! | files | [`File`], by [`Cache::open`] and [`OpenOptions`]: `read_at`, `write_at`, `sync_all`, `set_len` |
 //! | a log, several files | [`File::sync_range`], [`Cache::sync_many`], [`PageMut::hold_until`] |
+//! | checksums, encryption | [`PageHook`], by [`OpenOptions::page_hook`] |
 //! | space on the disk | [`File::punch_hole`], [`File::allocate`] |
 //! | a page to read | [`File::page`], which pins it ([`PageGuard`]); [`File::peek`], which does not |
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |

@@ -213,6 +213,7 @@ mod tests {
             lock: false,
             lock_wait: Duration::ZERO,
             buffered_fallback: false,
+            hook: None,
         };
         let file = core.open_file(Source::Path(Path::new("f")), access).unwrap();
         let key = core.key(&file, PageNo(0));

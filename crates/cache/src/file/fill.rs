@@ -351,7 +351,7 @@ impl Core {
         read: Result<usize, TransferError>,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
-        let bytes = match read {
+        let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
         };
@@ -377,6 +377,17 @@ impl Core {
                 }
                 _ => {}
             }
+        }
+        if let Err((at, errno)) = self.hook_after_read(file, first, &mut claims, bytes) {
+            if at == 0 {
+                let fill = Fill { claims, on_device: None, is_ahead };
+                return self.end_failed_fill(file, first, fill, errno, deliver);
+            }
+            self.give_up_ahead(file, first, &mut claims, at);
+        }
+        if file.hook.is_some() {
+            // The rest of the last one is as the hook has left it.
+            bytes = bytes.next_multiple_of(page_bytes);
         }
         let fill = Fill { claims, on_device, is_ahead };
         self.publish_fill(file, first, fill, bytes, deliver);

@@ -118,6 +118,7 @@ impl File {
             lock: options.lock,
             lock_wait: options.lock_wait,
             buffered_fallback: options.direct == Direct::OrBuffered,
+            hook: options.hook.as_ref(),
         };
         let owner = owner.clone();
         let file = owner.core.open_file(source, access)?;
@@ -325,11 +326,12 @@ impl File {
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(len_bytes, 0)?;
-        if len_bytes > self.file.len_max {
-            return Err(self.file.too_large(0, len_bytes));
+        let len = self.file.rounded_len(len_bytes);
+        if len > self.file.len_max {
+            return Err(self.file.too_large(0, len));
         }
         self.core().check_none_held(&self.file)?;
-        self.core().resize(&self.file, len_bytes)
+        self.core().resize(&self.file, len)
     }
 
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the

@@ -75,7 +75,7 @@ impl Core {
     pub(crate) fn open_file(
         &self,
         source: Source<'_>,
-        access: Access,
+        access: Access<'_>,
     ) -> Result<Arc<FileState>, Error> {
         self.check_not_forked()?;
         let name = source.name();
@@ -101,7 +101,7 @@ impl Core {
         &self,
         source: Source<'_>,
         name: &Arc<Path>,
-        access: Access,
+        access: Access<'_>,
     ) -> Result<Arc<FileState>, Error> {
         let how = OpenHow {
             write: access.write,
@@ -131,7 +131,7 @@ impl Core {
         &self,
         name: &Arc<Path>,
         opened: Opened,
-        access: Access,
+        access: Access<'_>,
     ) -> Result<(Arc<FileState>, bool), Error> {
         let is_locked = self.files.is_locked(opened.identity, access)?;
         let needs_lock = access.lock && !is_locked;
@@ -147,7 +147,8 @@ impl Core {
         // The one who had it until now may have changed it since it was opened.
         let len_bytes = self.io.device.len(opened.file).map_err(failed)?;
         let opened = Opened { len_bytes, ..opened };
-        let registered = self.files.register(name.clone(), opened, access);
+        let registered =
+            self.files.register(name.clone(), opened, access, self.memory().page_bytes());
         registered.map(|file| (file, true)).ok_or(Error::TooManyFiles)
     }
 

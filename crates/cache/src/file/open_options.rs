@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use unherd_sys::primitives::Arc;
+
+use crate::file::page_hook::{Hook, PageHook};
+
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direct {
@@ -15,7 +19,7 @@ pub enum Direct {
 }
 
 /// How to open a file. The default is read-only, locked, by direct I/O or not at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct OpenOptions {
     pub(crate) write: bool,
@@ -26,6 +30,7 @@ pub struct OpenOptions {
     pub(crate) lock_wait: Duration,
     pub(crate) direct: Direct,
     pub(crate) write_through: bool,
+    pub(crate) hook: Option<Hook>,
 }
 
 /// See [`OpenOptions::lock_wait`].
@@ -42,6 +47,7 @@ impl Default for OpenOptions {
             lock_wait: LOCK_WAIT,
             direct: Direct::Require,
             write_through: false,
+            hook: None,
         }
     }
 }
@@ -115,6 +121,18 @@ impl OpenOptions {
     /// neither blocks nor fails, so it writes nothing.
     pub fn write_through(self, write_through: bool) -> Self {
         Self { write_through, ..self }
+    }
+
+    /// Has each page of the file pass `hook` on its way to the device and back: for checksums and
+    /// encryption; see [`PageHook`]. All handles of a file have the same hook: an opening with
+    /// another one, or without, fails with [`Error::OtherHook`](crate::Error::OtherHook) while the
+    /// file is open.
+    ///
+    /// The length of such a file is always whole pages: what ends within a page is rounded up, with
+    /// zeros. Each page that is written or read is copied once more, and for that up to a
+    /// sixteenth of the cache's memory is taken beside it as it is needed, and kept.
+    pub fn page_hook(self, hook: Arc<dyn PageHook>) -> Self {
+        Self { hook: Some(Hook(hook)), ..self }
     }
 
     /// What to do where the file system refuses direct I/O. All handles of a file transfer as the

@@ -86,7 +86,11 @@ impl File {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         self.core().check_write(&self.file, range.start, len)?;
         self.core().check_none_held(&self.file)?;
-        if range.is_empty() { Ok(()) } else { self.core().allocate(&self.file, range) }
+        if range.is_empty() {
+            return Ok(());
+        }
+        let end = self.file.rounded_len(range.end);
+        self.core().allocate(&self.file, range.start..end)
     }
 }
 

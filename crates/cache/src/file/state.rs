@@ -8,6 +8,7 @@ use unherd_sys::{DeviceFile, Errno, Identity};
 use crate::error::{Error, Operation};
 use crate::file::durability::{Durability, Failure};
 use crate::file::holds::Holds;
+use crate::file::page_hook::Hook;
 use crate::file::page_set::PageSet;
 use crate::file::readahead::Streams;
 use crate::file::unwritten::Unwritten;
@@ -31,6 +32,10 @@ pub(crate) struct FileState {
     pub(crate) direct: bool,
     /// The largest length that its file system lets it have.
     pub(crate) len_max: u64,
+    /// All pages pass it on their way to the device and back.
+    pub(crate) hook: Option<Hook>,
+    /// The length is a multiple of this, which is a power of two: of a file with a hook, a page.
+    pub(crate) len_unit: u64,
     /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
     pub(crate) len: AtomicU64,
     /// Writers are inside; alone is who changes the length.
@@ -64,19 +69,24 @@ impl FileState {
         self.len.load(Ordering::Acquire)
     }
 
+    /// `len`, as the file can have it.
+    pub(crate) fn rounded_len(&self, len: u64) -> u64 {
+        (len + (self.len_unit - 1)) & !(self.len_unit - 1)
+    }
+
     /// At least `len` bytes, from now on. The page that ends there is being changed by the caller.
     pub(crate) fn grow(&self, len: u64) {
         // Mostly it is longer already, and a store would take the line from those who read it. It
         // gets no shorter meanwhile: the caller is inside `writers`.
         if self.len.load(Ordering::Relaxed) < len {
             // ORDER[N1]: Release; pairs with the Acquire in `len`.
-            self.len.fetch_max(len, Ordering::Release);
+            self.len.fetch_max(self.rounded_len(len), Ordering::Release);
         }
     }
 
     pub(crate) fn set_len(&self, len: u64) {
         // ORDER[N1]: Release; pairs with the Acquire in `len`.
-        self.len.store(len, Ordering::Release);
+        self.len.store(self.rounded_len(len), Ordering::Release);
     }
 
     pub(crate) fn too_large(&self, offset: u64, len: u64) -> Error {

@@ -11,6 +11,7 @@ use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
 use crate::file::durability::{Durability, Eviction, Remains};
+use crate::file::page_hook::Hook;
 use crate::file::state::FileState;
 use crate::file::unwritten::Unwritten;
 use crate::frames::frame::Claim;
@@ -71,7 +72,7 @@ pub(crate) struct Files {
 
 /// How the caller wants a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Access {
+pub(crate) struct Access<'a> {
     pub(crate) write: bool,
     pub(crate) create: bool,
     pub(crate) create_new: bool,
@@ -79,6 +80,7 @@ pub(crate) struct Access {
     /// How long to wait for the lock.
     pub(crate) lock_wait: Duration,
     pub(crate) buffered_fallback: bool,
+    pub(crate) hook: Option<&'a Hook>,
 }
 
 /// Behind the gate of a file, until dropped.
@@ -140,13 +142,16 @@ impl Files {
     }
 
     /// Whether the file is open here, with a lock that is enough for what is asked.
-    pub(crate) fn is_locked(&self, identity: Identity, access: Access) -> Result<bool, Error> {
+    pub(crate) fn is_locked(&self, identity: Identity, access: Access<'_>) -> Result<bool, Error> {
         let table = self.table.lock();
         let Some(Entry { file, lock, .. }) = table.by_identity.get(&identity) else {
             return Ok(false);
         };
         if access.write && !file.writable {
             return Err(Error::HeldReadOnly { file: file.path.clone() });
+        }
+        if access.hook != file.hook.as_ref() {
+            return Err(Error::OtherHook { file: file.path.clone() });
         }
         Ok(lock.is_some_and(|lock| lock.is_exclusive || !access.write))
     }
@@ -164,7 +169,8 @@ impl Files {
         &self,
         path: Arc<Path>,
         opened: Opened,
-        access: Access,
+        access: Access<'_>,
+        page_bytes: usize,
     ) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
@@ -172,7 +178,8 @@ impl Files {
         let remains = if access.write { table.remains.remove(&opened.identity) } else { None };
         let durability = Durability::new(opened.len_bytes, remains.unwrap_or_default());
         let id = FileId(table.opened);
-        let file = Arc::new(FileState {
+        let hook = access.hook.cloned();
+        let file = FileState {
             id,
             device_file: opened.file,
             identity: opened.identity,
@@ -181,7 +188,9 @@ impl Files {
             writable: access.write,
             direct: opened.direct,
             len_max: opened.len_bytes_max,
-            len: AtomicU64::new(opened.len_bytes),
+            len_unit: if hook.is_some() { page_bytes as u64 } else { 1 },
+            hook,
+            len: AtomicU64::new(0),
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
             syncs: Rounds::default(),
@@ -191,7 +200,9 @@ impl Files {
             holds: Ranked::default(),
             streams: Ranked::default(),
             filled: Ranked::default(),
-        });
+        };
+        file.set_len(opened.len_bytes);
+        let file = Arc::new(file);
         table.by_id.insert(id, file.clone());
         self.open.store(table.by_id.len(), Ordering::Relaxed);
         let lock = Lock { device_file: opened.file, is_exclusive: access.write };

@@ -206,14 +206,20 @@ impl Core {
             if !file.write_backs.try_enter() {
                 return buffers.keep(buffer);
             }
-            let end = run.end.min(page + self.io.runs.pages_max() as u64);
+            let end = run.end.min(page + self.written_pages_max(file) as u64);
             self.pages.prefetch((page..end).map(|page| self.key(file, PageNo(page))));
             match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
             }
-            page += self.io.runs.pages_max() as u64;
+            page = end;
         }
+    }
+
+    /// The most pages of the file that are written in one transfer.
+    fn written_pages_max(&self, file: &FileState) -> usize {
+        let runs = &self.io.runs;
+        if file.hook.is_some() { runs.copied_pages_max() } else { runs.pages_max() }
     }
 
     /// How many pages a stream fills before they are written back: as many as make a large
@@ -247,8 +253,10 @@ impl Core {
         // What has failed is tried by itself: of its neighbours some may be good.
         let first =
             if loan.has_failed { page } else { self.extend(file, page, within, &mut pages) };
+        let hooked = self.hook_before_write(file, first, &mut pages);
         let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
         let moved = match &self.io.engine {
+            _ if let Err(error) = hooked => Err(error),
             Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
                 Ok(()) => return UnderWay,
                 Err(given_back) => {
@@ -275,7 +283,7 @@ impl Core {
         within: &PageRange,
         pages: &mut WriteBack,
     ) -> PageNo {
-        let pages_max = self.io.runs.pages_max();
+        let pages_max = self.written_pages_max(file);
         let mut locked = None;
         let mut next = page.next();
         while pages.len() < pages_max && next.0 < within.end {

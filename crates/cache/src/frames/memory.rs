@@ -130,6 +130,12 @@ impl FrameMemory {
         unsafe { std::slice::from_raw_parts(self.start(claim.id()).as_ptr(), self.page_bytes()) }
     }
 
+    /// What is being written back.
+    pub(crate) fn lent_bytes<'a>(&'a self, lent: &'a Lent) -> &'a [u8] {
+        // SAFETY: invariant 4: nobody writes the memory while the loan exists.
+        unsafe { std::slice::from_raw_parts(self.start(lent.id()).as_ptr(), self.page_bytes()) }
+    }
+
     /// What the frame holds, be it a page or not.
     #[inline]
     pub(crate) fn racy(&self, id: FrameId) -> RacyPage<'_> {

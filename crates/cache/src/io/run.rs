@@ -16,6 +16,7 @@ use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 use crate::file::state::FileState;
 use crate::frames::frame::{self, Claim, Lent, State, Word};
 use crate::frames::memory::FrameMemory;
+use crate::io::page_copies::PageCopies;
 use crate::io::transfer::{Progress, Step};
 use crate::page::{FrameId, PageNo};
 use crate::ranked::{Ranked, rank};
@@ -37,6 +38,8 @@ pub(crate) struct RunBuffer {
     evictable: Vec<FrameId>,
     /// Pages of the run that other frames had when it ended, and the frames that were written.
     superseded: Vec<(PageNo, FrameId)>,
+    /// Made by the first run of a file with a hook, and kept.
+    copies: Option<PageCopies>,
 }
 
 /// The most transfers that write pages back at a time. Chosen by measurement: with 512 threads 64
@@ -45,6 +48,9 @@ const BUFFERS_MAX: usize = 128;
 
 /// A cache has this many frames for each of them.
 const FRAMES_PER_BUFFER: usize = 32;
+
+/// What the copies of all of them take at most, as a part of the frames.
+const COPIES_PART: usize = 16;
 
 /// The most buffers that one takes at a time.
 const BATCH_MAX: usize = 16;
@@ -69,6 +75,7 @@ pub(crate) struct RunBuffers {
     free: Ranked<Free, { rank::RUN_BUFFERS }>,
     batch: usize,
     pages_max: usize,
+    copied_pages_max: usize,
 }
 
 impl RunBuffers {
@@ -78,12 +85,18 @@ impl RunBuffers {
         let buffers = (0..count).map(|_| RunBuffer::default()).collect();
         let free = Free { buffers, reserved: 0, is_missed: false };
         let batch = (count / 4).clamp(1, BATCH_MAX);
-        Self { free: Ranked::new(free), batch, pages_max }
+        let copied_pages_max = (frames / COPIES_PART / count).clamp(1, pages_max);
+        Self { free: Ranked::new(free), batch, pages_max, copied_pages_max }
     }
 
     /// The most pages of one run.
     pub(crate) fn pages_max(&self) -> usize {
         self.pages_max
+    }
+
+    /// The most pages of a write-back that are copied first.
+    pub(crate) fn copied_pages_max(&self) -> usize {
+        self.copied_pages_max
     }
 
     /// How many buffers are worth taking at a time.
@@ -214,6 +227,8 @@ pub(crate) struct WriteBack {
     pub(crate) period: u64,
     /// The length of the file, as it was when its pages were lent.
     pub(crate) file_len: u64,
+    /// What is written are the copies, not the frames.
+    is_copied: bool,
 }
 
 #[derive(Debug)]
@@ -302,9 +317,12 @@ impl Run {
     }
 
     /// As [`Run::into_parts`], where a transfer may be under way for ever: the device keeps the
-    /// list of pieces. The memory must stay as it is.
+    /// list of pieces, and the copies. The memory must stay as it is.
     pub(crate) fn abandon(mut self) -> (Arc<FileState>, PageNo, EndedRun) {
         std::mem::forget(std::mem::take(&mut self.pieces));
+        if let Frames::WriteBack(write_back) = &mut self.frames {
+            std::mem::forget(write_back.buffer.copies.take());
+        }
         self.into_parts()
     }
 
@@ -318,8 +336,13 @@ impl Run {
                 Direction::Read
             }
             Frames::WriteBack(write_back) => {
-                let frames = &write_back.buffer.frames;
-                memory.pieces_to_write(frames, range.clone(), &mut self.pieces);
+                let RunBuffer { frames, copies, .. } = &mut write_back.buffer;
+                match copies {
+                    Some(copies) if write_back.is_copied => {
+                        self.pieces.push(copies.piece(range.clone()));
+                    }
+                    _ => memory.pieces_to_write(frames, range.clone(), &mut self.pieces),
+                }
                 Direction::Write
             }
         };
@@ -346,7 +369,7 @@ impl Run {
 impl WriteBack {
     /// Of one page.
     pub(crate) fn new(lent: Lent, period: u64, buffer: RunBuffer) -> Self {
-        let mut this = Self { buffer, period, file_len: 0 };
+        let mut this = Self { buffer, period, file_len: 0, is_copied: false };
         this.push_back(lent);
         this
     }
@@ -354,7 +377,7 @@ impl WriteBack {
     /// Of what is left of another: to be ended only.
     pub(crate) fn of_rest(mut buffer: RunBuffer, rest: impl Iterator<Item = Lent>) -> Self {
         buffer.frames.extend(rest);
-        Self { buffer, period: 0, file_len: 0 }
+        Self { buffer, period: 0, file_len: 0, is_copied: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -376,6 +399,31 @@ impl WriteBack {
         let added = self.len() - len;
         self.buffer.frames[len..].reverse();
         self.buffer.frames.rotate_right(added);
+    }
+
+    /// Copies its pages, of which there are `pages_max` at most, and has each copy changed; the
+    /// copies are what is written. An error is of the page whose copy failed.
+    pub(crate) fn copy_pages(
+        &mut self,
+        memory: &FrameMemory,
+        pages_max: usize,
+        mut change: impl FnMut(usize, &mut [u8]) -> Result<(), Errno>,
+    ) -> Result<(), TransferError> {
+        let page_bytes = memory.page_bytes();
+        let RunBuffer { frames, copies, .. } = &mut self.buffer;
+        let failed = |at| move |errno| TransferError { errno, moved: at * page_bytes };
+        if copies.is_none() {
+            *copies = Some(PageCopies::new(pages_max * page_bytes).map_err(failed(0))?);
+        }
+        if let Some(copies) = copies {
+            let copies = copies.bytes_mut().chunks_exact_mut(page_bytes);
+            for (at, (lent, copy)) in frames.iter().zip(copies).enumerate() {
+                copy.copy_from_slice(memory.lent_bytes(lent));
+                change(at, copy).map_err(failed(at))?;
+            }
+        }
+        self.is_copied = true;
+        Ok(())
     }
 
     /// Keeps its frames from being changed or used again: a device may read them at any time.

@@ -224,10 +224,13 @@ fn new_file_is_created_once() {
     let simulated = small(8, 4096).device(sim(67, FaultPlan::default())).build().unwrap();
     for (cache, path) in [(real, dir.path().join("f")), (simulated, "f".into())] {
         let new = OpenOptions::new().write(true).create_new(true).direct(Direct::OrBuffered);
-        assert!(matches!(cache.open(&path, new.write(false)), Err(Error::CreateNeedsWrite { .. })));
-        let file = cache.open(&path, new).unwrap();
+        assert!(matches!(
+            cache.open(&path, new.clone().write(false)),
+            Err(Error::CreateNeedsWrite { .. })
+        ));
+        let file = cache.open(&path, new.clone()).unwrap();
         file.write_all_at(b"new", 0).unwrap();
-        for options in [new, new.create(true)] {
+        for options in [new.clone(), new.create(true)] {
             let exists = cache.open(&path, options).unwrap_err();
             assert_eq!(exists, Error::Open { file: path.as_path().into(), errno: Errno::EXIST });
             assert_eq!(std::io::Error::from(exists).kind(), ErrorKind::AlreadyExists);
@@ -248,11 +251,11 @@ fn open_file_is_taken_over() {
         let options = OpenOptions::new().write(true).direct(Direct::OrBuffered);
         let mut how = fs::OpenOptions::new();
         let named = how.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-        let file = cache.open_file(named.try_clone().unwrap(), options).unwrap();
+        let file = cache.open_file(named.try_clone().unwrap(), options.clone()).unwrap();
         assert_eq!(file.path(), path.canonicalize().unwrap());
         file.write_all_at(&[7; 5000], 0).unwrap();
         // By name it is the same file here, and locked elsewhere.
-        assert_eq!(cache.open(&path, options).unwrap().len(), 5000);
+        assert_eq!(cache.open(&path, options.clone()).unwrap().len(), 5000);
         let elsewhere = small(8, 4096).build().unwrap();
         let refused = elsewhere.open(&path, options.lock_wait(std::time::Duration::ZERO));
         assert!(matches!(refused, Err(Error::Locked { .. })));
@@ -281,7 +284,7 @@ fn unfit_descriptors_are_refused() {
     };
     let read_only = fs::File::open(&path).unwrap();
     let write_only = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    assert_eq!(refusal(cache.open_file(read_only, options)), Some(Errno::BADF));
+    assert_eq!(refusal(cache.open_file(read_only, options.clone())), Some(Errno::BADF));
     assert_eq!(refusal(cache.open_file(write_only, options)), Some(Errno::BADF));
     let (pipe, _) = std::io::pipe().unwrap();
     let not_a_file = cache.open_file(pipe, OpenOptions::new());

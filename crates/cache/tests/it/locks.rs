@@ -13,12 +13,12 @@ fn a_lock_asked_for_by_the_second_handle_is_held() {
     let options = writable().direct(Direct::OrBuffered);
     let one = small(8, 4096).build().unwrap();
     let two = small(8, 4096).build().unwrap();
-    let unlocked = one.open(&path, options.lock(false)).unwrap();
-    let locked = one.open(&path, options).unwrap();
-    assert!(matches!(two.open(&path, options), Err(Error::Locked { .. })));
+    let unlocked = one.open(&path, options.clone().lock(false)).unwrap();
+    let locked = one.open(&path, options.clone()).unwrap();
+    assert!(matches!(two.open(&path, options.clone()), Err(Error::Locked { .. })));
     // The lock is the file's: it goes with its last handle.
     drop(locked);
-    assert!(matches!(two.open(&path, options), Err(Error::Locked { .. })));
+    assert!(matches!(two.open(&path, options.clone()), Err(Error::Locked { .. })));
     drop(unlocked);
     two.open(&path, options).unwrap();
 }

@@ -19,6 +19,7 @@ mod model;
 mod nodes;
 mod opening;
 mod outsiders;
+mod page_hook;
 mod page_mut;
 mod page_sizes;
 mod peek;

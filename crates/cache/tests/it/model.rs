@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo};
+use unherd_cache::{Cache, Error, File, Io, OpenOptions, PageGuard, PageNo};
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, FileModel};
 
+use crate::page_hook::Cipher;
 use crate::scene::{BOTH, cases, close, real_dir, sim, small, turn, writable};
 
 const HANDLES: usize = 3;
@@ -85,12 +86,19 @@ pub(crate) struct Scene<'a> {
     guards: Vec<(PageGuard<'a>, Vec<u8>)>,
     page_bytes: usize,
     may_fail: bool,
+    /// The file's length is a multiple of it.
+    len_unit: u64,
 }
 
 impl<'a> Scene<'a> {
     pub(crate) fn new(files: &'a [File], page_bytes: usize, may_fail: bool) -> Self {
         let model = FileModel::default();
-        Self { files, model, guards: Vec::new(), page_bytes, may_fail }
+        Self { files, model, guards: Vec::new(), page_bytes, may_fail, len_unit: 1 }
+    }
+
+    /// Of a file with a page hook.
+    pub(crate) fn of_whole_pages(self) -> Self {
+        Self { len_unit: self.page_bytes as u64, ..self }
     }
 
     fn allowed<T>(&self, result: Result<T, Error>) -> Option<T> {
@@ -145,7 +153,7 @@ impl<'a> Scene<'a> {
             Op::SetLen { handle, len } => {
                 let set = self.files[handle].set_len(len);
                 if self.allowed(set).is_some() {
-                    self.model.set_len(len);
+                    self.model.set_len(len.next_multiple_of(self.len_unit));
                 }
             }
             Op::PunchHole { handle, offset, len } => {
@@ -197,6 +205,7 @@ impl<'a> Scene<'a> {
                 }
             }
         }
+        self.model.set_len(self.model.len().next_multiple_of(self.len_unit));
         for (guard, expected) in &self.guards {
             assert!(guard[..] == expected[..], "a pinned page has changed");
         }
@@ -204,8 +213,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-pub(crate) fn open_all(cache: &Cache, path: &Path) -> Vec<File> {
-    (0..HANDLES).map(|_| cache.open(path, writable()).unwrap()).collect()
+pub(crate) fn open_all(cache: &Cache, path: &Path, options: &OpenOptions) -> Vec<File> {
+    (0..HANDLES).map(|_| cache.open(path, options.clone()).unwrap()).collect()
 }
 
 fn read_all(file: &File) -> Vec<u8> {
@@ -216,7 +225,7 @@ fn read_all(file: &File) -> Vec<u8> {
 
 /// Runs without faults; gives the model.
 fn run_clean(cache: &Cache, path: &Path, ops: &[Op]) -> FileModel {
-    let files = open_all(cache, path);
+    let files = open_all(cache, path, &writable());
     let mut scene = Scene::new(&files, cache.page_bytes(), false);
     for op in ops {
         scene.run(op);
@@ -233,7 +242,7 @@ fn check_on_sim(io: Io, page_bytes: usize, ops: &[Op]) {
 }
 
 /// Errors, short transfers and delays: what succeeds is right, and when they stop all is well.
-fn check_with_faults(io: Io, seed: u64, ops: &[Op], sync: Failure) {
+fn check_with_faults(io: Io, seed: u64, ops: &[Op], sync: Failure, hook: Option<Arc<Cipher>>) {
     let plan = FaultPlan {
         read: Failure::per_mille(60),
         write: Failure::per_mille(150),
@@ -245,8 +254,19 @@ fn check_with_faults(io: Io, seed: u64, ops: &[Op], sync: Failure) {
     };
     let device = sim(seed, plan);
     let cache = small(6, 1024).device(device.clone()).io(io).build().unwrap();
-    let files = open_all(&cache, Path::new("f"));
+    let options = hook.iter().fold(writable(), |it, hook| it.page_hook(hook.clone()));
+    let files = open_all(&cache, Path::new("f"), &options);
     let mut scene = Scene::new(&files, 1024, true);
+    if hook.is_some() {
+        scene = scene.of_whole_pages();
+    }
+    let on_device = || {
+        let mut bytes = device.bytes("f").unwrap();
+        if hook.is_some() {
+            Cipher::apply_all(&mut bytes, 1024);
+        }
+        bytes
+    };
     for op in ops {
         scene.run(op);
     }
@@ -257,14 +277,14 @@ fn check_with_faults(io: Io, seed: u64, ops: &[Op], sync: Failure) {
         // The first may report what went wrong before.
         let _ = file.sync_all();
         match file.sync_all() {
-            Ok(()) => assert!(device.bytes("f").unwrap() == model.bytes(), "after a sync"),
+            Ok(()) => assert!(on_device() == model.bytes(), "after a sync"),
             Err(Error::LostDurability { .. }) => assert_ne!(sync, Failure::default()),
             Err(error) => panic!("the faults have stopped, and yet: {error}"),
         }
     }
     assert!(read_all(&files[0]) == model.bytes());
     drop(files);
-    assert!(device.bytes("f").unwrap() == model.bytes(), "after the last handle");
+    assert!(on_device() == model.bytes(), "after the last handle");
 }
 
 proptest! {
@@ -295,7 +315,8 @@ proptest! {
     fn with_failing_reads_and_writes(seed: u64, ops in ops(1024, 60)) {
         let _turn = turn();
         for io in BOTH {
-            check_with_faults(io, seed, &ops, Failure::default());
+            check_with_faults(io, seed, &ops, Failure::default(), None);
+            check_with_faults(io, seed, &ops, Failure::default(), Some(Arc::new(Cipher)));
         }
     }
 
@@ -303,7 +324,7 @@ proptest! {
     fn with_failing_syncs(seed: u64, ops in ops(1024, 60)) {
         let _turn = turn();
         for io in BOTH {
-            check_with_faults(io, seed, &ops, Failure::per_mille(400));
+            check_with_faults(io, seed, &ops, Failure::per_mille(400), None);
         }
     }
 }

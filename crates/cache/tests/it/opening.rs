@@ -99,11 +99,11 @@ fn one_file_opened_at_once_is_one() {
         let options = writable().lock_wait(Duration::ZERO);
         thread::scope(|scope| {
             for number in 0..4u8 {
-                let cache = &cache;
+                let (cache, options) = (&cache, &options);
                 scope.spawn(move || {
                     let at = 512 * u64::from(number);
                     for nth in 0..20 {
-                        let file = cache.open("f", options).unwrap();
+                        let file = cache.open("f", options.clone()).unwrap();
                         assert!(nth == 0 || file.len() >= at + 512, "it was longer");
                         file.write_at(&[number + 1; 512], at).unwrap();
                         drop(file);

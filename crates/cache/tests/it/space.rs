@@ -257,7 +257,8 @@ fn root_a_full_disk_is_met_by_the_reservation_and_not_by_write_back() {
         }
         let cache = small(512, 4096).build().unwrap();
         let options = writable().direct(Direct::OrBuffered);
-        let [a, b] = ["a", "b"].map(|name| cache.open(dir.path().join(name), options).unwrap());
+        let [a, b] =
+            ["a", "b"].map(|name| cache.open(dir.path().join(name), options.clone()).unwrap());
         a.allocate(0..512 * KIB).unwrap();
         b.write_all_at(&[1; 768 << 10], 0).unwrap();
         let error = b.sync_all().unwrap_err();

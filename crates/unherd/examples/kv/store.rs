@@ -68,7 +68,7 @@ impl Store {
     /// is there it must be the number that it was made with. Does what a crash has left to do.
     pub(crate) fn open(cache: &Cache, name: &str, pages: u64, log_bytes: u64) -> io::Result<Self> {
         let options = OpenOptions::new().write(true).create(true);
-        let data = cache.open(format!("{name}.data"), options)?;
+        let data = cache.open(format!("{name}.data"), options.clone())?;
         let log = cache.open(format!("{name}.log"), options)?;
         for file in [&data, &log] {
             match file.sync_all() {

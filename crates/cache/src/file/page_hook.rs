@@ -1,0 +1,144 @@
+//! What the caller does to pages on their way to the device and back.
+//!
+//! A page that is written is copied first, and the hook changes the copy: the frame may be pinned,
+//! and who reads it sees what was written to the file. A page that was read is given to the hook
+//! before it is published, in a copy as well: one who peeks may look at a frame at any time.
+
+use std::fmt;
+
+use unherd_sys::Errno;
+use unherd_sys::primitives::Arc;
+
+use crate::file::core::Core;
+use crate::file::state::FileState;
+use crate::foreign_wakers::run_foreign;
+use crate::frames::frame::Claim;
+use crate::io::run::{TransferError, WriteBack};
+use crate::page::PageNo;
+
+/// What is done to each page of a file before it is written to the device, and after it was read
+/// from it: a checksum, encryption; see [`OpenOptions::page_hook`](crate::OpenOptions::page_hook).
+///
+/// ```no_run
+/// # use unherd_cache as unherd;
+/// use std::sync::Arc;
+/// use unherd::{Cache, Errno, OpenOptions, PageHook, PageNo};
+///
+/// /// The last four bytes of a page are a checksum of the others, and of the page's number.
+/// struct Checksums;
+///
+/// fn checksum(page: PageNo, bytes: &[u8]) -> u32 {
+///     let add = |sum: u32, &byte: &u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+///     bytes.iter().fold(page.0 as u32 ^ 0x811c_9dc5, add)
+/// }
+///
+/// impl PageHook for Checksums {
+///     fn before_write(&self, page: PageNo, bytes: &mut [u8]) -> Result<(), Errno> {
+///         let (content, sum) = bytes.split_at_mut(bytes.len() - 4);
+///         sum.copy_from_slice(&checksum(page, content).to_le_bytes());
+///         Ok(())
+///     }
+///
+///     fn after_read(&self, page: PageNo, bytes: &mut [u8]) -> Result<(), Errno> {
+///         let (content, sum) = bytes.split_at(bytes.len() - 4);
+///         let is_hole = bytes.iter().all(|&byte| byte == 0);
+///         let is_good = is_hole || *sum == checksum(page, content).to_le_bytes();
+///         if is_good { Ok(()) } else { Err(Errno::BADMSG) }
+///     }
+/// }
+///
+/// let cache = Cache::builder().build()?;
+/// let options = OpenOptions::new().write(true).create(true).page_hook(Arc::new(Checksums));
+/// let file = cache.open("tree", options)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Both methods get the page's number and all its bytes, as many as the cache's
+/// [`page_bytes`](crate::Cache::page_bytes).
+///
+/// - They may be called by any thread that uses the cache and by its own, by several at a time, and
+///   out of order. They must not use the cache: the thread may hold what they would wait for. While
+///   one runs on the I/O thread, no other queued transfer ends.
+/// - What they return as an error is that of the transfer: [`Error::Io`](crate::Error::Io) with the
+///   page's offset. One that panics counts as `EIO`.
+/// - A page of which the device has nothing is zeros, and is not given to the hook. One of a hole
+///   ([`File::set_len`](crate::File::set_len), [`File::punch_hole`](crate::File::punch_hole), a
+///   crash) is read as zeros like any other, and is given to it.
+pub trait PageHook: Send + Sync {
+    /// The page is about to be written: what is left in `bytes` is what the device gets. They are a
+    /// copy, so memory stays as it is.
+    ///
+    /// # Errors
+    /// The write has failed: the page stays dirty, and is tried again as after any failed write.
+    fn before_write(&self, page: PageNo, bytes: &mut [u8]) -> Result<(), Errno>;
+
+    /// The page was read: what is left in `bytes` is what the cache has. If the device had less
+    /// than the page, the rest is zeros.
+    ///
+    /// # Errors
+    /// The page could not be read; who asked for it gets the error, and the next who asks has it
+    /// read again. `EBADMSG` is what file systems give for a wrong checksum.
+    fn after_read(&self, page: PageNo, bytes: &mut [u8]) -> Result<(), Errno>;
+}
+
+/// The hook of a file. Two are alike if they are the same object.
+#[derive(Clone)]
+pub(crate) struct Hook(pub(crate) Arc<dyn PageHook>);
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PageHook")
+    }
+}
+
+impl PartialEq for Hook {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
+    }
+}
+
+impl Eq for Hook {}
+
+impl Hook {
+    fn run(&self, hook: impl FnOnce(&dyn PageHook) -> Result<(), Errno>) -> Result<(), Errno> {
+        run_foreign(|| hook(&*self.0)).unwrap_or(Err(Errno::IO))
+    }
+}
+
+impl Core {
+    /// Makes what the device is to get of the pages from `first` on, if the file has a hook.
+    pub(crate) fn hook_before_write(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        pages: &mut WriteBack,
+    ) -> Result<(), TransferError> {
+        let Some(hook) = &file.hook else { return Ok(()) };
+        pages.copy_pages(self.memory(), self.io.runs.copied_pages_max(), |at, bytes| {
+            hook.run(|hook| hook.before_write(PageNo(first.0 + at as u64), bytes))
+        })
+    }
+
+    /// Gives the pages from `first` on, of which `bytes` bytes were read, to the file's hook, if it
+    /// has one. On failure, which page it was.
+    pub(crate) fn hook_after_read(
+        &self,
+        file: &FileState,
+        first: PageNo,
+        claims: &mut [Claim],
+        bytes: usize,
+    ) -> Result<(), (usize, Errno)> {
+        let Some(hook) = &file.hook else { return Ok(()) };
+        let page_bytes = self.memory().page_bytes();
+        let mut copy = vec![0; page_bytes];
+        for (at, claim) in claims.iter_mut().enumerate().take(bytes.div_ceil(page_bytes)) {
+            let read = (bytes - at * page_bytes).min(page_bytes);
+            copy[..read].copy_from_slice(&self.memory().claimed_bytes(claim)[..read]);
+            copy[read..].fill(0);
+            let page = PageNo(first.0 + at as u64);
+            hook.run(|hook| hook.after_read(page, &mut copy)).map_err(|errno| (at, errno))?;
+            self.memory().write(claim, 0, &copy);
+        }
+        Ok(())
+    }
+}
