@@ -93,8 +93,8 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];
-    /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::Misaligned`]; [`Error::Open`];
-    /// [`Error::CreateNeedsWrite`] if it is to be created or truncated, but not written.
+    /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::OtherHook`]; [`Error::Misaligned`];
+    /// [`Error::Open`]; [`Error::CreateNeedsWrite`] if it is to be created or truncated, but not written.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
         File::open(&self.owner, Source::Path(path.as_ref()), options)
     }
@@ -205,8 +205,9 @@ impl Cache {
     }
 
     /// Bytes that the cache takes beyond its capacity: what it keeps about frames, the index, the
-    /// policy, the wait table and buffers for write-back. Heap that grows with the number of open
-    /// files, and with that of pages not yet synced, is not part of it.
+    /// policy and the wait table. Heap that grows with the number of open files, and with that of
+    /// pages not yet synced, is not part of it, nor are the copies of files with a
+    /// [hook](OpenOptions::page_hook).
     pub fn overhead_bytes(&self) -> usize {
         let core = &self.owner.core;
         core.frames().overhead_bytes()

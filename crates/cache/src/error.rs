@@ -283,8 +283,8 @@ pub enum Error {
         file: Arc<Path>,
     },
     /// The file is open in this cache with another hook, or without one
-    /// ([`OpenOptions::page_hook`](crate::OpenOptions::page_hook)): drop those handles first, or
-    /// open it with the same hook.
+    /// ([`OpenOptions::page_hook`](crate::OpenOptions::page_hook)), or the drop of its last handle
+    /// has not returned yet: drop those handles first, or open it with the same hook.
     OtherHook {
         /// The file.
         file: Arc<Path>,

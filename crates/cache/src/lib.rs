@@ -74,7 +74,7 @@ mod error;
 #[cfg(not(loom))]
 mod file;
 #[cfg(any(not(loom), test))]
-mod foreign_wakers;
+mod foreign_code;
 #[cfg(any(not(loom), test))]
 mod frames;
 #[cfg(not(loom))]

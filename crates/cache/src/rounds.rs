@@ -33,7 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use unherd_sync::{Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
 
-use crate::foreign_wakers::run_foreign_wakers;
+use crate::foreign_code::run_foreign_wakers;
 
 /// The rounds of one thing: `W` is what callers want, `O` what a round came to.
 #[derive(Debug)]

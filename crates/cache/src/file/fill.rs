@@ -383,6 +383,7 @@ impl Core {
                 let fill = Fill { claims, on_device: None, is_ahead };
                 return self.end_failed_fill(file, first, fill, errno, deliver);
             }
+            self.counters().add(Count::IoErrors, 1);
             self.give_up_ahead(file, first, &mut claims, at);
         }
         if file.hook.is_some() {

@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Makes the file `len` bytes long.
+    /// Makes the file `len` bytes long, and of a file with a hook as many more as make whole pages.
     ///
     /// The order matters. With writers and write-backs kept out, the file is cut on the device,
     /// then for readers, and the rest of its last page becomes zeros: had a write-back got in
@@ -193,9 +193,11 @@ impl Core {
     /// it is found; one whose read begins later finds the file cut.
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
         let page_bytes = self.memory().page_bytes() as u64;
-        let tail = (len % page_bytes) as usize;
         let _writers = file.writers.alone(self.waits(), self.reasons().file);
         let before = file.len();
+        let (cut, len) = (len, file.rounded_len(len));
+        self.write_zeros(file, cut..len.min(before))?;
+        let tail = (len % page_bytes) as usize;
         let is_cut = len < before;
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.

@@ -15,7 +15,7 @@ use crate::file::page_stream::PageStream;
 use crate::file::readahead::{Advice, Streams};
 use crate::file::state::FileState;
 use crate::file::table::Access;
-use crate::foreign_wakers::is_in_waker;
+use crate::foreign_code::is_in_foreign_code;
 use crate::page::PageNo;
 use crate::pages::guard::PageGuard;
 use crate::pages::peek::{Copied, Peek, Torn};
@@ -316,7 +316,8 @@ impl File {
     }
 
     /// Makes the file `len_bytes` long, at once on the device as well (but not durably). What is
-    /// added reads as zeros. Page guards keep what they had.
+    /// added reads as zeros, and so does the rest of the last page of a file with a
+    /// [hook](OpenOptions::page_hook), which is part of that file. Page guards keep what they had.
     ///
     /// Waits for writers under `file`, and for pages in write-back under `write-back`.
     ///
@@ -331,7 +332,7 @@ impl File {
             return Err(self.file.too_large(0, len));
         }
         self.core().check_none_held(&self.file)?;
-        self.core().resize(&self.file, len)
+        self.core().resize(&self.file, len_bytes)
     }
 
     /// The page, pinned: it stays as it is until the guard is dropped, whatever is written to the
@@ -655,7 +656,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if is_in_waker() {
+        if is_in_foreign_code() {
             if self.core().detach_file(&self.file) == Ok(true) {
                 close_elsewhere(self.owner.clone(), self.file.clone());
             }

@@ -125,12 +125,13 @@ impl OpenOptions {
 
     /// Has each page of the file pass `hook` on its way to the device and back: for checksums and
     /// encryption; see [`PageHook`]. All handles of a file have the same hook: an opening with
-    /// another one, or without, fails with [`Error::OtherHook`](crate::Error::OtherHook) while the
-    /// file is open.
+    /// another one, or without, fails with [`Error::OtherHook`](crate::Error::OtherHook) until the
+    /// drop of the last handle has returned.
     ///
     /// The length of such a file is always whole pages: what ends within a page is rounded up, with
-    /// zeros. Each page that is written or read is copied once more, and for that up to a
-    /// sixteenth of the cache's memory is taken beside it as it is needed, and kept.
+    /// zeros. Each page that is written is copied once more, and each that is read twice. For the
+    /// former up to a sixteenth of [`CacheBuilder::max_capacity`](crate::CacheBuilder::max_capacity)
+    /// is taken beside the cache as it is needed, and kept.
     pub fn page_hook(self, hook: Arc<dyn PageHook>) -> Self {
         Self { hook: Some(Hook(hook)), ..self }
     }

@@ -6,7 +6,7 @@ use unherd_sys::primitives::{Arc, Mutex, thread};
 
 use crate::error::BuildError;
 use crate::file::core::Core;
-use crate::foreign_wakers::is_in_waker;
+use crate::foreign_code::is_in_foreign_code;
 use crate::io::engine::Completing;
 
 /// What ends the I/O thread when nobody has the cache any more.
@@ -26,7 +26,7 @@ impl Drop for Owner {
             return std::mem::forget(io_thread);
         }
         engine.stop();
-        if is_in_waker() {
+        if is_in_foreign_code() {
             // Of this very thread, perhaps. It ends by itself, and has a share of the core.
             return;
         }

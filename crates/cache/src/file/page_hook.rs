@@ -9,9 +9,9 @@ use std::fmt;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::Core;
+use crate::file::core::{Core, TRUNCATED};
 use crate::file::state::FileState;
-use crate::foreign_wakers::run_foreign;
+use crate::foreign_code::run_foreign;
 use crate::frames::frame::Claim;
 use crate::io::run::{TransferError, WriteBack};
 use crate::page::PageNo;
@@ -34,6 +34,9 @@ use crate::page::PageNo;
 ///
 /// impl PageHook for Checksums {
 ///     fn before_write(&self, page: PageNo, bytes: &mut [u8]) -> Result<(), Errno> {
+///         if bytes.iter().all(|&byte| byte == 0) {
+///             return Ok(()); // as a hole
+///         }
 ///         let (content, sum) = bytes.split_at_mut(bytes.len() - 4);
 ///         sum.copy_from_slice(&checksum(page, content).to_le_bytes());
 ///         Ok(())
@@ -56,14 +59,20 @@ use crate::page::PageNo;
 /// Both methods get the page's number and all its bytes, as many as the cache's
 /// [`page_bytes`](crate::Cache::page_bytes).
 ///
-/// - They may be called by any thread that uses the cache and by its own, by several at a time, and
-///   out of order. They must not use the cache: the thread may hold what they would wait for. While
-///   one runs on the I/O thread, no other queued transfer ends.
+/// - They may be called by any thread that uses the cache and by its own, by several at a time, out
+///   of order, and once for each attempt: also where nothing is written after. They must not use
+///   the cache, nor take a lock that somebody holds in a call of the cache. While one runs on the
+///   I/O thread, no other queued transfer ends.
 /// - What they return as an error is that of the transfer: [`Error::Io`](crate::Error::Io) with the
-///   page's offset. One that panics counts as `EIO`.
-/// - A page of which the device has nothing is zeros, and is not given to the hook. One of a hole
-///   ([`File::set_len`](crate::File::set_len), [`File::punch_hole`](crate::File::punch_hole), a
-///   crash) is read as zeros like any other, and is given to it.
+///   page's offset. It is treated as one of the device: after `ENOSPC`, for instance, a sync does
+///   not try the other pages. A hook that panics counts as `EIO`.
+/// - A page of zeros must stay one, both ways: holes ([`File::set_len`](crate::File::set_len),
+///   [`File::punch_hole`](crate::File::punch_hole), what a crash leaves) are zeros on the device,
+///   and not all of them are read from there.
+/// - Bytes that the hook changes are its own. Memory has them as the program wrote them until the
+///   page is given up, and as `after_read` has left them when it was read again.
+/// - A hook does not own a [`File`](crate::File) of the file that it serves, which would never be
+///   closed.
 pub trait PageHook: Send + Sync {
     /// The page is about to be written: what is left in `bytes` is what the device gets. They are a
     /// copy, so memory stays as it is.
@@ -101,7 +110,8 @@ impl Eq for Hook {}
 
 impl Hook {
     fn run(&self, hook: impl FnOnce(&dyn PageHook) -> Result<(), Errno>) -> Result<(), Errno> {
-        run_foreign(|| hook(&*self.0)).unwrap_or(Err(Errno::IO))
+        let result = run_foreign(|| hook(&*self.0)).unwrap_or(Err(Errno::IO));
+        result.map_err(|errno| if errno == TRUNCATED { Errno::IO } else { errno })
     }
 }
 

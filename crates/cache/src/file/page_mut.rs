@@ -304,7 +304,7 @@ impl PageMut<'_> {
     /// # fn append(log: &unherd::File, record: &[u8]) -> Result<u64, unherd::Error> { Ok(1) }
     /// # let cache = unherd::Cache::builder().build()?;
     /// # let options = unherd::OpenOptions::new().write(true);
-    /// # let (log, data) = (cache.open("log", options)?, cache.open("data", options)?);
+    /// # let (log, data) = (cache.open("log", options.clone())?, cache.open("data", options)?);
     /// let lsn = append(&log, b"page 0: 7 at 3")?;
     /// let mut page = data.page_mut(unherd::PageNo(0))?;
     /// page.hold_until(lsn)?;

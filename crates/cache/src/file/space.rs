@@ -111,16 +111,17 @@ impl Core {
         }
         let head = range.start..range.end.min(first * page_bytes);
         let tail = (end * page_bytes).max(head.end)..range.end;
-        let zeros = vec![0; page_bytes as usize];
-        let clear = |part: Range<u64>| -> Result<(), Error> {
-            if !part.is_empty() {
-                let (page, at) = self.memory().locate(part.start);
-                self.write_page(file, page, at, &zeros[..(part.end - part.start) as usize], None)?;
-            }
-            Ok(())
-        };
-        let head_cleared = clear(head);
-        head_cleared.and(clear(tail))
+        let head_cleared = self.write_zeros(file, head);
+        head_cleared.and(self.write_zeros(file, tail))
+    }
+
+    /// Writes zeros in one page. The caller keeps writers out.
+    pub(crate) fn write_zeros(&self, file: &Arc<FileState>, part: Range<u64>) -> Result<(), Error> {
+        if !part.is_empty() {
+            let (page, at) = self.memory().locate(part.start);
+            self.write_page(file, page, at, &vec![0; (part.end - part.start) as usize], None)?;
+        }
+        Ok(())
     }
 
     /// The caller keeps writers out.

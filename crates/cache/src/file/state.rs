@@ -13,6 +13,7 @@ use crate::file::page_set::PageSet;
 use crate::file::readahead::Streams;
 use crate::file::unwritten::Unwritten;
 use crate::file::write_behind::FilledPages;
+use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
@@ -55,6 +56,14 @@ pub(crate) struct FileState {
     pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
     /// Locked by those who write a page to its end.
     pub(crate) filled: Ranked<FilledPages, { rank::STREAMS }>,
+}
+
+impl Drop for FileState {
+    fn drop(&mut self) {
+        // Its own drop is code of strangers, and this may be the I/O thread.
+        let hook = self.hook.take();
+        let _ = run_foreign(|| drop(hook));
+    }
 }
 
 impl FileState {

@@ -255,9 +255,9 @@ impl Core {
             if loan.has_failed { page } else { self.extend(file, page, within, &mut pages) };
         let hooked = self.hook_before_write(file, first, &mut pages);
         let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
-        let moved = match &self.io.engine {
-            _ if let Err(error) = hooked => Err(error),
-            Some(engine) if by == By::Queue => match engine.begin_unwanted(self, run) {
+        let moved = match (hooked, &self.io.engine) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Some(engine)) if by == By::Queue => match engine.begin_unwanted(self, run) {
                 Ok(()) => return UnderWay,
                 Err(given_back) => {
                     run = *given_back;
@@ -345,8 +345,10 @@ impl Core {
         self.count_write_back(pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
         let end = self.offset(PageNo(first.0 + pages as u64));
-        // At once, before others append.
-        let left = if written { None } else { self.io.device.len(file.device_file).ok() };
+        // At once, before others append. What a hook has refused has left nothing.
+        let is_refused = file.hook.is_some() && !write_back.is_copied();
+        let asks = !written && !is_refused;
+        let left = asks.then(|| self.io.device.len(file.device_file).ok()).flatten();
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
@@ -454,7 +456,7 @@ impl Core {
         let refusals = file.durability.lock().refusals();
         let is_refused = || file.durability.lock().refusals() != refusals;
         let mut pages = unclean_in(file, ranges);
-        let mut buffers = TakenBuffers::for_sync(self, self.who_writes(&pages));
+        let mut buffers = TakenBuffers::for_sync(self, self.who_writes(file, &pages));
         self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
         let mut held = Vec::new();
         for (page, within, begun) in pages {
@@ -480,9 +482,9 @@ impl Core {
 
     /// Who writes these pages of a sync: what is one run is best written by the thread that waits
     /// for it, which is woken once then, and not twice.
-    fn who_writes(&self, pages: &[(PageNo, &PageRange, bool)]) -> By {
+    fn who_writes(&self, file: &FileState, pages: &[(PageNo, &PageRange, bool)]) -> By {
         let Some(engine) = &self.io.engine else { return By::Caller };
-        let is_run = pages.len() <= self.io.runs.pages_max()
+        let is_run = pages.len() <= self.written_pages_max(file)
             && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
         // An I/O thread that has died may have left an older version of the pages under way.
         if is_run && !engine.is_over() { By::Caller } else { By::Queue }

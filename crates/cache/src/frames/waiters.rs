@@ -62,7 +62,7 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::AtomicU64;
 use unherd_sys::primitives::{AtomicBool, AtomicU32, Ordering, fence, fence_after_rmw};
 
-use crate::foreign_wakers::run_foreign_wakers;
+use crate::foreign_code::run_foreign_wakers;
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);

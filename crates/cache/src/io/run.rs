@@ -6,6 +6,7 @@
 //! | write-back | lent | given back |
 //!
 //! The memory of a run is that of its frames: neighbours in memory make one piece of the transfer.
+//! But what a file with a hook writes are copies.
 //! A [`RunBuffer`] is the right to write a run back; their number bounds how many transfers write
 //! pages back at a time.
 
@@ -399,6 +400,11 @@ impl WriteBack {
         let added = self.len() - len;
         self.buffer.frames[len..].reverse();
         self.buffer.frames.rotate_right(added);
+    }
+
+    /// Whether [`WriteBack::copy_pages`] has succeeded.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.is_copied
     }
 
     /// Copies its pages, of which there are `pages_max` at most, and has each copy changed; the

@@ -3,7 +3,7 @@
 use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait};
 use unherd_sys::Errno;
 
-use crate::foreign_wakers::run_foreign_wakers;
+use crate::foreign_code::run_foreign_wakers;
 use crate::frames::word::Word;
 use crate::page::{BusyGeneration, FrameId, PageKey};
 use crate::pages::resident::{Busy, Work};

@@ -55,7 +55,10 @@ proptest! {
         let _turn = turn();
         for io in BOTH {
             for crash_at in 0..=ops.len() {
-                crash_after(io, seed, &ops, crash_at, crash_at % 2 == 0);
+                crash_after(io, seed, &ops, crash_at, false);
+                if crash_at % 3 == 0 {
+                    crash_after(io, seed, &ops, crash_at, true);
+                }
             }
         }
     }

@@ -153,7 +153,7 @@ impl<'a> Scene<'a> {
             Op::SetLen { handle, len } => {
                 let set = self.files[handle].set_len(len);
                 if self.allowed(set).is_some() {
-                    self.model.set_len(len.next_multiple_of(self.len_unit));
+                    self.model.set_len(len);
                 }
             }
             Op::PunchHole { handle, offset, len } => {
@@ -224,9 +224,12 @@ fn read_all(file: &File) -> Vec<u8> {
 }
 
 /// Runs without faults; gives the model.
-fn run_clean(cache: &Cache, path: &Path, ops: &[Op]) -> FileModel {
-    let files = open_all(cache, path, &writable());
+fn run_clean(cache: &Cache, path: &Path, options: &OpenOptions, ops: &[Op]) -> FileModel {
+    let files = open_all(cache, path, options);
     let mut scene = Scene::new(&files, cache.page_bytes(), false);
+    if *options != writable() {
+        scene = scene.of_whole_pages();
+    }
     for op in ops {
         scene.run(op);
     }
@@ -236,7 +239,7 @@ fn run_clean(cache: &Cache, path: &Path, ops: &[Op]) -> FileModel {
 fn check_on_sim(io: Io, page_bytes: usize, ops: &[Op]) {
     let device = sim(1, FaultPlan::default());
     let cache = small(6, page_bytes).device(device.clone()).io(io).build().unwrap();
-    let model = run_clean(&cache, Path::new("f"), ops);
+    let model = run_clean(&cache, Path::new("f"), &writable(), ops);
     // The handles are gone: everything is on the device, and the file is as long as it should be.
     assert!(device.bytes("f").unwrap() == model.bytes(), "after the last handle");
 }
@@ -343,8 +346,13 @@ proptest! {
                 continue;
             };
             let path = dir.path().join(format!("{io:?}"));
-            let model = run_clean(&cache, &path, &ops);
+            let model = run_clean(&cache, &path, &writable(), &ops);
             assert!(std::fs::read(&path).unwrap() == model.bytes());
+            let path = dir.path().join(format!("{io:?} with a hook"));
+            let model = run_clean(&cache, &path, &writable().page_hook(Arc::new(Cipher)), &ops);
+            let mut bytes = std::fs::read(&path).unwrap();
+            Cipher::apply_all(&mut bytes, 4096);
+            assert!(bytes == model.bytes());
         }
     }
 }

@@ -213,6 +213,67 @@ fn a_file_with_a_hook_has_whole_pages() {
         close(file).unwrap();
         let mut bytes = device.bytes("f").unwrap();
         Cipher::apply_all(&mut bytes, PAGE);
-        assert_eq!((bytes.len(), &bytes[3 * PAGE - 5..]), (3 * PAGE, &b"01234"[..]));
+        assert_eq!((bytes.len(), &bytes[3 * PAGE - 5..]), (3 * PAGE, &b"0123\0"[..]));
+    }
+}
+
+/// Runs of many copies, of which the device takes a part at a time.
+#[test]
+fn copies_survive_short_writes() {
+    let _turn = turn();
+    for io in BOTH {
+        let plan = FaultPlan { short_per_mille: 600, held_reaps_max: 3, ..FaultPlan::default() };
+        let device = sim(7, plan);
+        let cache = small(32_768, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable().page_hook(Arc::new(Cipher))).unwrap();
+        let content: Vec<u8> = (0..512 * 512_u32).map(|at| (at / 512 + at) as u8 | 1).collect();
+        file.write_all_at(&content, 0).unwrap();
+        file.sync_all().unwrap();
+        let mut bytes = device.bytes("f").unwrap();
+        Cipher::apply_all(&mut bytes, 512);
+        assert!(bytes == content);
+        let transfers = cache.stats().write_transfers;
+        assert!(transfers < 512 / 8, "{transfers} transfers of 512 pages: no runs were made");
+    }
+}
+
+/// A hook that is dropped by the I/O thread, or panics then, does it no harm.
+#[test]
+fn the_drop_of_a_hook_is_code_of_strangers() {
+    struct Owning(Option<File>);
+    impl Drop for Owning {
+        fn drop(&mut self) {
+            drop(self.0.take());
+            std::panic::panic_any(PanicsAgain);
+        }
+    }
+    struct PanicsAgain;
+    impl Drop for PanicsAgain {
+        fn drop(&mut self) {
+            panic!("the payload of a hook's panic");
+        }
+    }
+    impl PageHook for Owning {
+        fn before_write(&self, _: PageNo, _: &mut [u8]) -> Result<(), Errno> {
+            Ok(())
+        }
+
+        fn after_read(&self, _: PageNo, _: &mut [u8]) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(1, FaultPlan::default());
+        let cache = small(64, PAGE).device(device.clone()).io(io).build().unwrap();
+        let keys = cache.open("keys", writable()).unwrap();
+        fill(&keys, 3);
+        let hook = Arc::new(Owning(Some(keys)));
+        let file = cache.open("f", writable().page_hook(hook)).unwrap();
+        fill(&file, 20);
+        close(file).unwrap();
+        let file = cache.open("g", writable()).unwrap();
+        fill(&file, 20);
+        file.sync_all().unwrap();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Nothing that a correct device does makes it die there: a number of bytes beyond what was asked
 //! for is cut, a tag that names no operation is ignored, panics of wakers end in
-//! `foreign_wakers.rs`, and failed allocations abort. What is left is a broken invariant. Then the
+//! `foreign_code.rs`, and failed allocations abort. What is left is a broken invariant. Then the
 //! panic unwinds the run, with its claims and loans. So the thread notes the run's frames before:
 //! those that are still busy as they were then, nobody else will end. The note is made after the
 //! run was taken from its slot, and taken back when its pages are what they shall be and only

@@ -1,14 +1,14 @@
-//! Wakes, kept apart from what a task's waker does.
+//! Code of strangers: the wakers of tasks, and page hooks.
 //!
-//! One who ends a read, gives up a pin or drops a future wakes tasks, and with that runs the wakers
-//! of strangers.
+//! One who ends a read, gives up a pin or drops a future wakes tasks, and with that runs their
+//! wakers; one who moves pages runs the hook of their file.
 //!
 //! - If one panics, that must not end the cache's I/O thread, nor come out of the drop of somebody
 //!   else's guard. So the panic ends here; the panic hook has seen it. The wait table has woken all
 //!   others by then.
-//! - If one drops its task, the last handle of a file or of the cache may go with it, and its drop
-//!   would wait: on the I/O thread for what that thread alone can do, on any other for what the
-//!   call that has woken the task is in the middle of. So it is told that it is in a waker.
+//! - If one drops the last handle of a file or of the cache, be it with its task, that drop would
+//!   wait: on the I/O thread for what that thread alone can do, on any other for what the call that
+//!   runs it is in the middle of. So it is told that it is in foreign code.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,17 +18,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use unherd_sys::primitives::thread_local;
 
 thread_local! {
-    /// Whether wakers may run on this thread just now.
-    static IN_WAKER: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread may be in foreign code just now.
+    static IN_FOREIGN_CODE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread may be in a waker, where it must wait for nothing of the cache.
+/// Whether the calling thread may be in foreign code, where it must wait for nothing of the cache.
 #[cfg(not(loom))]
-pub(crate) fn is_in_waker() -> bool {
-    IN_WAKER.try_with(Cell::get).unwrap_or(false)
+pub(crate) fn is_in_foreign_code() -> bool {
+    IN_FOREIGN_CODE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Drops what a waker has panicked with. If that panics as well, what came of it is kept.
+/// Drops what foreign code has panicked with. If that panics as well, what came of it is kept.
 fn throw_away(payload: Box<dyn Any + Send>) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(payload);
@@ -43,7 +43,7 @@ pub(crate) fn run_foreign_wakers<T>(wake: impl FnOnce() -> T) {
 
 /// Runs code of strangers. `None` if it panics.
 pub(crate) fn run_foreign<T>(code: impl FnOnce() -> T) -> Option<T> {
-    let before = IN_WAKER.try_with(|is_in| is_in.replace(true));
+    let before = IN_FOREIGN_CODE.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.
     let ran = if cfg!(any(loom, shuttle)) {
         Some(code())
@@ -51,7 +51,7 @@ pub(crate) fn run_foreign<T>(code: impl FnOnce() -> T) -> Option<T> {
         catch_unwind(AssertUnwindSafe(code)).map_err(throw_away).ok()
     };
     if let Ok(before) = before {
-        let _ = IN_WAKER.try_with(|is_in| is_in.set(before));
+        let _ = IN_FOREIGN_CODE.try_with(|is_in| is_in.set(before));
     }
     ran
 }
