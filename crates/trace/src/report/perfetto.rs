@@ -422,4 +422,23 @@ mod tests {
         }
         assert_eq!(String::from_utf8_lossy(&read.stdout), "True 23 11\n");
     }
+
+    /// By Perfetto's own reader, where it is installed: it keeps every slice and arrow, and counts
+    /// no error of its own.
+    #[test]
+    fn trace_processor_reads_all() {
+        const COUNTS: &str = "select (select count(*) from slice), (select count(*) from flow), \
+            (select count(*) from slice where dur < 0), (select count(*) from thread_track), \
+            (select count(*) from stats where severity in ('error', 'data_loss') and value > 0)";
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("waits.pftrace");
+        std::fs::write(&path, perfetto()).expect("a file");
+        let mut reader = Command::new("trace_processor_shell");
+        let Ok(read) = reader.args(["-Q", COUNTS]).arg(&path).output() else {
+            return eprintln!("skipped: there is no trace_processor_shell");
+        };
+        assert!(read.status.success(), "{read:?}");
+        let told = String::from_utf8_lossy(&read.stdout);
+        assert_eq!(told.lines().last(), Some("12,1,0,4,0"), "{told}");
+    }
 }
