@@ -94,7 +94,8 @@ impl Cache {
     /// # Errors
     /// [`Error::Locked`] if another cache or process has it; [`Error::DirectRefused`];
     /// [`Error::NotAFile`]; [`Error::HeldReadOnly`]; [`Error::OtherHook`]; [`Error::Misaligned`];
-    /// [`Error::Open`]; [`Error::CreateNeedsWrite`] if it is to be created or truncated, but not written.
+    /// [`Error::Open`]; [`Error::CreateNeedsWrite`] if it is to be created or truncated, but not
+    /// written.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<File, Error> {
         File::open(&self.owner, Source::Path(path.as_ref()), options)
     }

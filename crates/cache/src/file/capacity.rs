@@ -48,7 +48,7 @@ impl Core {
         }
         self.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
         self.pages.notify_idle(frames);
-        self.supply().room.tell(self.waits(), usize::MAX);
+        self.hand_out_room(usize::MAX);
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl Drop for GivenUp<'_> {
         self.core.pages.notify_idle(count);
         // Where it did not shrink there is as much room as before.
         if self.core.supply().len() > self.left {
-            self.core.supply().room.tell(self.core.waits(), usize::MAX);
+            self.core.hand_out_room(usize::MAX);
         }
     }
 }

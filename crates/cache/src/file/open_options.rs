@@ -129,9 +129,9 @@ impl OpenOptions {
     /// drop of the last handle has returned.
     ///
     /// The length of such a file is always whole pages: what ends within a page is rounded up, with
-    /// zeros. Each page that is written is copied once more, and each that is read twice. For the
-    /// former up to a sixteenth of [`CacheBuilder::max_capacity`](crate::CacheBuilder::max_capacity)
-    /// is taken beside the cache as it is needed, and kept.
+    /// zeros. A page that is written is copied once more, and one that is read twice. Copies to be
+    /// written take memory beside the cache as they are needed, and keep it: up to a sixteenth of
+    /// the [largest capacity](crate::CacheBuilder::max_capacity).
     pub fn page_hook(self, hook: Arc<dyn PageHook>) -> Self {
         Self { hook: Some(Hook(hook)), ..self }
     }

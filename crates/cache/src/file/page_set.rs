@@ -9,6 +9,7 @@ use crate::page::{PageNo, PageRange};
 pub(crate) struct PageSet {
     /// By page number divided by 64: a bit for each of those pages. None is zero.
     words: BTreeMap<u64, u64>,
+    len: usize,
 }
 
 fn place(page: PageNo) -> (u64, u64) {
@@ -18,12 +19,15 @@ fn place(page: PageNo) -> (u64, u64) {
 impl PageSet {
     pub(crate) fn insert(&mut self, page: PageNo) {
         let (at, bit) = place(page);
-        *self.words.entry(at).or_default() |= bit;
+        let word = self.words.entry(at).or_default();
+        self.len += usize::from(*word & bit == 0);
+        *word |= bit;
     }
 
     pub(crate) fn remove(&mut self, page: PageNo) {
         let (at, bit) = place(page);
         if let Some(word) = self.words.get_mut(&at) {
+            self.len -= usize::from(*word & bit != 0);
             *word &= !bit;
             if *word == 0 {
                 self.words.remove(&at);
@@ -42,9 +46,9 @@ impl PageSet {
         removed.into_iter().for_each(|page| self.remove(page));
     }
 
-    /// How many pages there are. Counts them.
+    /// How many pages there are.
     pub(crate) fn len(&self) -> usize {
-        self.words.values().map(|word| word.count_ones() as usize).sum()
+        self.len
     }
 
     /// The pages of a range.
@@ -61,8 +65,12 @@ impl PageSet {
     pub(crate) fn iter_from(&self, from: PageNo) -> impl Iterator<Item = PageNo> {
         let (first, bit) = place(from);
         self.words.range(first..).flat_map(move |(&at, &word)| {
-            let word = if at == first { word & !(bit - 1) } else { word };
-            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| PageNo(at * 64 + bit))
+            let mut left = if at == first { word & !(bit - 1) } else { word };
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.checked_sub(1)?;
+                Some(PageNo(at * 64 + u64::from(bit)))
+            })
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Room for pages that are newer than the device: counted, and made; the rule stands in
 //! `unwritten.rs`.
+#![expect(unsafe_code, reason = "files are told by what their waiters bear")]
 
 use std::cmp::Reverse;
 
@@ -11,17 +12,15 @@ use crate::Error;
 use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::file::state::FileState;
+use crate::frames::room::{BUSY, is_handed_room};
 use crate::frames::word::Word;
 use crate::page::PageNo;
 use crate::stats::Count;
 
 /// Unclean pages that are looked at under one lock.
 const CHUNK: usize = 64;
-
-/// With this many write-backs under way the device is busy without another: a waiter for room or
-/// for a frame begins no more, and a thread that has filled a run writes it by itself. (Queued
-/// writes that make a file longer would go to worker threads of the kernel.)
-pub(crate) const BUSY: u32 = 4;
+/// And at first: most often one of these will do.
+const FIRST_CHUNK: usize = 4;
 
 /// What came of a try to write a page back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +29,15 @@ enum Written {
     Nothing,
     /// Nothing, and the pages of a file are not to be tried so soon.
     Refused,
+}
+
+/// What came of a try to write a page of one file back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Written,
+    NoPage,
+    /// Nor is there one for another file.
+    NoBuffer,
 }
 
 /// What is under way, and what is dirty, as a caller finds it that goes to sleep for dirty pages.
@@ -82,6 +90,20 @@ impl Drop for Reserved<'_> {
     }
 }
 
+/// What those bear that wait for room of the file.
+pub(crate) fn tag_of(file: &FileState) -> Tag {
+    Tag(std::ptr::from_ref(file).expose_provenance() as u64)
+}
+
+/// The file that is waited for. `tag` is shown by the wait table, under the lock of the queue.
+fn file_of(tag: &Tag) -> &FileState {
+    let file = std::ptr::with_exposed_provenance::<FileState>(tag.0 as usize);
+    // SAFETY: it comes from `tag_of`, as those for no file are not shown. The waiter has a
+    // reference to the file until its wait returns, and leaves the queue before that, under the
+    // lock that is held here.
+    unsafe { &*file }
+}
+
 impl Core {
     pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
         self.files.add_unwritten(file, pages);
@@ -89,7 +111,30 @@ impl Core {
 
     pub(crate) fn remove_unwritten(&self, file: &FileState, pages: usize) {
         self.forget_unwritten(file, pages);
-        self.supply().room.tell(self.waits(), pages);
+        self.hand_out_room(pages);
+    }
+
+    /// There may be room for some pages more: counts them for those that wait, and wakes these.
+    pub(crate) fn hand_out_room(&self, pages: usize) {
+        let writing = || self.supply().waiters.writing();
+        let mut was_undone = true;
+        while was_undone {
+            was_undone = false;
+            self.supply().room.tell(self.waits(), pages, writing, |tag| {
+                let file = file_of(&tag);
+                let has_room = self.has_room(file);
+                let is_counted = has_room && self.count_unwritten(file);
+                // Others may have found that page in their way.
+                was_undone |= has_room && !is_counted;
+                is_counted
+            });
+        }
+    }
+
+    /// A write-back of these pages has ended. Its waiters for room, and for frames, are told.
+    pub(crate) fn end_write(&self, pages: usize) {
+        self.pages.end_write(pages);
+        self.hand_out_room(pages);
     }
 
     /// As [`Core::remove_unwritten`], where the caller tells those that wait for room.
@@ -109,11 +154,21 @@ impl Core {
 
     /// Counts one page more, if that is allowed.
     fn reserve_unwritten(&self, file: &FileState) -> bool {
+        let is_counted = self.count_unwritten(file);
+        if !is_counted {
+            self.hand_out_room(1);
+        }
+        is_counted
+    }
+
+    /// As [`Core::reserve_unwritten`], where the caller tells those that may have found this page
+    /// in their way.
+    fn count_unwritten(&self, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
         let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
         let fits = self.fits(own, all);
         if !fits {
-            self.remove_unwritten(file, 1);
+            self.forget_unwritten(file, 1);
         }
         fits
     }
@@ -137,13 +192,13 @@ impl Core {
     ) -> Result<(), Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        let (waiters, tag) = (&self.supply().room, Tag(u64::from(file.id.0)));
+        let (waiters, tag) = (&self.supply().room, tag_of(file));
         let _entered = waiters.enter();
-        let (mut told, mut has_begun, mut is_over) = (None, false, false);
+        let (mut was_told, mut has_begun, mut is_over) = (false, false, false);
         'look: loop {
             let seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
-                waiters.leave(self.waits(), told.is_some(), has_begun);
+                waiters.leave(self.waits(), was_told, has_begun);
                 return Ok(());
             }
             let now = Timestamp::now();
@@ -152,19 +207,16 @@ impl Core {
                 error = Some(self.no_frames(now.since(began)));
             }
             if let Some(error) = error {
-                if told.is_some() {
-                    waiters.tell(self.waits(), 1);
+                if was_told {
+                    self.hand_out_room(1);
                 }
                 return Err(error);
-            }
-            if let Some(message) = told {
-                waiters.pass_on(self.waits(), tag, message);
             }
             let mut written = self.write_for_room(Some(file));
             // Of an earlier one the room may be gone by now.
             has_begun = written == Written::Some;
             if has_begun && self.io.engine.is_none() {
-                told = None;
+                was_told = false;
                 continue;
             }
             // The device is to be busy while this thread sleeps.
@@ -176,12 +228,12 @@ impl Core {
                 let own = Some(file).filter(|file| !file.unwritten.is_failing());
                 written = self.write_for_room(own);
                 if written == Written::Some && self.io.engine.is_none() {
-                    told = None;
+                    was_told = false;
                     continue 'look;
                 }
                 has_begun |= written == Written::Some;
             };
-            if !has_begun && told.is_some() {
+            if !has_begun && was_told {
                 self.waits().note_needless(self.reasons().frame);
             }
             // Nobody is told when the writes of a file may be tried again.
@@ -190,10 +242,12 @@ impl Core {
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until)).tag(tag);
             let outcome = waiters.wait(self.waits(), seen, wait);
             self.note_throttled(state, outcome);
-            told = match outcome {
-                Outcome::Woken(message) => Some(message),
-                Outcome::TimedOut | Outcome::Invalid => None,
-            };
+            was_told = matches!(outcome, Outcome::Woken(_));
+            if is_handed_room(outcome) {
+                reserved.is_held = true;
+                waiters.leave(self.waits(), was_told, has_begun);
+                return Ok(());
+            }
             // It looks once more then; not by the clock, which stands still in a simulation.
             is_over = outcome == Outcome::TimedOut && until == end;
         }
@@ -241,8 +295,10 @@ impl Core {
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
     /// room, of the one that has most.
     fn write_for_room(&self, file: Option<&Arc<FileState>>) -> Written {
-        if file.is_some_and(|file| self.write_page_of(file)) {
-            return Written::Some;
+        match file.map_or(Tried::NoPage, |file| self.write_page_of(file)) {
+            Tried::Written => return Written::Some,
+            Tried::NoBuffer => return Written::Nothing,
+            Tried::NoPage => {}
         }
         let is_other = |other: &Arc<FileState>| file.is_none_or(|file| other.id != file.id);
         let files = self.files.all().into_iter().filter(is_other);
@@ -254,41 +310,47 @@ impl Core {
         for (_, other) in others {
             if other.is_refused() {
                 written = Written::Refused;
-            } else if self.write_page_of(&other) {
-                return Written::Some;
+                continue;
+            }
+            match self.write_page_of(&other) {
+                Tried::Written => return Written::Some,
+                Tried::NoBuffer => return Written::Nothing,
+                Tried::NoPage => {}
             }
         }
         written
     }
 
     /// Writes a page of the file back, or begins to, if there is one, and a buffer for it.
-    fn write_page_of(&self, file: &Arc<FileState>) -> bool {
+    fn write_page_of(&self, file: &Arc<FileState>) -> Tried {
         for page in self.writable_pages(file) {
             // Not before: one that finds no page takes no buffer from others, which would have it
             // look again when they are told.
-            let Some(buffer) = self.io.runs.try_take() else { return false };
+            let Some(buffer) = self.io.runs.try_take() else { return Tried::NoBuffer };
             match self.write_back_by(file, page, buffer) {
                 Ok(()) => {
                     file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
-                    return true;
+                    return Tried::Written;
                 }
                 Err(buffer) => self.put_buffers([buffer]),
             }
         }
-        false
+        Tried::NoPage
     }
 
     /// The pages of the file that can be written back now, at a glance; first those behind the one
     /// that was written last.
     fn writable_pages<'a>(&'a self, file: &'a FileState) -> impl Iterator<Item = PageNo> + 'a {
         let mut from = PageNo(file.unwritten.next.load(Ordering::Relaxed));
-        let mut left = file.unclean.lock().len();
+        let (mut left, mut most) = (usize::MAX, FIRST_CHUNK);
         let chunks = std::iter::from_fn(move || {
             let unclean = file.unclean.lock();
-            let pages = unclean.iter_from(from).chain(unclean.iter());
-            let chunk: Vec<PageNo> = pages.take(CHUNK.min(left)).collect();
+            left = left.min(unclean.len());
+            let mut chunk = Vec::with_capacity(most.min(left));
+            chunk.extend(unclean.iter_from(from).chain(unclean.iter()).take(most.min(left)));
             left -= chunk.len();
-            from = chunk.last()?.next();
+            from = chunk.last().copied().map(PageNo::next)?;
+            most = CHUNK;
             Some(chunk)
         });
         chunks.flatten().filter(|&page| self.is_writable(file, page))

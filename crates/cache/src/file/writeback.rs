@@ -13,6 +13,7 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::error::Operation;
 use crate::file::core::Core;
+use crate::file::room::tag_of;
 use crate::file::state::FileState;
 use crate::frames::frame::{Lent, State, Word};
 use crate::io::engine::Engine;
@@ -271,7 +272,7 @@ impl Core {
         let written = pages.len();
         let buffer = self.end_write_back(file, first, pages, moved);
         self.leave_write_back(file, first, written);
-        self.pages.end_write(written);
+        self.end_write(written);
         Ended(buffer)
     }
 
@@ -376,6 +377,9 @@ impl Core {
         }
         if began_to_fail {
             self.fail_dirty_pages(file);
+        }
+        if !written {
+            self.supply().room.tell_file(self.waits(), tag_of(file));
         }
         if failed_pages {
             self.note_dirty();

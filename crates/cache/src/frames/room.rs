@@ -3,8 +3,9 @@
 //!
 //! | what happens | who is told |
 //! |---|---|
-//! | a write-back has ended, or dirty pages were dropped | as many waiters as pages, those first that have waited longest |
+//! | a write-back has ended, or dirty pages were dropped | of those that have waited longest the ones whose file may have one more page, as many as pages: they are handed the room. If that is nobody, and the device is not busy, the one that has waited longest: to look for a page to write |
 //! | a page can be written that could not, or what a write needs was given back | the waiter that has waited longest |
+//! | a write-back has failed | all waiters of its file |
 //!
 //! ```text
 //!  a writer in want                         one who makes room, or a page writable
@@ -19,21 +20,40 @@
 //! Excluded: the writer misses what the other has done *and* the other sees no waiter. Where it
 //! sees one, the wait table sees to the rest, as for frames (`waiters.rs`).
 //!
-//! What one waiter does with a wake must not strand those behind it:
+//! Whether a waiter's file may have one more page is looked at by the one that makes room, under
+//! the lock of the queue, and the room is counted for the waiter before it is woken: so nobody is
+//! woken to find that the bounds of files differ, or that others were faster. A walk past many
+//! waiters that cannot have room would cost more than it wakes: so while write-backs are under way,
+//! each of which tells once more, [`SHOWN_MAX`] of them are looked at, and the one that looks for a
+//! page to write stands behind the others then.
 //!
-//! - One that finds no room, as the bounds of files differ, wakes a waiter of another file. The
-//!   message counts how many waiters were not woken by the event, and an event is passed on no more
-//!   often: so it reaches each file that has waiters, as one that waits again stands behind the
-//!   others, and ends. One that leaves with an error wakes any.
-//! - The room may come from a write that another waiter began, which sleeps. So one that was told,
-//!   and takes room, and began no write wakes one for a page to write: where room was taken,
-//!   somebody looks.
+//! The room may come from a write that another waiter began, which sleeps. So one that was told,
+//! and takes room, and began no write wakes one for a page to write: where room was taken, somebody
+//! looks.
 
 use unherd_sync::{Outcome, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 
 /// The tag of one that waits for no file's room, and takes none. Others have that of their file.
 pub(crate) const NO_FILE: Tag = Tag(0);
+
+/// To one that is to look for room, and for a page to write.
+const LOOK: Token = Token(0);
+/// To one for which room was counted.
+const ROOM: Token = Token(1);
+
+/// With this many write-backs under way the device is busy without another: a waiter for room or
+/// for a frame begins no more, and a thread that has filled a run writes it by itself. (Queued
+/// writes that make a file longer would go to worker threads of the kernel.)
+pub(crate) const BUSY: u32 = 4;
+
+/// How many waiters are looked at that cannot be handed room, where others are about to tell.
+const SHOWN_MAX: u32 = 32;
+
+/// Whether a waiter was handed room by the one that has woken it.
+pub(crate) fn is_handed_room(outcome: Outcome) -> bool {
+    outcome == Outcome::Woken(ROOM)
+}
 
 /// On a cache line of its own: each end of a change looks here.
 #[derive(Debug, Default)]
@@ -97,26 +117,68 @@ impl RoomWaiters {
         waits.wait(&self.key(), || self.told.load(Ordering::Relaxed) == seen, how)
     }
 
-    /// There may be room for some pages more.
-    pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, pages: usize) {
-        let waiting = if pages > 0 { self.waiting() } else { 0 };
-        if waiting > 0 {
-            let others = (waiting as usize).saturating_sub(pages);
-            self.wake(waits, pages, Token(others as u64));
+    /// There may be room for some pages more. `hand_out` is shown files that are waited for, and
+    /// counts a page for a file that may have it; under the lock of the queue. `writing` gives how
+    /// many write-backs are under way, each of which will tell once more.
+    pub(crate) fn tell(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        pages: usize,
+        writing: impl FnOnce() -> u32,
+        mut hand_out: impl FnMut(Tag) -> bool,
+    ) {
+        if pages == 0 || self.waiting() == 0 {
+            return;
+        }
+        // After fence (B), which a write-back that ends passes as well: if it looks under way here,
+        // its own look will find the room.
+        let writing = writing();
+        let shown_max = if writing > 0 { SHOWN_MAX } else { u32::MAX };
+        let (mut left, mut shown) = (pages, 0);
+        let is_handed = |tag| {
+            if tag == NO_FILE {
+                Verdict::Wake
+            } else if left == 0 || shown == shown_max {
+                Verdict::Stop
+            } else if hand_out(tag) {
+                left -= 1;
+                Verdict::Wake
+            } else {
+                shown += 1;
+                Verdict::Skip
+            }
+        };
+        self.told.fetch_add(1, Ordering::Relaxed);
+        waits.wake_where(&self.key(), is_handed, ROOM);
+        if left == pages && writing < BUSY {
+            waits.wake_with(&self.key(), 1, LOOK);
         }
     }
 
-    /// A page can be written, or a buffer be had for it: this is passed on to nobody, as any waiter
-    /// can write any page.
+    /// Something has changed for all waiters of a file.
+    pub(crate) fn tell_file(&self, waits: &WaitTable<WaitKey>, file: Tag) {
+        if self.waiting() > 0 {
+            let is_of_file = |tag| if tag == file { Verdict::Wake } else { Verdict::Skip };
+            self.told.fetch_add(1, Ordering::Relaxed);
+            waits.wake_where(&self.key(), is_of_file, LOOK);
+        }
+    }
+
+    /// A page can be written, or a buffer be had for it: any waiter can write any page.
     pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) {
         if self.waiting() > 0 {
-            self.wake(waits, 1, Token(0));
+            self.wake(waits, 1);
         }
     }
 
-    fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize, message: Token) {
+    /// All are to look.
+    pub(crate) fn tell_all(&self, waits: &WaitTable<WaitKey>) {
+        self.wake(waits, usize::MAX);
+    }
+
+    fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize) {
         self.told.fetch_add(1, Ordering::Relaxed);
-        waits.wake_with(&self.key(), waiters, message);
+        waits.wake_with(&self.key(), waiters, LOOK);
     }
 
     /// The caller takes room, and leaves; whether it was told before, and began a write since.
@@ -125,70 +187,66 @@ impl RoomWaiters {
             self.tell_of_page(waits);
         }
     }
-
-    /// The caller was woken with a message, and has no room for its file. Wakes a waiter of another
-    /// file, unless that was done often enough.
-    pub(crate) fn pass_on(&self, waits: &WaitTable<WaitKey>, file: Tag, message: Token) {
-        let Some(left) = message.0.checked_sub(1) else { return };
-        let is_other = |tag| {
-            if tag == file || tag == NO_FILE { Verdict::Skip } else { Verdict::WakeAndStop }
-        };
-        waits.wake_where(&self.key(), is_other, Token(left));
-    }
 }
 
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests {
-    use std::time::Duration;
-
-    use unherd_sync::Reason;
-    use unherd_sys::Timestamp;
-    use unherd_sys::primitives::{AtomicBool, thread};
+    use unherd_sync::{Ledger, Reason};
+    use unherd_sys::primitives::thread;
 
     use super::*;
 
-    #[test]
-    fn events_without_room_come_to_rest() {
-        const FILES: u32 = 3;
-        const EVENTS: u32 = 2;
+    /// Has a thread wait for room of each file, in this order, under the reason of that name, and
+    /// tells of room. Gives the files that were handed some.
+    fn told(
+        name: &'static str,
+        files: &[u64],
+        tell: impl Fn(&RoomWaiters, &WaitTable<WaitKey>),
+    ) -> Vec<u64> {
         let waits = WaitTable::<WaitKey>::builder().build();
         let waiters = RoomWaiters::default();
-        let (woken, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        let reason = Reason::register(name);
+        let before = Ledger::snapshot().reason(reason).waits;
         let wait = |file| {
             let _entered = waiters.enter();
-            loop {
-                let seen = waiters.told();
-                if is_over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let how = Wait::new(Reason::OTHER).tag(Tag(file));
-                if let Outcome::Woken(message) = waiters.wait(&waits, seen, how) {
-                    woken.fetch_add(1, Ordering::Relaxed);
-                    waiters.pass_on(&waits, Tag(file), message);
-                }
-            }
+            let outcome = waiters.wait(&waits, waiters.told(), Wait::new(reason).tag(Tag(file)));
+            is_handed_room(outcome).then_some(file)
         };
         thread::scope(|scope| {
-            (1..=u64::from(FILES)).for_each(|file| drop(scope.spawn(move || wait(file))));
-            while waiters.waiting() < FILES {
-                thread::yield_now();
-            }
-            // Those that are counted fall asleep; one that does not is told less.
-            let pause = || {
-                let end = Timestamp::now().after(Duration::from_millis(5));
-                while Timestamp::now() < end {
+            let spawn = |(nth, file): (usize, &u64)| {
+                let file = *file;
+                let thread = scope.spawn(move || wait(file));
+                while Ledger::snapshot().reason(reason).waits - before <= nth as u64 {
                     thread::yield_now();
                 }
+                thread
             };
-            pause();
-            (0..EVENTS).for_each(|_| waiters.tell(&waits, 1));
-            pause();
-            is_over.store(true, Ordering::Relaxed);
-            let woken = woken.load(Ordering::Relaxed);
-            waiters.tell(&waits, usize::MAX);
-            assert!((1..=EVENTS * FILES).contains(&woken), "{woken} wakes");
+            let threads: Vec<_> = files.iter().enumerate().map(spawn).collect();
+            tell(&waiters, &waits);
+            waiters.tell_all(&waits);
+            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn room_is_handed_to_those_whose_file_may_have_it() {
+        let handed = told("test-room", &[1, 2, 3, 4], |waiters, waits| {
+            waiters.tell(waits, 2, || 1, |file| file != Tag(1));
         });
+        assert_eq!(handed, [2, 3]);
+    }
+
+    #[test]
+    fn the_last_event_is_shown_to_all() {
+        let files = [[1; SHOWN_MAX as usize + 1].as_slice(), &[2]].concat();
+        for writing in [1, 0] {
+            let handed = told("test-room-for-all", &files, |waiters, waits| {
+                waiters.tell(waits, 1, || writing, |file| file == Tag(2));
+            });
+            let expected: &[u64] = if writing > 0 { &[] } else { &[2] };
+            assert_eq!(handed, expected);
+        }
     }
 }
 
@@ -198,6 +256,8 @@ mod loom {
     use unherd_sys::primitives::{Arc, thread};
 
     use super::*;
+
+    const FILE: Tag = Tag(1);
 
     struct Scene {
         waits: WaitTable<WaitKey>,
@@ -236,9 +296,17 @@ mod loom {
                 if has_begun {
                     give(begun);
                 }
-                let outcome = waiters.wait(waits, seen, Wait::new(Reason::OTHER));
+                let outcome = waiters.wait(waits, seen, Wait::new(Reason::OTHER).tag(FILE));
+                if is_handed_room(outcome) {
+                    return waiters.leave(waits, true, has_begun);
+                }
                 is_told = matches!(outcome, Outcome::Woken(_));
             }
+        }
+
+        /// As `hand_out_room`.
+        fn tell(&self) {
+            self.waiters.tell(&self.waits, 1, || 0, |_| take(&self.room));
         }
 
         /// As `publish_change`.
@@ -256,7 +324,7 @@ mod loom {
                     thread::yield_now();
                 }
                 give(&self.room);
-                self.waiters.tell(&self.waits, 1);
+                self.tell();
             }
         }
     }
@@ -298,7 +366,7 @@ mod loom {
     fn room_is_found_or_ends_the_wait() {
         check(1, |scene| {
             give(&scene.room);
-            scene.waiters.tell(&scene.waits, 1);
+            scene.tell();
         });
     }
 
@@ -307,7 +375,7 @@ mod loom {
         check(2, |scene| {
             for _ in 0..2 {
                 give(&scene.room);
-                scene.waiters.tell(&scene.waits, 1);
+                scene.tell();
             }
         });
     }

@@ -261,7 +261,7 @@ impl Engine {
         }
         completing.give_up(core, self, is_unfilled);
         core.pages.notify_idle(usize::MAX);
-        core.supply().room.tell(core.waits(), usize::MAX);
+        core.supply().room.tell_all(core.waits());
     }
 
     /// Puts a run into a slot. Gives what will say that it is filled; or the run, if the I/O thread

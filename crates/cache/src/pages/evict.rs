@@ -134,10 +134,8 @@ impl Pages {
         self.after_telling(self.supply.waiters.tell(&self.supply.waits, frames));
     }
 
-    /// A write-back has ended, and its frames have become idle. Where it has failed, or the pages
-    /// were changed meanwhile, there is no room, but the waiters for its end must look.
+    /// A write-back has ended, and its frames have become idle.
     pub(crate) fn end_write(&self, frames: usize) {
-        self.supply.room.tell(&self.supply.waits, frames);
         self.after_telling(self.supply.waiters.end_write(&self.supply.waits, frames));
     }
 
