@@ -172,7 +172,7 @@ impl Cache {
     /// On an error the capacity is unchanged, though pages may have been given up.
     /// [`Error::CapacityOutOfRange`]; [`Error::InsufficientMemory`] and [`Error::Memory`];
     /// [`Error::CannotShrink`] if more than three quarters of the new capacity are pinned or cannot
-    /// be written back, before or meanwhile, or more than a quarter is given out
+    /// be written back, before or meanwhile, or more than an eighth is given out
     /// ([`Cache::alloc_contiguous`]), or no frame became free in time; [`Error::Forked`].
     pub fn resize(&self, capacity_bytes: usize) -> Result<(), Error> {
         let page_bytes = self.page_bytes();
@@ -187,7 +187,7 @@ impl Cache {
 
     /// Memory in one piece out of the cache, for instance as the buffer of a large transfer: the
     /// memory of 2^`order` pages, up to 2 MiB. The pages that are in it are given up: clean ones at
-    /// once, dirty ones when they are written back. All such pieces together are a quarter of the
+    /// once, dirty ones when they are written back. All such pieces together are an eighth of the
     /// cache at most, and as long as one lives the cache has so many fewer frames for pages; when
     /// it is dropped they are back. What the memory holds at first is what these frames held.
     ///
@@ -206,7 +206,7 @@ impl Cache {
     /// ```
     /// # use unherd_cache as unherd;
     /// use unherd::Cache;
-    /// let cache = Cache::builder().capacity(8 << 20).build()?; // pages of 4 KiB
+    /// let cache = Cache::builder().capacity(16 << 20).build()?; // pages of 4 KiB
     /// let mut piece = cache.alloc_contiguous(9)?;
     /// assert_eq!(piece.len(), 2 << 20);
     /// assert_eq!(piece.as_ptr().addr() % piece.len(), 0);

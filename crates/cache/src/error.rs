@@ -143,7 +143,7 @@ pub enum Error {
     ContiguousTooLarge {
         /// What was asked for.
         bytes: usize,
-        /// The largest piece: 2 MiB, or what fits into a quarter of the cache.
+        /// The largest piece: 2 MiB, or what fits into an eighth of the cache.
         bytes_max: usize,
     },
     /// [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous) has found no row of frames that
@@ -182,7 +182,7 @@ pub enum Error {
         most_bytes: usize,
     },
     /// The cache cannot shrink that far: more than three quarters of the new capacity are pinned or
-    /// cannot be written back, or more than a quarter is given out as contiguous memory, or no
+    /// cannot be written back, or more than an eighth is given out as contiguous memory, or no
     /// frame became free in time.
     CannotShrink {
         /// What was asked for.
@@ -450,14 +450,14 @@ impl fmt::Display for Error {
             Self::ContiguousTooLarge { bytes, bytes_max } => write!(
                 f,
                 "{bytes} bytes in one piece are more than this cache gives, {bytes_max}: at most \
-                 2 MiB, and a quarter of the capacity; ask for less, or build the cache with more \
+                 2 MiB, and an eighth of the capacity; ask for less, or build the cache with more \
                  capacity"
             ),
             Self::NoContiguousFrames { bytes, rows: 0, given_out_bytes, .. }
                 if *given_out_bytes > 0 =>
             {
                 write!(f, "no {bytes} bytes in one piece: {given_out_bytes} are given out")?;
-                f.write_str(", and at most a quarter of the cache may be; drop some of that")
+                f.write_str(", and at most an eighth of the cache may be; drop some of that")
             }
             Self::NoContiguousFrames {
                 bytes,

@@ -15,9 +15,8 @@ use crate::{bench, runners};
 /// Run what one of the five reports ran, and print its tables before and after, with intervals.
 ///
 /// 000 filtered wakeups, 001 lockless poll, 002 futex wakeups, 003 lockless page cache, 004
-/// congestion wait. Each bench has a record and a page of its own, and index.html leads to these;
-/// what has no workload yet is named. Run again with the same --out, it goes on where it was cut
-/// short.
+/// congestion wait. Each bench has a record and a page of its own, and index.html leads to these.
+/// Run again with the same --out, it goes on where it was cut short.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -31,7 +31,7 @@ const PARAMS: &[Param] = &[
     Param { name: "attempts", about: "attempts of a pass", default: "100", kind: Kind::Count },
     Param {
         name: "kept",
-        about: "bytes that are kept at a time; auto: an eighth of --memory",
+        about: "bytes that are kept at a time; auto: a sixteenth of --memory",
         default: "auto",
         kind: Kind::Size,
     },
@@ -144,7 +144,7 @@ fn plan(job: &Job) -> Result<Plan, LoadError> {
         return Err(LoadError::usage(format!("file={file_bytes}: give at least {least}")));
     }
     check_space(job.dir()?, file_bytes)?;
-    let kept_bytes = bytes("kept", memory_bytes / 8)?;
+    let kept_bytes = bytes("kept", memory_bytes / 16)?;
     Ok(Plan {
         seed: job.seed,
         pages,

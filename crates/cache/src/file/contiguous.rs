@@ -21,8 +21,9 @@
 //!    becomes less.
 //! 2. Frames are taken by one thread at a time, and not while the capacity changes (the latch
 //!    `resizing`); they come back at any time.
-//! 3. At most a quarter of the frames are taken so, and each pool keeps [`MIN_FRAMES`]: what a
-//!    sound file needs is there.
+//! 3. At most an eighth of the frames are taken so, and each pool keeps [`MIN_FRAMES`]. A file whose
+//!    writes fail has three quarters at most (`unwritten.rs`), also if it had them before; so an
+//!    eighth is left for the pages of others.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -52,7 +53,7 @@ const UNCLEAN_COST: usize = 4;
 
 /// How many of that many frames may be given out.
 pub(crate) fn share(capacity: usize) -> usize {
-    (capacity / 4).min(capacity - MIN_FRAMES)
+    capacity / 8
 }
 
 /// How many rows are tried after each look at all of them, the cheapest first.
