@@ -45,7 +45,7 @@ const BYTES_MAX: usize = 2 << 20;
 
 /// How often all rows are looked at, and how often a row whose last frames cannot be had: most pins
 /// are short.
-const LOOKS: usize = 16;
+const LOOKS: usize = if cfg!(shuttle) { 2 } else { 16 };
 
 /// What a page costs that must be written, or is being read or written. One that can be read again
 /// costs from 1 to 3, by its marks of use.
