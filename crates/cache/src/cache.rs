@@ -188,8 +188,8 @@ impl Cache {
     /// Memory in one piece out of the cache, for instance as the buffer of a large transfer: the
     /// memory of 2^`order` pages, up to 2 MiB. The pages that are in it are given up: clean ones at
     /// once, dirty ones when they are written back. All such pieces together are an eighth of the
-    /// cache at most, and as long as one lives the cache has so many fewer frames for pages; when
-    /// it is dropped they are back. What the memory holds at first is what these frames held.
+    /// cache at most. The cache has their frames for pages again when they are dropped. What the
+    /// memory holds at first is what these frames held.
     ///
     /// The address is a multiple of the size, unless the cache was built with
     /// [`huge_pages(false)`](CacheBuilder::huge_pages): then of the size or of 4096, whichever is

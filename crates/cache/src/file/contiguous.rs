@@ -21,9 +21,9 @@
 //!    becomes less.
 //! 2. Frames are taken by one thread at a time, and not while the capacity changes (the latch
 //!    `resizing`); they come back at any time.
-//! 3. At most an eighth of the frames are taken so, and each pool keeps [`MIN_FRAMES`]. A file whose
-//!    writes fail has three quarters at most (`unwritten.rs`), also if it had them before; so an
-//!    eighth is left for the pages of others.
+//! 3. At most an eighth of the frames are taken so, and each pool keeps [`MIN_FRAMES`]. A file
+//!    whose writes fail has three quarters at most (`unwritten.rs`), which it may have had before;
+//!    so an eighth is left for the pages of others.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -296,7 +296,7 @@ impl Core {
 }
 
 /// Memory in one piece, by [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous). When it is
-/// dropped, the cache has the frames for pages again, and who waits for one is woken.
+/// dropped, the cache has the frames for pages again, and wakes as many that wait for one.
 ///
 /// It may be sent to another thread, and outlives the cache if need be. Read it as a slice. It
 /// cannot be written as one, since a thread that looks at a page without a pin may still look at

@@ -7,7 +7,8 @@ fn kernel_and_cache_agree() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let run = |with: &str, more: &str| {
         let words = format!(
-            "highalloc --with {with} --memory 40M --seed 3 --param file=16M --param attempts=8 {more}"
+            "highalloc --with {with} --memory 40M --seed 3 --param file=16M --param attempts=8 \
+             {more}"
         );
         let mut args: Vec<_> = words.split_whitespace().map(OsString::from).collect();
         args.extend(["--dir".into(), dir.path().into()]);
