@@ -151,11 +151,12 @@ impl Cache {
     /// grow, memory is taken, as by [`CacheBuilder::build`], but no more than
     /// [`CacheBuilder::max_capacity`].
     ///
-    /// Blocks under `frame` (see [`File`](File#blocking)) while another `resize` runs. To shrink,
-    /// it first writes dirty pages back as [`File::sync_all`] does, without a flush, if more than
-    /// three quarters of what is to be left are dirty. Then it blocks under `frame` and on the
-    /// device for each frame, as a read does that misses: it gives up when none has become free for
-    /// the time of [`CacheBuilder::frame_wait`].
+    /// Blocks under `frame` (see [`File`](File#blocking)) while another `resize` or
+    /// [`Cache::alloc_contiguous`] runs. To shrink, it first writes dirty pages back as
+    /// [`File::sync_all`] does, without a flush, if more than three quarters of what is to be left
+    /// are dirty. Then it blocks under `frame` and on the device for each frame, as a read does
+    /// that misses: it gives up when none has become free for the time of
+    /// [`CacheBuilder::frame_wait`].
     ///
     /// ```
     /// # use unherd_cache as unherd;
@@ -201,7 +202,7 @@ impl Cache {
     /// frames: meanwhile it blocks under `page-read` and `write-back`, and on the device, for pages
     /// in the row, up to the time of [`CacheBuilder::frame_wait`]; a transfer that it has begun it
     /// waits for in any case. It never waits for guards: where one stands in the way in each row
-    /// it looks again a few times, and fails.
+    /// it looks again a few times, and fails. It is no call for a task.
     ///
     /// ```
     /// # use unherd_cache as unherd;

@@ -57,7 +57,7 @@ pub(crate) fn share(capacity: usize) -> usize {
 }
 
 /// How many rows are tried after each look at all of them, the cheapest first.
-const TRIED: usize = 16;
+const TRIED: usize = 4;
 
 /// A row that nothing stands in the way of.
 struct Row {

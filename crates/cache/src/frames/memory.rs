@@ -140,7 +140,7 @@ impl FrameMemory {
     pub(crate) fn claimed_row<'a>(&'a self, row: &'a [Claim]) -> &'a [u8] {
         let (start, len) = self.row(row);
         // SAFETY: the frames' memory lies in a row in the map; invariant 1: only the holder of the
-        // claims writes it, and they are borrowed here.
+        // claims writes it, and they are borrowed here; who peeks still only reads.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
