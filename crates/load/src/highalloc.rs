@@ -9,10 +9,13 @@
 mod pieces;
 mod scene;
 
-use unherd::{Cache, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use unherd::{Cache, File, OpenOptions, PageNo};
 
 use crate::congestion::Latencies;
-use crate::files::{KernelFile, PAGE_BYTES, Way, capacity_bytes, check_space};
+use crate::files::{KernelFile, MixedFile, PAGE_BYTES, Way, capacity_bytes, check_space};
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 use pieces::{HUGE_BYTES, HugePages};
 use scene::{PASSES, Plan};
@@ -24,6 +27,7 @@ pub struct HighAlloc;
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "huge pages, beside a file in the kernel's page cache" },
     Impl { name: "unherd", about: "frames of the cache that the file is in" },
+    Impl { name: "unherd-pin", about: "the same, where readers pin each page while they copy it" },
 ];
 
 const PARAMS: &[Param] = &[
@@ -107,19 +111,42 @@ impl Workload for HighAlloc {
                         .map_err(|source| LoadError::Open { path: path.into(), source })
                 })
             }
-            "unherd" => {
+            "unherd" | "unherd-pin" => {
                 // The asker's buffer, and what the writer knows of its pages.
                 let own_bytes = plan.piece_bytes + plan.pages as usize / 2;
                 let own_bytes = own_bytes / job.threads + PAGE_BYTES as usize;
                 let capacity = capacity_bytes(job.memory_bytes()?, job.threads, own_bytes)?;
                 let cache = Cache::builder().capacity(capacity).page_size(PAGE_BYTES as usize);
                 let cache = cache.build().map_err(|error| failed(&error))?;
-                scene::run(job, &plan, &cache, |path| {
+                let open = |path: &Path| {
                     cache.open(path, OpenOptions::new().write(true)).map_err(|error| failed(&error))
-                })
+                };
+                if job.with == "unherd" {
+                    scene::run(job, &plan, &cache, open)
+                } else {
+                    scene::run(job, &plan, &cache, |path| open(path).map(PinnedReads))
+                }
             }
             _ => Err(job.unknown_impl(&self.describe())),
         }
+    }
+}
+
+/// A file whose pages are pinned while they are copied.
+struct PinnedReads(File);
+
+impl MixedFile for PinnedReads {
+    fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        bytes.copy_from_slice(&self.0.page(PageNo(offset / PAGE_BYTES))?);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        MixedFile::write(&self.0, bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        MixedFile::sync(&self.0)
     }
 }
 
