@@ -11,6 +11,7 @@ use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::error::{BuildError, Error, MemoryFor};
+use crate::file::contiguous::ContiguousFrames;
 use crate::file::core::Core;
 use crate::file::handle::File;
 use crate::file::open::Source;
@@ -133,9 +134,10 @@ impl Cache {
         self.owner.core.memory().page_bytes()
     }
 
-    /// The number of pages that there is room for.
+    /// The number of pages that there is room for, with the frames that are given out
+    /// ([`Cache::alloc_contiguous`]).
     pub fn frames(&self) -> usize {
-        self.owner.core.supply().len()
+        self.owner.core.supply().capacity()
     }
 
     /// Gives the cache room for this many bytes of pages, rounded down to whole pages, and returns
@@ -150,11 +152,12 @@ impl Cache {
     /// grow, memory is taken, as by [`CacheBuilder::build`], but no more than
     /// [`CacheBuilder::max_capacity`].
     ///
-    /// Blocks under `frame` (see [`File`](File#blocking)) while another `resize` runs. To shrink,
-    /// it first writes dirty pages back as [`File::sync_all`] does, without a flush, if more than
-    /// three quarters of what is to be left are dirty. Then it blocks under `frame` and on the
-    /// device for each frame, as a read does that misses: it gives up when none has become free for
-    /// the time of [`CacheBuilder::frame_wait`].
+    /// Blocks under `frame` (see [`File`](File#blocking)) while another `resize` or
+    /// [`Cache::alloc_contiguous`] runs. To shrink, it first writes dirty pages back as
+    /// [`File::sync_all`] does, without a flush, if more than three quarters of what is to be left
+    /// are dirty. Then it blocks under `frame` and on the device for each frame, as a read does
+    /// that misses: it gives up when none has become free for the time of
+    /// [`CacheBuilder::frame_wait`].
     ///
     /// ```
     /// # use unherd_cache as unherd;
@@ -171,7 +174,8 @@ impl Cache {
     /// On an error the capacity is unchanged, though pages may have been given up.
     /// [`Error::CapacityOutOfRange`]; [`Error::InsufficientMemory`] and [`Error::Memory`];
     /// [`Error::CannotShrink`] if more than three quarters of the new capacity are pinned or cannot
-    /// be written back, before or meanwhile, or no frame became free in time; [`Error::Forked`].
+    /// be written back, before or meanwhile, or more than an eighth is given out
+    /// ([`Cache::alloc_contiguous`]), or no frame became free in time; [`Error::Forked`].
     pub fn resize(&self, capacity_bytes: usize) -> Result<(), Error> {
         let page_bytes = self.page_bytes();
         let most = self.owner.core.frames().len();
@@ -181,6 +185,44 @@ impl Cache {
             return Err(Error::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes });
         }
         self.owner.core.resize_cache(frames)
+    }
+
+    /// Memory in one piece out of the cache, for instance as the buffer of a large transfer: the
+    /// memory of 2^`order` pages, up to 2 MiB. The pages that are in it are given up: clean ones at
+    /// once, dirty ones when they are written back. All such pieces together are an eighth of the
+    /// cache at most. The cache has their frames for pages again when they are dropped. What the
+    /// memory holds at first is what these frames held.
+    ///
+    /// The address is a multiple of the size, unless the cache was built with
+    /// [`huge_pages(false)`](CacheBuilder::huge_pages): then of the size or of 4096, whichever is
+    /// less. The memory is of one NUMA node, that of the calling thread if it can be had there. It
+    /// is backed by a huge page only if the kernel has given the cache one there.
+    ///
+    /// Blocks under `frame` (see [`File`](File#blocking)) while another such call or a `resize`
+    /// runs. It looks at all frames (as long as [`Cache::stats`] takes), and then empties a row of
+    /// frames: meanwhile it blocks under `page-read` and `write-back`, and on the device, for pages
+    /// in the row, up to the time of [`CacheBuilder::frame_wait`]; a transfer that it has begun it
+    /// waits for in any case. It never waits for guards: where one stands in the way in each row
+    /// it looks again a few times, and fails. It is no call for a task.
+    ///
+    /// ```
+    /// # use unherd_cache as unherd;
+    /// use unherd::Cache;
+    /// let cache = Cache::builder().capacity(16 << 20).build()?; // pages of 4 KiB
+    /// let mut piece = cache.alloc_contiguous(9)?;
+    /// assert_eq!(piece.len(), 2 << 20);
+    /// assert_eq!(piece.as_ptr().addr() % piece.len(), 0);
+    /// piece.write(4096, b"header");
+    /// assert_eq!(&piece[4096..4102], b"header");
+    /// drop(piece); // The cache has its frames again.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ContiguousTooLarge`]; [`Error::NoContiguousFrames`], which says what stood in the
+    /// way; [`Error::Forked`]. Pages may have been given up all the same.
+    pub fn alloc_contiguous(&self, order: u32) -> Result<ContiguousFrames, Error> {
+        self.owner.core.alloc_contiguous(order)
     }
 
     /// Who does the I/O: what was asked for, or what [`Io::Auto`] has found.

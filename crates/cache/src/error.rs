@@ -8,6 +8,10 @@ use std::time::Duration;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
+mod build_error;
+
+pub use build_error::{BuildError, MemoryFor};
+
 /// What the cache asked of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
@@ -56,11 +60,11 @@ impl fmt::Display for Operation {
 /// | `FileTooLarge` | `FileTooLarge` |
 /// | `WouldDeadlock` | `Deadlock` |
 /// | `TooManyPins`, `HeldReadOnly`, `OtherHook` | `ResourceBusy` |
-/// | `NotSynced`, `Held`, `TooManyHeld` | `ResourceBusy` |
+/// | `NotSynced`, `Held`, `TooManyHeld`, `NoContiguousFrames` | `ResourceBusy` |
 /// | `Locked` | `WouldBlock` |
 /// | `ReadOnly` | `PermissionDenied` |
 /// | `InsufficientMemory` | `OutOfMemory` |
-/// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere`, `CapacityOutOfRange` | `InvalidInput` |
+/// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere`, `CapacityOutOfRange`, `ContiguousTooLarge` | `InvalidInput` |
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
 ///
@@ -68,6 +72,7 @@ impl fmt::Display for Operation {
 ///
 /// - `NoFrames` and `CannotShrink`, when guards have been dropped, and the cause in `write_error`
 ///   is repaired; these calls have waited already
+/// - `NoContiguousFrames`, when guards have been dropped
 /// - `Io` and `ShortTransfer` of a write, for instance when a full disk has space again: the pages
 ///   stay in the cache, and the next sync tries them again
 /// - `Locked`, `HeldReadOnly`, `OtherHook`, `TooManyPins`, when others have dropped their handles
@@ -127,12 +132,48 @@ pub enum Error {
         /// Frames whose write-back failed, or that are held back
         /// ([`PageMut::hold_until`](crate::PageMut::hold_until)).
         unwritten: usize,
+        /// Frames that are given out as contiguous memory
+        /// ([`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous)).
+        given_out: usize,
         /// All frames.
         capacity: usize,
         /// How long the call has waited.
         waited: Duration,
         /// The latest write-back that failed, if there are such frames.
         write_error: Option<Arc<Error>>,
+    },
+    /// [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous) was asked for more than it ever
+    /// gives in one piece.
+    ContiguousTooLarge {
+        /// What was asked for.
+        bytes: usize,
+        /// The largest piece: 2 MiB, or what fits into an eighth of the cache.
+        bytes_max: usize,
+    },
+    /// [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous) has found no row of frames that
+    /// it could empty.
+    NoContiguousFrames {
+        /// What was asked for.
+        bytes: usize,
+        /// How many rows it has looked at; none if too much is given out. What follows is of all of
+        /// them; if nothing stood in the way of one, that one was not empty in time.
+        rows: usize,
+        /// Frames that somebody has pinned.
+        pinned: usize,
+        /// Frames whose pages are being changed.
+        changing: usize,
+        /// Frames whose write-back failed, or that are held back.
+        unwritten: usize,
+        /// Frames that other calls have taken just now.
+        taken: usize,
+        /// One of these pages: its file and number, if the file is open.
+        page: Option<(Arc<Path>, u64)>,
+        /// What is given out already.
+        given_out_bytes: usize,
+        /// How much may be given out.
+        given_out_bytes_max: usize,
+        /// How long the call has tried.
+        waited: Duration,
     },
     /// [`Cache::resize`](crate::Cache::resize) was asked for less than the smallest cache, or for
     /// more than the cache was built for.
@@ -145,7 +186,8 @@ pub enum Error {
         most_bytes: usize,
     },
     /// The cache cannot shrink that far: more than three quarters of the new capacity are pinned or
-    /// cannot be written back, or no frame became free in time.
+    /// cannot be written back, or more than an eighth is given out as contiguous memory, or no
+    /// frame became free in time.
     CannotShrink {
         /// What was asked for.
         capacity_bytes: usize,
@@ -388,17 +430,62 @@ impl fmt::Display for Error {
                  offset {offset} are not all there; `File::invalidate` goes on with what there is",
                 file.display()
             ),
-            Self::NoFrames { pinned, threads, unwritten, capacity, waited, write_error } => {
+            Self::NoFrames {
+                pinned,
+                threads,
+                unwritten,
+                given_out,
+                capacity,
+                waited,
+                write_error,
+            } => {
                 let because = write_error.as_ref().map(|error| format!(" ({error})"));
                 let threads = Count(*threads, "thread");
                 let waited = Duration::from_millis(waited.as_millis() as u64);
                 write!(
                     f,
                     "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
-                     {threads}, and {unwritten} cannot be written back{}; drop page guards \
+                     {threads}, and {unwritten} cannot be written back{}{}; drop page guards \
                      or build the cache with more capacity",
-                    because.unwrap_or_default()
+                    because.unwrap_or_default(),
+                    GivenOut(*given_out)
                 )
+            }
+            Self::ContiguousTooLarge { bytes, bytes_max } => write!(
+                f,
+                "{bytes} bytes in one piece are more than this cache gives, {bytes_max}: at most \
+                 2 MiB, and an eighth of the capacity; ask for less, or build the cache with more \
+                 capacity"
+            ),
+            Self::NoContiguousFrames { bytes, rows: 0, given_out_bytes, .. }
+                if *given_out_bytes > 0 =>
+            {
+                write!(f, "no {bytes} bytes in one piece: {given_out_bytes} are given out")?;
+                f.write_str(", and at most an eighth of the cache may be; drop some of that")
+            }
+            Self::NoContiguousFrames {
+                bytes,
+                rows,
+                pinned,
+                changing,
+                unwritten,
+                taken,
+                page,
+                waited,
+                ..
+            } => {
+                let waited = Duration::from_millis(waited.as_millis() as u64);
+                write!(
+                    f,
+                    "no {bytes} bytes in one piece after {waited:?}: in {} of frames {pinned} are \
+                     pinned, {changing} are being changed, {unwritten} cannot be written back, \
+                     and {taken} are taken",
+                    Count(*rows, "row")
+                )?;
+                if let Some((file, page)) = page {
+                    write!(f, " (such as page {page} of {})", file.display())?;
+                }
+                f.write_str("; drop page guards, or ask for less")
             }
             Self::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes } => write!(
                 f,
@@ -408,14 +495,18 @@ impl fmt::Display for Error {
             ),
             Self::CannotShrink { capacity_bytes, cause } => {
                 write!(f, "the cache cannot shrink to {capacity_bytes} bytes")?;
-                if let Self::NoFrames { pinned, threads, unwritten, write_error, .. } = &**cause {
+                if let Self::NoFrames {
+                    pinned, threads, unwritten, given_out, write_error, ..
+                } = &**cause
+                {
                     let because = write_error.as_ref().map(|error| format!(" ({error})"));
                     let threads = Count(*threads, "thread");
                     write!(
                         f,
                         ": {pinned} frames are pinned, by {threads}, and {unwritten} cannot be \
-                         written back{}",
-                        because.unwrap_or_default()
+                         written back{}{}",
+                        because.unwrap_or_default(),
+                        GivenOut(*given_out)
                     )?;
                 }
                 f.write_str("; drop page guards, or shrink it less")
@@ -587,142 +678,18 @@ impl fmt::Display for Count {
     }
 }
 
-fn because(errno: Option<Errno>) -> String {
-    errno.map(|errno| format!(" ({errno})")).unwrap_or_default()
-}
+/// Frames that are given out, if there are any.
+struct GivenOut(usize);
 
-/// What a cache maps memory for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MemoryFor {
-    /// The pages.
-    Pages,
-    /// What is kept about each frame.
-    Frames,
-    /// The index.
-    Index,
-    /// The buffers through which pages are written back together.
-    WriteBack,
-    /// What tells a child of fork(2) that it is one.
-    ForkMark,
-}
-
-impl fmt::Display for MemoryFor {
+impl fmt::Display for GivenOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pages => "the pages",
-            Self::Frames => "what is kept about frames",
-            Self::Index => "the index",
-            Self::WriteBack => "buffers for write-back",
-            Self::ForkMark => "the mark of a fork",
-        })
-    }
-}
-
-/// Why a cache could not be built.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// Pages must be a power of two from 512 bytes to 2 MiB.
-    PageSize {
-        /// What was asked for.
-        page_bytes: usize,
-    },
-    /// The capacity must hold at least [`MIN_FRAMES`](crate::MIN_FRAMES) pages.
-    TooSmall {
-        /// What was asked for.
-        capacity_bytes: usize,
-        /// Bytes of a page.
-        page_bytes: usize,
-        /// The pages that it holds.
-        frames: usize,
-        /// The pages that it must hold.
-        least: usize,
-    },
-    /// The capacity must hold fewer than 2^31 pages.
-    TooLarge {
-        /// What was asked for.
-        capacity_bytes: usize,
-    },
-    /// The machine, or a memory cgroup of the process, has less memory left than the cache takes.
-    /// Nothing was taken.
-    InsufficientMemory {
-        /// Bytes that the cache takes: its capacity, and what it keeps about frames and pages.
-        bytes: usize,
-        /// Bytes that are left, page caches that the kernel can reclaim included.
-        available_bytes: u64,
-        /// The file that says so: `/proc/meminfo`, or a cgroup's limit.
-        limit: PathBuf,
-    },
-    /// The kernel refused memory, by mmap(2) or madvise(2).
-    Memory {
-        /// What the memory was for.
-        what: MemoryFor,
-        /// Bytes asked for.
-        bytes: usize,
-        /// The kernel's number.
-        errno: Errno,
-    },
-    /// `Io::Threads` must be given 1 to 1024 threads.
-    IoThreads {
-        /// What was asked for.
-        threads: usize,
-    },
-    /// `Io::Ring` was asked for, and the device has no queue.
-    NoQueue,
-    /// `Io::Ring` was asked for, and another cache uses the device's queue.
-    QueueTaken,
-    /// The I/O thread could not be started.
-    Thread(String),
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PageSize { page_bytes } => write!(
-                f,
-                "a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152"
-            ),
-            Self::TooSmall { capacity_bytes, page_bytes, frames, least } => write!(
-                f,
-                "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are \
-                 needed, which is {} bytes",
-                least * page_bytes
-            ),
-            Self::TooLarge { capacity_bytes } => write!(
-                f,
-                "a capacity of {capacity_bytes} bytes holds too many pages; give less, or use \
-                 larger pages"
-            ),
-            Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
-                f,
-                "the cache takes {bytes} bytes of memory when it is built, and {available_bytes} \
-                 are available by {}; build it with less capacity",
-                limit.display()
-            ),
-            Self::Memory { what, bytes, errno } => {
-                write!(f, "cannot map {bytes} bytes of memory for {what}: {errno}")
-            }
-            Self::IoThreads { threads } => {
-                write!(f, "`Io::Threads` of {threads} threads: it must be 1 to 1024")
-            }
-            Self::NoQueue => f.write_str(
-                "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` \
-                 or `Io::Blocking`",
-            ),
-            Self::QueueTaken => f.write_str(
-                "another cache queues transfers on this device; give each its own, or use \
-                 `Io::Blocking`",
-            ),
-            Self::Thread(reason) => write!(f, "cannot start the I/O thread: {reason}"),
+        match self.0 {
+            0 => Ok(()),
+            frames => write!(f, "; {} given out as contiguous memory", Count(frames, "frame")),
         }
     }
 }
 
-impl fmt::Debug for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+fn because(errno: Option<Errno>) -> String {
+    errno.map(|errno| format!(" ({errno})")).unwrap_or_default()
 }
-
-impl std::error::Error for BuildError {}

@@ -4,6 +4,7 @@
 mod async_read;
 mod capacity;
 mod change;
+pub(crate) mod contiguous;
 pub(crate) mod core;
 pub(crate) mod device_len;
 pub(crate) mod durability;

@@ -32,7 +32,8 @@ fn kind(error: &Error) -> ErrorKind {
         | Error::OtherHook { .. }
         | Error::NotSynced { .. }
         | Error::Held { .. }
-        | Error::TooManyHeld { .. } => ErrorKind::ResourceBusy,
+        | Error::TooManyHeld { .. }
+        | Error::NoContiguousFrames { .. } => ErrorKind::ResourceBusy,
         // As std::fs::File::try_lock.
         Error::Locked { .. } => ErrorKind::WouldBlock,
         Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
@@ -42,6 +43,7 @@ fn kind(error: &Error) -> ErrorKind {
         Error::CreateNeedsWrite { .. }
         | Error::OutOfRange { .. }
         | Error::CapacityOutOfRange { .. }
+        | Error::ContiguousTooLarge { .. }
         | Error::NotAFile { .. }
         | Error::Misaligned { .. }
         | Error::TornElsewhere { .. } => ErrorKind::InvalidInput,
@@ -114,6 +116,7 @@ mod tests {
             pinned: 0,
             threads: 0,
             unwritten: 3,
+            given_out: 0,
             capacity: 4,
             waited: Duration::ZERO,
             write_error: write_error.cloned().map(Arc::new),

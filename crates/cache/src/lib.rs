@@ -105,6 +105,8 @@ pub use cache::{Cache, CacheBuilder, MIN_FRAMES};
 #[cfg(not(loom))]
 pub use error::{BuildError, Error, MemoryFor, Operation};
 #[cfg(not(loom))]
+pub use file::contiguous::ContiguousFrames;
+#[cfg(not(loom))]
 pub use file::handle::File;
 #[cfg(not(loom))]
 pub use file::open_options::{Direct, OpenOptions};

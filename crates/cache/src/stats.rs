@@ -63,6 +63,12 @@ pub struct Stats {
     pub throttle_write_backs: u64,
     /// Pages that were newer than the device as those began, added up.
     pub throttle_dirty_pages: u64,
+    /// Pages that were given up because they lay in the way of contiguous memory
+    /// ([`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous)); part of `evictions`.
+    pub contiguous_evictions: u64,
+    /// Dirty pages that lay in its way, and whose write-back was begun for it; a page may count
+    /// more than once.
+    pub contiguous_write_backs: u64,
 }
 
 impl Stats {
@@ -90,6 +96,11 @@ impl Stats {
             throttle_sleeps: less(self.throttle_sleeps, before.throttle_sleeps),
             throttle_write_backs: less(self.throttle_write_backs, before.throttle_write_backs),
             throttle_dirty_pages: less(self.throttle_dirty_pages, before.throttle_dirty_pages),
+            contiguous_evictions: less(self.contiguous_evictions, before.contiguous_evictions),
+            contiguous_write_backs: less(
+                self.contiguous_write_backs,
+                before.contiguous_write_backs,
+            ),
         }
     }
 }
@@ -113,6 +124,8 @@ pub(crate) enum Count {
     ThrottleSleeps,
     ThrottleWriteBacks,
     ThrottleDirtyPages,
+    ContiguousEvictions,
+    ContiguousWriteBacks,
     /// What has no row of its own: see `rows.rs`.
     Peeks,
     PeekRetries,
@@ -192,6 +205,8 @@ impl Counters {
             throttle_sleeps: sum(Count::ThrottleSleeps),
             throttle_write_backs: sum(Count::ThrottleWriteBacks),
             throttle_dirty_pages: sum(Count::ThrottleDirtyPages),
+            contiguous_evictions: sum(Count::ContiguousEvictions),
+            contiguous_write_backs: sum(Count::ContiguousWriteBacks),
         }
     }
 }

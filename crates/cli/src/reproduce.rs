@@ -15,9 +15,8 @@ use crate::{bench, runners};
 /// Run what one of the five reports ran, and print its tables before and after, with intervals.
 ///
 /// 000 filtered wakeups, 001 lockless poll, 002 futex wakeups, 003 lockless page cache, 004
-/// congestion wait. Each bench has a record and a page of its own, and index.html leads to these;
-/// what has no workload yet is named. Run again with the same --out, it goes on where it was cut
-/// short.
+/// congestion wait. Each bench has a record and a page of its own, and index.html leads to these.
+/// Run again with the same --out, it goes on where it was cut short.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -48,8 +47,6 @@ struct Report {
     number: &'static str,
     about: &'static str,
     benches: &'static [Bench],
-    /// What it ran besides, for which there is no workload.
-    missing: &'static str,
 }
 
 /// One bench of a report.
@@ -91,7 +88,6 @@ const REPORTS: [Report; 5] = [
                 makes_files: true,
             },
         ],
-        missing: "",
     },
     Report {
         number: "001",
@@ -119,7 +115,6 @@ const REPORTS: [Report; 5] = [
                 makes_files: true,
             },
         ],
-        missing: "",
     },
     Report {
         number: "002",
@@ -154,7 +149,6 @@ const REPORTS: [Report; 5] = [
                 makes_files: false,
             },
         ],
-        missing: "",
     },
     Report {
         number: "003",
@@ -175,7 +169,6 @@ const REPORTS: [Report; 5] = [
                 makes_files: false,
             },
         ],
-        missing: "",
     },
     Report {
         number: "004",
@@ -209,18 +202,18 @@ const REPORTS: [Report; 5] = [
                 quick_s: 75,
                 makes_files: true,
             },
+            Bench {
+                name: "highalloc",
+                line: "highalloc --with kernel,unherd",
+                quick: "--memory 128M",
+                quick_s: 60,
+                makes_files: true,
+            },
         ],
-        missing: "contiguous allocation",
     },
 ];
 
 impl Report {
-    fn note_missing(&self) {
-        if !self.missing.is_empty() {
-            note(&format!("not in it, as there is no workload yet: {}", self.missing));
-        }
-    }
-
     /// How long it takes, as far as that is known before it begins.
     fn duration(&self, is_quick: bool) -> String {
         let minutes = self.benches.iter().map(|it| it.quick_s).sum::<u64>().div_ceil(60);
@@ -246,7 +239,6 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
             output::print(&format!("unherd {}\n", words.join(" ")))?;
         }
         note(&format!("it takes a while: {}", report.duration(args.quick)));
-        report.note_missing();
         return Ok(ExitCode::SUCCESS);
     }
     fs::create_dir_all(&out).map_err(|error| {
@@ -280,7 +272,6 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         Failure::NotWritten(format!("{}: {error}; the records are kept", index.display()))
     })?;
     note(&format!("the pages begin with {}", index.display()));
-    report.note_missing();
     Ok(ExitCode::SUCCESS)
 }
 

@@ -26,6 +26,7 @@ pub mod commit;
 pub mod futex_hash;
 pub mod futex_storm;
 pub mod futex_wake;
+pub mod highalloc;
 pub mod hit;
 pub mod hit_cost;
 pub mod mix;
@@ -92,6 +93,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
             &pressure::Pressure,
             &commit::Commit,
             &mix::Mix,
+            &highalloc::HighAlloc,
         ],
         args,
     )

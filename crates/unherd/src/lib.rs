@@ -43,6 +43,7 @@
 //! | a page to read | [`File::page`], which pins it ([`PageGuard`]); [`File::peek`], which does not |
 //! | pages in a known order | [`File::stream`] ([`PageStream`]), which reads ahead; [`File::prefetch`] |
 //! | a page to change | [`File::page_mut`] ([`PageMut`]): others see all changes together |
+//! | memory in one piece | [`Cache::alloc_contiguous`] ([`ContiguousFrames`]): up to 2 MiB out of the cache, for large transfers |
 //! | the end | [`File::sync_all`], then drop; [`File::close`] reports what a drop cannot |
 //! | async tasks | [`File::page_async`], [`File::read_at_async`], [`File::sync_all_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`Semaphore::acquire_async`], [`EventCount::wait_async`], [`Latch::wait_async`], [`ReadySet::wait_async`], [`Gate::wait_iff_async`], on any executor |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |

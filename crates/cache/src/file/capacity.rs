@@ -10,6 +10,7 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
+use crate::file::contiguous;
 use crate::file::core::Core;
 use crate::file::writeback::ChangingPages;
 use crate::frames::frame::Claim;
@@ -32,11 +33,11 @@ impl Core {
     pub(crate) fn resize_cache(&self, frames: usize) -> Result<(), Error> {
         self.check_not_forked()?;
         let _alone = AloneGuard::new(&self.resizing, self.waits(), self.reasons().frame);
-        let present = self.supply().len();
-        if frames < present {
-            self.shrink_by(present - frames)
+        let capacity = self.supply().capacity();
+        if frames < capacity {
+            self.shrink_by(capacity - frames, frames)
         } else {
-            self.grow_by(frames - present)
+            self.grow_by(frames - capacity)
         }
     }
 
@@ -55,13 +56,16 @@ impl Core {
     /// First dirty pages are written back, while nothing is taken from anybody: most of them while
     /// others have the room that they had, the rest while no more come than `left` frames allow. So
     /// what cannot be written is known before a frame is taken.
-    fn shrink_by(&self, frames: usize) -> Result<(), Error> {
-        let left = self.supply().len() - frames;
+    fn shrink_by(&self, frames: usize, capacity: usize) -> Result<(), Error> {
         let cannot = |waited| {
-            let capacity_bytes = left * self.memory().page_bytes();
+            let capacity_bytes = capacity * self.memory().page_bytes();
             let cause = Arc::new(self.no_frames(waited));
             Err(Error::CannotShrink { capacity_bytes, cause })
         };
+        if self.supply().given_out() > contiguous::share(capacity) {
+            return cannot(Duration::ZERO);
+        }
+        let left = self.supply().len() - frames;
         self.write_back_to(left);
         let mut given_up = GivenUp::new(self, left);
         if let Err(waited) = self.write_back_rest(left) {

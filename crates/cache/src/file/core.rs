@@ -171,8 +171,8 @@ impl Core {
     fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
         let Held { pinned, threads, unwritten } = held;
         let write_error = if unwritten > 0 { self.write_error.lock().clone() } else { None };
-        let capacity = self.supply().len();
-        Error::NoFrames { pinned, threads, unwritten, capacity, waited, write_error }
+        let (capacity, given_out) = (self.supply().capacity(), self.supply().given_out());
+        Error::NoFrames { pinned, threads, unwritten, given_out, capacity, waited, write_error }
     }
 
     pub(crate) fn read_error(&self, file: &FileState, key: PageKey, errno: Errno) -> Error {

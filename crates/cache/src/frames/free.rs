@@ -26,9 +26,9 @@ type Extent = u16;
 
 const WORD: usize = u64::BITS as usize;
 
-/// A set of extents.
+/// A set of extents, or of frames.
 #[derive(Debug)]
-struct Set {
+pub(crate) struct Set {
     bits: Box<[u64]>,
     /// No bit is set in the words before this one.
     from: usize,
@@ -36,15 +36,19 @@ struct Set {
 
 impl Set {
     /// None of this many.
-    fn new(extents: usize) -> Self {
-        Self { bits: vec![0; extents.div_ceil(WORD)].into_boxed_slice(), from: 0 }
+    pub(crate) fn new(most: usize) -> Self {
+        Self { bits: vec![0; most.div_ceil(WORD)].into_boxed_slice(), from: 0 }
     }
 
-    fn has(&self, at: usize) -> bool {
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.bits)
+    }
+
+    pub(crate) fn has(&self, at: usize) -> bool {
         self.bits[at / WORD] >> (at % WORD) & 1 == 1
     }
 
-    fn set(&mut self, at: usize, value: bool) {
+    pub(crate) fn set(&mut self, at: usize, value: bool) {
         let mask = 1 << (at % WORD);
         if value {
             self.bits[at / WORD] |= mask;
@@ -117,7 +121,7 @@ impl FreeFrames {
 
     /// Bytes of the bitmaps.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.extents) + 3 * size_of_val(&*self.whole.bits)
+        size_of_val(&*self.extents) + 3 * self.whole.memory_bytes()
     }
 
     /// Where a frame's bit is.
@@ -183,6 +187,17 @@ impl FreeFrames {
     /// A free frame.
     pub(crate) fn pop(&mut self) -> Option<Claim> {
         self.pop_some(1)?.next()
+    }
+
+    pub(crate) fn has(&self, frame: FrameId) -> bool {
+        let (at, bit_at) = self.locate(frame);
+        self.extents[at] >> bit_at & 1 == 1
+    }
+
+    /// This very frame, if it is free.
+    pub(crate) fn pop_this(&mut self, frame: FrameId) -> Option<Claim> {
+        let (at, bit_at) = self.locate(frame);
+        self.has(frame).then(|| self.take(at, bit_at, 1, self.begun.has(at)).next())?
     }
 
     /// The frame after `before`, if it is free and of the same extent; else the first of a whole
@@ -311,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set_of_frames(steps in prop::collection::vec((0..4_u8, 0..150_u32), 0..200)) {
+        fn it_is_a_set_of_frames(steps in prop::collection::vec((0..5_u8, 0..150_u32), 0..200)) {
             let mut free = all_free(7, 150);
             let mut taken = std::collections::BTreeSet::new();
             for (step, number) in steps {
@@ -320,6 +335,13 @@ mod tests {
                     0 => out.extend(free.pop()),
                     1 => free.pop_run(number as usize, &mut out),
                     2 => out.extend(free.pop_next(FrameId(7 + number))),
+                    3 => {
+                        let frame = FrameId(7 + number);
+                        prop_assert_eq!(free.has(frame), !taken.contains(&frame.0));
+                        out.extend(free.pop_this(frame));
+                        prop_assert!(out.iter().all(|claim| claim.id() == frame));
+                        prop_assert!(!free.has(frame));
+                    }
                     _ if taken.remove(&(7 + number)) => {
                         free.push(Claim::of_empty(FrameId(7 + number)));
                     }

@@ -136,6 +136,21 @@ impl FrameMemory {
         unsafe { std::slice::from_raw_parts(self.start(lent.id()).as_ptr(), self.page_bytes()) }
     }
 
+    /// As [`FrameMemory::claimed_bytes`], of frames in a row, in their order.
+    pub(crate) fn claimed_row<'a>(&'a self, row: &'a [Claim]) -> &'a [u8] {
+        let (start, len) = self.row(row);
+        // SAFETY: the frames' memory lies in a row in the map; invariant 1: only the holder of the
+        // claims writes it, and they are borrowed here; who peeks still only reads.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// The memory of frames in a row, in their order.
+    fn row(&self, row: &[Claim]) -> (NonNull<u8>, usize) {
+        let is_next = |two: &[Claim]| two[0].id().0 + 1 == two[1].id().0;
+        assert!(row.windows(2).all(is_next), "the frames are no row");
+        (self.start(row[0].id()), row.len() * self.page_bytes())
+    }
+
     /// What the frame holds, be it a page or not.
     #[inline]
     pub(crate) fn racy(&self, id: FrameId) -> RacyPage<'_> {
@@ -151,6 +166,23 @@ impl FrameMemory {
         // SAFETY: both are `len` bytes long; invariant 1: nobody else writes, and who peeks does so
         // by racy reads.
         unsafe { racy::copy(bytes.as_ptr(), to, len) };
+    }
+
+    /// Writes `bytes` at `at` in the memory of frames in a row, in their order.
+    pub(crate) fn write_row(&self, row: &mut [Claim], at: usize, bytes: &[u8]) {
+        let (_, len) = self.row(row);
+        assert!(at <= len && bytes.len() <= len - at, "beyond the frames");
+        let to = self.row_to_write(row).as_ptr();
+        // SAFETY: in the row, as just checked.
+        let to = unsafe { to.add(at) };
+        // SAFETY: as in `write`.
+        unsafe { racy::copy(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// The memory of frames in a row, in their order, for the kernel or a device to write.
+    pub(crate) fn row_to_write(&self, row: &mut [Claim]) -> NonNull<u8> {
+        row.iter_mut().for_each(Claim::begin_write);
+        self.row(row).0
     }
 
     /// Writes zeros from `from` to the end of the page.

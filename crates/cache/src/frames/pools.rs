@@ -15,12 +15,14 @@
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
+use std::ops::Range;
+
 use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::MIN_FRAMES;
 use crate::frames::frame::Claim;
-use crate::frames::free::{EXTENT, FreeFrames};
+use crate::frames::free::{EXTENT, FreeFrames, Set};
 use crate::frames::policy::{Ghost, Policy, PolicyKind};
 use crate::page::FrameId;
 use crate::ranked::{Ranked, RankedGuard, rank};
@@ -34,8 +36,9 @@ pub(crate) struct Pool {
     /// The first of its frames. The policy counts from there.
     first: u32,
     len: u32,
-    /// How many of them the cache has now.
+    /// How many of them the cache has for pages now, and which.
     present: u32,
+    has: Set,
     free: FreeFrames,
     /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
@@ -57,9 +60,25 @@ impl Pool {
         self.len as usize
     }
 
-    fn set_present(&mut self, present: u32) {
-        self.present = present;
-        self.policy.set_frames(present);
+    fn set_present(&mut self, frame: FrameId, is_present: bool) {
+        self.present = if is_present { self.present + 1 } else { self.present - 1 };
+        self.has.set(self.number(frame) as usize, is_present);
+        self.policy.set_frames(self.present);
+    }
+
+    /// Whether the cache has the frame for pages now.
+    pub(crate) fn has(&self, frame: FrameId) -> bool {
+        self.has.has(self.number(frame) as usize)
+    }
+
+    pub(crate) fn is_free(&self, frame: FrameId) -> bool {
+        self.free.has(frame)
+    }
+
+    /// Its frames in rows of `len` whose numbers begin at multiples of that.
+    pub(crate) fn rows(&self, len: u32) -> impl Iterator<Item = Range<u32>> + use<> {
+        let rows = self.first.div_ceil(len)..(self.first + self.len) / len;
+        rows.map(move |row| row * len..(row + 1) * len)
     }
 
     /// How many of them are free.
@@ -170,6 +189,7 @@ impl Pools {
                 first,
                 len: len as u32,
                 present: 0,
+                has: Set::new(len),
                 written: Vec::with_capacity(len),
                 policy: kind.for_frames(len as u32),
                 free: FreeFrames::new(first, len),
@@ -211,7 +231,7 @@ impl Pools {
     pub(crate) fn memory_bytes(&self) -> usize {
         let of_pool = |place: &Place| {
             let pool = place.pool.lock();
-            pool.policy.memory_bytes() + pool.free.memory_bytes()
+            pool.policy.memory_bytes() + pool.free.memory_bytes() + pool.has.memory_bytes()
         };
         let policies = self.places.iter().map(of_pool);
         let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());
@@ -296,6 +316,18 @@ impl Pools {
         Some(claim)
     }
 
+    /// Appends the free ones of these frames of the pool, which the caller has locked.
+    pub(crate) fn pop_free_of(
+        &self,
+        at: usize,
+        pool: &mut Pool,
+        frames: Range<u32>,
+        out: &mut Vec<Claim>,
+    ) {
+        out.extend(frames.filter_map(|frame| pool.free.pop_this(FrameId(frame))));
+        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
+    }
+
     /// A free frame of the pool, which the caller has locked, for the page after the one in the
     /// frame `before`: a neighbour in memory, or one that has free neighbours.
     pub(crate) fn pop_next(&self, at: usize, pool: &mut Pool, before: FrameId) -> Option<Claim> {
@@ -327,17 +359,16 @@ impl Pools {
     pub(crate) fn add(&self, claim: Claim) {
         let at = self.of(claim.id());
         let mut pool = self.lock(at);
-        let present = pool.present + 1;
-        pool.set_present(present);
+        pool.set_present(claim.id(), true);
         self.push_free_locked(at, &mut pool, claim);
     }
 
     /// The cache gives up a frame, which the caller has taken.
     pub(crate) fn remove(&self, claim: &Claim) {
         let mut pool = self.lock(self.of(claim.id()));
-        let (present, number) = (pool.present - 1, pool.number(claim.id()));
+        let number = pool.number(claim.id());
         pool.policy.remove(number);
-        pool.set_present(present);
+        pool.set_present(claim.id(), false);
     }
 
     /// Where a frame lies in its pool.

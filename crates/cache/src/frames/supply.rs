@@ -27,8 +27,10 @@ pub(crate) struct Supply {
     pub(crate) alarm: Option<Alarm>,
     usage: FrameUsage,
     /// How many frames the cache has now. Relaxed: it bounds what may be dirty, or ahead.
-    present: AtomicUsize,
-    /// How many it is to have, where it is shrinking; else very many. Relaxed, as `present`.
+    capacity: AtomicUsize,
+    /// How many of them are in no pool, as contiguous memory. Relaxed, as `capacity`.
+    given_out: AtomicUsize,
+    /// How many it is to have, where it is shrinking; else very many. Relaxed, as `capacity`.
     aim: AtomicUsize,
     /// The others, without memory. Taken with no other lock.
     absent: Mutex<Vec<FrameId>>,
@@ -49,16 +51,40 @@ impl Supply {
         let (waiters, room) = (FrameWaiters::new(), RoomWaiters::default());
         let usage = FrameUsage::default();
         let absent = Mutex::new(claims.into_iter().map(Claim::into_frame).collect());
-        let (present, aim) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Self { frames, memory, pools, waiters, room, alarm, usage, present, aim, absent, waits }
+        let (capacity, given_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let aim = AtomicUsize::new(usize::MAX);
+        Self {
+            frames,
+            memory,
+            pools,
+            waiters,
+            room,
+            alarm,
+            usage,
+            capacity,
+            given_out,
+            aim,
+            absent,
+            waits,
+        }
     }
 
-    /// How many frames the cache has now.
+    /// How many frames the cache has now, with those that are given out.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// How many of them are given out as contiguous memory.
+    pub(crate) fn given_out(&self) -> usize {
+        self.given_out.load(Ordering::Relaxed)
+    }
+
+    /// How many frames the cache has for pages now.
     pub(crate) fn len(&self) -> usize {
-        self.present.load(Ordering::Relaxed)
+        self.capacity().saturating_sub(self.given_out())
     }
 
-    /// How many frames the cache has now, or is to have if it is shrinking.
+    /// How many frames the cache has for pages now, or is to have if it is shrinking.
     pub(crate) fn len_to_be(&self) -> usize {
         self.len().min(self.aim.load(Ordering::Relaxed))
     }
@@ -87,14 +113,34 @@ impl Supply {
 
     /// Counts these frames no more; they have their memory still.
     pub(crate) fn give_up(&self, claims: &[Claim]) {
-        self.present.fetch_sub(claims.len(), Ordering::Relaxed);
-        self.waiters.set_frames(self.len());
-        claims.iter().for_each(|claim| self.pools.remove(claim));
+        self.capacity.fetch_sub(claims.len(), Ordering::Relaxed);
+        self.remove(claims);
     }
 
     /// Has these frames, which have memory; they are free.
     pub(crate) fn put_back(&self, claims: Vec<Claim>) {
-        self.present.fetch_add(claims.len(), Ordering::Relaxed);
+        self.capacity.fetch_add(claims.len(), Ordering::Relaxed);
+        self.add(claims);
+    }
+
+    /// Gives these frames out as contiguous memory.
+    pub(crate) fn give_out(&self, claims: &[Claim]) {
+        self.given_out.fetch_add(claims.len(), Ordering::Relaxed);
+        self.remove(claims);
+    }
+
+    /// Has frames again that were given out; they are free.
+    pub(crate) fn take_back(&self, claims: Vec<Claim>) {
+        self.given_out.fetch_sub(claims.len(), Ordering::Relaxed);
+        self.add(claims);
+    }
+
+    fn remove(&self, claims: &[Claim]) {
+        self.waiters.set_frames(self.len());
+        claims.iter().for_each(|claim| self.pools.remove(claim));
+    }
+
+    fn add(&self, claims: Vec<Claim>) {
         self.waiters.set_frames(self.len());
         claims.into_iter().for_each(|claim| self.pools.add(claim));
     }

@@ -11,6 +11,7 @@
 //! the caller, and about a page that no flush has covered its file is asked ([`Promises`]).
 
 use std::fmt;
+use std::ops::Range;
 
 use unherd_sync::Token;
 
@@ -249,6 +250,24 @@ impl Pages {
         let missing = wanted.saturating_sub(pool.free_len());
         let ((), dirty) = self.evict_run(at, pool, missing, take);
         (claims, dirty)
+    }
+
+    /// Of the frames of a row in the pool, takes those that are free, and those whose pages can be
+    /// given up without a write-back, however much they are used; for no page. Gives how many
+    /// pages were given up, too.
+    pub(crate) fn take_row(&self, at: usize, row: Range<u32>) -> (Vec<Claim>, usize) {
+        let pools = &self.supply.pools;
+        let mut claims = Vec::with_capacity(row.len());
+        pools.pop_free_of(at, &mut pools.lock(at), row.clone(), &mut claims);
+        let free = claims.len();
+        let frames = row.map(FrameId);
+        let evictable = frames.filter(|frame| self.frames().word(*frame).is_evictable());
+        let pages: Vec<_> = evictable.map(|frame| (frame, self.frames().key(frame))).collect();
+        self.try_evict(&pages, &mut |claim| claims.push(claim));
+        let mut pool = pools.lock(at);
+        claims[free..].iter().for_each(|claim| pools.evicted(&mut pool, claim.id()));
+        let evicted = claims.len() - free;
+        (claims, evicted)
     }
 
     /// An empty frame for the page of a stream that is written, where the page before it is in the

@@ -64,7 +64,7 @@ impl<'a> Actor<'a> {
     }
 
     fn operate(&mut self, number: usize, file: &File) {
-        match self.seed.below(24) {
+        match self.seed.below(25) {
             0..4 => self.read_at(number, file),
             4..7 => self.page(number, file),
             7..10 => self.peek(number, file),
@@ -78,10 +78,27 @@ impl<'a> Actor<'a> {
                 let synced = self.world.sync(number, file, pages.clone());
                 self.world.note(self.number, &("sync", number, pages, synced));
             }
+            21 => self.take_contiguous(),
             _ => {
                 let synced = self.world.sync(number, file, 0..self.world.plan.pages);
                 self.world.note(self.number, &("sync", number, synced));
             }
+        }
+    }
+
+    /// No page gets the bytes that are written to a piece, and nobody else the piece.
+    fn take_contiguous(&mut self) {
+        let taken = self.world.cache.alloc_contiguous(self.seed.below(4) as u32);
+        self.world.note(self.number, &("contiguous", taken.as_ref().ok()));
+        match taken {
+            Ok(mut piece) => {
+                let bytes = vec![0xee; piece.len()];
+                piece.write(0, &bytes);
+                thread::yield_now();
+                assert!(*piece == *bytes, "a piece was written by another");
+            }
+            Err(Error::ContiguousTooLarge { .. } | Error::NoContiguousFrames { .. }) => {}
+            Err(error) => panic!("{error}"),
         }
     }
 

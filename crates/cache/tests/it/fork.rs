@@ -93,6 +93,7 @@ fn try_everything(cache: &Cache, file: &File, path: &Path) -> u8 {
         file.punch_hole(0..u64::MAX).is_err_and(is_forked),
         file.allocate(0..1 << 20).is_err_and(is_forked),
         file.sync_all().is_err_and(is_forked),
+        cache.alloc_contiguous(0).is_err_and(is_forked),
         cache.open(path, writable()).is_err_and(is_forked),
         cache.open("/dev/null/no", writable()).is_err_and(is_forked),
     ];

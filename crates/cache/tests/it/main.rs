@@ -5,6 +5,7 @@ mod async_reads;
 mod bad_input;
 mod capacity;
 mod clients;
+mod contiguous;
 mod crash;
 mod durability;
 mod expiry;

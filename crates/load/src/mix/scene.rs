@@ -1,14 +1,15 @@
 //! The transactions, the same for all implementations.
 
-use std::io;
 use std::path::Path;
 
-use unherd::{File, Timestamp};
+use unherd::Timestamp;
 use unherd_sys::primitives::{AtomicBool, Ordering};
 
 use crate::congestion::Latencies;
 use crate::crew::{self, Timed};
-use crate::files::{AlignedBytes, Content, KernelFile, PAGE_BYTES, ScratchDir, Way, write_pages};
+use crate::files::{
+    AlignedBytes, Content, KernelFile, MixedFile, PAGE_BYTES, ScratchDir, Way, write_pages,
+};
 use crate::random::{Random, mix_all};
 use crate::{Job, LoadError, Round};
 
@@ -58,45 +59,6 @@ impl Plan {
 
     fn page(&self, random: &mut Random) -> u64 {
         self.run(random) + random.below(RANGE_PAGES as usize) as u64
-    }
-}
-
-/// The file as an implementation gives it.
-pub(super) trait MixedFile: Sync {
-    /// Fills `bytes` from there on.
-    fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
-
-    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-
-    /// Returns when all that was written before is durable.
-    fn sync(&self) -> io::Result<()>;
-}
-
-impl MixedFile for KernelFile {
-    fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read_at(bytes, offset)
-    }
-
-    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        KernelFile::sync(self)
-    }
-}
-
-impl MixedFile for File {
-    fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        Ok(self.read_exact_at(bytes, offset)?)
-    }
-
-    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        Ok(self.write_all_at(bytes, offset)?)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Ok(self.sync_all()?)
     }
 }
 
@@ -273,6 +235,8 @@ fn verify(plan: &Plan, path: &Path, tellers: &[Teller<'_>]) -> Result<(), LoadEr
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use unherd_sys::primitives::Mutex;
 
     use super::*;

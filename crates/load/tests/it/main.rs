@@ -4,6 +4,7 @@
 mod command;
 mod commit;
 mod futexes;
+mod highalloc;
 mod hit;
 mod mix;
 mod mutex;
@@ -25,8 +26,8 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 use unherd_load::{
-    LoadError, mix::Mix, order::Order, pagewait::PageWait, randread::RandRead, slices::Slices,
-    tiotest::TioTest,
+    LoadError, highalloc::HighAlloc, mix::Mix, order::Order, pagewait::PageWait,
+    randread::RandRead, slices::Slices, tiotest::TioTest,
 };
 
 /// What a runner with this crate's workloads prints for a command line of words.
@@ -36,7 +37,7 @@ fn run(words: &str) -> Result<Value, LoadError> {
 
 fn run_args(args: Vec<OsString>) -> Result<Value, LoadError> {
     let line = unherd_load::run(
-        &[&PageWait, &Slices, &RandRead, &Order, &TioTest, &Mix],
+        &[&PageWait, &Slices, &RandRead, &Order, &TioTest, &Mix, &HighAlloc],
         args.into_iter(),
     )?;
     assert!(!line.contains('\n'), "{line}");

@@ -1,0 +1,142 @@
+//! Why a cache could not be built.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use unherd_sys::Errno;
+
+/// What a cache maps memory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryFor {
+    /// The pages.
+    Pages,
+    /// What is kept about each frame.
+    Frames,
+    /// The index.
+    Index,
+    /// The buffers through which pages are written back together.
+    WriteBack,
+    /// What tells a child of fork(2) that it is one.
+    ForkMark,
+}
+
+impl fmt::Display for MemoryFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pages => "the pages",
+            Self::Frames => "what is kept about frames",
+            Self::Index => "the index",
+            Self::WriteBack => "buffers for write-back",
+            Self::ForkMark => "the mark of a fork",
+        })
+    }
+}
+
+/// Why a cache could not be built.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Pages must be a power of two from 512 bytes to 2 MiB.
+    PageSize {
+        /// What was asked for.
+        page_bytes: usize,
+    },
+    /// The capacity must hold at least [`MIN_FRAMES`](crate::MIN_FRAMES) pages.
+    TooSmall {
+        /// What was asked for.
+        capacity_bytes: usize,
+        /// Bytes of a page.
+        page_bytes: usize,
+        /// The pages that it holds.
+        frames: usize,
+        /// The pages that it must hold.
+        least: usize,
+    },
+    /// The capacity must hold fewer than 2^31 pages.
+    TooLarge {
+        /// What was asked for.
+        capacity_bytes: usize,
+    },
+    /// The machine, or a memory cgroup of the process, has less memory left than the cache takes.
+    /// Nothing was taken.
+    InsufficientMemory {
+        /// Bytes that the cache takes: its capacity, and what it keeps about frames and pages.
+        bytes: usize,
+        /// Bytes that are left, page caches that the kernel can reclaim included.
+        available_bytes: u64,
+        /// The file that says so: `/proc/meminfo`, or a cgroup's limit.
+        limit: PathBuf,
+    },
+    /// The kernel refused memory, by mmap(2) or madvise(2).
+    Memory {
+        /// What the memory was for.
+        what: MemoryFor,
+        /// Bytes asked for.
+        bytes: usize,
+        /// The kernel's number.
+        errno: Errno,
+    },
+    /// `Io::Threads` must be given 1 to 1024 threads.
+    IoThreads {
+        /// What was asked for.
+        threads: usize,
+    },
+    /// `Io::Ring` was asked for, and the device has no queue.
+    NoQueue,
+    /// `Io::Ring` was asked for, and another cache uses the device's queue.
+    QueueTaken,
+    /// The I/O thread could not be started.
+    Thread(String),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PageSize { page_bytes } => write!(
+                f,
+                "a page size of {page_bytes} bytes: it must be a power of two from 512 to 2097152"
+            ),
+            Self::TooSmall { capacity_bytes, page_bytes, frames, least } => write!(
+                f,
+                "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are \
+                 needed, which is {} bytes",
+                least * page_bytes
+            ),
+            Self::TooLarge { capacity_bytes } => write!(
+                f,
+                "a capacity of {capacity_bytes} bytes holds too many pages; give less, or use \
+                 larger pages"
+            ),
+            Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
+                f,
+                "the cache takes {bytes} bytes of memory when it is built, and {available_bytes} \
+                 are available by {}; build it with less capacity",
+                limit.display()
+            ),
+            Self::Memory { what, bytes, errno } => {
+                write!(f, "cannot map {bytes} bytes of memory for {what}: {errno}")
+            }
+            Self::IoThreads { threads } => {
+                write!(f, "`Io::Threads` of {threads} threads: it must be 1 to 1024")
+            }
+            Self::NoQueue => f.write_str(
+                "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` \
+                 or `Io::Blocking`",
+            ),
+            Self::QueueTaken => f.write_str(
+                "another cache queues transfers on this device; give each its own, or use \
+                 `Io::Blocking`",
+            ),
+            Self::Thread(reason) => write!(f, "cannot start the I/O thread: {reason}"),
+        }
+    }
+}
+
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for BuildError {}
