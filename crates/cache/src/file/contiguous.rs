@@ -354,6 +354,6 @@ impl Drop for ContiguousFrames {
         }
         self.core.supply().take_back(claims);
         self.core.pages.notify_idle(count);
-        self.core.supply().room.tell(self.core.waits(), usize::MAX);
+        self.core.hand_out_room(usize::MAX);
     }
 }
