@@ -15,7 +15,7 @@
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
@@ -23,12 +23,17 @@ use unherd_sys::{NodeId, Topology, current_cpu};
 use crate::MIN_FRAMES;
 use crate::frames::frame::Claim;
 use crate::frames::free::{EXTENT, FreeFrames, Set};
-use crate::frames::policy::{Ghost, Policy, PolicyKind};
+use crate::frames::policy::{Ghost, Policy, PolicyKind, Search};
 use crate::page::FrameId;
 use crate::ranked::{Ranked, RankedGuard, rank};
 
 /// Every so often a thread that finds no free frame asks the pool of another node first.
 const AWAY_EVERY: u32 = 8;
+
+/// How many idle frames a search looks at for a clean one, once it has met a dirty one. After one
+/// in vain the next looks at half as many, else at twice as many: where nearly all are dirty, looks
+/// are cache misses for nothing, and all who want a frame wait for the pool.
+const WINDOW: RangeInclusive<usize> = 8..=64;
 
 /// The frames of one node.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub(crate) struct Pool {
     /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
     pub(crate) policy: Box<dyn Policy>,
+    /// In [`WINDOW`].
+    window: usize,
     /// Extents of which pages are being given up, with the pool unlocked.
     leaving: Vec<u32>,
     /// Frames that were taken from pages so, and are not free yet.
@@ -55,9 +62,17 @@ impl Pool {
         self.present as usize
     }
 
-    /// How many it may have: the policy may look at as many.
-    pub(crate) fn most(&self) -> usize {
-        self.len as usize
+    /// For a frame whose page is to be given up.
+    pub(crate) fn begin_search(&self) -> Search {
+        Search::new(self.len as usize, self.window)
+    }
+
+    /// Of a search that the policy went on with, whether it `found` a frame.
+    pub(crate) fn note_search(&mut self, search: &Search, found: bool) {
+        if search.dirty().is_some() {
+            let window = if found { self.window * 2 } else { self.window / 2 };
+            self.window = window.clamp(*WINDOW.start(), *WINDOW.end());
+        }
     }
 
     fn set_present(&mut self, frame: FrameId, is_present: bool) {
@@ -193,6 +208,7 @@ impl Pools {
                 written: Vec::with_capacity(len),
                 policy: kind.for_frames(len as u32),
                 free: FreeFrames::new(first, len),
+                window: *WINDOW.end(),
                 leaving: Vec::new(),
                 withheld: 0,
             };

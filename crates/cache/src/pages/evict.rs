@@ -26,9 +26,6 @@ use crate::pages::index::ShardGuard;
 use crate::pages::table::Pages;
 use crate::stats::Count;
 
-/// Idle frames that the policy looks at for a clean one, once it has met a dirty one.
-const WINDOW: usize = 64;
-
 /// What files have promised about their pages.
 pub(crate) trait Promises: fmt::Debug + Send + Sync {
     /// Takes pages that no flush has covered from their frames, if they are still there, by
@@ -166,7 +163,7 @@ impl Pages {
         let pools = &self.supply.pools;
         (0..pools.count()).find_map(|at| {
             let mut pool = pools.lock(at);
-            let mut search = Search::new(pool.most(), WINDOW);
+            let mut search = pool.begin_search();
             let free = pools.pop_free(at, &mut pool);
             free.or_else(|| self.evict_one(&mut pool, &mut search))
         })
@@ -316,7 +313,7 @@ impl Pages {
         if wanted == 0 {
             return (take(&mut pool), None);
         }
-        let mut search = Search::new(pool.most(), WINDOW);
+        let mut search = pool.begin_search();
         let (mut chosen, mut claims) =
             (Vec::with_capacity(EXTENT), Vec::with_capacity(wanted + EXTENT));
         while claims.len() < wanted {
@@ -384,7 +381,7 @@ impl Pages {
 
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
         let mut pool = self.supply.pools.lock(at);
-        let mut search = Search::new(pool.most(), WINDOW);
+        let mut search = pool.begin_search();
         let claim = match self.supply.pools.pop_free(at, &mut pool) {
             Some(claim) => Some(claim),
             None => self.evict_one(&mut pool, &mut search),
@@ -424,8 +421,9 @@ impl Pages {
             }
         }
         let mut seen = Seen { frames: self.frames(), first: pool.frame(0) };
-        let number = pool.policy.propose(search, &mut seen)?;
-        Some(pool.frame(number))
+        let found = pool.policy.propose(search, &mut seen);
+        pool.note_search(search, found.is_some());
+        Some(pool.frame(found?))
     }
 
     /// Takes frames from their pages, where these are still there, can be read again and are used

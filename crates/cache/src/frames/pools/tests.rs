@@ -6,7 +6,7 @@ use unherd_testkit::Seed;
 
 use super::*;
 use crate::frames::frame::Frames;
-use crate::frames::policy::{self, Look, Search};
+use crate::frames::policy::{self, Look};
 
 /// Three nodes: processors 0 and 1, processor 2, and none.
 fn three_nodes() -> Topology {
@@ -149,4 +149,39 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
         drop(second);
         others.into_iter().chain([back]).for_each(|claim| pools.push_free(claim));
     }
+}
+
+#[test]
+fn a_search_in_vain_makes_the_next_shorter() {
+    struct Seen {
+        looks: usize,
+        /// Every other frame is clean; else all are dirty.
+        some_are_clean: bool,
+    }
+    impl policy::Frames for Seen {
+        fn look(&mut self, _frame: u32) -> Look {
+            self.looks += 1;
+            let is_clean = self.some_are_clean && self.looks.is_multiple_of(2);
+            let page = if is_clean { policy::Idle::Clean } else { policy::Idle::Dirty };
+            Look::Idle { uses: 0, page }
+        }
+        fn forget(&mut self, _frame: u32, _uses: policy::Uses) {}
+    }
+    let pools = pools(200, &Topology::of(1));
+    let mut pool = pools.lock(0);
+    let claims: Vec<_> = std::iter::from_fn(|| pools.pop_free(0, &mut pool)).collect();
+    claims.iter().zip(1..).for_each(|(claim, page)| pools.admit(&mut pool, claim, page));
+    let mut look = |some_are_clean| {
+        let (mut seen, mut search) = (Seen { looks: 0, some_are_clean }, pool.begin_search());
+        let found = pool.policy.propose(&mut search, &mut seen);
+        pool.note_search(&search, found.is_some());
+        seen.looks
+    };
+    assert_eq!([(); 5].map(|()| look(false)), [64, 32, 16, 8, 8]);
+    assert_eq!([(); 2].map(|()| look(true)), [2, 2]);
+    assert_eq!([(); 3].map(|()| look(false)), [32, 16, 8]);
+    assert_eq!([(); 5].map(|()| look(true)), [2; 5]);
+    assert_eq!(look(false), 64);
+    drop(pool);
+    claims.into_iter().for_each(|claim| pools.push_free(claim));
 }
