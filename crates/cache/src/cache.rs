@@ -201,9 +201,10 @@ impl Cache {
     /// Blocks under `frame` (see [`File`](File#blocking)) while another such call or a `resize`
     /// runs. It looks at all frames (as long as [`Cache::stats`] takes), and then empties a row of
     /// frames: meanwhile it blocks under `page-read` and `write-back`, and on the device, for pages
-    /// in the row, up to the time of [`CacheBuilder::frame_wait`]; a transfer that it has begun it
-    /// waits for in any case. It never waits for guards: where one stands in the way in each row
-    /// it looks again a few times, and fails. It is no call for a task.
+    /// in the row, up to the time of [`CacheBuilder::frame_wait`]; for a transfer that it has
+    /// begun, and a buffer for one, it waits in any case. It never waits for guards: where one
+    /// stands in the way in each row it looks again a few times, and fails. It is no call for a
+    /// task.
     ///
     /// ```
     /// # use unherd_cache as unherd;

@@ -150,7 +150,7 @@ impl Core {
                 return Err(waited);
             }
             let end = Timestamp::now().after(WAIT.min(self.frame_wait));
-            // Woken by everything, and in nobody's place.
+            // Woken by what is told to all, and in nobody's place.
             let how = Wait::new(self.reasons().frame).deadline(Deadline::at(end)).shared();
             let _ = room.wait(self.waits(), seen, how.tag(NO_FILE));
             waited = Timestamp::now().since(began);

@@ -322,6 +322,12 @@ impl Deref for ContiguousFrames {
 }
 
 impl ContiguousFrames {
+    /// How many bytes there are. Looks at none of them.
+    #[expect(clippy::len_without_is_empty, reason = "there is at least a page")]
+    pub fn len(&self) -> usize {
+        self.claims.len() * self.core.memory().page_bytes()
+    }
+
     /// Writes `bytes` at `at`.
     ///
     /// # Panics

@@ -198,7 +198,11 @@ impl Core {
         'look: loop {
             let seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
-                waiters.leave(self.waits(), was_told, has_begun);
+                waiters.leave(
+                    self.waits(),
+                    was_told,
+                    has_begun && self.supply().waiters.writing() > 0,
+                );
                 return Ok(());
             }
             let now = Timestamp::now();
@@ -245,7 +249,11 @@ impl Core {
             was_told = matches!(outcome, Outcome::Woken(_));
             if is_handed_room(outcome) {
                 reserved.is_held = true;
-                waiters.leave(self.waits(), was_told, has_begun);
+                waiters.leave(
+                    self.waits(),
+                    was_told,
+                    has_begun && self.supply().waiters.writing() > 0,
+                );
                 return Ok(());
             }
             // It looks once more then; not by the clock, which stands still in a simulation.

@@ -147,7 +147,9 @@ impl FrameMemory {
     /// The memory of frames in a row, in their order.
     fn row(&self, row: &[Claim]) -> (NonNull<u8>, usize) {
         let is_next = |two: &[Claim]| two[0].id().0 + 1 == two[1].id().0;
-        assert!(row.windows(2).all(is_next), "the frames are no row");
+        debug_assert!(row.windows(2).all(is_next), "the frames are no row");
+        let last = row[row.len() - 1].id().index();
+        assert!(row[0].id().index() + row.len() == last + 1, "the frames are no row");
         (self.start(row[0].id()), row.len() * self.page_bytes())
     }
 

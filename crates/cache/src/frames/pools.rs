@@ -67,6 +67,11 @@ impl Pool {
         Search::new(self.len as usize, self.window)
     }
 
+    /// As [`Pool::begin_search`], for one that writes nothing and whose caller will not look again.
+    pub(crate) fn begin_long_search(&self) -> Search {
+        Search::new(self.len as usize, *WINDOW.end())
+    }
+
     /// Of a search that the policy went on with, whether it `found` a frame.
     pub(crate) fn note_search(&mut self, search: &Search, found: bool) {
         if search.dirty().is_some() {

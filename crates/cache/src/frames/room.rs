@@ -25,7 +25,8 @@
 //! woken to find that the bounds of files differ, or that others were faster. A walk past many
 //! waiters that cannot have room would cost more than it wakes: so while write-backs are under way,
 //! each of which tells once more, [`SHOWN_MAX`] of them are looked at, and the one that looks for a
-//! page to write stands behind the others then.
+//! page to write stands behind the others then. The last that ends shows all of them all the room
+//! that there is, be it from its own pages or left from before.
 //!
 //! The room may come from a write that another waiter began, which sleeps. So one that was told,
 //! and takes room, and began no write wakes one for a page to write: where room was taken, somebody
@@ -133,8 +134,9 @@ impl RoomWaiters {
         // After fence (B), which a write-back that ends passes as well: if it looks under way here,
         // its own look will find the room.
         let writing = writing();
-        let shown_max = if writing > 0 { SHOWN_MAX } else { u32::MAX };
-        let (mut left, mut shown) = (pages, 0);
+        let (mut left, shown_max) =
+            if writing > 0 { (pages, SHOWN_MAX) } else { (usize::MAX, u32::MAX) };
+        let (mut is_none_handed, mut shown) = (true, 0);
         let is_handed = |tag| {
             if tag == NO_FILE {
                 Verdict::Wake
@@ -142,6 +144,7 @@ impl RoomWaiters {
                 Verdict::Stop
             } else if hand_out(tag) {
                 left -= 1;
+                is_none_handed = false;
                 Verdict::Wake
             } else {
                 shown += 1;
@@ -150,7 +153,7 @@ impl RoomWaiters {
         };
         self.told.fetch_add(1, Ordering::Relaxed);
         waits.wake_where(&self.key(), is_handed, ROOM);
-        if left == pages && writing < BUSY {
+        if is_none_handed && writing < BUSY {
             waits.wake_with(&self.key(), 1, LOOK);
         }
     }
@@ -181,9 +184,10 @@ impl RoomWaiters {
         waits.wake_with(&self.key(), waiters, LOOK);
     }
 
-    /// The caller takes room, and leaves; whether it was told before, and began a write since.
-    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>, was_told: bool, has_begun: bool) {
-        if was_told && !has_begun {
+    /// The caller takes room, and leaves; whether it was told before, and whether a write that it
+    /// began since may be under way: then the end of that tells others.
+    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>, was_told: bool, is_writing: bool) {
+        if was_told && !is_writing {
             self.tell_of_page(waits);
         }
     }
@@ -247,6 +251,11 @@ mod tests {
             let expected: &[u64] = if writing > 0 { &[] } else { &[2] };
             assert_eq!(handed, expected);
         }
+        // And has all room, not only its own.
+        let handed = told("test-room-left", &[1, 2, 3], |waiters, waits| {
+            waiters.tell(waits, 1, || 0, |file| file != Tag(1));
+        });
+        assert_eq!(handed, [2, 3]);
     }
 }
 
@@ -266,8 +275,10 @@ mod loom {
         room: AtomicU32,
         /// How many pages can be written.
         pages: AtomicU32,
-        /// How many writes were begun, and have not ended.
+        /// How many writes were begun, and are still to be taken by those who end them.
         begun: AtomicU32,
+        /// How many writes are under way.
+        writing: AtomicU32,
     }
 
     impl Scene {
@@ -278,27 +289,30 @@ mod loom {
                 room: AtomicU32::new(0),
                 pages: AtomicU32::new(0),
                 begun: AtomicU32::new(0),
+                writing: AtomicU32::new(0),
             })
         }
 
         /// As `make_room` with queued writes: until there is room. A page that is taken is then
         /// written by another thread.
         fn make_room(&self) {
-            let Self { waits, waiters, room, pages, begun } = self;
+            let Self { waits, waiters, room, pages, begun, writing } = self;
+            let is_writing = |has_begun| has_begun && writing.load(Ordering::Relaxed) > 0;
             let _entered = waiters.enter();
             let (mut is_told, mut has_begun) = (false, false);
             loop {
                 let seen = waiters.told();
                 if take(room) {
-                    return waiters.leave(waits, is_told, has_begun);
+                    return waiters.leave(waits, is_told, is_writing(has_begun));
                 }
                 has_begun = take(pages);
                 if has_begun {
+                    give(writing);
                     give(begun);
                 }
                 let outcome = waiters.wait(waits, seen, Wait::new(Reason::OTHER).tag(FILE));
                 if is_handed_room(outcome) {
-                    return waiters.leave(waits, true, has_begun);
+                    return waiters.leave(waits, true, is_writing(has_begun));
                 }
                 is_told = matches!(outcome, Outcome::Woken(_));
             }
@@ -306,7 +320,8 @@ mod loom {
 
         /// As `hand_out_room`.
         fn tell(&self) {
-            self.waiters.tell(&self.waits, 1, || 0, |_| take(&self.room));
+            let writing = || self.writing.load(Ordering::Relaxed);
+            self.waiters.tell(&self.waits, 1, writing, |_| take(&self.room));
         }
 
         /// As `publish_change`.
@@ -323,6 +338,7 @@ mod loom {
                 while !take(&self.begun) {
                     thread::yield_now();
                 }
+                self.writing.fetch_sub(1, Ordering::Relaxed);
                 give(&self.room);
                 self.tell();
             }

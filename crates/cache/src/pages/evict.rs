@@ -163,7 +163,7 @@ impl Pages {
         let pools = &self.supply.pools;
         (0..pools.count()).find_map(|at| {
             let mut pool = pools.lock(at);
-            let mut search = pool.begin_search();
+            let mut search = pool.begin_long_search();
             let free = pools.pop_free(at, &mut pool);
             free.or_else(|| self.evict_one(&mut pool, &mut search))
         })
