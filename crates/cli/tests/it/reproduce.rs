@@ -11,7 +11,7 @@ fn benches_of_all_reports_can_be_planned() {
         ("001", 3, ""),
         ("002", 4, "--quick"),
         ("003", 2, "--quick"),
-        ("004", 4, "--quick"),
+        ("004", 5, "--quick"),
     ] {
         let listed = place.run(&format!("reproduce {report} --dir . --list {quick}"));
         assert_eq!(listed.code, Some(0), "{listed:?}");
