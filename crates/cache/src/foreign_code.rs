@@ -1,4 +1,4 @@
-//! Code of strangers: the wakers of tasks, and page hooks.
+//! Foreign code: the wakers of tasks, and page hooks.
 //!
 //! One who ends a read, gives up a pin or drops a future wakes tasks, and with that runs their
 //! wakers; one who moves pages runs the hook of their file.
@@ -41,7 +41,7 @@ pub(crate) fn run_foreign_wakers<T>(wake: impl FnOnce() -> T) {
     let _ = run_foreign(wake);
 }
 
-/// Runs code of strangers. `None` if it panics.
+/// Runs foreign code. `None` if it panics.
 pub(crate) fn run_foreign<T>(code: impl FnOnce() -> T) -> Option<T> {
     let before = IN_FOREIGN_CODE.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.

@@ -1,6 +1,6 @@
 //! Room for pages that are newer than the device: counted, and made; the rule stands in
 //! `unwritten.rs`.
-#![expect(unsafe_code, reason = "files are told by what their waiters bear")]
+#![expect(unsafe_code, reason = "the tag of a waiter is the address of its file")]
 
 use std::cmp::Reverse;
 
@@ -29,15 +29,6 @@ enum Written {
     Nothing,
     /// Nothing, and the pages of a file are not to be tried so soon.
     Refused,
-}
-
-/// What came of a try to write a page of one file back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tried {
-    Written,
-    NoPage,
-    /// Nor is there one for another file.
-    NoBuffer,
 }
 
 /// What is under way, and what is dirty, as a caller finds it that goes to sleep for dirty pages.
@@ -90,17 +81,17 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// What those bear that wait for room of the file.
+/// The tag of the waiters for room of the file: its address.
 pub(crate) fn tag_of(file: &FileState) -> Tag {
     Tag(std::ptr::from_ref(file).expose_provenance() as u64)
 }
 
-/// The file that is waited for. `tag` is shown by the wait table, under the lock of the queue.
+/// The file that a waiter waits for. The wait table shows `tag` under the lock of the queue.
 fn file_of(tag: &Tag) -> &FileState {
     let file = std::ptr::with_exposed_provenance::<FileState>(tag.0 as usize);
-    // SAFETY: it comes from `tag_of`, as those for no file are not shown. The waiter has a
-    // reference to the file until its wait returns, and leaves the queue before that, under the
-    // lock that is held here.
+    // SAFETY: the tag comes from `tag_of`, as `RoomWaiters::tell` does not show `NO_FILE`. The
+    // waiter has a reference to the file until its wait returns, and leaves the queue before that,
+    // under the lock that is held here.
     unsafe { &*file }
 }
 
@@ -198,11 +189,7 @@ impl Core {
         'look: loop {
             let seen = waiters.told();
             if self.has_room(file) && reserved.reserve() {
-                waiters.leave(
-                    self.waits(),
-                    was_told,
-                    has_begun && self.supply().waiters.writing() > 0,
-                );
+                self.leave_room(was_told, has_begun);
                 return Ok(());
             }
             let now = Timestamp::now();
@@ -249,16 +236,18 @@ impl Core {
             was_told = matches!(outcome, Outcome::Woken(_));
             if is_handed_room(outcome) {
                 reserved.is_held = true;
-                waiters.leave(
-                    self.waits(),
-                    was_told,
-                    has_begun && self.supply().waiters.writing() > 0,
-                );
+                self.leave_room(was_told, has_begun);
                 return Ok(());
             }
             // It looks once more then; not by the clock, which stands still in a simulation.
             is_over = outcome == Outcome::TimedOut && until == end;
         }
+    }
+
+    /// A waiter takes room, and leaves; whether it was told before, and has begun a write since.
+    fn leave_room(&self, was_told: bool, has_begun: bool) {
+        let is_writing = has_begun && self.supply().waiters.writing() > 0;
+        self.supply().room.leave(self.waits(), was_told, is_writing);
     }
 
     /// Whether the device would be no faster with more write-backs to do.
@@ -303,10 +292,8 @@ impl Core {
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
     /// room, of the one that has most.
     fn write_for_room(&self, file: Option<&Arc<FileState>>) -> Written {
-        match file.map_or(Tried::NoPage, |file| self.write_page_of(file)) {
-            Tried::Written => return Written::Some,
-            Tried::NoBuffer => return Written::Nothing,
-            Tried::NoPage => {}
+        if let Some(written) = file.and_then(|file| self.write_page_of(file)) {
+            return written;
         }
         let is_other = |other: &Arc<FileState>| file.is_none_or(|file| other.id != file.id);
         let files = self.files.all().into_iter().filter(is_other);
@@ -318,32 +305,29 @@ impl Core {
         for (_, other) in others {
             if other.is_refused() {
                 written = Written::Refused;
-                continue;
-            }
-            match self.write_page_of(&other) {
-                Tried::Written => return Written::Some,
-                Tried::NoBuffer => return Written::Nothing,
-                Tried::NoPage => {}
+            } else if let Some(written) = self.write_page_of(&other) {
+                return written;
             }
         }
         written
     }
 
-    /// Writes a page of the file back, or begins to, if there is one, and a buffer for it.
-    fn write_page_of(&self, file: &Arc<FileState>) -> Tried {
+    /// Writes a page of the file back, or begins to. `None` if there is no page. If there is no
+    /// buffer, no other file needs to be tried.
+    fn write_page_of(&self, file: &Arc<FileState>) -> Option<Written> {
         for page in self.writable_pages(file) {
             // Not before: one that finds no page takes no buffer from others, which would have it
             // look again when they are told.
-            let Some(buffer) = self.io.runs.try_take() else { return Tried::NoBuffer };
+            let Some(buffer) = self.io.runs.try_take() else { return Some(Written::Nothing) };
             match self.write_back_by(file, page, buffer) {
                 Ok(()) => {
                     file.unwritten.next.store(page.0 + 1, Ordering::Relaxed);
-                    return Tried::Written;
+                    return Some(Written::Some);
                 }
                 Err(buffer) => self.put_buffers([buffer]),
             }
         }
-        Tried::NoPage
+        None
     }
 
     /// The pages of the file that can be written back now, at a glance; first those behind the one

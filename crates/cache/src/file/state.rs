@@ -60,7 +60,7 @@ pub(crate) struct FileState {
 
 impl Drop for FileState {
     fn drop(&mut self) {
-        // Its own drop is code of strangers, and this may be the I/O thread.
+        // The hook's own drop is foreign code, and this may be the I/O thread.
         let hook = self.hook.take();
         let _ = run_foreign(|| drop(hook));
     }

@@ -348,8 +348,8 @@ impl Core {
         let end = self.offset(PageNo(first.0 + pages as u64));
         // At once, before others append. What a hook has refused has left nothing.
         let is_refused = file.hook.is_some() && !write_back.is_copied();
-        let asks = !written && !is_refused;
-        let left = asks.then(|| self.io.device.len(file.device_file).ok()).flatten();
+        let left =
+            if written || is_refused { None } else { self.io.device.len(file.device_file).ok() };
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.

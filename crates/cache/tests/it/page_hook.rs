@@ -239,7 +239,7 @@ fn copies_survive_short_writes() {
 
 /// A hook that is dropped by the I/O thread, or panics then, does it no harm.
 #[test]
-fn the_drop_of_a_hook_is_code_of_strangers() {
+fn the_drop_of_a_hook_is_foreign_code() {
     struct Owning(Option<File>);
     impl Drop for Owning {
         fn drop(&mut self) {
