@@ -46,12 +46,15 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			/* What it took to exit. */
 			if (prev_state & UH_TASK_DEAD)
 				uh_settle(t, prev);
-		} else if (!preempt && prev_state && uh_left_queue(prev)) {
-			uh_look(t, prev);
-			uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
 		} else {
-			uh_spend(t, UH_ON_PROCESSOR, bpf_ktime_get_ns());
-			t->counts[UH_P_PREEMPTIONS]++;
+			uh_resume_late(ctx, t);
+			if (!preempt && prev_state && uh_left_queue(prev)) {
+				uh_look(t, prev);
+				uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
+			} else {
+				uh_spend(t, UH_ON_PROCESSOR, bpf_ktime_get_ns());
+				t->counts[UH_P_PREEMPTIONS]++;
+			}
 		}
 	}
 	t = uh_thread_of(next);
@@ -156,6 +159,7 @@ int BPF_PROG(uh_leave, struct task_struct *task)
 
 	if (!t || (t->flags & (UH_PENDING | UH_LEAVING)))
 		return 0;
+	uh_resume_late(ctx, t);
 	uh_count_redundant(t);
 	uh_flush_slots(t);
 	uh_close_event(&t->open);

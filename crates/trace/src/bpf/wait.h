@@ -331,10 +331,10 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 	uh_sample(ctx, t, slot);
 	before = __sync_lock_test_and_set(&t->state, UH_ASLEEP);
 	/*
-	 * An early waking is of this sleep, and moments old. An older one is of a sleep that ended
-	 * before the processor was given away, which no switch tells.
+	 * An early waking is of this sleep, and moments old, or even later than `now`. An older one
+	 * is of a sleep that ended before the processor was given away, which no switch tells.
 	 */
-	if (before == UH_EARLY && now - t->waking.at_ns < 100000)
+	if (before == UH_EARLY && (s64)(now - t->waking.at_ns) < 100000)
 		__sync_val_compare_and_swap(&t->state, UH_ASLEEP, UH_WOKEN_UP);
 }
 
@@ -438,6 +438,17 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 	uh_end_sleep(t, slot, now);
 	slot->event_id = t->waking.event_id;
 	slot->event_index = t->waking.event_index;
+}
+
+/*
+ * The thread runs; that it came back to the processor was perhaps not told. Kernels of virtual
+ * machines were met that skip the tracepoint of some switches away from threads of the machine's
+ * own.
+ */
+static __always_inline void uh_resume_late(void *ctx, struct uh_thread *t)
+{
+	if (t->state == UH_ASLEEP || t->state == UH_WOKEN_UP)
+		uh_resume(ctx, t);
 }
 
 /* Wakes that found the thread awake are counted where it was about to sleep. */

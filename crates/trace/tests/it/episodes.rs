@@ -22,13 +22,9 @@ fn root_episodes_add_up_to_counts() {
         assert_eq!(seen.losses.episodes, 0, "{scene}");
         let of = |class| seen.episodes.iter().filter(|of| of.class == class).count() as u64;
         let rows = |count: fn(&WaitRow) -> u64| sum(&seen, count);
+        assert_eq!(seen.episodes.len() as u64, seen.totals.sleeps, "{scene}");
         let ended = seen.episodes.iter().filter(|of| of.waking.is_some()).count() as u64;
         assert_eq!(ended, seen.totals.wakeups, "{scene}");
-        let episodes = seen.episodes.len() as u64;
-        assert!(episodes - ended <= seen.losses.open_episodes, "{scene}");
-        // Of some threads the last sleep is not seen to end: one of hundreds, in one run of 15.
-        let unseen = seen.totals.sleeps - episodes;
-        assert!(unseen <= seen.totals.threads, "{scene}: {unseen} sleeps did not end");
         assert_eq!(of(EpisodeClass::ProvenNeedless), proven(&seen), "{scene}");
         assert_eq!(of(EpisodeClass::PossiblyNeedless), rows(|of| of.possibly_needless), "{scene}");
         assert_eq!(of(EpisodeClass::TimerPoll), rows(|of| of.timer_polls), "{scene}");
