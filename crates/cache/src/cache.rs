@@ -13,6 +13,7 @@ use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePag
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::contiguous::ContiguousFrames;
 use crate::file::core::Core;
+use crate::file::flush_behind::{FLUSH_BEHIND_BYTES, FlushBehind};
 use crate::file::handle::File;
 use crate::file::open::Source;
 use crate::file::open_options::OpenOptions;
@@ -81,6 +82,7 @@ impl Cache {
             filtered: true,
             frame_wait: Duration::from_secs(30),
             dirty_expire: Duration::from_secs(5),
+            flush_behind_bytes: FLUSH_BEHIND_BYTES,
             policy: PolicyKind::default(),
             huge_pages: HugePages::Advised,
             topology: None,
@@ -277,6 +279,7 @@ pub struct CacheBuilder {
     filtered: bool,
     frame_wait: Duration,
     dirty_expire: Duration,
+    flush_behind_bytes: u64,
     policy: PolicyKind,
     huge_pages: HugePages,
     topology: Option<Topology>,
@@ -375,6 +378,18 @@ impl CacheBuilder {
     /// With [`Io::Blocking`] there is no I/O thread, and nothing of this.
     pub fn dirty_expire(self, dirty_expire: Duration) -> Self {
         Self { dirty_expire, ..self }
+    }
+
+    /// After how many bytes of write-backs, of all files and since the latest flush of any, the
+    /// file that is being written is flushed, as by fdatasync(2): so a device with a cache of its
+    /// own has little to write when a sync comes, during which it may serve nobody. The default is
+    /// 64 MiB; [`u64::MAX`] is never.
+    ///
+    /// It happens in the call of [`File::write_at`](crate::File::write_at) that writes a page to
+    /// its end; others write on. An error is told as that of a flush by
+    /// [`File::sync_all`](crate::File::sync_all).
+    pub fn flush_behind(self, flush_behind_bytes: u64) -> Self {
+        Self { flush_behind_bytes, ..self }
     }
 
     /// Which page is given up for another. The default is [`PolicyKind::S3Fifo`].
@@ -484,6 +499,7 @@ impl CacheBuilder {
             files,
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,
+            flush_behind: FlushBehind::new(self.flush_behind_bytes),
             resizing: Latch::default(),
         });
         Ok(Cache { owner: Owner::new(core)? })

@@ -11,6 +11,7 @@ pub(crate) mod durability;
 pub(crate) mod expiry;
 mod fill;
 mod flush;
+pub(crate) mod flush_behind;
 pub(crate) mod handle;
 pub(crate) mod holds;
 mod invalidate;

@@ -54,6 +54,17 @@ struct State<W, O> {
     has_runner: bool,
 }
 
+impl<W, O: Clone> State<W, O> {
+    /// The next round begins. Gives what those want who have joined it.
+    fn begin(&mut self) -> Vec<W> {
+        self.begun += 1;
+        self.next = Round::new(self.begun + 1);
+        #[cfg(feature = "async")]
+        (self.has_task = false);
+        std::mem::take(&mut self.wanted)
+    }
+}
+
 /// A round, for those who have joined it.
 #[derive(Debug)]
 pub(crate) struct Round<O> {
@@ -139,6 +150,20 @@ impl<W, O: Clone> Rounds<W, O> {
         }
     }
 
+    /// Runs a round that serves nobody; nothing if one runs, or somebody has joined the next. Those
+    /// who join meanwhile are served by the next, after this has ended. Never waits.
+    pub(crate) fn run_alone(&self, waits: &WaitTable<WaitKey>, run: impl FnOnce()) {
+        {
+            let mut state = self.0.lock();
+            if state.begun > state.ended || !state.wanted.is_empty() {
+                return;
+            }
+            state.begin();
+        }
+        let _ending = Ending { rounds: self, waits };
+        run();
+    }
+
     /// Returns the outcome of a round that the caller has joined; none if it has unwound.
     fn finish(
         &self,
@@ -155,11 +180,7 @@ impl<W, O: Clone> Rounds<W, O> {
                 }
                 if state.begun == state.ended {
                     // It is the next: none has begun after the last that has ended.
-                    state.begun += 1;
-                    state.next = Round::new(state.begun + 1);
-                    #[cfg(feature = "async")]
-                    (state.has_task = false);
-                    break Some(std::mem::take(&mut state.wanted));
+                    break Some(state.begin());
                 }
             }
             let runs = || {

@@ -9,6 +9,7 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
+use crate::file::flush_behind::FlushBehind;
 use crate::file::state::FileState;
 use crate::file::table::Files;
 use crate::frames::frame::{Frames, Held};
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     /// The latest write-back that failed, to be named where frames are missing.
     pub(crate) write_error: Mutex<Option<Arc<Error>>>,
     pub(crate) frame_wait: Duration,
+    pub(crate) flush_behind: FlushBehind,
     /// Who changes the number of frames is alone in it.
     pub(crate) resizing: Latch,
 }

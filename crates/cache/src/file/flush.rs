@@ -128,7 +128,9 @@ impl Core {
         Ok(())
     }
 
-    fn flush(&self, file: &FileState) {
+    /// The caller runs a round of the file's syncs.
+    pub(crate) fn flush(&self, file: &FileState) {
+        self.flush_behind.note_flush();
         let period = file.durability.lock().begin_flush();
         self.counters().add(Count::Flushes, 1);
         match self.io.device.sync(file.device_file) {

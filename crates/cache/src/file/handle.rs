@@ -295,10 +295,14 @@ impl File {
             }
         }
         let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
-        if !filled.is_empty() {
+        let is_any_filled = !filled.is_empty();
+        if is_any_filled {
             core.write_behind(&self.file, filled, frame);
         }
         drop(inside);
+        if is_any_filled {
+            core.flush_behind(&self.file);
+        }
         self.end_write(offset..offset + done as u64)?;
         Ok(done)
     }

@@ -426,6 +426,7 @@ impl Core {
         self.counters().add(Count::WriteTransfers, 1);
         if written {
             self.counters().add(Count::WriteBacks, pages as u64);
+            self.flush_behind.note_written((pages * self.memory().page_bytes()) as u64);
         } else {
             self.counters().add(Count::IoErrors, 1);
         }

@@ -74,6 +74,18 @@ fn each_caller_is_served_by_a_round_that_began_after_its_call() {
     });
 }
 
+/// A round that serves nobody comes at its own time, and takes nobody's.
+#[test]
+fn a_round_alone_runs_beside_no_other() {
+    check(3, |scene| {
+        let others = [1, 2].map(|caller| calls(scene, caller));
+        scene.rounds.run_alone(&scene.waits, || {
+            scene.run(&[]);
+        });
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
 /// A task joins as the runner finds that no task has: one of the two sees the other.
 #[cfg(feature = "async")]
 #[test]

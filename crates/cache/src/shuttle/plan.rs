@@ -98,6 +98,7 @@ impl Plan {
             .capacity(self.frames * PAGE_BYTES)
             .filtered(self.is_filtered)
             .frame_wait(frame_wait)
+            .flush_behind(4 * PAGE_BYTES as u64)
             .build()
             .expect("a small cache")
     }

@@ -14,7 +14,7 @@ use crate::scene::{BOTH, cases, sim, small, turn, writable};
 /// Runs `ops`, lets the power fail after `crash_at` of them, and checks what is left.
 fn crash_after(io: Io, seed: u64, ops: &[Op], crash_at: usize, is_hooked: bool) {
     let device = sim(seed, FaultPlan { held_reaps_max: 2, reorder: true, ..FaultPlan::default() });
-    let cache = small(6, 1024).device(device.clone()).io(io).build().unwrap();
+    let cache = small(6, 1024).device(device.clone()).io(io).flush_behind(2048).build().unwrap();
     let options = writable();
     let options = if is_hooked { options.page_hook(Arc::new(Cipher)) } else { options };
     let files = open_all(&cache, Path::new("f"), &options);

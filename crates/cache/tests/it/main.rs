@@ -10,6 +10,7 @@ mod crash;
 mod durability;
 mod expiry;
 mod failing;
+mod flush_behind;
 mod fork;
 mod herd;
 mod holds;

@@ -238,7 +238,12 @@ fn run_clean(cache: &Cache, path: &Path, options: &OpenOptions, ops: &[Op]) -> F
 
 fn check_on_sim(io: Io, page_bytes: usize, ops: &[Op]) {
     let device = sim(1, FaultPlan::default());
-    let cache = small(6, page_bytes).device(device.clone()).io(io).build().unwrap();
+    let cache = small(6, page_bytes)
+        .device(device.clone())
+        .io(io)
+        .flush_behind(2 * page_bytes as u64)
+        .build()
+        .unwrap();
     let model = run_clean(&cache, Path::new("f"), &writable(), ops);
     // The handles are gone: everything is on the device, and the file is as long as it should be.
     assert!(device.bytes("f").unwrap() == model.bytes(), "after the last handle");
@@ -256,7 +261,7 @@ fn check_with_faults(io: Io, seed: u64, ops: &[Op], sync: Failure, hook: Option<
         ..FaultPlan::default()
     };
     let device = sim(seed, plan);
-    let cache = small(6, 1024).device(device.clone()).io(io).build().unwrap();
+    let cache = small(6, 1024).device(device.clone()).io(io).flush_behind(2048).build().unwrap();
     let options = hook.iter().fold(writable(), |it, hook| it.page_hook(hook.clone()));
     let files = open_all(&cache, Path::new("f"), &options);
     let mut scene = Scene::new(&files, 1024, true);
@@ -363,7 +368,7 @@ fn every_end_around_a_page_boundary() {
     let _turn = turn();
     let device = sim(2, FaultPlan::default());
     for io in BOTH {
-        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let cache = small(8, 512).device(device.clone()).io(io).flush_behind(1024).build().unwrap();
         for len in (0..1100_usize).filter(|len| len % 512 < 40 || len % 512 > 470) {
             let bytes = content(len, 7);
             let file = cache.open("f", writable().truncate(true)).unwrap();
@@ -413,7 +418,7 @@ fn the_device_is_dropped_with_the_cache() {
     let _turn = turn();
     let device = sim(3, FaultPlan::default());
     for io in BOTH {
-        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let cache = small(8, 512).device(device.clone()).io(io).flush_behind(1024).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         drop(cache);
         // A file keeps its cache alive.

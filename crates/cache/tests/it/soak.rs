@@ -513,6 +513,7 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
         .topology(Topology::of(variant.nodes))
         .frame_wait(Duration::from_secs(60))
         .dirty_expire(dirty_expire)
+        .flush_behind(16 * PAGE_BYTES as u64)
         .build()
         .unwrap();
     let files: Vec<File> =

@@ -1,0 +1,92 @@
+//! Flushing behind: the device is flushed while much is written, not only by the next sync.
+//!
+//! A device with a cache of its own takes writes faster than it can keep. What it has taken it
+//! writes when it is flushed, and many a device serves nobody meanwhile: after 1 GiB of writes, the
+//! first sync of any file holds up all others for a second. So who writes a page to its end flushes
+//! the file once so much has been written back since the latest flush of any file. Nobody waits for
+//! that: it is only about when the device works. PostgreSQL (`checkpoint_flush_after`) and RocksDB
+//! (`bytes_per_sync`) start the write-back of the kernel's pages early for the like.
+//!
+//! A flush of one file makes the device write all. Where files lie on several devices, each is
+//! flushed about as often as its share of the writes.
+
+use unherd_sys::primitives::{AtomicU64, Ordering};
+
+use crate::file::core::Core;
+use crate::file::state::FileState;
+
+/// Bytes that are written, and then flushed.
+pub(crate) const FLUSH_BEHIND_BYTES: u64 = 64 << 20;
+
+/// What was written since the latest flush.
+#[derive(Debug)]
+pub(crate) struct FlushBehind {
+    /// How many make a flush due; `u64::MAX`: never.
+    every_bytes: u64,
+    /// Relaxed: a count.
+    written_bytes: AtomicU64,
+}
+
+impl FlushBehind {
+    pub(crate) fn new(every_bytes: u64) -> Self {
+        Self { every_bytes, written_bytes: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn note_written(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A flush of some file begins.
+    pub(crate) fn note_flush(&self) {
+        self.written_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the caller is to flush.
+    fn take_due(&self) -> bool {
+        self.written_bytes.load(Ordering::Relaxed) >= self.every_bytes
+            && self.written_bytes.swap(0, Ordering::Relaxed) >= self.every_bytes
+    }
+}
+
+impl Core {
+    /// To be called by one who has written a page of the file to its end. If a flush is due, blocks
+    /// on the device; waits for nobody, as the caller may have pages that others wait for. An error
+    /// is recorded for the file's handles, as that of any flush.
+    pub(crate) fn flush_behind(&self, file: &FileState) {
+        if self.flush_behind.take_due() {
+            // Flushes of one file come one at a time, as the kernel tells of a failure once: so
+            // this is a round of its own. If a sync runs or is about to, that flushes.
+            file.syncs.run_alone(self.waits(), || {
+                if file.durability.lock().needs_flush() {
+                    self.flush(file);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_is_due_once_for_so_many_bytes() {
+        let behind = FlushBehind::new(100);
+        behind.note_written(60);
+        assert!(!behind.take_due());
+        behind.note_written(60);
+        assert!(behind.take_due());
+        assert!(!behind.take_due());
+        behind.note_written(60);
+        behind.note_flush();
+        behind.note_written(60);
+        assert!(!behind.take_due());
+    }
+
+    #[test]
+    fn never_is_never() {
+        let behind = FlushBehind::new(u64::MAX);
+        behind.note_written(u64::MAX / 2);
+        assert!(!behind.take_due());
+    }
+}
