@@ -383,11 +383,13 @@ impl CacheBuilder {
     /// After how many bytes of write-backs, of all files and since the latest flush of any, the
     /// file that is being written is flushed, as by fdatasync(2): so a device with a cache of its
     /// own has little to write when a sync comes, during which it may serve nobody. The default is
-    /// 64 MiB; [`u64::MAX`] is never.
+    /// 64 MiB; [`u64::MAX`] is never. A file with more than that in dirty pages is flushed when as
+    /// much was written.
     ///
     /// It happens in the call of [`File::write_at`](crate::File::write_at) that writes a page to
-    /// its end; others write on. An error is told as that of a flush by
-    /// [`File::sync_all`](crate::File::sync_all).
+    /// its end, which blocks on the device; a sync of the file that comes meanwhile waits for it.
+    /// An error is recorded with the file, as that of any flush
+    /// ([`File::sync_all`](crate::File::sync_all)).
     pub fn flush_behind(self, flush_behind_bytes: u64) -> Self {
         Self { flush_behind_bytes, ..self }
     }

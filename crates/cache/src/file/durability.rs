@@ -129,6 +129,11 @@ impl Durability {
         self.unseen(self.told).filter(|error| matches!(error, Error::LostWrites { .. }))
     }
 
+    /// Whether no handle has reported the latest error.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.told < self.errors
+    }
+
     /// The file was changed on the device.
     pub(crate) fn note_change(&mut self) {
         self.changed = self.period;

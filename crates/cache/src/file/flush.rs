@@ -158,19 +158,24 @@ impl Core {
 
     /// Gives unstable pages the state that `outcome` finds for their flush period.
     fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
-        let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
-        for &page in &pages {
+        let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
+        // Those that may be clean, or gone.
+        pages.retain(|&page| {
             let shard = self.pages.shard(self.key(file, page));
-            let Some(frame) = shard.frame() else { continue };
-            if self.frames().word(frame).state() == State::Unstable
-                && let Some(state) = outcome(self.frames().period(frame))
-            {
+            let Some(frame) = shard.frame() else { return true };
+            let state = self.frames().word(frame).state();
+            if state != State::Unstable {
+                return state == State::Clean;
+            }
+            let settled = outcome(self.frames().period(frame));
+            if let Some(state) = settled {
                 self.frames().settle(frame, state);
                 if state == State::Dirty {
                     self.add_unwritten(file, 1);
                 }
             }
-        }
+            settled == Some(State::Clean)
+        });
         let mut unclean = file.unclean.lock();
         for page in pages {
             self.forget_if_clean(file, page, &mut unclean);

@@ -257,7 +257,9 @@ impl File {
     ///
     /// The bytes are in memory then; [`File::sync_all`] makes them durable. Blocks under
     /// `page-read`, `page-change`, `write-back`, `frame` and `file`, or on the device; under `file`
-    /// only while another call sets the length or invalidates pages, not for a sync.
+    /// only while another call sets the length or invalidates pages, not for a sync. A call that
+    /// writes a page to its end may flush the file
+    /// ([`CacheBuilder::flush_behind`](crate::CacheBuilder::flush_behind)).
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::WouldDeadlock`];

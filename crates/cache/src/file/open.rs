@@ -232,6 +232,12 @@ impl Core {
         });
         let outcome = lost.clone().map_or(Ok(()), Err);
         let is_unflushed = !unclean.is_empty() || durability.is_unflushed();
-        (Remains { is_unflushed, lost: lost.or(durability.lost_unheard()) }, outcome)
+        let unheard = || {
+            let durability_lost = || Error::LostDurability { file: file.path.clone() };
+            let is_unheard = durability.is_lost() && durability.is_unheard();
+            durability.lost_unheard().or(is_unheard.then(durability_lost))
+        };
+        let lost = lost.or_else(unheard);
+        (Remains { is_unflushed, lost }, outcome)
     }
 }

@@ -90,25 +90,43 @@ fn a_round_alone_runs_beside_no_other() {
 #[cfg(feature = "async")]
 #[test]
 fn a_task_that_joins_has_a_runner() {
-    check(3, |scene| {
-        let join = |scene: &Arc<Scene>, caller| {
-            scene.write(caller);
-            let (round, starts) = scene.rounds.join(caller);
-            let runner = starts.then(|| {
-                let scene = scene.clone();
-                thread::spawn(move || {
-                    let run = |callers: Vec<usize>| scene.run(&callers);
-                    scene.rounds.run_for_tasks(&scene.waits, Reason::OTHER, run);
-                })
+    check(3, tasks_have_a_runner);
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn a_task_that_joins_beside_a_round_alone_has_a_runner() {
+    check(2, |scene| {
+        let alone = scene.clone();
+        let alone = thread::spawn(move || {
+            alone.rounds.run_alone(&alone.waits, || {
+                alone.run(&[]);
             });
-            (round, runner)
-        };
-        let (first, runner) = join(scene, 0);
-        let (second, another) = join(scene, 1);
-        [runner, another].into_iter().flatten().for_each(|runner| runner.join().unwrap());
-        for (caller, round) in [first, second].iter().enumerate() {
-            let done = round.outcome.lock().expect("it was run");
-            assert!(done >> caller & 1 != 0);
-        }
+        });
+        tasks_have_a_runner(scene);
+        alone.join().unwrap();
     });
+}
+
+#[cfg(feature = "async")]
+fn tasks_have_a_runner(scene: &Arc<Scene>) {
+    let join = |scene: &Arc<Scene>, caller| {
+        scene.write(caller);
+        let (round, starts) = scene.rounds.join(caller);
+        let runner = starts.then(|| {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let run = |callers: Vec<usize>| scene.run(&callers);
+                scene.rounds.run_for_tasks(&scene.waits, Reason::OTHER, run);
+            })
+        });
+        (round, runner)
+    };
+    let (first, runner) = join(scene, 0);
+    let (second, another) = join(scene, 1);
+    [runner, another].into_iter().flatten().for_each(|runner| runner.join().unwrap());
+    for (caller, round) in [first, second].iter().enumerate() {
+        let done = round.outcome.lock().expect("it was run");
+        assert!(done >> caller & 1 != 0);
+    }
 }

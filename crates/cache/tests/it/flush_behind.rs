@@ -79,6 +79,26 @@ fn a_failure_is_told_by_the_next_sync_and_nothing_is_lost() {
     }
 }
 
+/// Nobody has heard of it when the last handle goes.
+#[test]
+fn a_failure_is_not_forgotten_with_the_last_handle() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(72, failing_syncs());
+        let cache = small(8, PAGE).device(device.clone()).io(io).flush_behind(4 * PAGE as u64);
+        let cache = cache.build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        write_until_flushed(&device, &file, 1);
+        assert!(cache.stats().evictions > 0);
+        drop(file);
+        device.set_faults(FaultPlan::default());
+        let file = cache.open("f", writable()).unwrap();
+        let told = file.sync_all();
+        assert!(matches!(told, Err(Error::LostDurability { .. })), "{io:?}: {told:?}");
+        file.sync_all().unwrap();
+    }
+}
+
 /// A sync waits for a page that the writer has in hand: the writer waits for no sync.
 #[test]
 fn who_has_a_page_in_hand_streams_on_beside_a_sync() {

@@ -47,7 +47,7 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 			if (prev_state & UH_TASK_DEAD)
 				uh_settle(t, prev);
 		} else {
-			uh_resume_late(ctx, t);
+			uh_resume_late(t);
 			if (!preempt && prev_state && uh_left_queue(prev)) {
 				uh_look(t, prev);
 				uh_sleep(ctx, t, prev_state, prev->se.sum_exec_runtime);
@@ -59,7 +59,7 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 	}
 	t = uh_thread_of(next);
 	if (t && !(t->flags & (UH_PENDING | UH_LEAVING)))
-		uh_resume(ctx, t);
+		uh_resume(t);
 	return 0;
 }
 
@@ -159,7 +159,7 @@ int BPF_PROG(uh_leave, struct task_struct *task)
 
 	if (!t || (t->flags & (UH_PENDING | UH_LEAVING)))
 		return 0;
-	uh_resume_late(ctx, t);
+	uh_resume_late(t);
 	uh_count_redundant(t);
 	uh_flush_slots(t);
 	uh_close_event(&t->open);
@@ -492,7 +492,7 @@ int uh_flush(struct bpf_iter__task *ctx)
 
 		uh_add(uh_tally.threads_now, -1);
 		if (t->state == UH_WOKEN_UP)
-			uh_resume(ctx, t);
+			uh_resume(t);
 		if (t->state == UH_ASLEEP)
 			last = uh_kind_of_sleep(t, 0);
 		else if (t->state == UH_UNKNOWN)

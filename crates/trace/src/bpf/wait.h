@@ -375,7 +375,7 @@ static __always_inline u32 uh_kind_of_sleep(struct uh_thread *t, u32 waking_flag
 }
 
 /* The switch-in. */
-static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
+static __always_inline void uh_resume(struct uh_thread *t)
 {
 	u64 asleep_ns, now = bpf_ktime_get_ns();
 	struct uh_slot *slot;
@@ -443,12 +443,26 @@ static __always_inline void uh_resume(void *ctx, struct uh_thread *t)
 /*
  * The thread runs; that it came back to the processor was perhaps not told. Kernels of virtual
  * machines were met that skip the tracepoint of some switches away from threads of the machine's
- * own.
+ * own. What the thread has done since is not known either, so this wakeup is not judged; and if the
+ * sleep that begins now is ended at the same moment, its waker is not known.
  */
-static __always_inline void uh_resume_late(void *ctx, struct uh_thread *t)
+static __noinline int uh_resume_late(struct uh_thread *t)
 {
-	if (t->state == UH_ASLEEP || t->state == UH_WOKEN_UP)
-		uh_resume(ctx, t);
+	u32 pause;
+
+	if (!t || (t->state != UH_ASLEEP && t->state != UH_WOKEN_UP))
+		return 0;
+	/* Of the sleep that begins now. */
+	pause = t->flags & UH_DIRTY_PAUSE;
+	t->flags &= ~UH_DIRTY_PAUSE;
+	uh_resume(t);
+	t->flags |= pause;
+	if (!(t->flags & UH_DEEP) && t->slot < UH_SLOTS) {
+		t->slots[t->slot].flags |= UH_FED;
+		t->deeds++;
+		t->flags &= ~(UH_HUNGRY | UH_TICKING);
+	}
+	return 0;
 }
 
 /* Wakes that found the thread awake are counted where it was about to sleep. */
