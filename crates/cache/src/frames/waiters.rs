@@ -41,10 +41,16 @@
 //! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
 //!
 //! Threads and tasks stand in one queue. A frame itself is handed to a thread only, and only to the
-//! one that has waited longest: a thread always comes to take it. Where a task is first, the frame
-//! goes to the free ones, and the task is told to look: if it was dropped, the wake goes on to the
-//! next in the queue, and if there is none, the frame lies where everybody finds it. If it is not
-//! polled for a time, those behind it get the frame: see `alarm.rs`.
+//! one that has waited longest, or is overdue: a thread always comes to take it. Where a task is
+//! first, the frame goes to the free ones, and the task is told to look: if it was dropped, the
+//! wake goes on to the next in the queue, and if there is none, the frame lies where everybody
+//! finds it. If it is not polled for a time, those behind it get the frame: see `alarm.rs`.
+//!
+//! **Overdue.** Who runs takes frames as it finds them, and who was woken may find them taken, and
+//! stands at the end of the queue again. That is what makes batches worth it, but one may lose ten
+//! times in a row: so a thread that has lost, and has waited for long, waits in a queue of its own,
+//! which is told first. Others are told when there is nobody in it, or more frames; as it takes a
+//! wake to get there, it does not fill while they wait.
 //!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
@@ -168,7 +174,12 @@ impl FrameWaiters {
     }
 
     fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
+        WaitKey::Address(std::ptr::from_ref(&self.waiting) as usize)
+    }
+
+    /// That of the threads that are overdue.
+    fn overdue_key(&self) -> WaitKey {
+        WaitKey::Address(std::ptr::from_ref(&self.idled) as usize)
     }
 
     /// The caller will search, and wait if it finds nothing.
@@ -211,9 +222,17 @@ impl FrameWaiters {
         self.idled.0.load(Ordering::Acquire)
     }
 
-    /// Waits for a frame, unless one became idle since `seen`.
-    pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
-        waits.wait(&self.key(), || self.idled.0.load(Ordering::Relaxed) == seen, how)
+    /// Waits for a frame, unless one became idle since `seen`; before all others, if that is
+    /// overdue.
+    pub(crate) fn wait(
+        &self,
+        waits: &WaitTable<WaitKey>,
+        seen: u32,
+        is_overdue: bool,
+        how: Wait,
+    ) -> Outcome {
+        let key = if is_overdue { self.overdue_key() } else { self.key() };
+        waits.wait(&key, || self.idled.0.load(Ordering::Relaxed) == seen, how)
     }
 
     /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].
@@ -293,13 +312,17 @@ impl FrameWaiters {
         // ORDER[R2]: Release; pairs with the Acquire in `idled`.
         self.idled.0.fetch_add(1, Ordering::Release);
         let mut told = Told::default();
-        let mut to_wake = waiters;
+        let overdue = waits.wake_with(&self.overdue_key(), waiters as usize, LOOK);
+        let others = waiters - overdue.total() as u32;
+        let mut to_wake = others;
         let choose = |tag| {
             told.has_task |= tag != THREAD;
             to_wake -= 1;
             if to_wake == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
         };
-        run_foreign_wakers(|| waits.wake_where(&self.key(), choose, LOOK));
+        if others > 0 {
+            run_foreign_wakers(|| waits.wake_where(&self.key(), choose, LOOK));
+        }
         if waiters == held {
             return told;
         }
@@ -343,14 +366,15 @@ impl FrameWaiters {
         }
     }
 
-    /// Wakes the one that has waited longest with a token of its own, if that is a thread; whether
-    /// it was.
+    /// Wakes the one that has waited longest with a token of its own, if that is a thread, or one
+    /// that is overdue; whether there was one.
     #[cfg(not(loom))]
     pub(crate) fn hand(&self, waits: &WaitTable<WaitKey>, token: Token) -> bool {
         let first = |tag| {
             if tag == THREAD { Verdict::WakeAndStop } else { Verdict::Stop }
         };
-        waits.wake_where(&self.key(), first, token) > 0
+        waits.wake_with(&self.overdue_key(), 1, token) > 0
+            || waits.wake_where(&self.key(), first, token) > 0
     }
 
     /// Wakes the tasks whose deadline has come by `now`. Gives the next deadline, if there is one.
@@ -370,6 +394,52 @@ impl FrameWaiters {
         };
         run_foreign_wakers(|| waits.wake_where(&self.key(), expired, LOOK));
         next
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use unherd_sync::Ledger;
+    use unherd_sys::primitives::{Mutex, thread};
+
+    use super::*;
+
+    #[test]
+    fn who_is_overdue_is_told_first() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let waiters = FrameWaiters::new();
+        let reason = Reason::register("test-overdue");
+        let tellings: [fn(&FrameWaiters, &WaitTable<WaitKey>); 2] = [
+            |waiters, waits| assert!(!waiters.tell(waits, 1).has_task),
+            |waiters, waits| assert!(waiters.hand(waits, Token(7))),
+        ];
+        for tell in tellings {
+            let woken = Mutex::new(Vec::new());
+            thread::scope(|scope| {
+                let (waits, waiters, woken) = (&waits, &waiters, &woken);
+                let before = Ledger::snapshot().reason(reason).waits;
+                for (nth, is_overdue) in [false, true].into_iter().enumerate() {
+                    scope.spawn(move || {
+                        let _entered = waiters.enter();
+                        let how = Wait::new(reason);
+                        let outcome = waiters.wait(waits, waiters.idled(), is_overdue, how);
+                        assert!(matches!(outcome, Outcome::Woken(_)), "{outcome:?}");
+                        woken.lock().push(is_overdue);
+                    });
+                    while Ledger::snapshot().reason(reason).waits - before <= nth as u64 {
+                        thread::yield_now();
+                    }
+                }
+                for nth in 0..2 {
+                    tell(waiters, waits);
+                    while woken.lock().len() <= nth {
+                        thread::yield_now();
+                    }
+                }
+            });
+            assert_eq!(*woken.lock(), [true, false]);
+        }
     }
 }
 
@@ -411,20 +481,20 @@ mod loom {
             }
         }
 
-        /// Takes this many frames, one after the other, and misses none.
+        /// Takes this many frames, one after the other, and misses none. Once woken, it is overdue.
         fn take(&self, frames: usize) {
             let Self { waits, waiters, idle } = self;
             let _entered = waiters.enter();
-            let mut taken = 0;
+            let (mut taken, mut was_woken) = (0, false);
             while taken < frames {
                 let seen = waiters.idled();
                 if idle.iter().any(claim) {
                     taken += 1;
-                } else if let Outcome::Woken(HANDED) =
-                    waiters.wait(waits, seen, Wait::new(Reason::OTHER))
-                {
-                    taken += 1;
+                    continue;
                 }
+                let outcome = waiters.wait(waits, seen, was_woken, Wait::new(Reason::OTHER));
+                taken += usize::from(outcome == Outcome::Woken(HANDED));
+                was_woken |= matches!(outcome, Outcome::Woken(_));
             }
         }
 
@@ -434,7 +504,8 @@ mod loom {
             if waiters.end_write(waits, frames).has_left {
                 for word in (0..waiters.count()).map_while(|_| idle.iter().find(|word| claim(word)))
                 {
-                    if waits.wake_with(&waiters.key(), 1, HANDED) == 0 {
+                    let handed = |key| waits.wake_with(&key, 1, HANDED) > 0;
+                    if !handed(waiters.overdue_key()) && !handed(waiters.key()) {
                         store_and_tell(self, word);
                     }
                 }
