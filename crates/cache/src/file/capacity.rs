@@ -78,7 +78,7 @@ impl Core {
         let mut began = Timestamp::now();
         while given_up.claims.len() < frames {
             let end = Timestamp::now().after(WAIT.min(self.frame_wait));
-            let taken = self.take_before(NO_PAGE, end);
+            let taken = self.take_before(NO_PAGE, began, end);
             if let Some(claim) = taken {
                 given_up.add(vec![claim]);
                 // Where one has come there may be more; but each search may look at all of a pool.

@@ -40,6 +40,8 @@ pub(crate) struct Durability {
     /// The latest period of an unstable page that left the cache since the last success.
     evicted: Option<u64>,
     lost: bool,
+    /// Whether a handle has reported that.
+    lost_told: bool,
     errors: u64,
     /// How many errors some handle has reported.
     told: u64,
@@ -95,6 +97,7 @@ impl Durability {
             broken: 0,
             evicted: remains.is_unflushed.then_some(0),
             lost: false,
+            lost_told: false,
             errors: u64::from(remains.lost.is_some()),
             told: 0,
             last_error: remains.lost,
@@ -126,12 +129,9 @@ impl Durability {
 
     /// The error that no handle has reported, if it is about writes that are lost for good.
     pub(crate) fn lost_unheard(&self) -> Option<Error> {
-        self.unseen(self.told).filter(|error| matches!(error, Error::LostWrites { .. }))
-    }
-
-    /// Whether no handle has reported the latest error.
-    pub(crate) fn is_unheard(&self) -> bool {
-        self.told < self.errors
+        let is_loss =
+            |error: &_| matches!(error, Error::LostWrites { .. } | Error::LostDurability { .. });
+        self.unseen(self.told).filter(is_loss)
     }
 
     /// The file was changed on the device.
@@ -287,8 +287,15 @@ impl Durability {
         self.evicted.is_some()
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Whether it has lost durability for good, which a handle reports then.
+    pub(crate) fn tell_lost(&mut self) -> bool {
+        self.lost_told |= self.lost;
         self.lost
+    }
+
+    /// Whether it has, and no handle has reported that.
+    pub(crate) fn is_lost_unheard(&self) -> bool {
+        self.lost && !self.lost_told
     }
 }
 
@@ -307,7 +314,7 @@ mod tests {
         file.flush_succeeded(flush);
         // The page that left the cache is durable: a later failure does not concern it.
         file.flush_failed(Error::TooManyFiles);
-        assert!(!file.is_lost());
+        assert!(!file.tell_lost());
         assert!(!file.is_broken(written));
         assert!(file.is_broken(during));
         assert_eq!(file.evict(during), Eviction::Redirty);
@@ -319,10 +326,12 @@ mod tests {
         file.evict(file.period());
         file.begin_flush();
         file.flush_failed(Error::TooManyFiles);
-        assert!(file.is_lost());
+        assert!(file.is_lost_unheard());
+        assert!(file.tell_lost());
+        assert!(!file.is_lost_unheard());
         let flush = file.begin_flush();
         file.flush_succeeded(flush);
-        assert!(file.is_lost());
+        assert!(file.tell_lost());
     }
 
     #[test]

@@ -269,7 +269,9 @@ impl Core {
         let errors = durability.tell();
         let outcome = match unseen {
             Some(error) => Err(error),
-            None if durability.is_lost() => Err(Error::LostDurability { file: file.path.clone() }),
+            None if durability.tell_lost() => {
+                Err(Error::LostDurability { file: file.path.clone() })
+            }
             None => Ok(()),
         };
         (outcome, errors)

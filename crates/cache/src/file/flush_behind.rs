@@ -9,7 +9,7 @@
 //! pages early for the like.
 //!
 //! A flush of one file makes its device write all. Files on several devices share the count, so a
-//! flush of one device puts off that of the others.
+//! flush of one device puts off that of the others, perhaps for ever.
 
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
@@ -60,13 +60,14 @@ impl Core {
             let pages = file.unwritten.pages.load(Ordering::Relaxed);
             (pages * self.memory().page_bytes()) as u64
         };
-        let is_due = || self.flush_behind.is_due(dirty_bytes);
+        let is_due =
+            || self.flush_behind.is_due(dirty_bytes) && file.durability.lock().needs_flush();
         if is_due() {
             // Flushes of one file come one at a time, as the kernel tells of a failure once: so
             // this is a round of its own. If a sync runs or is about to, that flushes.
             file.syncs.run_alone(self.waits(), || {
                 // Another may have begun a flush since.
-                if is_due() && file.durability.lock().needs_flush() {
+                if is_due() {
                     self.flush(file);
                 }
             });

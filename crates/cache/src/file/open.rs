@@ -232,12 +232,11 @@ impl Core {
         });
         let outcome = lost.clone().map_or(Ok(()), Err);
         let is_unflushed = !unclean.is_empty() || durability.is_unflushed();
-        let unheard = || {
-            let durability_lost = || Error::LostDurability { file: file.path.clone() };
-            let is_unheard = durability.is_lost() && durability.is_unheard();
-            durability.lost_unheard().or(is_unheard.then(durability_lost))
+        let lost_durability = || {
+            let error = || Error::LostDurability { file: file.path.clone() };
+            durability.is_lost_unheard().then(error)
         };
-        let lost = lost.or_else(unheard);
+        let lost = lost.or_else(|| durability.lost_unheard()).or_else(lost_durability);
         (Remains { is_unflushed, lost }, outcome)
     }
 }

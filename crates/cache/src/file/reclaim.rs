@@ -113,7 +113,7 @@ impl Core {
     fn take_slow(&self, key: PageKey, began: Option<Timestamp>) -> Result<Claim, Error> {
         let began = began.unwrap_or_else(Timestamp::now);
         let end = began.after(self.frame_wait);
-        let taken = self.take_before(key, end);
+        let taken = self.take_before(key, began, end);
         taken.ok_or_else(|| {
             self.pages.notify_idle(1);
             self.no_frames(Timestamp::now().since(began))
@@ -121,10 +121,15 @@ impl Core {
     }
 
     /// As [`Core::take_frame`], up to `end`.
-    pub(crate) fn take_before(&self, key: PageKey, end: Timestamp) -> Option<Claim> {
+    pub(crate) fn take_before(
+        &self,
+        key: PageKey,
+        began: Timestamp,
+        end: Timestamp,
+    ) -> Option<Claim> {
         let _entered = self.supply().waiters.enter();
         let mut attempts = self.begin_attempts(key, end);
-        let (began, mut was_woken) = (Timestamp::now(), false);
+        let mut was_woken = false;
         loop {
             let (seen, until, throttled) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),

@@ -39,7 +39,8 @@ impl File {
     /// [`Error::Held`] if pages are held back
     /// ([`PageMut::hold_until`](crate::PageMut::hold_until)): all others are durable.
     ///
-    /// [`Error::LostDurability`] is reported until the file's last handle is dropped.
+    /// [`Error::LostDurability`] is reported until the file's last handle is dropped; if no handle
+    /// has reported it until then, once more by one that opens the file for writing.
     /// [`Error::LostWrites`] is reported once; what it names is lost, and the next call says how
     /// the rest fares. [`Error::WouldDeadlock`]: nothing was done.
     pub fn sync_all(&self) -> Result<(), Error> {

@@ -40,17 +40,18 @@
 //! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
 //! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
 //!
-//! Threads and tasks stand in one queue. A frame itself is handed to a thread only, and only to the
-//! one that has waited longest, or is overdue: a thread always comes to take it. Where a task is
-//! first, the frame goes to the free ones, and the task is told to look: if it was dropped, the
-//! wake goes on to the next in the queue, and if there is none, the frame lies where everybody
-//! finds it. If it is not polled for a time, those behind it get the frame: see `alarm.rs`.
+//! Threads and tasks stand in one queue, except for those below. A frame itself is handed to a
+//! thread only, and only to the one that has waited longest, or is overdue: a thread always comes
+//! to take it. Where a task is first, the frame goes to the free ones, and the task is told to
+//! look: if it was dropped, the wake goes on to the next in the queue, and if there is none, the
+//! frame lies where everybody finds it. If it is not polled for a time, those behind it get the
+//! frame: see `alarm.rs`.
 //!
 //! **Overdue.** Who runs takes frames as it finds them, and who was woken may find them taken, and
 //! stands at the end of the queue again. That is what makes batches worth it, but one may lose ten
 //! times in a row: so a thread that has lost, and has waited for long, waits in a queue of its own,
-//! which is told first. Others are told when there is nobody in it, or more frames; as it takes a
-//! wake to get there, it does not fill while they wait.
+//! which is told first. Others are told when there is nobody in it, or more frames; as nobody gets
+//! there who was not woken before, it does not fill while they wait. Tasks stay where they are.
 //!
 //! A thread wakes by itself at its deadline. A task has no clock, so it leaves its deadline in the
 //! queue, as its tag, for [`FrameWaiters::expire`].
@@ -377,6 +378,21 @@ impl FrameWaiters {
             || waits.wake_where(&self.key(), first, token) > 0
     }
 
+    /// How many are in the queue, and in that of those that are overdue.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn queues(&self, waits: &WaitTable<WaitKey>) -> (usize, usize) {
+        let count = |key| {
+            let mut waiters = 0;
+            let shown = |_| {
+                waiters += 1;
+                Verdict::Skip
+            };
+            waits.wake_where(&key, shown, LOOK);
+            waiters
+        };
+        (count(self.key()), count(self.overdue_key()))
+    }
+
     /// Wakes the tasks whose deadline has come by `now`. Gives the next deadline, if there is one.
     #[cfg(not(loom))]
     pub(crate) fn expire(&self, waits: &WaitTable<WaitKey>, now: Timestamp) -> Option<Timestamp> {
@@ -401,6 +417,7 @@ impl FrameWaiters {
 #[cfg(not(any(loom, shuttle)))]
 mod tests {
     use unherd_sync::Ledger;
+    use unherd_sys::Deadline;
     use unherd_sys::primitives::{Mutex, thread};
 
     use super::*;
@@ -422,7 +439,9 @@ mod tests {
                 for (nth, is_overdue) in [false, true].into_iter().enumerate() {
                     scope.spawn(move || {
                         let _entered = waiters.enter();
-                        let how = Wait::new(reason);
+                        // So that a failure is no hang.
+                        let how =
+                            Wait::new(reason).deadline(Deadline::after(Duration::from_secs(60)));
                         let outcome = waiters.wait(waits, waiters.idled(), is_overdue, how);
                         assert!(matches!(outcome, Outcome::Woken(_)), "{outcome:?}");
                         woken.lock().push(is_overdue);

@@ -79,7 +79,7 @@ fn a_failure_is_told_by_the_next_sync_and_nothing_is_lost() {
     }
 }
 
-/// Nobody has heard of it when the last handle goes.
+/// Nobody has heard of it when the last handle goes, nor when one goes that did not ask.
 #[test]
 fn a_failure_is_not_forgotten_with_the_last_handle() {
     let _turn = turn();
@@ -87,15 +87,36 @@ fn a_failure_is_not_forgotten_with_the_last_handle() {
         let device = sim(72, failing_syncs());
         let cache = small(8, PAGE).device(device.clone()).io(io).flush_behind(4 * PAGE as u64);
         let cache = cache.build().unwrap();
-        let file = cache.open("f", writable()).unwrap();
-        write_until_flushed(&device, &file, 1);
+        let open = || cache.open("f", writable()).unwrap();
+        write_until_flushed(&device, &open(), 1);
         assert!(cache.stats().evictions > 0);
-        drop(file);
         device.set_faults(FaultPlan::default());
-        let file = cache.open("f", writable()).unwrap();
+        drop(open());
+        let file = open();
         let told = file.sync_all();
         assert!(matches!(told, Err(Error::LostDurability { .. })), "{io:?}: {told:?}");
         file.sync_all().unwrap();
+    }
+}
+
+/// The error of the flush is told first; that writes are lost is not told with it.
+#[test]
+fn a_loss_is_told_once_though_its_error_was() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(73, failing_syncs());
+        let cache = small(8, PAGE).device(device.clone()).io(io).build().unwrap();
+        let open = || cache.open("f", writable()).unwrap();
+        let file = open();
+        write_stream(&file, 0..32);
+        assert!(matches!(file.sync_all(), Err(Error::Io { operation: Operation::Sync, .. })));
+        drop(file);
+        device.set_faults(FaultPlan::default());
+        let file = open();
+        assert!(matches!(file.sync_all(), Err(Error::LostDurability { .. })), "{io:?}");
+        file.sync_all().unwrap();
+        drop(file);
+        open().sync_all().unwrap();
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use unherd_sys::Topology;
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::{Timestamp, Topology};
 use unherd_testkit::{Seed, SimDevice};
 
+use super::PATIENCE;
 use crate::{Cache, CacheBuilder, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;
@@ -95,4 +96,43 @@ fn one_waiter_is_woken_for_a_batch_of_present_frames() {
     assert_eq!(batch(), 8);
     cache.resize(8 * PAGE).unwrap();
     assert_eq!(batch(), 1);
+}
+
+/// Two wait for a frame. The first is woken for nothing; it has waited for long, and so is first
+/// all the same.
+#[test]
+#[cfg(not(shuttle))]
+fn who_has_lost_and_is_overdue_is_first() {
+    let (cache, file) = open(8, 40, Cache::builder().topology(Topology::of(1)));
+    let core = &cache.owner.core;
+    let mut pins: Vec<_> = (0..8).map(|page| file.page(PageNo(page)).unwrap()).collect();
+    let now = Timestamp::now();
+    let end = now.after(Duration::from_secs(20));
+    let long_ago = Timestamp::from_ns(now.as_ns() - 2 * PATIENCE.as_nanos() as u64);
+    let until_queues_are = |ordinary, overdue| {
+        while core.supply().waiters.queues(core.waits()) != (ordinary, overdue) {
+            assert!(Timestamp::now() < now.after(Duration::from_secs(10)));
+            thread::yield_now();
+        }
+    };
+    let order = Mutex::new(Vec::new());
+    let take = |name, began| {
+        let key = core.key(&file.file, PageNo(20));
+        let claim = core.take_before(key, began, end).unwrap();
+        order.lock().push(name);
+        core.pages.free_frame(claim);
+    };
+    thread::scope(|scope| {
+        let overdue = scope.spawn(|| take("overdue", long_ago));
+        until_queues_are(1, 0);
+        let other = scope.spawn(|| take("other", now));
+        until_queues_are(2, 0);
+        core.pages.notify_idle(1);
+        until_queues_are(1, 1);
+        pins.pop();
+        for thread in [overdue, other] {
+            thread.join().unwrap();
+        }
+    });
+    assert_eq!(*order.lock(), ["overdue", "other"]);
 }
