@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use unherd_host::{ForeignCpu, Pressure, load_1min, processors};
+use unherd_host::{BusyTime, ForeignCpu, Pressure, load_1min, processors};
 use unherd_sys::Timestamp;
 
 use crate::plan::Plan;
@@ -17,6 +17,10 @@ use crate::round::{Round, counting};
 
 /// Other programs may use this share of the processors before a group of processes is run again.
 pub const FOREIGN_MAX: f64 = 0.05;
+
+/// The share of the processors' time that the host took from a contender's processes in the mean,
+/// above which a reader must know it.
+const STOLEN_MAX: f64 = 0.01;
 
 /// The kernel's account of processes is in ticks of 10 ms: below two, it is nobody's.
 const TICKS: Duration = Duration::from_millis(20);
@@ -30,6 +34,10 @@ pub struct Surroundings {
     /// The share of the processors' time that programs other than the bench used; `None` where they
     /// cannot be seen.
     pub foreign_cpu_share: Option<f64>,
+    /// The share of the processors' time in which the host let them run nothing (*steal*): for a
+    /// quota, or for other machines. It may be the process's own doing: where a host polls while a
+    /// processor sleeps for a moment, short sleeps use up the quota.
+    pub stolen_cpu_share: Option<f64>,
     /// Threads that ran or wanted to, in the mean of the minute before it began.
     pub load_1min: Option<f64>,
     /// The share of the time in which some thread of the machine waited for a processor (PSI); the
@@ -53,6 +61,7 @@ impl Surroundings {
 pub(crate) struct SurroundingsProbe {
     began: Timestamp,
     foreign: Option<ForeignCpu>,
+    busy: Option<BusyTime>,
     pressure: Option<Pressure>,
     load_1min: Option<f64>,
 }
@@ -61,6 +70,7 @@ impl SurroundingsProbe {
     pub(crate) fn begin() -> Self {
         Self {
             foreign: ForeignCpu::now(),
+            busy: BusyTime::now().ok(),
             pressure: Pressure::now(),
             load_1min: load_1min(),
             began: Timestamp::now(),
@@ -75,8 +85,12 @@ impl SurroundingsProbe {
         let pressure = self.pressure.zip(next.pressure).map(|(from, to)| to.since(from));
         let foreign = self.foreign.zip(next.foreign).map(|(from, to)| to.since(from));
         let foreign = foreign.map(|time| if time > TICKS { time } else { Duration::ZERO });
+        let busy = self.busy.zip(next.busy).map(|(from, to)| to.since(from));
+        let stolen = busy.map(|time| Duration::from_nanos(time.steal_ns));
+        let of_all = |time| share(time, elapsed_s * processors() as f64);
         let surroundings = Surroundings {
-            foreign_cpu_share: foreign.map(|time| share(time, elapsed_s * processors() as f64)),
+            foreign_cpu_share: foreign.map(of_all),
+            stolen_cpu_share: stolen.map(of_all),
             load_1min: self.load_1min,
             cpu_pressure: pressure.map(|it| share(it.cpu, elapsed_s)),
             io_pressure: pressure.map(|it| share(it.io, elapsed_s)),
@@ -128,7 +142,28 @@ pub(crate) fn marks(plan: &Plan, rounds: &[Round]) -> Vec<String> {
     if is_of_today && shares().next().is_none() {
         marks.push("other programs cannot be seen from here, so what they used is unknown".into());
     }
+    marks.extend(stolen(plan, &counted));
     marks
+}
+
+/// Says from whom the host took processors, if that is worth a word.
+fn stolen(plan: &Plan, counted: &[Round]) -> Option<String> {
+    let mean = |label: &str| {
+        let of_label = counted.iter().filter(|round| round.label == label);
+        let shares: Vec<_> = of_label.filter_map(|it| it.surroundings.stolen_cpu_share).collect();
+        shares.iter().sum::<f64>() / shares.len().max(1) as f64
+    };
+    let labels = plan.contenders.iter().map(|contender| &*contender.label);
+    let means: Vec<_> = labels.map(|label| (label, mean(label))).collect();
+    means.iter().any(|(_, share)| *share > STOLEN_MAX).then(|| {
+        let of = |(label, share): &(&str, f64)| format!("{:.1} % of {label}'s", 100.0 * share);
+        let each: Vec<_> = means.iter().map(of).collect();
+        format!(
+            "the host stopped this machine's processors (steal: a quota, or other machines) for {} \
+             time; what took longest may be that",
+            each.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -184,5 +219,21 @@ mod tests {
             round.surroundings = Surroundings { load_1min: Some(0.1), ..Surroundings::default() };
         }
         assert!(marks(&plan, &hidden)[0].contains("cannot be seen"));
+    }
+
+    #[test]
+    fn what_the_host_took_is_marked() {
+        let of = |shares: [f64; 2]| {
+            let mut rounds = group(1, [0.0, 0.0]);
+            for (round, share) in rounds.iter_mut().zip(shares) {
+                round.surroundings.stolen_cpu_share = Some(share);
+            }
+            marks(&plan(), &rounds)
+        };
+        assert_eq!(of([0.01, 0.0]), Vec::<String>::new());
+        let expected = "the host stopped this machine's processors (steal: a quota, or other \
+                        machines) for 0.2 % of before's, 8.1 % of unherd's time; what took longest \
+                        may be that";
+        assert_eq!(of([0.002, 0.081]), [expected]);
     }
 }

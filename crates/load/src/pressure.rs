@@ -23,6 +23,9 @@ use crate::congestion::{self, Latencies};
 use crate::{Better, Description, Job, Kind, LoadError, Metric, Param, Round, Workload};
 use device::Device;
 
+/// 4 MiB.
+const BATCH_MAX: usize = 1024;
+
 /// The workload `pressure`.
 #[derive(Debug, Clone, Copy)]
 pub struct Pressure;
@@ -38,6 +41,12 @@ const PARAMS: &[Param] = &[
         name: "frames",
         about: "frames of 4 KiB in the pool",
         default: "4096",
+        kind: Kind::Count,
+    },
+    Param {
+        name: "batch",
+        about: "frames of one write-back, each of which is reported to the gate: 1 to 1,024",
+        default: "64",
         kind: Kind::Count,
     },
     Param {
@@ -119,16 +128,20 @@ impl Workload for Pressure {
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         let mode = congestion::mode(job, &self.describe())?;
+        let number = |name| job.params.at_least_one(name);
+        let batch = number("batch")?;
+        if batch > BATCH_MAX {
+            return Err(LoadError::usage(format!("batch={batch}: give at most {BATCH_MAX}")));
+        }
         let (device, pages, asks) = match job.params.text("device") {
             "fast" => (Device::fast(), 40_000, 400),
             "steady" => (Device::steady(), 10_000, 150),
-            "real" => (Device::real(job)?, 160_000, 1_600),
+            "real" => (Device::real(job, batch)?, 160_000, 1_600),
             other => {
                 let refused = format!("device={other}: give fast, steady or real");
                 return Err(LoadError::usage(refused));
             }
         };
-        let number = |name| job.params.at_least_one(name);
         let or = |name, default| Ok(job.params.number(name)?.map_or(default, |n| n as usize));
         let frames = number("frames")?;
         if frames < pool::FRAMES_MIN {
@@ -137,6 +150,7 @@ impl Workload for Pressure {
         }
         let plan = scene::Plan {
             frames,
+            batch,
             pages: or("pages", pages)?.div_ceil(job.threads),
             readers: number("readers")?,
             askers: number("askers")?,

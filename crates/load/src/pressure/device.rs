@@ -32,9 +32,9 @@ impl Device {
         Self::Simulated(Simulated::new(60_000, Duration::from_millis(1), None))
     }
 
-    /// The one below the job's directory.
-    pub(super) fn real(job: &Job) -> Result<Self, LoadError> {
-        DeviceFile::create(job).map(Self::Real)
+    /// The one below the job's directory, for writes of up to `batch` frames.
+    pub(super) fn real(job: &Job, batch: usize) -> Result<Self, LoadError> {
+        DeviceFile::create(job, batch).map(Self::Real)
     }
 
     /// Writes as many frames. Sleeps until that is done.

@@ -9,8 +9,6 @@ use super::device::Device;
 use crate::congestion::GateWaits;
 
 pub(super) const FRAME_BYTES: u64 = 4096;
-/// Frames of one write-back.
-pub(super) const BATCH: usize = 64;
 /// Frames at which one pass of reclaim looks.
 const PASS: usize = 8;
 /// Passes in vain before a nap.
@@ -237,10 +235,10 @@ impl<'g> Pool<'g> {
         }
     }
 
-    /// Writes dirty frames to the device, until the round is over.
-    pub(super) fn flush(&self, device: &Device) {
+    /// Writes dirty frames to the device, `most` at a time, until the round is over.
+    pub(super) fn flush(&self, device: &Device, most: usize) {
         let _duties = (self.gates.writeback.duty(), self.gates.frames.duty());
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(most);
         loop {
             let mut frames = self.frames.lock();
             while frames.dirty.is_empty() {
@@ -249,7 +247,7 @@ impl<'g> Pool<'g> {
                 }
                 frames = self.flusher.wait(frames);
             }
-            let count = frames.dirty.len().min(BATCH);
+            let count = frames.dirty.len().min(most);
             batch.extend(frames.dirty.drain(..count));
             drop(frames);
             device.write(count);

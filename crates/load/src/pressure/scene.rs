@@ -19,6 +19,8 @@ const INTERACTIVE_PERIOD: Duration = Duration::from_millis(10);
 
 pub(super) struct Plan {
     pub(super) frames: usize,
+    /// Frames of one write-back.
+    pub(super) batch: usize,
     /// Of each writer.
     pub(super) pages: usize,
     pub(super) readers: usize,
@@ -67,7 +69,7 @@ pub(super) fn run(
     let (kinds, background, span) = thread::scope(|scope| {
         let (pool, over) = (&pool, &over);
         let is_over = || over.load(Ordering::Relaxed);
-        let flusher = scope.spawn(|| pool.flush(device));
+        let flusher = scope.spawn(|| pool.flush(device, plan.batch));
         let background = scope.spawn(|| pool.reclaim());
         let readers = (0..plan.readers).map(|_| scope.spawn(move || read(pool, device, is_over)));
         let readers: Vec<_> = readers.collect();

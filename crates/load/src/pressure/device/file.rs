@@ -7,12 +7,11 @@ use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 use crate::files::{
     AlignedBytes, Content, KernelFile, ScratchDir, Way, check_space, write_numbered_pages,
 };
-use crate::pressure::pool::{BATCH, FRAME_BYTES};
+use crate::pressure::pool::FRAME_BYTES;
 use crate::random::Random;
 use crate::{Job, LoadError};
 
 const FILE_BYTES: u64 = 64 << 20;
-const BATCH_BYTES: u64 = BATCH as u64 * FRAME_BYTES;
 
 /// Filled with random bytes. Batches are written one behind the other, over and over; frames are
 /// read from anywhere.
@@ -37,14 +36,14 @@ struct Reads {
 }
 
 impl DeviceFile {
-    pub(super) fn create(job: &Job) -> Result<Self, LoadError> {
+    pub(super) fn create(job: &Job, batch: usize) -> Result<Self, LoadError> {
         check_space(job.dir()?, FILE_BYTES)?;
         let scratch = ScratchDir::create(job.dir()?, "pressure")?;
         let path = scratch.file(0);
         write_numbered_pages(&path, job.seed, FILE_BYTES)?;
         let file = KernelFile::open_to_write(&path, Way::Direct)
             .map_err(|source| LoadError::Open { path, source })?;
-        let mut batch = AlignedBytes::new(BATCH_BYTES as usize)?;
+        let mut batch = AlignedBytes::new(batch * FRAME_BYTES as usize)?;
         Content::new(job.seed, 0, 0, 1).fill(&mut batch);
         Ok(Self {
             file,
@@ -58,9 +57,10 @@ impl DeviceFile {
 
     /// At most one batch.
     pub(super) fn write(&self, frames: usize) {
-        let number = self.batches.fetch_add(1, Ordering::Relaxed) % (FILE_BYTES / BATCH_BYTES);
+        let batch_bytes = self.batch.len() as u64;
+        let number = self.batches.fetch_add(1, Ordering::Relaxed) % (FILE_BYTES / batch_bytes);
         let bytes = &self.batch[..frames * FRAME_BYTES as usize];
-        self.note("writing to", self.file.write_at(bytes, number * BATCH_BYTES));
+        self.note("writing to", self.file.write_at(bytes, number * batch_bytes));
     }
 
     pub(super) fn read(&self) {
