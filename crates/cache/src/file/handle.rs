@@ -200,6 +200,10 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            if at + to.len() == self.core().memory().page_bytes() {
+                // Its slot is there by the time that the reader gets to it.
+                self.core().pages.index.prefetch(self.core().key(&self.file, page.next()));
+            }
             match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
