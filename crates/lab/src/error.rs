@@ -29,8 +29,8 @@ pub enum Error {
     },
     /// Fewer rounds than the statistics can say anything about.
     #[error(
-        "{rounds} rounds cannot tell {cells} comparisons apart; give --rounds {needed} or more, or \
-         leave it out"
+        "too few rounds ({rounds}) to tell {cells} comparison{} apart; give --rounds {needed} or \
+         more, or leave it out", if *cells == 1 { "" } else { "s" }
     )]
     TooFewRounds {
         /// What was asked for.

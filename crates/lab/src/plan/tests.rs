@@ -35,7 +35,7 @@ fn rounds_grow_with_comparisons() {
     sweep.rounds = Some(7);
     assert_eq!(
         refusal(&sweep),
-        "7 rounds cannot tell 4 comparisons apart; give --rounds 8 or more, or leave it out"
+        "too few rounds (7) to tell 4 comparisons apart; give --rounds 8 or more, or leave it out"
     );
     sweep.rounds = Some(8);
     let few = plan(&sweep).unwrap().warning().unwrap();

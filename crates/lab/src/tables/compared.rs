@@ -59,7 +59,17 @@ pub(crate) fn verdicts(result: &BenchResult) -> String {
     if text.is_empty() {
         text.push_str("Nothing was compared.\n");
     }
+    text.push_str(mostly_disturbed(result));
     text
+}
+
+/// What is too grave to be left to the marks at the end, if it is so.
+pub(super) fn mostly_disturbed(result: &BenchResult) -> &'static str {
+    let disturbed = result.rounds.iter().filter(|round| round.surroundings.is_disturbed()).count();
+    match 2 * disturbed > result.rounds.len() {
+        true => "Other programs used the processors during most of it: run it again alone.\n",
+        false => "",
+    }
 }
 
 fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
@@ -300,8 +310,12 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::claims::tests::{line, result};
+    use crate::result::RoundLine;
+    use crate::surroundings::Surroundings;
 
     fn of_metric(metric: &str, line: ComparisonLine) -> ComparisonLine {
         let (base, label) = ("A".to_owned(), "B".to_owned());
@@ -324,6 +338,28 @@ mod tests {
         let many = (0..6).map(|i| of_metric(&format!("b{i} ns"), slower.clone())).collect();
         assert!(verdicts(&result(many)).ends_with("b3 ns 1.05 × (1.04 to 1.06), and 2 more.\n"));
         assert_eq!(verdicts(&result(Vec::new())), "Nothing was compared.\n");
+    }
+
+    #[test]
+    fn a_verdict_says_if_most_of_it_was_disturbed() {
+        let said = |shares: [f64; 2]| {
+            let round = |share| RoundLine {
+                round: 1,
+                label: "A".to_owned(),
+                point: line(1.0, 1.0, Verdict::Same).point,
+                metrics: BTreeMap::new(),
+                attempt: 1,
+                surroundings: Surroundings {
+                    foreign_cpu_share: Some(share),
+                    ..Surroundings::default()
+                },
+            };
+            verdicts(&BenchResult { rounds: shares.map(round).into(), ..result(Vec::new()) })
+        };
+        assert_eq!(said([0.5, 0.0]), "Nothing was compared.\n");
+        let expected = "Nothing was compared.\nOther programs used the processors during most of \
+                        it: run it again alone.\n";
+        assert_eq!(said([0.5, 0.06]), expected);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::compared::mostly_disturbed;
 use super::comparison::finding;
 use crate::printable::printable;
 use crate::result::{BenchResult, ComparisonLine};
@@ -34,6 +35,7 @@ pub fn summary<'a>(result: &BenchResult, about: impl Fn(&str) -> Option<&'a str>
         };
         text.push_str(&of_sides((&base, sides.1), &lines, result.delta));
     }
+    text.push_str(mostly_disturbed(result));
     printable(&text)
 }
 
