@@ -23,6 +23,7 @@ use crate::plan::Plan;
 use crate::printable::printable;
 use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
+use crate::size::format_size;
 use crate::statistics::Better;
 
 pub(crate) use compared::{columns, compared, duration, shown, title, verdicts, word};
@@ -217,8 +218,12 @@ fn side_by_side(plan: &Plan, result: &BenchResult, point: &Point, metrics: &[&st
             continue;
         }
         let _ = write!(rows, "  {metric:<34}");
+        let shown = |median| match metric.ends_with("_bytes") {
+            true => format_size(median as u64),
+            false => number(median),
+        };
         for median in medians {
-            let _ = write!(rows, "{:>width$}", median.map_or_else(|| "-".to_owned(), number));
+            let _ = write!(rows, "{:>width$}", median.map_or_else(|| "-".to_owned(), shown));
         }
         rows.push('\n');
     }
