@@ -11,26 +11,16 @@ use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::error::{BuildError, Error, MemoryFor};
-use crate::file::contiguous::ContiguousFrames;
-use crate::file::core::Core;
-use crate::file::flush_behind::{FLUSH_BEHIND_BYTES, FlushBehind};
-use crate::file::handle::File;
-use crate::file::open::Source;
-use crate::file::open_options::OpenOptions;
-use crate::file::owner::Owner;
-use crate::file::table::Files;
-use crate::frames::alarm::Alarm;
-use crate::frames::frame::Frames;
-use crate::frames::memory::FrameMemory;
+use crate::file::{
+    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, FlushBehind, OpenOptions, Owner,
+    Source,
+};
 use crate::frames::policy::PolicyKind;
-use crate::frames::pools::{self, Pools};
-use crate::frames::supply::Supply;
-use crate::io::engine::Engine;
-use crate::io::run::RunBuffers;
+use crate::frames::{Alarm, FrameMemory, Frames, Pools, Supply};
 use crate::io::{self, Io, Transfers};
+use crate::io::{Engine, RunBuffers};
 use crate::latch::Latch;
-use crate::pages::index::Index;
-use crate::pages::table::Pages;
+use crate::pages::{Index, Pages};
 use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
@@ -470,7 +460,7 @@ impl CacheBuilder {
         let topology = self.topology.unwrap_or_else(this_machine);
         let none = |what, bytes| move |errno: Errno| BuildError::Memory { what, bytes, errno };
         let memory =
-            FrameMemory::new(most, page_bytes, self.huge_pages, pools::share(&topology, most))
+            FrameMemory::new(most, page_bytes, self.huge_pages, Pools::share(&topology, most))
                 .map_err(none(MemoryFor::Pages, most * page_bytes))?;
         let frames = Frames::new(most).map_err(none(MemoryFor::Frames, Frames::bytes_for(most)))?;
         let reasons = Reasons::register();

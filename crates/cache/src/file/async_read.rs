@@ -53,16 +53,12 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::reclaim::Attempt;
-use crate::file::state::FileState;
-use crate::frames::frame::{Claim, Pin};
-use crate::io::engine::Engine;
+use crate::file::{Core, FileState};
+use crate::frames::{Claim, Pin};
+use crate::io::Engine;
 use crate::page::{PageKey, PageNo};
-use crate::pages::guard::PageGuard;
-use crate::pages::index::FillReservation;
-use crate::pages::resident::{Busy, Lookup};
-use crate::pages::wait::{WakeMessage, Want};
+use crate::pages::{Busy, FillReservation, Lookup, PageGuard, WakeMessage, Want};
 use crate::stats::Count;
 
 /// A page that a task has announced, and has no frame for yet.

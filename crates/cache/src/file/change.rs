@@ -18,15 +18,11 @@ use std::ops::Range;
 use unherd_sys::primitives::{Arc, Ordering, spin_loop};
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::room::Reserved;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::{Claim, Pin, State, Word};
+use crate::file::{ChangingPages, Core, FileState};
+use crate::frames::{Claim, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
-use crate::pages::index::{Entry, FillReservation, ShardGuard};
-use crate::pages::resident::{Busy, Work};
-use crate::pages::wait::Want;
+use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::stats::Count;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,

@@ -31,12 +31,11 @@ use std::ops::{Deref, Range};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Deadline, Timestamp};
 
-use crate::file::core::Core;
-use crate::frames::frame::{Claim, State};
+use crate::file::Core;
+use crate::frames::{Claim, State};
 use crate::latch::AloneGuard;
 use crate::page::{FrameId, PageKey};
-use crate::pages::resident::{Busy, Work};
-use crate::pages::wait::Want;
+use crate::pages::{Busy, Want, Work};
 use crate::stats::Count;
 use crate::{Error, MIN_FRAMES};
 

@@ -9,18 +9,12 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::flush_behind::FlushBehind;
-use crate::file::state::FileState;
-use crate::file::table::Files;
-use crate::frames::frame::{Frames, Held};
-use crate::frames::memory::FrameMemory;
-use crate::frames::supply::Supply;
+use crate::file::{FileState, Files, FlushBehind};
+use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
 use crate::page::PageKey;
-use crate::pages::resident::Busy;
-use crate::pages::table::Pages;
-use crate::pages::wait::{WakeMessage, Want};
+use crate::pages::{Busy, Pages, WakeMessage, Want};
 use crate::reasons::Reasons;
 use crate::stats::Counters;
 
@@ -195,10 +189,8 @@ mod tests {
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
-    use crate::file::open::Source;
-    use crate::file::table::Access;
-    use crate::pages::index::FillReservation;
-    use crate::pages::resident::Work;
+    use crate::file::{Access, Source};
+    use crate::pages::{FillReservation, Work};
     use crate::{Cache, PageNo};
 
     /// The failure of one read must not reach the waiters for the next read of the page.

@@ -23,9 +23,8 @@
 
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::Core;
-use crate::file::state::FileState;
-use crate::frames::frame::State;
+use crate::file::{Core, FileState};
+use crate::frames::State;
 use crate::page::PageNo;
 
 /// Pages that are looked at before the I/O thread sees to transfers that have ended.

@@ -13,16 +13,11 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno, Timestamp, Transfer};
 
 use crate::Error;
-use crate::file::core::{Core, TRUNCATED};
-use crate::file::state::FileState;
-use crate::frames::frame::{Claim, Pin, State};
-use crate::io::engine::Engine;
-use crate::io::run::{Advance, EndedRun, Fill, Run, TransferError};
+use crate::file::{Core, FileState, TRUNCATED};
+use crate::frames::{Claim, Pin, State};
+use crate::io::{Advance, EndedRun, Engine, Fill, Run, TransferError};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::pages::guard::PageGuard;
-use crate::pages::index::FillReservation;
-use crate::pages::resident::{Lookup, TooManyPins, Work};
-use crate::pages::wait::{WakeMessage, Want};
+use crate::pages::{FillReservation, Lookup, PageGuard, TooManyPins, WakeMessage, Want, Work};
 use crate::stats::Count;
 
 /// What became of a page that is brought in.

@@ -4,13 +4,8 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::Core;
-use crate::file::device_len::DeviceLen;
-use crate::file::durability::Failure;
-use crate::file::page_set::PageSet;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::State;
+use crate::file::{ChangingPages, Core, DeviceLen, Failure, FileState, PageSet};
+use crate::frames::State;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
 use crate::stats::Count;

@@ -6,19 +6,13 @@ use std::path::Path;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
-use crate::file::core::Core;
-use crate::file::open::Source;
-use crate::file::open_options::{Direct, OpenOptions};
-use crate::file::owner::Owner;
+use crate::file::open_options::Direct;
 use crate::file::page_mut::PageMut;
 use crate::file::page_stream::PageStream;
-use crate::file::readahead::{Advice, Streams};
-use crate::file::state::FileState;
-use crate::file::table::Access;
+use crate::file::{Access, Advice, Core, FileState, OpenOptions, Owner, Source, Streams};
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::PageNo;
-use crate::pages::guard::PageGuard;
-use crate::pages::peek::{Copied, Peek, Torn};
+use crate::pages::{Copied, PageGuard, Peek, Torn};
 
 /// A handle of an open file.
 ///

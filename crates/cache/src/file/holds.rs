@@ -32,9 +32,7 @@ use std::ops::Range;
 use unherd_sys::primitives::Ordering;
 
 use crate::Error;
-use crate::file::core::Core;
-use crate::file::durability::Failure;
-use crate::file::state::FileState;
+use crate::file::{Core, Failure, FileState};
 use crate::page::{PageNo, PageRange};
 
 /// Of one file.

@@ -9,15 +9,11 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::Core;
-use crate::file::device_len::DeviceLen;
-use crate::file::handle::File;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::State;
+use crate::file::{ChangingPages, Core, DeviceLen, File, FileState};
+use crate::frames::State;
 use crate::latch::AloneGuard;
 use crate::page::{PageKey, PageNo};
-use crate::pages::wait::Want;
+use crate::pages::Want;
 use crate::stats::Count;
 
 impl File {

@@ -30,13 +30,10 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Errno, OpenError, OpenHow, Opened, Timestamp};
 
 use crate::error::Error;
-use crate::file::core::Core;
-use crate::file::durability::Remains;
-use crate::file::state::FileState;
-use crate::file::table::{Access, Lock};
-use crate::file::writeback::ChangingPages;
-use crate::frames::word::State;
-use crate::io::engine::Engine;
+use crate::file::table::Lock;
+use crate::file::{Access, ChangingPages, Core, FileState, Remains};
+use crate::frames::State;
+use crate::io::Engine;
 use crate::page::{ALL_PAGES, PageNo};
 
 /// Between two looks at a lock that somebody else holds.

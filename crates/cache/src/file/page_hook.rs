@@ -9,11 +9,10 @@ use std::fmt;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::{Core, TRUNCATED};
-use crate::file::state::FileState;
+use crate::file::{Core, FileState, TRUNCATED};
 use crate::foreign_code::run_foreign;
-use crate::frames::frame::Claim;
-use crate::io::run::{TransferError, WriteBack};
+use crate::frames::Claim;
+use crate::io::{TransferError, WriteBack};
 use crate::page::PageNo;
 
 /// What is done to each page of a file before it is written to the device, and after it was read

@@ -25,10 +25,9 @@ use std::ops::{Deref, Range};
 use unherd_sys::primitives::{Arc, thread, thread_local};
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::holds::HoldBefore;
-use crate::file::state::FileState;
-use crate::frames::frame::Claim;
+use crate::file::{Core, FileState};
+use crate::frames::Claim;
 use crate::latch::InsideGuard;
 use crate::page::{FileId, PageKey, PageNo};
 

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::iter::Fuse;
 
 use crate::Error;
-use crate::file::handle::File;
+use crate::file::File;
 use crate::page::PageNo;
-use crate::pages::guard::PageGuard;
+use crate::pages::PageGuard;
 
 /// How many pages are named at first.
 const FIRST: usize = 8;

@@ -3,10 +3,9 @@
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::core::Core;
-use crate::file::state::FileState;
+use crate::file::{Core, FileState};
 use crate::page::PageNo;
-use crate::pages::peek::{Peek, Seen, Torn};
+use crate::pages::{Peek, Seen, Torn};
 
 /// Looks without a pin, before the page is pinned.
 const TRIES: usize = 8;

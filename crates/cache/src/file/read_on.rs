@@ -8,12 +8,10 @@ use std::ops::Range;
 
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::Core;
 use crate::file::readahead::{Limits, asks};
-use crate::file::state::FileState;
-use crate::frames::frame::Claim;
-use crate::io::engine::Engine;
-use crate::io::run::{Fill, TransferError};
+use crate::file::{Core, FileState};
+use crate::frames::Claim;
+use crate::io::{Engine, Fill, TransferError};
 use crate::page::{PageKey, PageNo};
 
 impl Core {

@@ -16,13 +16,13 @@ use unherd_sync::{Outcome, Wait};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::core::Core;
+use crate::file::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::file::room::ThrottleState;
-use crate::frames::frame::Claim;
+use crate::frames::Claim;
 use crate::frames::waiters::LOOK;
 use crate::page::{FrameId, PageKey};
-use crate::pages::evict::{Found, policy_hash};
+use crate::pages::Found;
 
 /// How long a thread waits for a frame, at least, before it is overdue. With twice that the longest
 /// random write of 512 threads is a fifth longer.
@@ -150,7 +150,7 @@ impl Core {
                     if let Some(claim) = self.supply().take_handed(handed) {
                         let pools = &self.supply().pools;
                         let mut pool = pools.lock(pools.of(claim.id()));
-                        pools.admit(&mut pool, &claim, policy_hash(key));
+                        pools.admit(&mut pool, &claim, key);
                         return Some(claim);
                     }
                     attempts.woken = true;

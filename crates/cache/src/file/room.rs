@@ -9,11 +9,10 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
-use crate::file::state::FileState;
+use crate::file::{Core, FileState};
+use crate::frames::Word;
 use crate::frames::room::{BUSY, is_handed_room};
-use crate::frames::word::Word;
 use crate::page::PageNo;
 use crate::stats::Count;
 

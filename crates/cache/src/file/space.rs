@@ -10,10 +10,7 @@ use std::ops::Range;
 use unherd_sys::primitives::Arc;
 
 use crate::error::{Error, Operation};
-use crate::file::core::Core;
-use crate::file::handle::File;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
+use crate::file::{ChangingPages, Core, File, FileState};
 use crate::latch::AloneGuard;
 use crate::page::{PageNo, PageRange};
 

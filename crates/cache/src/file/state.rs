@@ -6,13 +6,9 @@ use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
-use crate::file::durability::{Durability, Failure};
 use crate::file::holds::Holds;
-use crate::file::page_hook::Hook;
-use crate::file::page_set::PageSet;
-use crate::file::readahead::Streams;
-use crate::file::unwritten::Unwritten;
 use crate::file::write_behind::FilledPages;
+use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unwritten};
 use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, PageNo, PageRange};

@@ -10,15 +10,12 @@ use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
-use crate::file::durability::{Durability, Eviction, Remains};
-use crate::file::page_hook::Hook;
-use crate::file::state::FileState;
-use crate::file::unwritten::Unwritten;
-use crate::frames::frame::Claim;
+use crate::file::durability::Eviction;
+use crate::file::{Durability, FileState, Hook, Remains, Unwritten};
+use crate::frames::Claim;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, FrameId, PageKey};
-use crate::pages::evict::Promises;
-use crate::pages::table::Pages;
+use crate::pages::{Pages, Promises};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 

@@ -12,15 +12,12 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::Core;
 use crate::file::room::tag_of;
-use crate::file::state::FileState;
-use crate::frames::frame::{Lent, State, Word};
-use crate::io::engine::Engine;
-use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
+use crate::file::{Core, FileState};
+use crate::frames::{Lent, State, Word};
+use crate::io::{EndedRun, Engine, Run, RunBuffer, TransferError, WriteBack};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
-use crate::pages::index::ShardGuard;
-use crate::pages::wait::Want;
+use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
 
 /// A page whose write-back has begun.

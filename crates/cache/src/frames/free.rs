@@ -15,7 +15,7 @@
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
 
-use crate::frames::frame::Claim;
+use crate::frames::Claim;
 use crate::page::FrameId;
 
 /// Frames of an extent: 64 KiB of pages of 4 KiB.

@@ -21,10 +21,10 @@ use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::MIN_FRAMES;
-use crate::frames::frame::Claim;
-use crate::frames::free::{EXTENT, FreeFrames, Set};
-use crate::frames::policy::{Ghost, Policy, PolicyKind, Search};
-use crate::page::FrameId;
+use crate::frames::free::{FreeFrames, Set};
+use crate::frames::policy::{self, Ghost, Policy, PolicyKind, Search};
+use crate::frames::{Claim, EXTENT};
+use crate::page::{FrameId, PageKey};
 use crate::ranked::{Ranked, RankedGuard, rank};
 
 /// Every so often a thread that finds no free frame asks the pool of another node first.
@@ -189,18 +189,18 @@ pub(crate) struct Pools {
     given_up: Box<[GivenUp]>,
 }
 
-/// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
-/// gets; the last gets what is left as well. If they are too few for all, one pool has them.
-pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
-    let nodes = topology.nodes();
-    let each = frames / nodes.len();
-    if nodes.len() > 1 && each >= MIN_FRAMES { (nodes, each) } else { (&nodes[..1], frames) }
-}
-
 impl Pools {
+    /// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
+    /// gets; the last gets what is left as well. If they are too few for all, one pool has them.
+    pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
+        let nodes = topology.nodes();
+        let each = frames / nodes.len();
+        if nodes.len() > 1 && each >= MIN_FRAMES { (nodes, each) } else { (&nodes[..1], frames) }
+    }
+
     /// For `frames` frames, none of which is here yet: see [`Pools::add`].
     pub(crate) fn new(frames: usize, kind: PolicyKind, topology: &Topology) -> Self {
-        let (nodes, each) = share(topology, frames);
+        let (nodes, each) = Self::share(topology, frames);
         let place = |number: usize| {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
@@ -268,7 +268,8 @@ impl Pools {
     }
 
     /// The page was brought into a frame of the pool, which the caller has locked.
-    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, page: u64) {
+    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, key: PageKey) {
+        let page = policy::hash(key.file.0, key.page.0);
         let came_back = self.given_up(page).is_some_and(|mut given_up| given_up.take(page));
         pool.policy.admit(pool.number(claim.id()), page, came_back);
     }

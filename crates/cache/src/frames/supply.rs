@@ -7,13 +7,10 @@ use unherd_sync::{Token, WaitKey, WaitTable};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicUsize, Mutex, Ordering};
 
-use crate::frames::alarm::Alarm;
-use crate::frames::frame::{Claim, Frames, Held, Pin};
-use crate::frames::memory::FrameMemory;
-use crate::frames::pools::Pools;
 use crate::frames::room::RoomWaiters;
 use crate::frames::usage::FrameUsage;
 use crate::frames::waiters::FrameWaiters;
+use crate::frames::{Alarm, Claim, FrameMemory, Frames, Held, Pin, Pools};
 use crate::page::FrameId;
 
 /// All frames of a cache, their memory, and their waiters.

@@ -34,12 +34,10 @@ use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
-use crate::file::core::Core;
-use crate::file::expiry::{Expired, GoesOn};
-use crate::frames::alarm::Alarm;
-use crate::frames::frame::Pin;
-use crate::io::run::{Advance, EndedRun, Run, TransferError};
-use crate::pages::wait::Want;
+use crate::file::{Core, Expired, GoesOn};
+use crate::frames::{Alarm, Pin};
+use crate::io::{Advance, EndedRun, Run, TransferError};
+use crate::pages::Want;
 
 mod completing;
 pub(crate) use completing::Completing;

@@ -14,9 +14,8 @@ use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::primitives::Arc;
 use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
-use crate::file::state::FileState;
-use crate::frames::frame::{self, Claim, Lent, State, Word};
-use crate::frames::memory::FrameMemory;
+use crate::file::FileState;
+use crate::frames::{self, Claim, FrameMemory, Lent, State, Word};
 use crate::io::page_copies::PageCopies;
 use crate::io::transfer::{Progress, Step};
 use crate::page::{FrameId, PageNo};
@@ -433,7 +432,7 @@ impl WriteBack {
     }
 
     /// Keeps its frames from being changed or used again: a device may read them at any time.
-    pub(crate) fn pin_for_ever(&self, frames: &frame::Frames) {
+    pub(crate) fn pin_for_ever(&self, frames: &frames::Frames) {
         self.buffer.frames.iter().for_each(|lent| frames.pin_lent_for_ever(lent));
     }
 

@@ -15,15 +15,10 @@ use std::ops::Range;
 
 use unherd_sync::Token;
 
-use crate::frames::frame::{Claim, Frames};
-use crate::frames::free::EXTENT;
 use crate::frames::policy::{self, Idle, Look, Search, Uses};
-use crate::frames::pools::{Pool, PoolGuard};
-use crate::frames::waiters::Told;
-use crate::frames::word::{State, Word};
+use crate::frames::{Claim, EXTENT, Frames, Pool, PoolGuard, State, Told, Word};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::pages::index::ShardGuard;
-use crate::pages::table::Pages;
+use crate::pages::{Pages, ShardGuard};
 use crate::stats::Count;
 
 /// What files have promised about their pages.
@@ -87,11 +82,6 @@ fn look(word: Word) -> Look {
         | State::WriteBack => return Look::Busy,
     };
     Look::Idle { uses: word.uses(), page }
-}
-
-/// The page's name for the policy.
-pub(crate) fn policy_hash(key: PageKey) -> u64 {
-    policy::hash(key.file.0, key.page.0)
 }
 
 /// The frames of a pool, as its policy may see them.
@@ -225,7 +215,7 @@ impl Pages {
             pools.pop_free_run(at, pool, wanted, &mut claims);
             for (nth, claim) in claims.iter().enumerate() {
                 let page = PageNo(key.page.0 + nth as u64);
-                pools.admit(pool, claim, policy_hash(PageKey { page, ..key }));
+                pools.admit(pool, claim, PageKey { page, ..key });
             }
         };
         let pool = pools.lock(at);
@@ -285,7 +275,7 @@ impl Pages {
         let at = pools.of(before);
         let take = |pool: &mut Pool| {
             let claim = pools.pop_next(at, pool, before)?;
-            pools.admit(pool, &claim, policy_hash(key));
+            pools.admit(pool, &claim, key);
             Some(claim)
         };
         let mut pool = pools.lock(at);
@@ -387,7 +377,7 @@ impl Pages {
             None => self.evict_one(&mut pool, &mut search),
         };
         if let Some(claim) = &claim {
-            self.supply.pools.admit(&mut pool, claim, policy_hash(key));
+            self.supply.pools.admit(&mut pool, claim, key);
         }
         let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
         let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));

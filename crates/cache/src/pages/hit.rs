@@ -11,9 +11,9 @@
 //! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
 //! a waiter for a frame is forgotten in `frame_waiters.rs`.
 
-use crate::frames::frame::{Hit, Pin, State, Word};
+use crate::frames::{Hit, Pin, State, Word};
 use crate::page::{FrameId, PageKey};
-use crate::pages::table::Pages;
+use crate::pages::Pages;
 
 impl Pages {
     /// The page, pinned, if it is there and may be pinned. That there is none means nothing.

@@ -4,12 +4,9 @@ use unherd_sync::{WaitKey, WaitTable};
 use unherd_sys::ForkMark;
 use unherd_sys::primitives::Arc;
 
-use crate::frames::frame::Frames;
-use crate::frames::memory::FrameMemory;
-use crate::frames::supply::Supply;
+use crate::frames::{FrameMemory, Frames, Supply};
 use crate::page::PageKey;
-use crate::pages::evict::Promises;
-use crate::pages::index::{Index, ShardGuard};
+use crate::pages::{Index, Promises, ShardGuard};
 use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 

@@ -4,10 +4,9 @@ use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait};
 use unherd_sys::Errno;
 
 use crate::foreign_code::run_foreign_wakers;
-use crate::frames::word::Word;
+use crate::frames::Word;
 use crate::page::{BusyGeneration, FrameId, PageKey};
-use crate::pages::resident::{Busy, Work};
-use crate::pages::table::Pages;
+use crate::pages::{Busy, Pages, Work};
 
 /// Waiters for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,11 +12,10 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
 use super::Engine;
-use crate::file::core::Core;
-use crate::file::state::FileState;
-use crate::io::run::{EndedRun, RunBuffer, TransferError, WriteBack};
+use crate::file::{Core, FileState};
+use crate::io::{EndedRun, RunBuffer, TransferError, WriteBack};
 use crate::page::{BusyGeneration, FrameId, PageNo};
-use crate::pages::wait::WakeMessage;
+use crate::pages::WakeMessage;
 
 /// The run that is being completed, if there is one. Kept from one to the next for its memory.
 #[derive(Debug, Default)]

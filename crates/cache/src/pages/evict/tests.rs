@@ -5,8 +5,8 @@ use unherd_sys::primitives::Arc;
 use unherd_testkit::{Seed, SimDevice};
 
 use super::Found;
-use crate::file::core::Core;
-use crate::frames::free::EXTENT;
+use crate::file::Core;
+use crate::frames::EXTENT;
 use crate::{Cache, File, Io, OpenOptions, PageNo};
 
 type Action = Box<dyn FnOnce()>;
