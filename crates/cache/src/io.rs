@@ -16,9 +16,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::error::BuildError;
 pub(crate) use engine::{Completing, Engine};
-pub(crate) use run::{
-    Advance, EndedRun, Fill, Run, RunBuffer, RunBuffers, TransferError, WriteBack,
-};
+pub(crate) use run::{Fill, Run, RunBuffer, RunBuffers, RunFrames, TransferError, WriteBack};
 use worker_queue::WorkerQueue;
 
 /// Threads that [`Io::Threads`] may start.

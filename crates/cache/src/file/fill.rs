@@ -15,7 +15,7 @@ use unherd_sys::{Direction, Errno, Timestamp, Transfer};
 use crate::Error;
 use crate::file::{Core, FileState, TRUNCATED};
 use crate::frames::{Claim, Pin, State};
-use crate::io::{Advance, EndedRun, Engine, Fill, Run, TransferError};
+use crate::io::{Engine, Fill, Run, RunFrames, TransferError};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{FillReservation, Lookup, PageGuard, TooManyPins, WakeMessage, Want, Work};
 use crate::stats::Count;
@@ -192,7 +192,7 @@ impl Core {
             BegunFill::Ended(filled) => filled,
             BegunFill::ToRead(run) => match engine.begin(self, run) {
                 Ok(ticket) => ticket.wait().await,
-                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
+                Err(run) => delivered(self.finish_fill(*run, |_| Err(TransferError::IO))),
             },
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
@@ -229,23 +229,24 @@ impl Core {
     /// Reads by this thread.
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
         let _own = self.io.engine.as_ref().map(Engine::begin_own_read);
-        self.finish_fill(run, |run| self.move_blocking(run))
+        delivered(self.finish_fill(run, |run| self.move_blocking(run)))
     }
 
-    /// Ends the run, and those that take its place, by what `transfer` gives.
+    /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of the
+    /// first page, if somebody has asked for it.
     pub(crate) fn finish_fill(
         &self,
         run: Run,
         mut transfer: impl FnMut(&mut Run) -> Result<usize, TransferError>,
-    ) -> Result<Pin, Errno> {
+    ) -> Option<Result<Pin, Errno>> {
         let (mut next, mut ended) = (Some(run), None);
         while let Some(mut run) = next {
             let moved = transfer(&mut run);
-            let (file, first, ended_run) = run.into_parts();
-            let EndedRun::Fill(fill) = ended_run else { unreachable!("a fill ends as one") };
+            let (file, first, frames) = run.into_parts();
+            let RunFrames::Fill(fill) = frames else { unreachable!("a fill ends as one") };
             next = self.end_fill(&file, first, fill, moved, |filled| ended = Some(filled));
         }
-        delivered(ended)
+        ended
     }
 
     /// Puts the frames in the index, for the pages from `first` on, of which some are `installed`,
@@ -324,15 +325,14 @@ impl Core {
                 // SAFETY: as above.
                 Direction::Write => unsafe { self.io.device.write(file, offset, bufs) },
             };
-            match run.advance(moved) {
-                Advance::More => {}
-                Advance::Ended(moved) => return moved,
+            if let Some(moved) = run.advance(moved) {
+                return moved;
             }
         }
     }
 
-    /// A read has ended: publishes its pages, or gives the frames back. The first page is delivered
-    /// with a pin before anybody is woken.
+    /// A read has ended: publishes its pages, or gives the frames back. If somebody has asked for the
+    /// first page, it is delivered with a pin before anybody is woken.
     ///
     /// If several pages could not be read, gives the first, to be read by itself: what is wrong
     /// with one need not be wrong with the others. Those come in when they are asked for. If the
@@ -400,17 +400,17 @@ impl Core {
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) {
         let (pages, page_bytes) = (fill.claims.len(), self.memory().page_bytes());
-        let mut pin = None;
+        let (mut pin, ahead) = (None, fill.ahead());
         for (at, mut claim) in fill.claims.into_iter().enumerate() {
             // What the file has beyond its length, up to the end of a block, is zeros too.
             let from = bytes.saturating_sub(at * page_bytes);
             if from < page_bytes {
                 self.memory().zero_from(&mut claim, from);
             }
-            match at {
-                0 if fill.is_ahead => pin = Some(self.frames().publish_ahead_pinned(claim)),
-                0 => pin = Some(self.frames().publish_pinned(claim, State::Clean)),
-                _ => self.frames().publish_ahead(claim),
+            if at == 0 && !fill.is_ahead {
+                pin = Some(self.frames().publish_pinned(claim, State::Clean));
+            } else {
+                self.frames().publish_ahead(claim);
             }
         }
         if let Some(pin) = pin {
@@ -419,7 +419,7 @@ impl Core {
         for page in first.0..first.0 + pages as u64 {
             self.pages.wake_page(self.key(file, PageNo(page)));
         }
-        self.pages.notify_idle(pages - 1);
+        self.pages.notify_idle(ahead);
     }
 
     /// The pages after the first `kept` are not brought in. They come in when they are asked for.
@@ -444,7 +444,6 @@ impl Core {
         if is_ahead {
             // Who asks for one of them reads it, and gets the error.
             self.give_up_ahead(file, first, &mut claims, 0);
-            deliver(Err(errno));
             return None;
         }
         let was_alone = claims.len() == 1;

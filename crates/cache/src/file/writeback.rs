@@ -15,7 +15,7 @@ use crate::error::Operation;
 use crate::file::room::tag_of;
 use crate::file::{Core, FileState};
 use crate::frames::{Lent, State, Word};
-use crate::io::{EndedRun, Engine, Run, RunBuffer, TransferError, WriteBack};
+use crate::io::{Engine, Run, RunBuffer, RunFrames, TransferError, WriteBack};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
@@ -264,8 +264,8 @@ impl Core {
             },
             _ => self.move_blocking(&mut run),
         };
-        let (_, _, ended) = run.into_parts();
-        let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
+        let (_, _, frames) = run.into_parts();
+        let RunFrames::WriteBack(pages) = frames else { unreachable!("a write-back ends as one") };
         let written = pages.len();
         let buffer = self.end_write_back(file, first, pages, moved);
         self.leave_write_back(file, first, written);

@@ -457,13 +457,6 @@ impl Frames {
         self.set_state(claim.frame, state);
     }
 
-    /// As [`Frames::publish_ahead`], with a pin for the caller.
-    pub(crate) fn publish_ahead_pinned(&self, claim: Claim) -> Pin {
-        let published = |word: Word| Word(word.with_state(State::Clean).unused().ahead().0 + PIN);
-        let _ = self.frame(claim.frame).update(|word| Some(published(word)));
-        Pin(claim.frame)
-    }
-
     /// As [`Frames::publish`], with a pin for the caller.
     pub(crate) fn publish_pinned(&self, claim: Claim, state: State) -> Pin {
         let _ = self.frame(claim.frame).update(|word| Some(Word(word.with_state(state).0 + PIN)));
@@ -472,7 +465,8 @@ impl Frames {
 
     /// As [`Frames::publish`], of a clean page that nobody has asked for.
     pub(crate) fn publish_ahead(&self, claim: Claim) {
-        let _ = self.frame(claim.frame).update(|word| Some(word.with_state(State::Clean).ahead()));
+        let published = |word: Word| word.with_state(State::Clean).unused().ahead();
+        let _ = self.frame(claim.frame).update(|word| Some(published(word)));
     }
 
     /// Takes the page from a claimed frame, which has left the index.

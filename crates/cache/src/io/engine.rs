@@ -36,7 +36,7 @@ use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 use crate::error::BuildError;
 use crate::file::{Core, Expired, GoesOn};
 use crate::frames::{Alarm, Pin};
-use crate::io::{Advance, EndedRun, Run, TransferError};
+use crate::io::{Run, RunFrames, TransferError};
 use crate::pages::Want;
 
 mod completing;
@@ -225,29 +225,30 @@ impl Engine {
     /// frames are lost, or stay pinned.
     pub(crate) fn give_up(&self, core: &Core, mut completing: Completing) {
         let is_unfilled;
-        let given_up: Vec<(usize, Operation)> = {
+        let given_up: Vec<(usize, Run)> = {
             let mut slots = self.slots.lock();
             slots.is_over = true;
             self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
             is_unfilled = completing
                 .slot()
                 .is_some_and(|at| slots.slots[at].operation.is_none() && !slots.free.contains(&at));
-            let under_way = |slot: &mut Slot| {
-                let under_way = |it: &mut Operation| !matches!(it, Operation::Filled(_));
-                slot.operation.take_if(under_way)
+            let take_run = |(at, slot): (usize, &mut Slot)| match slot.operation.take() {
+                Some(Operation::Run(run)) => Some((at, run)),
+                other => {
+                    slot.operation = other;
+                    None
+                }
             };
-            let slots = slots.slots.iter_mut().enumerate();
-            slots.filter_map(|(at, slot)| Some((at, under_way(slot)?))).collect()
+            slots.slots.iter_mut().enumerate().filter_map(take_run).collect()
         };
-        for (at, operation) in given_up {
-            let Operation::Run(run) = operation else { continue };
-            let (file, first, ended) = run.abandon();
-            match ended {
-                EndedRun::Fill(fill) => {
+        for (at, run) in given_up {
+            let (file, first, frames) = run.abandon();
+            match frames {
+                RunFrames::Fill(fill) => {
                     let deliver = |filled| self.keep_filled(core, at, filled);
                     core.lose_fill(&file, first, &fill, deliver);
                 }
-                EndedRun::WriteBack(pages) => {
+                RunFrames::WriteBack(pages) => {
                     pages.pin_for_ever(core.frames());
                     let moved = Err(TransferError::IO);
                     let count = pages.len();
@@ -310,8 +311,7 @@ impl Engine {
     pub(crate) fn begin_ahead(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
         let pages = weight(run.pages());
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
-        // Nobody comes for its first page: the ticket is given up.
-        let begun = self.begin(core, run).map(drop);
+        let begun = self.begin_unwanted(core, run);
         if begun.is_err() {
             self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
         }
@@ -379,32 +379,30 @@ impl Engine {
             // Nothing is under way for it.
             Operation::Filled(filled) => return self.keep_filled(core, at, filled),
         };
-        let moved = match run.advance(completion.result) {
-            Advance::More => return self.go_on(core, at, run),
-            Advance::Ended(moved) => moved,
+        let Some(moved) = run.advance(completion.result) else {
+            return self.go_on(core, at, run);
         };
-        let (file, first, ended) = run.into_parts();
-        completing.begin(core, at, &file, first, &ended);
-        match ended {
-            EndedRun::Fill(fill) => {
+        let (file, first, frames) = run.into_parts();
+        completing.begin(core, at, &file, first, &frames);
+        match frames {
+            RunFrames::Fill(fill) => {
                 // The pin lies in the slot before anybody is woken.
                 let deliver = |filled| {
                     self.keep_filled(core, at, filled);
                     #[cfg(test)]
                     tests::reach(core, tests::Step::Filled);
                 };
-                let ahead = if fill.is_ahead { weight(fill.ahead()) } else { 0 };
+                let ahead = fill.is_ahead.then(|| weight(fill.ahead()));
                 let again = core.end_fill(&file, first, fill, moved, deliver);
                 completing.end(core);
-                match again {
-                    Some(again) => self.go_on(core, at, again),
-                    None if ahead > 0 => {
-                        self.ahead_pages.fetch_sub(ahead, Ordering::Relaxed);
-                    }
-                    None => {}
+                if let Some(again) = again {
+                    self.go_on(core, at, again);
+                } else if let Some(pages) = ahead {
+                    self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
+                    self.slots.lock().free.push(at);
                 }
             }
-            EndedRun::WriteBack(write_back) => {
+            RunFrames::WriteBack(write_back) => {
                 self.slots.lock().free.push(at);
                 let pages = write_back.len();
                 let buffer = core.end_write_back(&file, first, write_back, moved);

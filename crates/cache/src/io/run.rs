@@ -17,7 +17,7 @@ use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 use crate::file::FileState;
 use crate::frames::{self, Claim, FrameMemory, Lent, State, Word};
 use crate::io::page_copies::PageCopies;
-use crate::io::transfer::{Progress, Step};
+use crate::io::transfer::Progress;
 use crate::page::{FrameId, PageNo};
 use crate::ranked::{Ranked, rank};
 
@@ -231,15 +231,9 @@ pub(crate) struct WriteBack {
     is_copied: bool,
 }
 
+/// What a run moves.
 #[derive(Debug)]
-enum Frames {
-    Fill(Fill),
-    WriteBack(WriteBack),
-}
-
-/// A run whose transfer has ended.
-#[derive(Debug)]
-pub(crate) enum EndedRun {
+pub(crate) enum RunFrames {
     Fill(Fill),
     WriteBack(WriteBack),
 }
@@ -257,22 +251,12 @@ impl TransferError {
     pub(crate) const IO: Self = Self { errno: Errno::IO, moved: 0 };
 }
 
-/// How a transfer goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Advance {
-    /// Ask for [`Run::transfer`] again.
-    More,
-    /// It has ended, and has moved this number of bytes: of a write fewer than wanted if it came no
-    /// further, of a read if the file has no more.
-    Ended(Result<usize, TransferError>),
-}
-
 /// Pages and their frames in one transfer.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) file: Arc<FileState>,
     pub(crate) first: PageNo,
-    frames: Frames,
+    frames: RunFrames,
     progress: Progress,
     /// The memory that was last asked for.
     pieces: Vec<IoBuf>,
@@ -282,15 +266,15 @@ impl Run {
     /// To read pages from `first` on into claimed frames, which are in the index.
     pub(crate) fn fill(file: Arc<FileState>, first: PageNo, fill: Fill, page_bytes: usize) -> Self {
         let len = fill.claims.len() * page_bytes;
-        let progress = Progress::new(Direction::Read, len, file.alignment);
-        Self { file, first, frames: Frames::Fill(fill), progress, pieces: Vec::new() }
+        let progress = Progress::new(len, file.alignment);
+        Self { file, first, frames: RunFrames::Fill(fill), progress, pieces: Vec::new() }
     }
 
     /// How many pages are moved.
     pub(crate) fn pages(&self) -> usize {
         match &self.frames {
-            Frames::Fill(fill) => fill.claims.len(),
-            Frames::WriteBack(write_back) => write_back.len(),
+            RunFrames::Fill(fill) => fill.claims.len(),
+            RunFrames::WriteBack(write_back) => write_back.len(),
         }
     }
 
@@ -302,25 +286,22 @@ impl Run {
         page_bytes: usize,
     ) -> Self {
         let len = write_back.buffer.frames.len() * page_bytes;
-        let progress = Progress::new(Direction::Write, len, file.alignment);
-        Self { file, first, frames: Frames::WriteBack(write_back), progress, pieces: Vec::new() }
+        let progress = Progress::new(len, file.alignment);
+        let frames = RunFrames::WriteBack(write_back);
+        Self { file, first, frames, progress, pieces: Vec::new() }
     }
 
     /// The pages and their file, and what becomes of the frames is the caller's from now on. No
     /// transfer may be under way.
-    pub(crate) fn into_parts(self) -> (Arc<FileState>, PageNo, EndedRun) {
-        let ended = match self.frames {
-            Frames::Fill(fill) => EndedRun::Fill(fill),
-            Frames::WriteBack(write_back) => EndedRun::WriteBack(write_back),
-        };
-        (self.file, self.first, ended)
+    pub(crate) fn into_parts(self) -> (Arc<FileState>, PageNo, RunFrames) {
+        (self.file, self.first, self.frames)
     }
 
     /// As [`Run::into_parts`], where a transfer may be under way for ever: the device keeps the
     /// list of pieces, and the copies. The memory must stay as it is.
-    pub(crate) fn abandon(mut self) -> (Arc<FileState>, PageNo, EndedRun) {
+    pub(crate) fn abandon(mut self) -> (Arc<FileState>, PageNo, RunFrames) {
         std::mem::forget(std::mem::take(&mut self.pieces));
-        if let Frames::WriteBack(write_back) = &mut self.frames {
+        if let RunFrames::WriteBack(write_back) = &mut self.frames {
             std::mem::forget(write_back.buffer.copies.take());
         }
         self.into_parts()
@@ -331,11 +312,11 @@ impl Run {
         let range = self.progress.request();
         self.pieces.clear();
         let direction = match &mut self.frames {
-            Frames::Fill(fill) => {
+            RunFrames::Fill(fill) => {
                 memory.pieces_to_fill(&mut fill.claims, range.clone(), &mut self.pieces);
                 Direction::Read
             }
-            Frames::WriteBack(write_back) => {
+            RunFrames::WriteBack(write_back) => {
                 let RunBuffer { frames, copies, .. } = &mut write_back.buffer;
                 match copies {
                     Some(copies) if write_back.is_copied => {
@@ -351,17 +332,17 @@ impl Run {
         Transfer { direction, file, offset, bufs: IoBufs::list(&self.pieces), tag }
     }
 
-    /// Takes note of what became of the last [`Run::transfer`].
-    pub(crate) fn advance(&mut self, moved: Result<usize, Errno>) -> Advance {
+    /// Takes note of what became of the last [`Run::transfer`]. `None` if there is more to move: ask
+    /// for that again. At the end gives the bytes moved: of a write fewer than wanted if it came no
+    /// further, of a read if the file has no more.
+    pub(crate) fn advance(
+        &mut self,
+        moved: Result<usize, Errno>,
+    ) -> Option<Result<usize, TransferError>> {
         match moved {
-            Err(Errno::INTR) => Advance::More,
-            Err(errno) => {
-                Advance::Ended(Err(TransferError { errno, moved: self.progress.moved() }))
-            }
-            Ok(bytes) => match self.progress.advance(bytes) {
-                Step::More => Advance::More,
-                Step::Done | Step::Stuck => Advance::Ended(Ok(self.progress.moved())),
-            },
+            Err(Errno::INTR) => None,
+            Err(errno) => Some(Err(TransferError { errno, moved: self.progress.moved() })),
+            Ok(bytes) => self.progress.advance(bytes).then(|| Ok(self.progress.moved())),
         }
     }
 }

@@ -13,7 +13,7 @@ use unherd_sys::primitives::Arc;
 
 use super::Engine;
 use crate::file::{Core, FileState};
-use crate::io::{EndedRun, RunBuffer, TransferError, WriteBack};
+use crate::io::{RunBuffer, RunFrames, TransferError, WriteBack};
 use crate::page::{BusyGeneration, FrameId, PageNo};
 use crate::pages::WakeMessage;
 
@@ -44,15 +44,15 @@ impl Completing {
         at: usize,
         file: &Arc<FileState>,
         first: PageNo,
-        run: &EndedRun,
+        run: &RunFrames,
     ) {
         let mut note = |frame| self.frames.push((frame, core.frames().generation(frame)));
         let is_fill = match run {
-            EndedRun::Fill(fill) => {
+            RunFrames::Fill(fill) => {
                 fill.claims.iter().for_each(|claim| note(claim.id()));
                 true
             }
-            EndedRun::WriteBack(pages) => {
+            RunFrames::WriteBack(pages) => {
                 pages.frames().for_each(note);
                 false
             }
