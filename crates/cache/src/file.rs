@@ -57,6 +57,6 @@ pub use page_stream::PageStream;
 pub use readahead::Advice;
 pub(crate) use readahead::Streams;
 pub(crate) use state::FileState;
-pub(crate) use table::{Access, Files};
+pub(crate) use table::Files;
 pub(crate) use unwritten::Unwritten;
 pub(crate) use writeback::ChangingPages;

@@ -134,7 +134,7 @@ impl Core {
                 let durability = file.durability.lock();
                 let is_lost = durability.is_broken(self.frames().period(claim.id()));
                 if is_lost {
-                    self.add_unwritten(file, 1);
+                    self.files.add_unwritten(file, 1);
                 }
                 self.frames().publish(claim, if is_lost { State::Dirty } else { State::Unstable });
                 drop(durability);
@@ -181,7 +181,7 @@ impl Core {
         self.supply().note_copied(&old, &copy);
         self.pages.unpin(old);
         if !copy.was_unwritten() {
-            self.add_unwritten(file, 1);
+            self.files.add_unwritten(file, 1);
         }
         self.end_change(file, key, copy);
     }

@@ -189,7 +189,7 @@ mod tests {
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
-    use crate::file::{Access, Source};
+    use crate::file::{OpenOptions, Source};
     use crate::pages::{FillReservation, Work};
     use crate::{Cache, PageNo};
 
@@ -200,16 +200,8 @@ mod tests {
         device.put("f", &[0; 4096]);
         let cache = Cache::builder().io(crate::Io::Blocking).device(device).build().unwrap();
         let core = &cache.owner.core;
-        let access = Access {
-            write: false,
-            create: false,
-            create_new: false,
-            lock: false,
-            lock_wait: Duration::ZERO,
-            buffered_fallback: false,
-            hook: None,
-        };
-        let file = core.open_file(Source::Path(Path::new("f")), access).unwrap();
+        let options = OpenOptions::new().lock(false);
+        let file = core.open_file(Source::Path(Path::new("f")), &options).unwrap();
         let key = core.key(&file, PageNo(0));
         let wait = |announced: FillReservation| {
             let busy = Busy { work: Work::Reading, generation: announced.generation };

@@ -75,15 +75,6 @@ pub(crate) struct Remains {
     pub(crate) lost: Option<Error>,
 }
 
-/// What to do with an unstable page whose frame is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Eviction {
-    /// It may go.
-    Allowed,
-    /// Its write is lost; it is dirty.
-    Redirty,
-}
-
 impl Durability {
     /// Of a file that was just opened, with what an earlier opening by this cache has left: writes
     /// that no flush had covered have left the cache.
@@ -189,15 +180,14 @@ impl Durability {
         self.record(error);
     }
 
-    /// An unstable page of `period` is to leave the cache.
-    pub(crate) fn evict(&mut self, period: u64) -> Eviction {
-        if self.is_broken(period) {
-            return Eviction::Redirty;
-        }
-        if period > self.flushed {
+    /// An unstable page of `period` is to leave the cache. False if its write is lost: then it is
+    /// dirty, and stays.
+    pub(crate) fn evict(&mut self, period: u64) -> bool {
+        let is_broken = self.is_broken(period);
+        if !is_broken && period > self.flushed {
             self.evicted = self.evicted.max(Some(period));
         }
-        Eviction::Allowed
+        !is_broken
     }
 
     pub(crate) fn record(&mut self, error: Error) {
@@ -307,7 +297,7 @@ mod tests {
     fn a_flush_covers_what_ended_before_it_began() {
         let mut file = Durability::new(0, Remains::default());
         let written = file.period();
-        assert_eq!(file.evict(written), Eviction::Allowed);
+        assert!(file.evict(written));
         let flush = file.begin_flush();
         let during = file.period();
         assert!(during > flush);
@@ -317,7 +307,7 @@ mod tests {
         assert!(!file.tell_lost());
         assert!(!file.is_broken(written));
         assert!(file.is_broken(during));
-        assert_eq!(file.evict(during), Eviction::Redirty);
+        assert!(!file.evict(during));
     }
 
     #[test]

@@ -166,7 +166,7 @@ impl Core {
             if let Some(state) = settled {
                 self.frames().settle(frame, state);
                 if state == State::Dirty {
-                    self.add_unwritten(file, 1);
+                    self.files.add_unwritten(file, 1);
                 }
             }
             settled == Some(State::Clean)

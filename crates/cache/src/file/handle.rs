@@ -6,10 +6,9 @@ use std::path::Path;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
-use crate::file::open_options::Direct;
-use crate::file::page_mut::PageMut;
-use crate::file::page_stream::PageStream;
-use crate::file::{Access, Advice, Core, FileState, OpenOptions, Owner, Source, Streams};
+use crate::file::{
+    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams,
+};
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::PageNo;
 use crate::pages::{Copied, PageGuard, Peek, Torn};
@@ -105,17 +104,8 @@ impl File {
         if (options.truncate || options.create || options.create_new) && !options.write {
             return Err(Error::CreateNeedsWrite { file: source.name() });
         }
-        let access = Access {
-            write: options.write,
-            create: options.create,
-            create_new: options.create_new,
-            lock: options.lock,
-            lock_wait: options.lock_wait,
-            buffered_fallback: options.direct == Direct::OrBuffered,
-            hook: options.hook.as_ref(),
-        };
         let owner = owner.clone();
-        let file = owner.core.open_file(source, access)?;
+        let file = owner.core.open_file(source, &options)?;
         let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
         let handle = Self {
             owner,

@@ -95,12 +95,9 @@ fn file_of(tag: &Tag) -> &FileState {
 }
 
 impl Core {
-    pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
-        self.files.add_unwritten(file, pages);
-    }
-
+    /// As many pages of the file have been written or dropped.
     pub(crate) fn remove_unwritten(&self, file: &FileState, pages: usize) {
-        self.forget_unwritten(file, pages);
+        self.files.forget_unwritten(file, pages);
         self.hand_out_room(pages);
     }
 
@@ -127,15 +124,6 @@ impl Core {
         self.hand_out_room(pages);
     }
 
-    /// As [`Core::remove_unwritten`], where the caller tells those that wait for room.
-    pub(crate) fn forget_unwritten(&self, file: &FileState, pages: usize) {
-        if pages > 0 {
-            let before = file.unwritten.pages.fetch_sub(pages, Ordering::Relaxed);
-            debug_assert!(before >= pages, "more pages were written than were newer");
-            self.files.unwritten.fetch_sub(pages, Ordering::Relaxed);
-        }
-    }
-
     /// Whether a file may have `own` such pages, of `all`.
     fn fits(&self, own: usize, all: usize) -> bool {
         let others = all.saturating_sub(own);
@@ -158,7 +146,7 @@ impl Core {
         let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
         let fits = self.fits(own, all);
         if !fits {
-            self.forget_unwritten(file, 1);
+            self.files.forget_unwritten(file, 1);
         }
         fits
     }

@@ -360,7 +360,7 @@ impl Core {
                 written_pages += usize::from(word.state() == State::Unstable);
                 word
             });
-            self.forget_unwritten(file, written_pages);
+            self.files.forget_unwritten(file, written_pages);
             if written {
                 durability.device_len.written(end, write_back.file_len);
                 durability.write_succeeded();
