@@ -77,25 +77,18 @@ mod cache;
 mod error;
 #[cfg(not(loom))]
 mod file;
-#[cfg(any(not(loom), test))]
 mod foreign_code;
-#[cfg(any(not(loom), test))]
 mod frames;
 #[cfg(not(loom))]
 mod io;
 #[cfg(not(loom))]
 mod io_error;
-#[cfg(any(not(loom), test))]
 mod latch;
-#[cfg(any(not(loom), test))]
 mod page;
-#[cfg(any(not(loom), test))]
 mod pages;
-#[cfg(any(not(loom), test))]
 mod ranked;
 #[cfg(not(loom))]
 mod reasons;
-#[cfg(any(not(loom), test))]
 mod rounds;
 #[cfg(all(test, shuttle))]
 mod shuttle;
