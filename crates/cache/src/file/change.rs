@@ -380,14 +380,10 @@ impl Core {
     /// Drops the page, whatever it holds, unless it is busy.
     pub(crate) fn try_drop_page(&self, file: &FileState, key: PageKey) -> Result<(), Busy> {
         // It is not behind: see `frame.rs`.
-        let (before, claim) = self.pages.shard(key).detach(self.frames())?;
+        let before = self.pages.detach(self.pages.shard(key))?;
         if before.state().is_unwritten() {
             self.remove_unwritten(file, 1);
         }
-        if before.is_unread() {
-            self.counters().add(Count::ReadAheadWasted, 1);
-        }
-        claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
         Ok(())
     }
 

@@ -60,10 +60,7 @@ impl Core {
             return Ok(Vec::new());
         }
         let before = file.durability.lock().begin_sync();
-        let held = self.write_back(file, &joined(wanted), ChangingPages::Awaited);
-        if let Err(error) = self.trim(file) {
-            file.durability.lock().record(error);
-        }
+        let held = self.write_back_and_trim(file, &joined(wanted));
         if file.durability.lock().needs_flush() {
             self.flush(file);
         }
@@ -78,12 +75,19 @@ impl Core {
     ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
         let before = file.durability.lock().begin_sync();
-        let held = self.write_back(file, std::slice::from_ref(pages), ChangingPages::Awaited);
+        let held = self.write_back_and_trim(file, std::slice::from_ref(pages));
+        file.durability.lock().outcome_since(before)?;
+        self.outcome_of(file, pages, &held)
+    }
+
+    /// As [`Core::write_back`]. The file has its length on the device then; an error of that is
+    /// recorded.
+    fn write_back_and_trim(&self, file: &Arc<FileState>, ranges: &[PageRange]) -> Vec<PageNo> {
+        let held = self.write_back(file, ranges, ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
-        file.durability.lock().outcome_since(before)?;
-        self.outcome_of(file, pages, &held)
+        held
     }
 
     /// Cuts off what write-backs of whole pages have added to the file on the device.
@@ -94,14 +98,19 @@ impl Core {
         if !file.durability.lock().device_len.is_padded() {
             return Ok(());
         }
-        let trimmed = {
-            // A write-back that is under way could make it longer again.
+        // A write-back that is under way could make it longer again.
+        self.without_write_backs(file, || self.trim_alone(file))
+    }
+
+    /// Runs `run` while no write-back of the file is under way. Waits under `file` until that is so.
+    pub(crate) fn without_write_backs<T>(&self, file: &FileState, run: impl FnOnce() -> T) -> T {
+        let done = {
             let _alone = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
-            self.trim_alone(file)
+            run()
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
         self.pages.notify_writable();
-        trimmed
+        done
     }
 
     fn trim_alone(&self, file: &FileState) -> Result<(), Error> {
@@ -206,9 +215,7 @@ impl Core {
         let last = PageNo(len / page_bytes);
         let key = self.key(file, last);
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
-        let resized = {
-            let _write_backs =
-                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+        let resized = self.without_write_backs(file, || {
             let before = file.durability.lock().device_len;
             file.durability.lock().device_len.will_cut(len);
             let resized = self.io.device.set_len(file.device_file, len);
@@ -228,9 +235,7 @@ impl Core {
                 None => {}
             }
             resized
-        };
-        // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_writable();
+        });
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
             let end = PageNo(before.div_ceil(page_bytes));

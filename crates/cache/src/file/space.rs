@@ -11,7 +11,6 @@ use unherd_sys::primitives::Arc;
 
 use crate::error::{Error, Operation};
 use crate::file::{ChangingPages, Core, File, FileState};
-use crate::latch::AloneGuard;
 use crate::page::{PageNo, PageRange};
 
 impl File {
@@ -123,9 +122,7 @@ impl Core {
 
     /// The caller keeps writers out.
     fn punch_pages(&self, file: &FileState, pages: PageRange, len: u64) -> Result<(), Error> {
-        let punched = {
-            let _write_backs =
-                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+        self.without_write_backs(file, || {
             let punched = self.punch_on_device(file, &pages, len);
             if punched.is_ok() {
                 let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
@@ -135,10 +132,7 @@ impl Core {
                 }
             }
             punched
-        };
-        // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_writable();
-        punched?;
+        })?;
         self.drop_pages(file, PageNo(pages.start)..PageNo(pages.end), ChangingPages::Awaited);
         Ok(())
     }
@@ -163,15 +157,8 @@ impl Core {
     }
 
     fn allocate(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
-        let allocated = {
-            let _writers = file.writers.alone(self.waits(), self.reasons().file);
-            let _write_backs =
-                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
-            self.allocate_alone(file, range)
-        };
-        // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_writable();
-        allocated
+        let _writers = file.writers.alone(self.waits(), self.reasons().file);
+        self.without_write_backs(file, || self.allocate_alone(file, range))
     }
 
     fn allocate_alone(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {

@@ -167,33 +167,24 @@ impl Index {
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
-        let place = self.place(key);
-        let shard = self.shards[place.begin / self.segment.slots()].0.lock();
-        self.find(shard, place, key, key_of)
+        self.lock_next(None, key, key_of)
     }
 
-    /// As [`Index::lock`], by one that has locked another shard, or the same.
+    /// As [`Index::lock`], by one that may have locked another shard, or the same.
     pub(crate) fn lock_next<'a>(
         &'a self,
-        locked: ShardGuard<'a>,
+        locked: Option<ShardGuard<'a>>,
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> ShardGuard<'a> {
-        let place = self.place(key);
-        if locked.segment.begin() != place.begin {
-            drop(locked);
-            return self.lock(key, key_of);
-        }
-        self.find(locked.shard, place, key, key_of)
-    }
-
-    fn find<'a>(
-        &'a self,
-        shard: RankedGuard<'a, Shard, { rank::SHARD }>,
-        Place { begin, tag }: Place,
-        key: PageKey,
-        key_of: impl Fn(FrameId) -> PageKey,
-    ) -> ShardGuard<'a> {
+        let Place { begin, tag } = self.place(key);
+        let shard = match locked {
+            Some(locked) if locked.segment.begin() == begin => locked.shard,
+            other => {
+                drop(other);
+                self.shards[begin / self.segment.slots()].0.lock()
+            }
+        };
         let segment = self.segment(begin);
         let at = match segment.find(tag, |frame| key_of(frame) == key) {
             Some((at, frame)) => At::Slot(at, frame),
@@ -234,10 +225,7 @@ impl Index {
         let (mut found, mut locked) = (Vec::new(), None);
         for page in (pages.start.0..pages.end.0).map(PageNo) {
             let key = PageKey { file, page };
-            let shard = match locked.take() {
-                Some(locked) => self.lock_next(locked, key, &key_of),
-                None => self.lock(key, &key_of),
-            };
+            let shard = self.lock_next(locked.take(), key, &key_of);
             if shard.get().is_some() {
                 found.push(page);
             }
