@@ -220,8 +220,8 @@ impl Core {
             if !ids.clone().all(|frame| pool.has(frame)) {
                 return None;
             }
-            obstacles.taken =
-                empty.saturating_sub(ids.filter(|frame| pool.is_free(*frame)).count());
+            let free = ids.filter(|frame| pool.free.has(*frame)).count();
+            obstacles.taken = empty.saturating_sub(free);
         }
         Some((cost, obstacles))
     }

@@ -33,12 +33,12 @@ fn key(page: u64) -> PageKey {
 }
 
 fn pop(pools: &Pools, at: usize) -> Option<Claim> {
-    pools.pop_free(at, &mut pools.lock(at))
+    pools.lock(at).free.pop()
 }
 
 fn free(pools: &Pools, at: usize) -> Vec<u32> {
     let mut claims = Vec::new();
-    pools.pop_free_run(at, &mut pools.lock(at), usize::MAX, &mut claims);
+    pools.lock(at).free.pop_run(usize::MAX, &mut claims);
     let mut ids: Vec<u32> = claims.iter().map(|claim| claim.id().0).collect();
     claims.into_iter().for_each(|claim| pools.push_free(claim));
     ids.sort_unstable();
@@ -138,7 +138,7 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
         let back = pop(&pools, 1).unwrap();
         let mut second = pools.lock(1);
         pools.admit(&mut second, &back, key(page));
-        let others: Vec<_> = std::iter::from_fn(|| pools.pop_free(1, &mut second)).collect();
+        let others: Vec<_> = std::iter::from_fn(|| second.free.pop()).collect();
         assert_eq!(others.len(), 3);
         for (other, new) in others.iter().zip(&mut new) {
             pools.admit(&mut second, other, key(new));
@@ -174,7 +174,7 @@ fn a_search_in_vain_makes_the_next_shorter() {
     }
     let pools = pools(200, &Topology::of(1));
     let mut pool = pools.lock(0);
-    let claims: Vec<_> = std::iter::from_fn(|| pools.pop_free(0, &mut pool)).collect();
+    let claims: Vec<_> = std::iter::from_fn(|| pool.free.pop()).collect();
     claims.iter().zip(1..).for_each(|(claim, page)| pools.admit(&mut pool, claim, key(page)));
     let mut look = |some_are_clean| {
         let (mut seen, mut search) = (Seen { looks: 0, some_are_clean }, pool.begin_search());
