@@ -100,7 +100,7 @@ impl Core {
         page: PageNo,
         pages: u64,
     ) -> Result<PageGuard<'_>, Error> {
-        let pin = match self.pages.try_hit(self.key(file, page)) {
+        let pin = match self.pages.try_hit(file.key(page)) {
             Some(hit) => {
                 if hit.was_unread {
                     self.read_on(file, page);
@@ -121,7 +121,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         self.check_not_forked()?;
         self.check_page(page)?;
-        let key = self.key(file, page);
+        let key = file.key(page);
         let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {

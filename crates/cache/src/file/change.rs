@@ -72,7 +72,7 @@ impl Core {
         bytes: &[u8],
         before: Option<FrameId>,
     ) -> Result<FrameId, Error> {
-        let key = self.key(file, page);
+        let key = file.key(page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory().page_bytes();
         let mut claim = self.claim_page(file, key, covers_page, before)?;
@@ -160,7 +160,7 @@ impl Core {
     /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
     /// write-back. The wait for a page that is being read ends with the read.
     pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, copy: Claim) {
-        let key = self.key(file, page);
+        let key = file.key(page);
         let mut copy = copy;
         let old = loop {
             let mut shard = self.pages.shard(key);
@@ -355,7 +355,7 @@ impl Core {
     ) {
         let key_of = |frame| self.frames().key(frame);
         for page in self.pages.index.pages_in(file.id, pages.clone(), key_of) {
-            self.drop_page(file, self.key(file, page), changing);
+            self.drop_page(file, file.key(page), changing);
         }
         file.unclean.lock().remove_in(&(pages.start.0..pages.end.0));
         self.drop_holds(file, pages);

@@ -89,11 +89,6 @@ impl Core {
         &self.pages.fork
     }
 
-    #[inline]
-    pub(crate) fn key(&self, file: &FileState, page: crate::PageNo) -> PageKey {
-        PageKey { file: file.id, page }
-    }
-
     /// Refuses what a child of fork(2) may not do with its parent's cache: all that takes a lock,
     /// waits, or reaches the device. Comes before the first lock of every call; hits take none, but
     /// see [`Core::read_on`].
@@ -202,7 +197,7 @@ mod tests {
         let core = &cache.owner.core;
         let options = OpenOptions::new().lock(false);
         let file = core.open_file(Source::Path(Path::new("f")), &options).unwrap();
-        let key = core.key(&file, PageNo(0));
+        let key = file.key(PageNo(0));
         let wait = |announced: FillReservation| {
             let busy = Busy { work: Work::Reading, generation: announced.generation };
             core.wait_for_page(&file, key, busy, Want::Read, None)

@@ -42,7 +42,7 @@ impl Core {
         page: PageNo,
         pages: u64,
     ) -> Result<Pin, Error> {
-        match self.pages.try_hit(self.key(file, page)) {
+        match self.pages.try_hit(file.key(page)) {
             Some(hit) => {
                 if hit.was_unread {
                     self.read_on(file, page);
@@ -76,7 +76,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         self.check_not_forked()?;
         self.check_page(page)?;
-        let key = self.key(file, page);
+        let key = file.key(page);
         let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
@@ -262,11 +262,10 @@ impl Core {
         let (asked_for, mut installed) = (installed, installed);
         let mut locked = None;
         for at in installed..claims.len() {
-            self.pages.index.prefetch(self.key(file, page_at(at)));
+            self.pages.index.prefetch(file.key(page_at(at)));
         }
         while installed < claims.len() {
-            let mut shard =
-                self.pages.next_shard(locked.take(), self.key(file, page_at(installed)));
+            let mut shard = self.pages.next_shard(locked.take(), file.key(page_at(installed)));
             if !shard.install_missing(self.frames(), &claims[installed]) {
                 break;
             }
@@ -281,7 +280,7 @@ impl Core {
             && self.offset(page_at(claims.len() - 1)) >= file.len()
             && let Some(claim) = claims.pop()
         {
-            self.give_up_fill(self.key(file, page_at(claims.len())), claim);
+            self.give_up_fill(file.key(page_at(claims.len())), claim);
         }
     }
 
@@ -302,7 +301,7 @@ impl Core {
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) {
         let lose = |(at, claim): (usize, &Claim)| {
-            let key = self.key(file, PageNo(first.0 + at as u64));
+            let key = file.key(PageNo(first.0 + at as u64));
             let mut shard = self.pages.shard(key);
             shard.remove();
             (key, self.frames().generation(claim.id()))
@@ -417,7 +416,7 @@ impl Core {
             deliver(Ok(pin));
         }
         for page in first.0..first.0 + pages as u64 {
-            self.pages.wake_page(self.key(file, PageNo(page)));
+            self.pages.wake_page(file.key(PageNo(page)));
         }
         self.pages.notify_idle(ahead);
     }
@@ -427,7 +426,7 @@ impl Core {
         self.counters().add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
         for (at, claim) in claims.drain(kept..).enumerate() {
             let page = PageNo(first.0 + (kept + at) as u64);
-            self.give_up_fill(self.key(file, page), claim);
+            self.give_up_fill(file.key(page), claim);
         }
     }
 
@@ -453,7 +452,7 @@ impl Core {
             return Some(Run::fill(file.clone(), first, fill, self.memory().page_bytes()));
         }
         if let Some(claim) = claims.pop() {
-            let key = self.key(file, first);
+            let key = file.key(first);
             let generation = {
                 let mut shard = self.pages.shard(key);
                 shard.remove();

@@ -165,7 +165,7 @@ impl Core {
         let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         // Those that may be clean, or gone.
         pages.retain(|&page| {
-            let shard = self.pages.shard(self.key(file, page));
+            let shard = self.pages.shard(file.key(page));
             let Some(frame) = shard.frame() else { return true };
             let state = self.frames().word(frame).state();
             if state != State::Unstable {
@@ -188,7 +188,7 @@ impl Core {
 
     /// Takes the page from the set of unclean ones, if it is clean or gone.
     fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut PageSet) {
-        let shard = self.pages.shard(self.key(file, page));
+        let shard = self.pages.shard(file.key(page));
         // A page that is being changed enters the set before the change ends, so it is kept.
         if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
             unclean.remove(page);
@@ -213,7 +213,7 @@ impl Core {
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
         let last = PageNo(len / page_bytes);
-        let key = self.key(file, last);
+        let key = file.key(last);
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
         let resized = self.without_write_backs(file, || {
             let before = file.durability.lock().device_len;

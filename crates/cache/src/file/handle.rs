@@ -184,7 +184,7 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
+            match self.core().pages.copy_out(self.file.key(page), at, to) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
@@ -269,7 +269,7 @@ impl File {
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
             if fills {
                 // It is there by the time that the next page of the stream is written.
-                core.pages.index.prefetch(core.key(&self.file, page.next()));
+                core.pages.index.prefetch(self.file.key(page.next()));
             }
             match core.write_page(&self.file, page, at, &bytes[done..done + part], frame) {
                 Ok(written) => {
@@ -419,7 +419,7 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
+            match self.core().pages.copy_out(self.file.key(page), at, to) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
@@ -569,7 +569,7 @@ impl File {
 
     pub(crate) fn page_if_there(&self, page: PageNo) -> Option<PageGuard<'_>> {
         let core = self.core();
-        let hit = core.pages.try_hit(core.key(&self.file, page))?;
+        let hit = core.pages.try_hit(self.file.key(page))?;
         Some(PageGuard::new(&core.pages, hit.pin))
     }
 

@@ -115,7 +115,7 @@ impl Core {
             let mut holds = file.holds.lock();
             let released = holds.release_to(lsn);
             for &page in &released {
-                let shard = self.pages.shard(self.key(file, page));
+                let shard = self.pages.shard(file.key(page));
                 if let Some(frame) = shard.frame() {
                     self.frames().release(frame);
                 }

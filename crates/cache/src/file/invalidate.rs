@@ -61,7 +61,7 @@ impl Core {
     fn forget_pages(&self, file: &FileState, pages: Range<PageNo>) -> Result<(), Error> {
         let mut kept: Option<PageNo> = None;
         for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
-            if !self.forget_page(self.key(file, page)) {
+            if !self.forget_page(file.key(page)) {
                 kept = Some(kept.map_or(page, |first| first.min(page)));
             }
         }

@@ -107,7 +107,7 @@ impl Core {
         page: PageNo,
     ) -> Result<PageMut<'a>, Error> {
         let inside = self.enter_writers(file);
-        let key = self.key(file, page);
+        let key = file.key(page);
         let claim = self.claim_page(file, key, false, None)?;
         Held::new(self, key).begin();
         Ok(PageMut {

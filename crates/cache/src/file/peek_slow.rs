@@ -26,7 +26,7 @@ impl Core {
         page: PageNo,
         mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
     ) -> Result<R, Error> {
-        match self.pages.try_peek(self.key(file, page), &mut look) {
+        match self.pages.try_peek(file.key(page), &mut look) {
             Seen::Whole { seen: Ok(value), was_unread } => {
                 if was_unread {
                     self.read_on(file, page);
@@ -57,7 +57,7 @@ impl Core {
                 Seen::Torn if tries < TRIES => tries += 1,
                 Seen::Torn | Seen::Nothing => break,
             }
-            seen = self.pages.try_peek(self.key(file, page), &mut look);
+            seen = self.pages.try_peek(file.key(page), &mut look);
         }
         let pinned = self.guard(file, page, 1)?;
         look(&Peek::pinned(pinned.racy())).map_err(|_: Torn| torn_elsewhere(file, page))

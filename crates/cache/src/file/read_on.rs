@@ -114,12 +114,12 @@ impl Core {
     }
 
     fn is_missing(&self, file: &FileState, page: u64) -> bool {
-        self.pages.index.lookup(self.key(file, PageNo(page))).is_none()
+        self.pages.index.lookup(file.key(PageNo(page))).is_none()
     }
 
     /// Whether the page is there, and was used or is being read.
     fn was_read(&self, file: &FileState, page: u64) -> bool {
-        let frame = self.pages.index.lookup(self.key(file, PageNo(page)));
+        let frame = self.pages.index.lookup(file.key(PageNo(page)));
         frame.is_some_and(|frame| !self.frames().word(frame).is_unread())
     }
 
@@ -143,7 +143,7 @@ impl Core {
                 if self.supply().waiters.count() > 0 {
                     return;
                 }
-                let mut claims = self.try_take_run(self.key(file, first), missing as usize);
+                let mut claims = self.try_take_run(file.key(first), missing as usize);
                 let has_all = claims.len() as u64 == missing;
                 self.install_missing(file, first, &mut claims, 0);
                 // One that is announced, or there by now, ends the run.

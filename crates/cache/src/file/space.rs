@@ -128,7 +128,7 @@ impl Core {
                 let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
                 for page in unclean {
                     // One that is busy is being read, and so is clean.
-                    let _ = self.try_drop_page(file, self.key(file, page));
+                    let _ = self.try_drop_page(file, file.key(page));
                 }
             }
             punched

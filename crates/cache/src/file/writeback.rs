@@ -205,7 +205,7 @@ impl Core {
                 return buffers.keep(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
-            self.pages.prefetch((page..end).map(|page| self.key(file, PageNo(page))));
+            self.pages.prefetch((page..end).map(|page| file.key(PageNo(page))));
             match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
                 UnderWay => {}
                 Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
@@ -311,7 +311,7 @@ impl Core {
         not_failed: bool,
         locked: &mut Option<ShardGuard<'a>>,
     ) -> Option<Loan> {
-        let shard = self.pages.next_shard(locked.take(), self.key(file, page));
+        let shard = self.pages.next_shard(locked.take(), file.key(page));
         let shard = locked.insert(shard);
         let frame = shard.frame()?;
         let has_failed = self.frames().word(frame).state() == State::Failed;
@@ -382,7 +382,7 @@ impl Core {
             self.note_dirty();
         }
         for &(page, frame) in write_back.superseded() {
-            self.end_superseded(self.key(file, page), frame);
+            self.end_superseded(file.key(page), frame);
         }
         self.supply().note_written(write_back.evictable());
         write_back.into_buffer()
@@ -392,7 +392,7 @@ impl Core {
     pub(crate) fn fail_dirty_pages(&self, file: &FileState) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         for page in pages {
-            let shard = self.pages.shard(self.key(file, page));
+            let shard = self.pages.shard(file.key(page));
             if let Some(frame) = shard.frame() {
                 self.frames().fail(frame);
             }
@@ -403,7 +403,7 @@ impl Core {
     pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
         file.write_backs.leave(self.waits());
         for page in first.0..first.0 + pages as u64 {
-            self.pages.wake_page(self.key(file, PageNo(page)));
+            self.pages.wake_page(file.key(PageNo(page)));
         }
     }
 
@@ -545,7 +545,7 @@ impl Core {
         changing: ChangingPages,
         buffers: &mut TakenBuffers<'_>,
     ) -> bool {
-        let key = self.key(file, page);
+        let key = file.key(page);
         while let Some(word) = self.word_of(file, page) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
@@ -584,7 +584,7 @@ impl Core {
     }
 
     pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
-        let shard = self.pages.shard(self.key(file, page));
+        let shard = self.pages.shard(file.key(page));
         shard.frame().map(|frame| self.frames().word(frame))
     }
 }

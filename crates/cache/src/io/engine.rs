@@ -321,7 +321,7 @@ impl Engine {
     /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
     /// if the I/O thread has died.
     pub(crate) fn begin<'a>(&'a self, core: &'a Core, run: Run) -> Result<Ticket<'a>, Box<Run>> {
-        let page = core.key(&run.file, run.first).into();
+        let page = run.file.key(run.first).into();
         let (at, is_filled) = self.keep(run)?;
         self.submit(core, at);
         Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })

@@ -110,7 +110,7 @@ impl Completing {
             let rest = PageNo(first.0 + given_back as u64);
             let buffer = core.end_write_back(&file, rest, left, Err(TransferError::IO));
             for (page, &(frame, _)) in pages {
-                core.end_superseded(core.key(&file, page), frame);
+                core.end_superseded(file.key(page), frame);
             }
             core.leave_write_back(&file, first, self.frames.len());
             return self.note_ended(buffer, self.frames.len());
@@ -119,7 +119,7 @@ impl Completing {
             engine.keep_filled(core, at, Err(Errno::IO));
         }
         for (page, &(frame, since)) in pages {
-            let key = core.key(&file, page);
+            let key = file.key(page);
             let mut shard = core.pages.shard(key);
             let mut message = WakeMessage::Look;
             if shard.frame() == Some(frame) && core.frames().is_reading_since(frame, since) {
