@@ -149,9 +149,9 @@ impl Core {
                 // One that is announced, or there by now, ends the run.
                 at += (claims.len() as u64 + 1).min(missing);
                 if !claims.is_empty() {
-                    let fill = Fill { claims, on_device: None, is_ahead: true };
-                    if let Err(run) = engine.begin_ahead(self, self.run_to_read(file, first, fill))
-                    {
+                    let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
+                    let pages = fill.claims.len();
+                    if let Err(run) = engine.begin_ahead(self, self.run_to_read(fill), pages) {
                         let _ = self.finish_fill(*run, |_| Err(TransferError::IO));
                     }
                 }

@@ -246,13 +246,15 @@ impl Core {
             return Refused(buffer);
         };
         self.supply().waiters.begin_write();
-        let mut pages = WriteBack::new(loan.lent, period, buffer);
+        let mut pages = WriteBack::new(file.clone(), page, period, buffer);
+        pages.append([loan.lent]);
         pages.file_len = loan.file_len;
         // What has failed is tried by itself: of its neighbours some may be good.
-        let first =
-            if loan.has_failed { page } else { self.extend(file, page, within, &mut pages) };
-        let hooked = self.hook_before_write(file, first, &mut pages);
-        let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
+        if !loan.has_failed {
+            self.extend(file, within, &mut pages);
+        }
+        let hooked = self.hook_before_write(&mut pages);
+        let mut run = Run::new(RunFrames::WriteBack(pages), self.memory().page_bytes());
         let moved = match (hooked, &self.io.engine) {
             (Err(error), _) => Err(error),
             (Ok(()), Some(engine)) if by == By::Queue => match engine.begin_unwanted(self, run) {
@@ -264,33 +266,27 @@ impl Core {
             },
             _ => self.move_blocking(&mut run),
         };
-        let (_, _, frames) = run.into_parts();
-        let RunFrames::WriteBack(pages) = frames else { unreachable!("a write-back ends as one") };
-        let written = pages.len();
-        let buffer = self.end_write_back(file, first, pages, moved);
-        self.leave_write_back(file, first, written);
+        let RunFrames::WriteBack(mut pages) = run.into_frames() else {
+            unreachable!("a write-back ends as one")
+        };
+        self.end_write_back(&mut pages, moved);
+        let (buffer, written) = self.leave_write_back(pages);
         self.end_write(written);
         Ended(buffer)
     }
 
-    /// Takes the dirty neighbours of `page` in; gives the first page then.
-    fn extend(
-        &self,
-        file: &FileState,
-        page: PageNo,
-        within: &PageRange,
-        pages: &mut WriteBack,
-    ) -> PageNo {
+    /// Takes the dirty neighbours of the only page in.
+    fn extend(&self, file: &FileState, within: &PageRange, pages: &mut WriteBack) {
         let pages_max = self.written_pages_max(file);
         let mut locked = None;
-        let mut next = page.next();
+        let mut next = pages.first.next();
         while pages.len() < pages_max && next.0 < within.end {
             let Some(loan) = self.lend(file, next, true, &mut locked) else { break };
-            pages.push_back(loan.lent);
+            pages.append([loan.lent]);
             pages.file_len = loan.file_len;
             next = next.next();
         }
-        let mut first = page;
+        let mut first = pages.first;
         let left = pages_max - pages.len();
         let before = std::iter::from_fn(|| {
             let before = first.previous().filter(|before| before.0 >= within.start)?;
@@ -299,7 +295,6 @@ impl Core {
             Some(loan.lent)
         });
         pages.prepend(before.take(left));
-        first
     }
 
     /// Begins the write-back of a page, if it is dirty and part of the file, and, if so asked, has
@@ -328,45 +323,43 @@ impl Core {
         Some(Loan { lent, has_failed, file_len: file.len() })
     }
 
-    /// The transfer of a run has ended. Gives its pages back. The caller leaves the file's
-    /// write-backs, puts the buffer back, or uses it again, and ends the write for the waiters.
+    /// The transfer of a run has ended. Gives its pages back. [`Core::leave_write_back`] follows.
     pub(crate) fn end_write_back(
         &self,
-        file: &FileState,
-        first: PageNo,
-        mut write_back: WriteBack,
+        write_back: &mut WriteBack,
         moved: Result<usize, TransferError>,
-    ) -> RunBuffer {
-        let pages = write_back.len();
-        let wanted = pages * self.memory().page_bytes();
+    ) {
+        write_back.pages = write_back.len();
+        let WriteBack { file, first, pages, buffer, period, file_len, is_copied } = write_back;
+        let wanted = *pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
-        self.count_write_back(pages, written);
+        self.count_write_back(*pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
-        let end = self.offset(PageNo(first.0 + pages as u64));
+        let end = self.offset(*first) + wanted as u64;
         // At once, before others append. What a hook has refused has left nothing.
-        let is_refused = file.hook.is_some() && !write_back.is_copied();
+        let is_refused = file.hook.is_some() && !*is_copied;
         let left =
             if written || is_refused { None } else { self.io.device.len(file.device_file).ok() };
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
-            let lost = durability.is_broken(write_back.period);
+            let lost = durability.is_broken(*period);
             failed_pages |= lost;
             let period = (written && !lost).then_some(durability.period());
             durability.note_change();
             let mut written_pages = 0;
-            write_back.take_apart(first, |lent| {
+            buffer.take_apart(*first, |lent| {
                 let word = self.frames().give_back(lent, period);
                 written_pages += usize::from(word.state() == State::Unstable);
                 word
             });
             self.files.forget_unwritten(file, written_pages);
             if written {
-                durability.device_len.written(end, write_back.file_len);
+                durability.device_len.written(end, *file_len);
                 durability.write_succeeded();
             } else {
-                durability.device_len.failed(self.offset(first)..end, left);
-                let error = self.write_error(file, first, wanted, moved);
+                durability.device_len.failed(self.offset(*first)..end, left);
+                let error = self.write_error(file, *first, wanted, moved);
                 *self.write_error.lock() = Some(Arc::new(error.clone()));
                 began_to_fail = durability.write_failed(error);
             }
@@ -381,11 +374,10 @@ impl Core {
         if failed_pages {
             self.note_dirty();
         }
-        for &(page, frame) in write_back.superseded() {
+        for &(page, frame) in &buffer.superseded {
             self.end_superseded(file.key(page), frame);
         }
-        self.supply().note_written(write_back.evictable());
-        write_back.into_buffer()
+        self.supply().note_written(&buffer.evictable);
     }
 
     /// Writes of the file fail: its other dirty pages count as tried.
@@ -399,12 +391,15 @@ impl Core {
         }
     }
 
-    /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file.
-    pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
+    /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file. The caller
+    /// puts the buffer back, or uses it again, and ends the write of that many pages.
+    pub(crate) fn leave_write_back(&self, write_back: WriteBack) -> (RunBuffer, usize) {
+        let WriteBack { file, first, pages, buffer, .. } = write_back;
         file.write_backs.leave(self.waits());
         for page in first.0..first.0 + pages as u64 {
             self.pages.wake_page(file.key(PageNo(page)));
         }
+        (buffer, pages)
     }
 
     /// The write-back of a page has ended that another frame has by now: that one may be written.

@@ -37,6 +37,7 @@ use crate::error::BuildError;
 use crate::file::{Core, Expired, GoesOn};
 use crate::frames::{Alarm, Pin};
 use crate::io::{Run, RunFrames, TransferError};
+use crate::page::PageKey;
 use crate::pages::Want;
 
 mod completing;
@@ -242,19 +243,14 @@ impl Engine {
             slots.slots.iter_mut().enumerate().filter_map(take_run).collect()
         };
         for (at, run) in given_up {
-            let (file, first, frames) = run.abandon();
-            match frames {
+            match run.abandon() {
                 RunFrames::Fill(fill) => {
-                    let deliver = |filled| self.keep_filled(core, at, filled);
-                    core.lose_fill(&file, first, &fill, deliver);
+                    core.lose_fill(&fill, |filled| self.keep_filled(core, at, filled));
                 }
-                RunFrames::WriteBack(pages) => {
+                RunFrames::WriteBack(mut pages) => {
                     pages.pin_for_ever(core.frames());
-                    let moved = Err(TransferError::IO);
-                    let count = pages.len();
-                    let buffer = core.end_write_back(&file, first, pages, moved);
-                    core.leave_write_back(&file, first, count);
-                    completing.note_ended(buffer, count);
+                    core.end_write_back(&mut pages, Err(TransferError::IO));
+                    completing.note_ended(core.leave_write_back(pages));
                 }
             }
         }
@@ -308,8 +304,8 @@ impl Engine {
     }
 
     /// Begins to read a run that nobody has asked for. Gives it back if the I/O thread has died.
-    pub(crate) fn begin_ahead(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
-        let pages = weight(run.pages());
+    pub(crate) fn begin_ahead(&self, core: &Core, run: Run, pages: usize) -> Result<(), Box<Run>> {
+        let pages = weight(pages);
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
         let begun = self.begin_unwanted(core, run);
         if begun.is_err() {
@@ -320,8 +316,13 @@ impl Engine {
 
     /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
     /// if the I/O thread has died.
-    pub(crate) fn begin<'a>(&'a self, core: &'a Core, run: Run) -> Result<Ticket<'a>, Box<Run>> {
-        let page = run.file.key(run.first).into();
+    pub(crate) fn begin<'a>(
+        &'a self,
+        core: &'a Core,
+        run: Run,
+        first: PageKey,
+    ) -> Result<Ticket<'a>, Box<Run>> {
+        let page = first.into();
         let (at, is_filled) = self.keep(run)?;
         self.submit(core, at);
         Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })
@@ -382,8 +383,8 @@ impl Engine {
         let Some(moved) = run.advance(completion.result) else {
             return self.go_on(core, at, run);
         };
-        let (file, first, frames) = run.into_parts();
-        completing.begin(core, at, &file, first, &frames);
+        let frames = run.into_frames();
+        completing.begin(core, at, &frames);
         match frames {
             RunFrames::Fill(fill) => {
                 // The pin lies in the slot before anybody is woken.
@@ -393,7 +394,7 @@ impl Engine {
                     tests::reach(core, tests::Step::Filled);
                 };
                 let ahead = fill.is_ahead.then(|| weight(fill.ahead()));
-                let again = core.end_fill(&file, first, fill, moved, deliver);
+                let again = core.end_fill(fill, moved, deliver);
                 completing.end(core);
                 if let Some(again) = again {
                     self.go_on(core, at, again);
@@ -402,13 +403,11 @@ impl Engine {
                     self.slots.lock().free.push(at);
                 }
             }
-            RunFrames::WriteBack(write_back) => {
+            RunFrames::WriteBack(mut pages) => {
                 self.slots.lock().free.push(at);
-                let pages = write_back.len();
-                let buffer = core.end_write_back(&file, first, write_back, moved);
+                core.end_write_back(&mut pages, moved);
                 completing.end(core);
-                core.leave_write_back(&file, first, pages);
-                completing.note_ended(buffer, pages);
+                completing.note_ended(core.leave_write_back(pages));
             }
         }
     }
