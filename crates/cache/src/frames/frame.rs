@@ -359,11 +359,6 @@ impl Frames {
         self.frames.len()
     }
 
-    /// Bytes of what is kept about the frames.
-    pub(crate) fn overhead_bytes(&self) -> usize {
-        size_of_val(&*self.frames)
-    }
-
     #[inline(always)]
     fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.index()]

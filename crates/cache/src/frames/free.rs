@@ -40,10 +40,6 @@ impl Set {
         Self { bits: vec![0; most.div_ceil(WORD)].into_boxed_slice(), from: 0 }
     }
 
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.bits)
-    }
-
     pub(crate) fn has(&self, at: usize) -> bool {
         self.bits[at / WORD] >> (at % WORD) & 1 == 1
     }
@@ -117,11 +113,6 @@ impl FreeFrames {
     /// The number of free frames.
     pub(crate) fn len(&self) -> usize {
         self.count
-    }
-
-    /// Bytes of the bitmaps.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.extents) + 3 * self.whole.memory_bytes()
     }
 
     /// Where a frame's bit is.

@@ -271,17 +271,6 @@ impl Pools {
         self.places.len()
     }
 
-    /// Bytes of what the policies keep, and of the pages given up.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let of_pool = |place: &Place| {
-            let pool = place.pool.lock();
-            pool.policy.memory_bytes() + pool.free.memory_bytes() + pool.has.memory_bytes()
-        };
-        let policies = self.places.iter().map(of_pool);
-        let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());
-        policies.chain(given_up).sum()
-    }
-
     /// Where it is remembered that the page was given up.
     fn given_up(&self, page: u64) -> Option<RankedGuard<'_, Ghost, { rank::GIVEN_UP }>> {
         // Neighbours stay together: see `ghost.rs`.

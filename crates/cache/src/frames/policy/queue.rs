@@ -16,10 +16,6 @@ impl Links {
         let links = || vec![NONE; frames as usize].into_boxed_slice();
         Self { older: links(), newer: links() }
     }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.older) + size_of_val(&*self.newer)
-    }
 }
 
 /// One queue. Its links are those of the [`Links`] that each call is given, always the same.

@@ -233,15 +233,6 @@ impl Index {
         }
         found
     }
-
-    /// About how many bytes it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let entry = size_of::<(PageKey, Entry)>() + 1;
-        let rest = |lock: &Lock| lock.0.lock().rest.capacity() * entry;
-        size_of_val(&*self.slots)
-            + size_of_val(&*self.shards)
-            + self.shards.iter().map(rest).sum::<usize>()
-    }
 }
 
 impl ShardGuard<'_> {
