@@ -170,7 +170,7 @@ impl Core {
             };
             let busy = match self.replace(&mut shard, key, frame, &mut copy) {
                 Ok(old) => break old,
-                Err(word) => self.pages.busy_frame(frame, word),
+                Err(word) => Busy::in_frame(self.frames(), frame, word),
             };
             drop(shard);
             // A read that fails leaves no page.
@@ -294,11 +294,11 @@ impl Core {
         };
         let in_write_back = word.state() == State::WriteBack;
         if !word.state().is_at_rest() && !in_write_back {
-            return WriteAccess::Busy(self.pages.busy_frame(frame, word));
+            return WriteAccess::Busy(Busy::in_frame(self.frames(), frame, word));
         }
         let Some(mut copy) = spare.take() else {
             return if in_write_back {
-                WriteAccess::InWriteBack(self.pages.busy_frame(frame, word))
+                WriteAccess::InWriteBack(Busy::in_frame(self.frames(), frame, word))
             } else {
                 WriteAccess::NeedsSpare
             };

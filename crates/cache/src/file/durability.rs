@@ -28,7 +28,7 @@ use crate::file::DeviceLen;
 /// How long nobody but a sync or close repeats writes of a file after one has failed.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Durability {
     period: u64,
     flushed: u64,
@@ -81,21 +81,14 @@ impl Durability {
     pub(crate) fn new(len_bytes: u64, remains: Remains) -> Self {
         Self {
             period: 1,
-            flushed: 0,
             // What others wrote before it was opened may not be durable.
             changed: 1,
             resized: 1,
-            broken: 0,
             evicted: remains.is_unflushed.then_some(0),
-            lost: false,
-            lost_told: false,
             errors: u64::from(remains.lost.is_some()),
-            told: 0,
             last_error: remains.lost,
             device_len: DeviceLen::new(len_bytes),
-            sync_began: 0,
-            failing: None,
-            refusals: 0,
+            ..Self::default()
         }
     }
 

@@ -406,7 +406,7 @@ impl Core {
     pub(crate) fn end_superseded(&self, key: PageKey, frame: FrameId) {
         let shard = self.pages.shard(key);
         if let Some(newer) = shard.frame() {
-            self.frames().end_awaiting_older_writeback(newer);
+            self.frames().set_awaiting_older_writeback(newer, false);
         }
         drop(shard);
         if let Some(claim) = self.frames().free_detached(frame) {

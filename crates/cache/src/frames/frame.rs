@@ -118,7 +118,7 @@ const PIN_AND_HIT: u64 = if cfg!(feature = "uncounted") { PIN } else { PIN | HIT
 ///
 /// The fields but `word` are Relaxed: they are written under a claim or a loan, and published by
 /// the word.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 struct Frame {
     word: AtomicU64,
@@ -145,17 +145,6 @@ fn this_thread() -> usize {
 }
 
 impl Frame {
-    fn new() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-            page: AtomicU64::new(0),
-            period: AtomicU64::new(0),
-            file: AtomicU32::new(0),
-            generation: AtomicU32::new(0),
-            holder: AtomicUsize::new(0),
-        }
-    }
-
     /// The calling thread has taken the page, which nobody else has.
     #[inline]
     fn note_holder(&self) {
@@ -341,7 +330,7 @@ impl Look<'_> {
 impl Frames {
     /// `count` empty frames, with their claims.
     pub(crate) fn new(count: usize) -> Result<(Self, Vec<Claim>), Errno> {
-        let frames = MapSlice::new(count, |_| Frame::new())?;
+        let frames = MapSlice::new(count, |_| Frame::default())?;
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim::of_empty(FrameId(id))).collect();
         let hits = || AtomicU64::new(0);
@@ -538,13 +527,8 @@ impl Frames {
     }
 
     /// Whether an older version of the page is in write-back.
-    fn set_awaiting_older_writeback(&self, id: FrameId, awaiting: bool) {
+    pub(crate) fn set_awaiting_older_writeback(&self, id: FrameId, awaiting: bool) {
         let _ = self.frame(id).update(|word| Some(word.with_awaiting_older_writeback(awaiting)));
-    }
-
-    /// The older version of the page is in write-back no more.
-    pub(crate) fn end_awaiting_older_writeback(&self, id: FrameId) {
-        self.set_awaiting_older_writeback(id, false);
     }
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.

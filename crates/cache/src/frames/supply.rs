@@ -45,23 +45,18 @@ impl Supply {
         waits: WaitTable<WaitKey>,
         alarm: Option<Alarm>,
     ) -> Self {
-        let (waiters, room) = (FrameWaiters::new(), RoomWaiters::default());
-        let usage = FrameUsage::default();
-        let absent = Mutex::new(claims.into_iter().map(Claim::into_frame).collect());
-        let (capacity, given_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let aim = AtomicUsize::new(usize::MAX);
         Self {
             frames,
             memory,
             pools,
-            waiters,
-            room,
+            waiters: FrameWaiters::new(),
+            room: RoomWaiters::default(),
             alarm,
-            usage,
-            capacity,
-            given_out,
-            aim,
-            absent,
+            usage: FrameUsage::default(),
+            capacity: AtomicUsize::new(0),
+            given_out: AtomicUsize::new(0),
+            aim: AtomicUsize::new(usize::MAX),
+            absent: Mutex::new(claims.into_iter().map(Claim::into_frame).collect()),
             waits,
         }
     }
