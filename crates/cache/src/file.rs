@@ -42,7 +42,7 @@ pub use contiguous::ContiguousFrames;
 pub(crate) use core::{Core, TRUNCATED};
 pub(crate) use device_len::DeviceLen;
 pub(crate) use durability::{Durability, Failure, Remains};
-pub(crate) use expiry::{Expired, GoesOn};
+pub(crate) use expiry::Expired;
 pub(crate) use flush_behind::{FLUSH_BEHIND_BYTES, FlushBehind};
 pub use handle::File;
 pub(crate) use open::Source;

@@ -27,14 +27,12 @@
 //! device writes; and the page comes in for the others.
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
-use std::time::Duration;
-
 use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
-use crate::file::{Core, Expired, GoesOn};
+use crate::file::{Core, Expired};
 use crate::frames::{Alarm, Pin};
 use crate::io::{Run, RunFrames, TransferError};
 use crate::page::PageKey;
@@ -42,10 +40,6 @@ use crate::pages::Want;
 
 mod completing;
 pub(crate) use completing::Completing;
-
-/// When the I/O thread goes on to write back what is dirty for too long, if the device was busy and
-/// none of the queued transfers ends before.
-const EXPIRED_WAIT: Duration = Duration::from_millis(100);
 
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
@@ -185,10 +179,7 @@ impl Drop for Ticket<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // If the I/O thread died, there may be something under way in it.
-        if self.is_over() {
-            return;
-        }
+        // Nothing is under way: if the I/O thread died, this is never dropped.
         self.device.release_queue();
     }
 }
@@ -434,27 +425,19 @@ fn weight(pages: usize) -> u32 {
 /// If it is time, wakes the tasks whose deadline has come, gives others the frames of those that
 /// were told and have not come, and writes back pages that are dirty for too long.
 fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
-    let due = alarm.take_due();
-    if due.deadline
-        && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now())
-    {
+    let [deadline, polled, expiry, goes_on] = alarm.take_due();
+    if deadline && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now()) {
         alarm.set_deadline(next);
     }
-    if due.polled {
+    if polled {
         core.pages.hand_out_frames();
     }
-    if due.expiry {
+    if expiry {
         expired.ring();
     }
-    if expired.is_over() {
-        return;
+    if !expired.is_over() {
+        alarm.go_on_after(core.write_expired(expired, expiry || goes_on));
     }
-    alarm.go_on_after(match core.write_expired(expired, due.expiry || due.goes_on) {
-        GoesOn::Never => None,
-        GoesOn::Soon => Some(Duration::ZERO),
-        // Others may write by themselves, of which the end is not told here.
-        GoesOn::Later => Some(EXPIRED_WAIT),
-    });
 }
 
 #[cfg(test)]
