@@ -64,29 +64,40 @@ fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r
     ranges.iter().flat_map(pages_of).collect()
 }
 
-/// Buffers that a thread has taken, to be given back.
-struct TakenBuffers<'a> {
+/// Writes pages of a file back, by buffers that it takes, and gives back in the end.
+struct Writer<'a> {
     core: &'a Core,
+    file: &'a Arc<FileState>,
     /// Who moves the runs.
     by: By,
-    /// How many it takes at a time.
+    /// How many buffers it takes at a time.
     most: usize,
     taken: Vec<RunBuffer>,
+    /// How many writes of the file had failed when it began as all others would.
+    refusals: u64,
 }
 
-impl<'a> TakenBuffers<'a> {
-    fn new(core: &'a Core, by: By, most: usize) -> Self {
-        Self { core, by, most, taken: Vec::with_capacity(most) }
+impl<'a> Writer<'a> {
+    fn new(core: &'a Core, file: &'a Arc<FileState>, by: By, most: usize) -> Self {
+        Self { core, file, by, most, taken: Vec::with_capacity(most), refusals: 0 }
     }
 
     /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
     /// make every run wait for a thread to wake up.
-    fn for_sync(core: &'a Core, by: By) -> Self {
-        Self::new(core, by, if by == By::Queue { core.io.runs.batch() } else { 1 })
+    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, by: By) -> Self {
+        let most = if by == By::Queue { core.io.runs.batch() } else { 1 };
+        let mut this = Self::new(core, file, by, most);
+        this.refusals = file.durability.lock().refusals();
+        this
+    }
+
+    /// Whether a write has failed since as all others would.
+    fn is_refused(&self) -> bool {
+        self.file.durability.lock().refusals() != self.refusals
     }
 
     /// Waits for it under `write-back`.
-    fn next(&mut self) -> RunBuffer {
+    fn next_buffer(&mut self) -> RunBuffer {
         loop {
             if let Some(buffer) = self.taken.pop() {
                 return buffer;
@@ -98,20 +109,89 @@ impl<'a> TakenBuffers<'a> {
         }
     }
 
-    /// It was not used, or can be used again.
-    fn keep(&mut self, buffer: RunBuffer) {
-        self.taken.push(buffer);
+    fn give_back(&mut self) {
+        if !self.taken.is_empty() {
+            self.core.put_buffers(self.taken.drain(..));
+        }
     }
 
-    fn give_back(&mut self) {
-        if self.taken.is_empty() {
-            return;
+    /// Writes the run around `page` back, or begins to; whether it could. If not, somebody changes
+    /// it just now, or writes it back, or it is no longer dirty. The caller has entered the file's
+    /// `write_backs`.
+    fn write_run(&mut self, buffer: RunBuffer, page: PageNo, within: &PageRange) -> bool {
+        let (buffer, is_begun) =
+            match self.core.write_run_from(self.file, page, buffer, self.by, within) {
+                UnderWay => return true,
+                Ended(buffer) => (buffer, true),
+                Refused(buffer) => (buffer, false),
+            };
+        self.taken.push(buffer);
+        is_begun
+    }
+
+    /// As [`Writer::write_run`]. Waits under `write-back` and `file`.
+    fn write_page(&mut self, page: PageNo, within: &PageRange) -> bool {
+        let buffer = self.next_buffer();
+        self.file.write_backs.enter(self.core.waits(), self.core.reasons().file);
+        self.write_run(buffer, page, within)
+    }
+
+    /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
+    /// which it has.
+    fn begin(&mut self, pages: &mut [(PageNo, &PageRange, bool)]) {
+        if self.by == By::Queue {
+            for (page, within, begun) in pages {
+                if self.core.is_unwritten(self.file, *page) && !self.is_refused() {
+                    *begun = self.write_page(*page, within);
+                }
+            }
         }
-        self.core.put_buffers(self.taken.drain(..));
+    }
+
+    /// Sees to it that what the page has now has been written, or that this was `tried`. False if
+    /// it is held back.
+    fn finish(
+        &mut self,
+        page: PageNo,
+        within: &PageRange,
+        mut tried: bool,
+        changing: ChangingPages,
+    ) -> bool {
+        let Self { core, file, .. } = *self;
+        let key = file.key(page);
+        while let Some(word) = core.word_of(file, page) {
+            let busy = match word.state() {
+                // The older version may be the one that was to be written, or was tried.
+                State::Dirty | State::Failed | State::Held
+                    if word.is_awaiting_older_writeback() =>
+                {
+                    core.pages.busy_awaiting_older_writeback(key)
+                }
+                // What lies beyond the end is refused, and about to be dropped.
+                State::Dirty | State::Failed if !tried && core.offset(page) < file.len() => {
+                    tried = self.write_page(page, within);
+                    continue;
+                }
+                State::WriteBack => core.pages.busy(key),
+                State::Changing if changing == ChangingPages::Awaited => core.pages.busy(key),
+                // An entry that has gone since: it is dirty now, or something else.
+                State::Held if !tried && file.holds.lock().has(page) => return false,
+                State::Held if !tried => continue,
+                _ => return true,
+            };
+            if let Some(busy) = busy {
+                // Who has the page may be waiting for a frame, and another for a buffer to make
+                // one free.
+                self.give_back();
+                // If it is being read again meanwhile, it was clean, and the read may fail.
+                let _ = core.pages.wait(key, busy, Want::Read);
+            }
+        }
+        true
     }
 }
 
-impl Drop for TakenBuffers<'_> {
+impl Drop for Writer<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -197,19 +277,16 @@ impl Core {
         // An I/O thread that has died may have left an older version of the pages under way.
         let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
         let by = if self.is_busy() && !is_over { By::Caller } else { By::Queue };
-        let mut buffers = TakenBuffers::new(self, by, 1);
+        let mut writer = Writer::new(self, file, by, 1);
         let mut page = run.start;
         while page < run.end {
-            let buffer = buffers.next();
+            let buffer = writer.next_buffer();
             if !file.write_backs.try_enter() {
-                return buffers.keep(buffer);
+                return writer.taken.push(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
             self.pages.prefetch((page..end).map(|page| file.key(PageNo(page))));
-            match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
-                UnderWay => {}
-                Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
-            }
+            writer.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
     }
@@ -450,15 +527,13 @@ impl Core {
         ranges: &[PageRange],
         changing: ChangingPages,
     ) -> Vec<PageNo> {
-        let refusals = file.durability.lock().refusals();
-        let is_refused = || file.durability.lock().refusals() != refusals;
         let mut pages = unclean_in(file, ranges);
-        let mut buffers = TakenBuffers::for_sync(self, self.who_writes(file, &pages));
-        self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
+        let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
+        writer.begin(&mut pages);
         let mut held = Vec::new();
         for (page, within, begun) in pages {
-            let tried = begun || is_refused();
-            if !self.finish_page(file, page, within, tried, changing, &mut buffers) {
+            let tried = begun || writer.is_refused();
+            if !writer.finish(page, within, tried, changing) {
                 held.push(page);
             }
         }
@@ -469,11 +544,7 @@ impl Core {
     /// could go on with it.
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
-            let refusals = file.durability.lock().refusals();
-            let is_refused = || file.durability.lock().refusals() != refusals;
-            let mut buffers = TakenBuffers::for_sync(self, By::Queue);
-            let mut pages = unclean_in(file, &[ALL_PAGES]);
-            self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
+            Writer::for_sync(self, file, By::Queue).begin(&mut unclean_in(file, &[ALL_PAGES]));
         }
     }
 
@@ -485,91 +556,6 @@ impl Core {
             && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
         // An I/O thread that has died may have left an older version of the pages under way.
         if is_run && !engine.is_over() { By::Caller } else { By::Queue }
-    }
-
-    /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
-    /// which it has.
-    fn begin_write_back(
-        &self,
-        file: &Arc<FileState>,
-        pages: &mut [(PageNo, &PageRange, bool)],
-        is_refused: &dyn Fn() -> bool,
-        buffers: &mut TakenBuffers<'_>,
-    ) {
-        if buffers.by == By::Queue {
-            for (page, within, begun) in pages {
-                if self.is_unwritten(file, *page) && !is_refused() {
-                    *begun = self.write_page_back(file, *page, within, buffers);
-                }
-            }
-        }
-    }
-
-    /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
-    /// or writes it back, or it is no longer dirty.
-    fn write_page_back(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        within: &PageRange,
-        buffers: &mut TakenBuffers<'_>,
-    ) -> bool {
-        let buffer = buffers.next();
-        file.write_backs.enter(self.waits(), self.reasons().file);
-        match self.write_run_from(file, page, buffer, buffers.by, within) {
-            UnderWay => true,
-            Ended(buffer) => {
-                buffers.keep(buffer);
-                true
-            }
-            Refused(buffer) => {
-                buffers.keep(buffer);
-                false
-            }
-        }
-    }
-
-    /// Sees to it that what the page has now has been written, or that this was `tried`. False if
-    /// it is held back.
-    fn finish_page(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        within: &PageRange,
-        mut tried: bool,
-        changing: ChangingPages,
-        buffers: &mut TakenBuffers<'_>,
-    ) -> bool {
-        let key = file.key(page);
-        while let Some(word) = self.word_of(file, page) {
-            let busy = match word.state() {
-                // The older version may be the one that was to be written, or was tried.
-                State::Dirty | State::Failed | State::Held
-                    if word.is_awaiting_older_writeback() =>
-                {
-                    self.pages.busy_awaiting_older_writeback(key)
-                }
-                // What lies beyond the end is refused, and about to be dropped.
-                State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
-                    tried = self.write_page_back(file, page, within, buffers);
-                    continue;
-                }
-                State::WriteBack => self.pages.busy(key),
-                State::Changing if changing == ChangingPages::Awaited => self.pages.busy(key),
-                // An entry that has gone since: it is dirty now, or something else.
-                State::Held if !tried && file.holds.lock().has(page) => return false,
-                State::Held if !tried => continue,
-                _ => return true,
-            };
-            if let Some(busy) = busy {
-                // Who has the page may be waiting for a frame, and another for a buffer to make
-                // one free.
-                buffers.give_back();
-                // If it is being read again meanwhile, it was clean, and the read may fail.
-                let _ = self.pages.wait(key, busy, Want::Read);
-            }
-        }
-        true
     }
 
     /// Whether the page is newer here than on the device.
