@@ -439,7 +439,6 @@ impl fmt::Display for Error {
                 waited,
                 write_error,
             } => {
-                let because = write_error.as_ref().map(|error| format!(" ({error})"));
                 let threads = Count(*threads, "thread");
                 let waited = Duration::from_millis(waited.as_millis() as u64);
                 write!(
@@ -447,7 +446,7 @@ impl fmt::Display for Error {
                     "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
                      {threads}, and {unwritten} cannot be written back{}{}; drop page guards \
                      or build the cache with more capacity",
-                    because.unwrap_or_default(),
+                    because(write_error.as_ref()),
                     GivenOut(*given_out)
                 )
             }
@@ -499,13 +498,12 @@ impl fmt::Display for Error {
                     pinned, threads, unwritten, given_out, write_error, ..
                 } = &**cause
                 {
-                    let because = write_error.as_ref().map(|error| format!(" ({error})"));
                     let threads = Count(*threads, "thread");
                     write!(
                         f,
                         ": {pinned} frames are pinned, by {threads}, and {unwritten} cannot be \
                          written back{}{}",
-                        because.unwrap_or_default(),
+                        because(write_error.as_ref()),
                         GivenOut(*given_out)
                     )?;
                 }
@@ -690,6 +688,6 @@ impl fmt::Display for GivenOut {
     }
 }
 
-fn because(errno: Option<Errno>) -> String {
-    errno.map(|errno| format!(" ({errno})")).unwrap_or_default()
+fn because(error: Option<impl fmt::Display>) -> String {
+    error.map(|error| format!(" ({error})")).unwrap_or_default()
 }

@@ -53,7 +53,7 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::reclaim::Attempt;
+use crate::file::reclaim::{Attempt, Attempts};
 use crate::file::{Core, FileState};
 use crate::frames::{Claim, Pin};
 use crate::io::Engine;
@@ -204,7 +204,7 @@ impl Core {
     ) -> Option<Claim> {
         let waiters = &self.supply().waiters;
         let _entered = waiters.enter();
-        let mut attempts = self.begin_attempts(key, end);
+        let mut attempts = Attempts { key, end, woken: false };
         loop {
             let (seen, until) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),

@@ -106,15 +106,8 @@ impl File {
         }
         let owner = owner.clone();
         let file = owner.core.open_file(source, &options)?;
-        let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
-        let handle = Self {
-            owner,
-            file,
-            write: options.write,
-            write_through: options.write_through,
-            seen,
-            is_closed: AtomicBool::new(false),
-        };
+        let seen = file.durability.lock().known_to_new_handle();
+        let handle = Self::new(owner, file, options.write, options.write_through, seen);
         if options.truncate {
             handle.set_len(0)?;
         }
@@ -125,15 +118,18 @@ impl File {
     #[cfg(feature = "async")]
     pub(crate) fn another(&self) -> Self {
         self.core().files.attach(self.file.identity, None);
-        let (owner, file) = (self.owner.clone(), self.file.clone());
-        Self {
-            owner,
-            file,
-            write: false,
-            write_through: false,
-            seen: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
-        }
+        Self::new(self.owner.clone(), self.file.clone(), false, false, 0)
+    }
+
+    fn new(
+        owner: Arc<Owner>,
+        file: Arc<FileState>,
+        write: bool,
+        write_through: bool,
+        seen: u64,
+    ) -> Self {
+        let (seen, is_closed) = (AtomicU64::new(seen), AtomicBool::new(false));
+        Self { owner, file, write, write_through, seen, is_closed }
     }
 
     #[inline]
@@ -565,17 +561,6 @@ impl File {
         I: IntoIterator<Item = PageNo>,
     {
         PageStream::new(self, pages.into_iter())
-    }
-
-    pub(crate) fn page_if_there(&self, page: PageNo) -> Option<PageGuard<'_>> {
-        let core = self.core();
-        let hit = core.pages.try_hit(self.file.key(page))?;
-        Some(PageGuard::new(&core.pages, hit.pin))
-    }
-
-    /// The page; if it is missing, it is read together with those behind it, `pages` in all.
-    pub(crate) fn page_and_next(&self, page: PageNo, pages: u64) -> Result<PageGuard<'_>, Error> {
-        self.core().guard(&self.file, page, pages)
     }
 
     /// Says how the file is going to be used, by whatever handle of this cache, until other advice

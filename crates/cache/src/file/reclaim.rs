@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Attempts {
     /// The page that wants the frame.
-    key: PageKey,
-    end: Timestamp,
+    pub(crate) key: PageKey,
+    pub(crate) end: Timestamp,
     /// Whether it was woken, and has found nothing since.
     pub(crate) woken: bool,
 }
@@ -128,7 +128,7 @@ impl Core {
         end: Timestamp,
     ) -> Option<Claim> {
         let _entered = self.supply().waiters.enter();
-        let mut attempts = self.begin_attempts(key, end);
+        let mut attempts = Attempts { key, end, woken: false };
         let mut was_woken = false;
         loop {
             let (seen, until, throttled) = match self.attempt(&mut attempts) {
@@ -161,10 +161,6 @@ impl Core {
                 Outcome::TimedOut => return self.try_take_frame(key),
             }
         }
-    }
-
-    pub(crate) fn begin_attempts(&self, key: PageKey, end: Timestamp) -> Attempts {
-        Attempts { key, end, woken: false }
     }
 
     /// Looks for a frame, and writes pages back as long as that can be done and none is found. The

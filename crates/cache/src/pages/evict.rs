@@ -90,21 +90,16 @@ struct Seen<'a> {
     first: FrameId,
 }
 
-impl Seen<'_> {
-    fn frame(&self, number: u32) -> FrameId {
-        FrameId(self.first.0 + number)
-    }
-}
-
 impl policy::Frames for Seen<'_> {
     fn look(&mut self, frame: u32) -> Look {
-        look(self.frames.word(self.frame(frame)))
+        look(self.frames.word(FrameId(self.first.0 + frame)))
     }
 
     fn forget(&mut self, frame: u32, uses: Uses) {
+        let frame = FrameId(self.first.0 + frame);
         match uses {
-            Uses::One => self.frames.forget_latest_use(self.frame(frame)),
-            Uses::All => self.frames.forget_uses(self.frame(frame)),
+            Uses::One => self.frames.forget_latest_use(frame),
+            Uses::All => self.frames.forget_uses(frame),
         }
     }
 }
