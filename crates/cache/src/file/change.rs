@@ -108,7 +108,7 @@ impl Core {
         }
         self.frames().publish(claim, state);
         drop(holds);
-        let is_frame_wanted = self.supply().is_waited_for_after_rmw();
+        let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
         let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
         self.pages.wake_page(key);
@@ -197,7 +197,7 @@ impl Core {
     ) -> Result<Claim, Error> {
         let mut room = Reserved::new(self, file);
         loop {
-            let may = room.is_held() || self.has_room(file) || self.is_unwritten(file, key.page);
+            let may = room.is_held || self.has_room(file) || self.is_unwritten(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
             let claimed =
                 made.and_then(|()| self.try_claim_page(file, key, covers_page, before, &mut room));

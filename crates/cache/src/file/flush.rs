@@ -4,7 +4,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::{ChangingPages, Core, DeviceLen, Failure, FileState, PageSet};
+use crate::file::{ChangingPages, Core, DeviceLen, Failure, FileState};
 use crate::frames::State;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
@@ -137,31 +137,30 @@ impl Core {
         self.flush_behind.note_flush();
         let period = file.durability.lock().begin_flush();
         self.counters().add(Count::Flushes, 1);
-        match self.io.device.sync(file.device_file) {
-            Ok(()) => {
-                file.durability.lock().flush_succeeded(period);
-                self.settle_pages(file, |page_period| {
-                    (page_period <= period).then_some(State::Clean)
-                });
-            }
-            Err(errno) => {
-                let broken = {
-                    let mut durability = file.durability.lock();
+        let synced = self.io.device.sync(file.device_file);
+        let (last, state) = {
+            let mut durability = file.durability.lock();
+            match synced {
+                Ok(()) => {
+                    durability.flush_succeeded(period);
+                    (period, State::Clean)
+                }
+                Err(errno) => {
                     let broken = durability.period();
                     durability.flush_failed(file.io_error(Operation::Sync, 0, errno));
-                    broken
-                };
-                self.settle_pages(file, |page_period| {
-                    (page_period <= broken).then_some(State::Dirty)
-                });
-                self.note_dirty();
-                self.pages.notify_writable();
+                    (broken, State::Dirty)
+                }
             }
+        };
+        self.settle_pages(file, last, state);
+        if state == State::Dirty {
+            self.note_dirty();
+            self.pages.notify_writable();
         }
     }
 
-    /// Gives unstable pages the state that `outcome` finds for their flush period.
-    fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
+    /// Gives the state to unstable pages that were written up to the end of the period `last`.
+    fn settle_pages(&self, file: &FileState, last: u64, settled: State) {
         let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         // Those that may be clean, or gone.
         pages.retain(|&page| {
@@ -171,27 +170,22 @@ impl Core {
             if state != State::Unstable {
                 return state == State::Clean;
             }
-            let settled = outcome(self.frames().period(frame));
-            if let Some(state) = settled {
-                self.frames().settle(frame, state);
-                if state == State::Dirty {
+            let is_settled = self.frames().period(frame) <= last;
+            if is_settled {
+                self.frames().settle(frame, settled);
+                if settled == State::Dirty {
                     self.files.add_unwritten(file, 1);
                 }
             }
-            settled == Some(State::Clean)
+            is_settled && settled == State::Clean
         });
         let mut unclean = file.unclean.lock();
         for page in pages {
-            self.forget_if_clean(file, page, &mut unclean);
-        }
-    }
-
-    /// Takes the page from the set of unclean ones, if it is clean or gone.
-    fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut PageSet) {
-        let shard = self.pages.shard(file.key(page));
-        // A page that is being changed enters the set before the change ends, so it is kept.
-        if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
-            unclean.remove(page);
+            let shard = self.pages.shard(file.key(page));
+            // A page that is being changed enters the set before the change ends, so it is kept.
+            if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
+                unclean.remove(page);
+            }
         }
     }
 

@@ -91,13 +91,13 @@ impl Core {
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
     pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
         let writers = file.writers.mine();
-        if let Some(inside) = InsideGuard::try_new(writers, self.waits()) {
-            inside
-        } else if self.held_in(file.id).is_some() {
-            InsideGuard::again(writers, self.waits())
-        } else {
-            InsideGuard::new(writers, self.waits(), self.reasons().file)
+        if !writers.try_enter() {
+            match self.held_in(file.id) {
+                Some(_) => writers.enter_again(),
+                None => writers.enter(self.waits(), self.reasons().file),
+            }
         }
+        InsideGuard::new(writers, self.waits())
     }
 
     /// The page, for the caller alone until it drops it.

@@ -42,17 +42,13 @@ pub(crate) struct ThrottleState {
 pub(crate) struct Reserved<'a> {
     core: &'a Core,
     file: &'a FileState,
-    is_held: bool,
+    pub(crate) is_held: bool,
 }
 
 impl<'a> Reserved<'a> {
     /// Not held.
     pub(crate) fn new(core: &'a Core, file: &'a FileState) -> Self {
         Self { core, file, is_held: false }
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held
     }
 
     /// Holds it, if that is allowed; whether it does.

@@ -144,13 +144,6 @@ impl Supply {
         self.absent.lock().extend(claims.into_iter().map(Claim::into_frame));
     }
 
-    /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a
-    /// read-modify-write.
-    #[inline]
-    pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
-        !self.waiters.is_empty_after_rmw()
-    }
-
     /// The frame that a waiter was handed with the token, if there is one.
     pub(crate) fn take_handed(&self, token: Token) -> Option<Claim> {
         let frame = token.0.checked_sub(1)?;

@@ -129,12 +129,8 @@ pub(crate) struct Ticket<'a> {
 
 #[cfg(feature = "async")]
 impl Ticket<'_> {
-    fn is_filled(&self) -> bool {
-        self.is_filled.load(Ordering::Relaxed)
-    }
-
     fn take(&mut self) -> Option<Result<Pin, Errno>> {
-        let filled = self.engine.take_filled(self.at);
+        let filled = self.engine.slots.lock().take_filled(self.at);
         self.is_taken = filled.is_some();
         filled
     }
@@ -144,7 +140,7 @@ impl Ticket<'_> {
         // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
         let how = Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared();
         loop {
-            let still = || !self.is_filled();
+            let still = || !self.is_filled.load(Ordering::Relaxed);
             let outcome = self.core.pages.waits.wait_async(&self.page, still, how).await;
             if let Some(filled) = self.take() {
                 return filled;
@@ -324,10 +320,6 @@ impl Engine {
         let (at, _) = self.keep(run)?;
         self.submit(core, at);
         Ok(())
-    }
-
-    fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
-        self.slots.lock().take_filled(at)
     }
 
     /// Nobody will come for what the slot is filled with. Gives it, if it is there already.
