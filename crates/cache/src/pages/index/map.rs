@@ -167,7 +167,9 @@ impl Index {
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
-        self.lock_next(None, key, key_of)
+        let place = self.place(key);
+        let shard = self.shards[place.begin / self.segment.slots()].0.lock();
+        self.find(shard, place, key, key_of)
     }
 
     /// As [`Index::lock`], by one that may have locked another shard, or the same.
@@ -177,14 +179,25 @@ impl Index {
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> ShardGuard<'a> {
-        let Place { begin, tag } = self.place(key);
-        let shard = match locked {
-            Some(locked) if locked.segment.begin() == begin => locked.shard,
+        let place = self.place(key);
+        match locked {
+            Some(locked) if locked.segment.begin() == place.begin => {
+                self.find(locked.shard, place, key, key_of)
+            }
             other => {
                 drop(other);
-                self.shards[begin / self.segment.slots()].0.lock()
+                self.lock(key, key_of)
             }
-        };
+        }
+    }
+
+    fn find<'a>(
+        &'a self,
+        shard: RankedGuard<'a, Shard, { rank::SHARD }>,
+        Place { begin, tag }: Place,
+        key: PageKey,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> ShardGuard<'a> {
         let segment = self.segment(begin);
         let at = match segment.find(tag, |frame| key_of(frame) == key) {
             Some((at, frame)) => At::Slot(at, frame),
