@@ -38,25 +38,15 @@ mod unwritten;
 mod write_behind;
 mod writeback;
 
-pub use contiguous::ContiguousFrames;
-pub(crate) use core::{Core, TRUNCATED};
-pub(crate) use device_len::DeviceLen;
-pub(crate) use durability::{Durability, Failure, Remains};
-pub(crate) use expiry::Expired;
-pub(crate) use flush_behind::{FLUSH_BEHIND_BYTES, FlushBehind};
-pub use handle::File;
-pub(crate) use open::Source;
-pub use open_options::{Direct, OpenOptions};
-pub use owned_page_guard::OwnedPageGuard;
-pub(crate) use owner::Owner;
-pub(crate) use page_hook::Hook;
-pub use page_hook::PageHook;
-pub use page_mut::PageMut;
-pub(crate) use page_set::PageSet;
-pub use page_stream::PageStream;
-pub use readahead::Advice;
-pub(crate) use readahead::Streams;
-pub(crate) use state::FileState;
-pub(crate) use table::Files;
-pub(crate) use unwritten::Unwritten;
-pub(crate) use writeback::ChangingPages;
+pub use {
+    contiguous::ContiguousFrames, handle::File, open_options::Direct, open_options::OpenOptions,
+    owned_page_guard::OwnedPageGuard, page_hook::PageHook, page_mut::PageMut,
+    page_stream::PageStream, readahead::Advice,
+};
+pub(crate) use {
+    core::Core, core::TRUNCATED, device_len::DeviceLen, durability::Durability,
+    durability::Failure, durability::Remains, expiry::Expired, flush_behind::FLUSH_BEHIND_BYTES,
+    flush_behind::FlushBehind, open::Source, owner::Owner, page_hook::Hook, page_set::PageSet,
+    readahead::Streams, state::FileState, table::Files, unwritten::Unwritten,
+    writeback::ChangingPages,
+};

@@ -283,8 +283,7 @@ impl Core {
     fn busy_in(&self, frame: FrameId) -> Option<(PageKey, Busy)> {
         let (key, word) = (self.frames().key(frame), self.frames().word(frame));
         let busy = match word.state() {
-            State::Superseded => self.pages.busy_awaiting_older_writeback(key),
-            _ if word.is_awaiting_older_writeback() => {
+            state if state == State::Superseded || word.is_awaiting_older_writeback() => {
                 self.pages.busy_awaiting_older_writeback(key)
             }
             State::Reading | State::WriteBack => self.pages.busy(key),

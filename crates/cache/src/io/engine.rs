@@ -317,9 +317,7 @@ impl Engine {
 
     /// Begins to move a run that nobody waits for. Gives it back if the I/O thread has died.
     pub(crate) fn begin_unwanted(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
-        let (at, _) = self.keep(run)?;
-        self.submit(core, at);
-        Ok(())
+        self.keep(run).map(|(at, _)| self.submit(core, at))
     }
 
     /// Nobody will come for what the slot is filled with. Gives it, if it is there already.
