@@ -280,9 +280,9 @@ impl fmt::Debug for CacheBuilder {
 impl CacheBuilder {
     /// Bytes of pages to hold; rounded down to whole pages. The default is 64 MiB.
     ///
-    /// All of it is taken by [`CacheBuilder::build`], and some more for frames, index, policy and wait
-    /// table: about 3 % with pages of 4 KiB. Where the machine or a memory cgroup has less, that
-    /// fails with [`BuildError::InsufficientMemory`].
+    /// All of it is taken by [`CacheBuilder::build`], and some more for frames, index, policy and
+    /// wait table: about 3 % with pages of 4 KiB. Where the machine or a memory cgroup has less,
+    /// that fails with [`BuildError::InsufficientMemory`].
     pub fn capacity(self, capacity_bytes: usize) -> Self {
         Self { capacity_bytes, ..self }
     }

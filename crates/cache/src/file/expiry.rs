@@ -32,8 +32,8 @@ use crate::page::PageNo;
 /// Pages that are looked at before the I/O thread sees to transfers that have ended.
 const LOOKS: usize = 256;
 
-/// When the I/O thread goes on, if the device was busy and none of the queued transfers ends before.
-/// (Others may write by themselves, of which the end is not told to it.)
+/// When the I/O thread goes on, if the device was busy and none of the queued transfers ends
+/// before. (Others may write by themselves, of which the end is not told to it.)
 const BUSY_WAIT: Duration = Duration::from_millis(100);
 
 /// What is still to be written back.
@@ -67,8 +67,8 @@ impl Core {
     }
 
     /// Begins to write the pages back while the device is not busy; `at_least_one` run also if it
-    /// is. Waits for nothing: it is the I/O thread that gives buffers back. Gives after what time it
-    /// goes on, unless it is done.
+    /// is. Waits for nothing: it is the I/O thread that gives buffers back. Gives after what time
+    /// it goes on, unless it is done.
     pub(crate) fn write_expired(
         &self,
         expired: &mut Expired,

@@ -233,8 +233,8 @@ impl Core {
         delivered(self.finish_fill(run, |run| self.move_blocking(run)))
     }
 
-    /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of the
-    /// first page, if somebody has asked for it.
+    /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of
+    /// the first page, if somebody has asked for it.
     pub(crate) fn finish_fill(
         &self,
         run: Run,
@@ -326,8 +326,8 @@ impl Core {
         }
     }
 
-    /// A read has ended: publishes its pages, or gives the frames back. If somebody has asked for the
-    /// first page, it is delivered with a pin before anybody is woken.
+    /// A read has ended: publishes its pages, or gives the frames back. If somebody has asked for
+    /// the first page, it is delivered with a pin before anybody is woken.
     ///
     /// If several pages could not be read, gives the first, to be read by itself: what is wrong
     /// with one need not be wrong with the others. Those come in when they are asked for. If the

@@ -102,7 +102,8 @@ impl Core {
         self.without_write_backs(file, || self.trim_alone(file))
     }
 
-    /// Runs `run` while no write-back of the file is under way. Waits under `file` until that is so.
+    /// Runs `run` while no write-back of the file is under way. Waits under `file` until that is
+    /// so.
     pub(crate) fn without_write_backs<T>(&self, file: &FileState, run: impl FnOnce() -> T) -> T {
         let done = {
             let _alone = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);

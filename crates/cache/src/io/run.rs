@@ -342,9 +342,9 @@ impl Run {
         Transfer { direction, file, offset, bufs, tag }
     }
 
-    /// Takes note of what became of the last [`Run::transfer`]. `None` if there is more to move: ask
-    /// for that again. At the end gives the bytes moved: of a write fewer than wanted if it came no
-    /// further, of a read if the file has no more.
+    /// Takes note of what became of the last [`Run::transfer`]. `None` if there is more to move:
+    /// ask for that again. At the end gives the bytes moved: of a write fewer than wanted if it
+    /// came no further, of a read if the file has no more.
     pub(crate) fn advance(
         &mut self,
         moved: Result<usize, Errno>,

@@ -222,8 +222,8 @@ impl Pages {
         self.take_run(at, wanted, false, |_, _| {})
     }
 
-    /// Up to `wanted` empty frames of a pool, of which `admit` tells the policy: free ones alone, or
-    /// also taken from pages.
+    /// Up to `wanted` empty frames of a pool, of which `admit` tells the policy: free ones alone,
+    /// or also taken from pages.
     fn take_run(
         &self,
         at: usize,

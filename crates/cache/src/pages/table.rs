@@ -50,8 +50,8 @@ impl Pages {
         self.index.lock_next(locked, key, |frame| self.frames().key(frame))
     }
 
-    /// Drops the page of the shard, if it is there, whatever it holds; gives its word before. Pinned
-    /// ones live on for those who have them. Not of a page that is not at rest.
+    /// Drops the page of the shard, if it is there, whatever it holds; gives its word before.
+    /// Pinned ones live on for those who have them. Not of a page that is not at rest.
     pub(crate) fn detach(&self, shard: ShardGuard<'_>) -> Result<Word, Busy> {
         let (before, claim) = shard.detach(self.frames())?;
         if before.is_unread() {
