@@ -20,7 +20,7 @@
 //! 3. A wake of one reaches one that uses it. The waits for a page are shared: whenever they are
 //!    woken, so are all others of their kind, and who leaves takes nothing along. The wait for a
 //!    frame is not: the wait table passes the wake on (`ASYNC` there), which is enough, because a
-//!    task is never handed the frame itself (`frame_waiters.rs`).
+//!    task is never handed the frame itself (`frames/waiters.rs`).
 //! 4. Polls and drops take mutexes for a few steps, and sleep for nothing else.
 //!
 //! ```text

@@ -9,7 +9,7 @@
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is
 //! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
-//! a waiter for a frame is forgotten in `frame_waiters.rs`.
+//! a waiter for a frame is forgotten in `frames/waiters.rs`.
 
 use crate::frames::{Hit, Pin, State, Word};
 use crate::page::{FrameId, PageKey};
