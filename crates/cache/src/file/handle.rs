@@ -631,14 +631,14 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if is_in_foreign_code() {
-            if self.core().detach_file(&self.file) == Ok(true) {
-                close_elsewhere(self.owner.clone(), self.file.clone());
-            }
+        if !self.core().detach_file(&self.file) {
             return;
         }
+        if is_in_foreign_code() {
+            return close_elsewhere(self.owner.clone(), self.file.clone());
+        }
         // Documented: `close` reports, a drop cannot.
-        let _ = self.core().close_file(&self.file);
+        let _ = self.core().close_abandoned(&self.file);
     }
 }
 

@@ -163,16 +163,10 @@ impl Core {
         }
     }
 
-    /// A handle goes. With the last one the file is written back and closed.
-    pub(crate) fn close_file(&self, file: &Arc<FileState>) -> Result<(), Error> {
-        if self.detach_file(file)? { self.close_abandoned(file) } else { Ok(()) }
-    }
-
     /// A handle goes; whether it was the last, and the file is to be closed. Waits for nothing.
-    pub(crate) fn detach_file(&self, file: &FileState) -> Result<bool, Error> {
+    pub(crate) fn detach_file(&self, file: &FileState) -> bool {
         // The parent has the file open still, and will write back what is dirty.
-        self.check_not_forked()?;
-        Ok(self.files.detach(file))
+        !self.fork().is_forked() && self.files.detach(file)
     }
 
     /// Writes the file back and closes it, unless it has got a handle since the last one went.
@@ -205,9 +199,7 @@ impl Core {
         }
         written.and(lost)
     }
-}
 
-impl Core {
     /// What a file that is being closed leaves to its next opening, and the error if that is pages
     /// that could not be written. Of one that a forgotten guard has, nobody knows whether it had
     /// been.

@@ -53,7 +53,12 @@ impl<'a> Reserved<'a> {
 
     /// Holds it, if that is allowed; whether it does.
     pub(crate) fn reserve(&mut self) -> bool {
-        self.is_held = self.is_held || self.core.reserve_unwritten(self.file);
+        if !self.is_held {
+            self.is_held = self.core.count_unwritten(self.file);
+            if !self.is_held {
+                self.core.hand_out_room(1);
+            }
+        }
         self.is_held
     }
 
@@ -126,17 +131,8 @@ impl Core {
         own <= self.supply().len_to_be().saturating_sub(others) * 3 / 4
     }
 
-    /// Counts one page more, if that is allowed.
-    fn reserve_unwritten(&self, file: &FileState) -> bool {
-        let is_counted = self.count_unwritten(file);
-        if !is_counted {
-            self.hand_out_room(1);
-        }
-        is_counted
-    }
-
-    /// As [`Core::reserve_unwritten`], where the caller tells those that may have found this page
-    /// in their way.
+    /// Counts one page more, if that is allowed. Else the caller tells those that may have found
+    /// this page in their way.
     fn count_unwritten(&self, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
         let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
