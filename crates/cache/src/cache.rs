@@ -11,26 +11,16 @@ use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
 
 use crate::error::{BuildError, Error, MemoryFor};
-use crate::file::contiguous::ContiguousFrames;
-use crate::file::core::Core;
-use crate::file::flush_behind::{FLUSH_BEHIND_BYTES, FlushBehind};
-use crate::file::handle::File;
-use crate::file::open::Source;
-use crate::file::open_options::OpenOptions;
-use crate::file::owner::Owner;
-use crate::file::table::Files;
-use crate::frames::alarm::Alarm;
-use crate::frames::frame::Frames;
-use crate::frames::memory::FrameMemory;
+use crate::file::{
+    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, FlushBehind, OpenOptions, Owner,
+    Source,
+};
 use crate::frames::policy::PolicyKind;
-use crate::frames::pools::{self, Pools};
-use crate::frames::supply::Supply;
-use crate::io::engine::Engine;
-use crate::io::run::RunBuffers;
+use crate::frames::{Alarm, FrameMemory, Frames, Pools, Supply};
 use crate::io::{self, Io, Transfers};
+use crate::io::{Engine, RunBuffers};
 use crate::latch::Latch;
-use crate::pages::index::Index;
-use crate::pages::table::Pages;
+use crate::pages::{Index, Pages};
 use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
@@ -249,19 +239,6 @@ impl Cache {
     pub fn stats(&self) -> Stats {
         self.owner.core.pages.stats()
     }
-
-    /// Bytes that the cache takes beyond its capacity: what it keeps about frames, the index, the
-    /// policy and the wait table. Heap that grows with the number of open files, and with that of
-    /// pages not yet synced, is not part of it, nor are the copies of files with a
-    /// [hook](OpenOptions::page_hook).
-    pub fn overhead_bytes(&self) -> usize {
-        let core = &self.owner.core;
-        core.frames().overhead_bytes()
-            + core.pages.index.memory_bytes()
-            + core.pages.waits.memory_bytes()
-            + core.waits().memory_bytes()
-            + core.supply().pools.memory_bytes()
-    }
 }
 
 /// Wait queues for frames, buffers and files.
@@ -303,9 +280,9 @@ impl fmt::Debug for CacheBuilder {
 impl CacheBuilder {
     /// Bytes of pages to hold; rounded down to whole pages. The default is 64 MiB.
     ///
-    /// All of it is taken by [`CacheBuilder::build`], and some more
-    /// ([`Cache::overhead_bytes`]). Where the machine or a memory cgroup has less, that fails with
-    /// [`BuildError::InsufficientMemory`].
+    /// All of it is taken by [`CacheBuilder::build`], and some more for frames, index, policy and
+    /// wait table: about 3 % with pages of 4 KiB. Where the machine or a memory cgroup has less,
+    /// that fails with [`BuildError::InsufficientMemory`].
     pub fn capacity(self, capacity_bytes: usize) -> Self {
         Self { capacity_bytes, ..self }
     }
@@ -470,7 +447,7 @@ impl CacheBuilder {
         let topology = self.topology.unwrap_or_else(this_machine);
         let none = |what, bytes| move |errno: Errno| BuildError::Memory { what, bytes, errno };
         let memory =
-            FrameMemory::new(most, page_bytes, self.huge_pages, pools::share(&topology, most))
+            FrameMemory::new(most, page_bytes, self.huge_pages, Pools::share(&topology, most))
                 .map_err(none(MemoryFor::Pages, most * page_bytes))?;
         let frames = Frames::new(most).map_err(none(MemoryFor::Frames, Frames::bytes_for(most)))?;
         let reasons = Reasons::register();

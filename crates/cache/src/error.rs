@@ -430,25 +430,13 @@ impl fmt::Display for Error {
                  offset {offset} are not all there; `File::invalidate` goes on with what there is",
                 file.display()
             ),
-            Self::NoFrames {
-                pinned,
-                threads,
-                unwritten,
-                given_out,
-                capacity,
-                waited,
-                write_error,
-            } => {
-                let because = write_error.as_ref().map(|error| format!(" ({error})"));
-                let threads = Count(*threads, "thread");
+            Self::NoFrames { pinned, capacity, waited, .. } => {
                 let waited = Duration::from_millis(waited.as_millis() as u64);
                 write!(
                     f,
-                    "no free frame after {waited:?}: of {capacity} frames {pinned} are pinned, by \
-                     {threads}, and {unwritten} cannot be written back{}{}; drop page guards \
-                     or build the cache with more capacity",
-                    because.unwrap_or_default(),
-                    GivenOut(*given_out)
+                    "no free frame after {waited:?}: of {capacity} frames {pinned} {}; drop page \
+                     guards or build the cache with more capacity",
+                    HeldFrames(self)
                 )
             }
             Self::ContiguousTooLarge { bytes, bytes_max } => write!(
@@ -495,19 +483,8 @@ impl fmt::Display for Error {
             ),
             Self::CannotShrink { capacity_bytes, cause } => {
                 write!(f, "the cache cannot shrink to {capacity_bytes} bytes")?;
-                if let Self::NoFrames {
-                    pinned, threads, unwritten, given_out, write_error, ..
-                } = &**cause
-                {
-                    let because = write_error.as_ref().map(|error| format!(" ({error})"));
-                    let threads = Count(*threads, "thread");
-                    write!(
-                        f,
-                        ": {pinned} frames are pinned, by {threads}, and {unwritten} cannot be \
-                         written back{}{}",
-                        because.unwrap_or_default(),
-                        GivenOut(*given_out)
-                    )?;
+                if let Self::NoFrames { pinned, .. } = &**cause {
+                    write!(f, ": {pinned} frames {}", HeldFrames(cause))?;
                 }
                 f.write_str("; drop page guards, or shrink it less")
             }
@@ -678,18 +655,23 @@ impl fmt::Display for Count {
     }
 }
 
-/// Frames that are given out, if there are any.
-struct GivenOut(usize);
+/// What keeps the frames of a [`Error::NoFrames`], after how many are pinned.
+struct HeldFrames<'a>(&'a Error);
 
-impl fmt::Display for GivenOut {
+impl fmt::Display for HeldFrames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        let Error::NoFrames { threads, unwritten, given_out, write_error, .. } = self.0 else {
+            return Ok(());
+        };
+        let (threads, because) = (Count(*threads, "thread"), because(write_error.as_ref()));
+        write!(f, "are pinned, by {threads}, and {unwritten} cannot be written back{because}")?;
+        match *given_out {
             0 => Ok(()),
             frames => write!(f, "; {} given out as contiguous memory", Count(frames, "frame")),
         }
     }
 }
 
-fn because(errno: Option<Errno>) -> String {
-    errno.map(|errno| format!(" ({errno})")).unwrap_or_default()
+fn because(error: Option<impl fmt::Display>) -> String {
+    error.map(|error| format!(" ({error})")).unwrap_or_default()
 }

@@ -4,36 +4,49 @@
 mod async_read;
 mod capacity;
 mod change;
-pub(crate) mod contiguous;
-pub(crate) mod core;
-pub(crate) mod device_len;
-pub(crate) mod durability;
-pub(crate) mod expiry;
+mod contiguous;
+mod core;
+mod device_len;
+mod durability;
+mod expiry;
 mod fill;
 mod flush;
-pub(crate) mod flush_behind;
-pub(crate) mod handle;
-pub(crate) mod holds;
+mod flush_behind;
+mod handle;
+mod holds;
 mod invalidate;
-pub(crate) mod open;
-pub(crate) mod open_options;
-pub(crate) mod owned_page_guard;
-pub(crate) mod owner;
-pub(crate) mod page_hook;
-pub(crate) mod page_mut;
-pub(crate) mod page_set;
-pub(crate) mod page_stream;
+mod open;
+mod open_options;
+mod owned_page_guard;
+mod owner;
+mod page_hook;
+mod page_mut;
+mod page_set;
+mod page_stream;
 mod peek_slow;
-pub(crate) mod read_on;
-pub(crate) mod readahead;
-pub(crate) mod reclaim;
-pub(crate) mod room;
+mod read_on;
+mod readahead;
+mod reclaim;
+mod room;
 mod space;
-pub(crate) mod state;
+mod state;
 mod sync;
 #[cfg(feature = "async")]
 mod sync_async;
-pub(crate) mod table;
-pub(crate) mod unwritten;
-pub(crate) mod write_behind;
-pub(crate) mod writeback;
+mod table;
+mod unwritten;
+mod write_behind;
+mod writeback;
+
+pub use {
+    contiguous::ContiguousFrames, handle::File, open_options::Direct, open_options::OpenOptions,
+    owned_page_guard::OwnedPageGuard, page_hook::PageHook, page_mut::PageMut,
+    page_stream::PageStream, readahead::Advice,
+};
+pub(crate) use {
+    core::Core, core::TRUNCATED, device_len::DeviceLen, durability::Durability,
+    durability::Failure, durability::Remains, expiry::Expired, flush_behind::FLUSH_BEHIND_BYTES,
+    flush_behind::FlushBehind, open::Source, owner::Owner, page_hook::Hook, page_set::PageSet,
+    readahead::Streams, state::FileState, table::Files, unwritten::Unwritten,
+    writeback::ChangingPages,
+};

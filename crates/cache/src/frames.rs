@@ -4,20 +4,32 @@
 //! what a file is.
 
 #[cfg(not(loom))]
-pub(crate) mod alarm;
-pub(crate) mod frame;
+mod alarm;
+mod frame;
 #[cfg(not(loom))]
-pub(crate) mod free;
+mod free;
 #[cfg(not(loom))]
-pub(crate) mod memory;
+mod memory;
 #[cfg(not(loom))]
 pub mod policy;
 #[cfg(not(loom))]
-pub(crate) mod pools;
+mod pools;
 pub(crate) mod room;
 #[cfg(not(loom))]
-pub(crate) mod supply;
+mod supply;
 #[cfg(not(loom))]
-pub(crate) mod usage;
+mod usage;
 pub(crate) mod waiters;
-pub(crate) mod word;
+mod word;
+
+pub(crate) use frame::{Claim, Frames, Held, Hit, Lent, Look, Pin};
+pub(crate) use waiters::Told;
+pub(crate) use word::{State, Word};
+#[cfg(not(loom))]
+pub(crate) use {
+    alarm::Alarm,
+    free::EXTENT,
+    memory::{FrameMemory, RacyPage},
+    pools::{Pool, PoolGuard, Pools},
+    supply::Supply,
+};

@@ -3,11 +3,11 @@
 //! Stands on the frames. It knows no page: what becomes of frames whose transfer has ended, its
 //! caller says.
 
-pub(crate) mod engine;
+mod engine;
 mod page_copies;
-pub(crate) mod run;
-pub(crate) mod transfer;
-pub(crate) mod worker_queue;
+mod run;
+mod transfer;
+mod worker_queue;
 
 use std::ops::RangeInclusive;
 
@@ -15,8 +15,8 @@ use unherd_sys::Device;
 use unherd_sys::primitives::Arc;
 
 use crate::error::BuildError;
-use engine::Engine;
-use run::RunBuffers;
+pub(crate) use engine::{Completing, Engine};
+pub(crate) use run::{Fill, Run, RunBuffer, RunBuffers, RunFrames, TransferError, WriteBack};
 use worker_queue::WorkerQueue;
 
 /// Threads that [`Io::Threads`] may start.

@@ -182,20 +182,8 @@ pub(crate) struct InsideGuard<'a> {
 }
 
 impl<'a> InsideGuard<'a> {
-    pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
-        latch.enter(waits, reason);
-        Self { latch, waits }
-    }
-
-    /// Does not wait; `None` if somebody is alone or wants to be.
-    #[cfg(not(loom))]
-    pub(crate) fn try_new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>) -> Option<Self> {
-        latch.try_enter().then(|| Self { latch, waits })
-    }
-
-    /// Does not wait; the caller is inside already.
-    pub(crate) fn again(latch: &'a Latch, waits: &'a WaitTable<WaitKey>) -> Self {
-        latch.enter_again();
+    /// Of one that has entered.
+    pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>) -> Self {
         Self { latch, waits }
     }
 }

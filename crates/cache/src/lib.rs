@@ -65,7 +65,10 @@
     not(feature = "async"),
     allow(dead_code, unused_imports, reason = "what serves tasks alone stays where it is")
 )]
-#![cfg_attr(loom, allow(dead_code, unreachable_pub, reason = "the models use parts of modules"))]
+#![cfg_attr(
+    loom,
+    allow(dead_code, unreachable_pub, unused_imports, reason = "the models use parts of modules")
+)]
 
 // Under a model checker only the protocols that are checked are built; see `docs/ordering.md`.
 #[cfg(not(loom))]
@@ -74,25 +77,18 @@ mod cache;
 mod error;
 #[cfg(not(loom))]
 mod file;
-#[cfg(any(not(loom), test))]
 mod foreign_code;
-#[cfg(any(not(loom), test))]
 mod frames;
 #[cfg(not(loom))]
 mod io;
 #[cfg(not(loom))]
 mod io_error;
-#[cfg(any(not(loom), test))]
 mod latch;
-#[cfg(any(not(loom), test))]
 mod page;
-#[cfg(any(not(loom), test))]
 mod pages;
-#[cfg(any(not(loom), test))]
 mod ranked;
 #[cfg(not(loom))]
 mod reasons;
-#[cfg(any(not(loom), test))]
 mod rounds;
 #[cfg(all(test, shuttle))]
 mod shuttle;
@@ -102,36 +98,17 @@ mod stats;
 mod stripe;
 
 #[cfg(not(loom))]
-pub use cache::{Cache, CacheBuilder, MIN_FRAMES};
-#[cfg(not(loom))]
-pub use error::{BuildError, Error, MemoryFor, Operation};
-#[cfg(not(loom))]
-pub use file::contiguous::ContiguousFrames;
-#[cfg(not(loom))]
-pub use file::handle::File;
-#[cfg(not(loom))]
-pub use file::open_options::{Direct, OpenOptions};
-#[cfg(not(loom))]
-pub use file::owned_page_guard::OwnedPageGuard;
-#[cfg(not(loom))]
-pub use file::page_hook::PageHook;
-#[cfg(not(loom))]
-pub use file::page_mut::PageMut;
-#[cfg(not(loom))]
-pub use file::page_stream::PageStream;
-#[cfg(not(loom))]
-pub use file::readahead::Advice;
-#[cfg(not(loom))]
-pub use frames::policy::{self, PolicyKind};
-#[cfg(not(loom))]
-pub use io::Io;
-#[cfg(not(loom))]
-pub use page::PageNo;
-#[cfg(not(loom))]
-pub use pages::guard::PageGuard;
-#[cfg(not(loom))]
-pub use pages::peek::{Peek, Torn};
-#[cfg(not(loom))]
-pub use stats::Stats;
-#[cfg(not(loom))]
-pub use unherd_sys::{Device, Errno, Topology};
+pub use {
+    cache::{Cache, CacheBuilder, MIN_FRAMES},
+    error::{BuildError, Error, MemoryFor, Operation},
+    file::{
+        Advice, ContiguousFrames, Direct, File, OpenOptions, OwnedPageGuard, PageHook, PageMut,
+        PageStream,
+    },
+    frames::policy::{self, PolicyKind},
+    io::Io,
+    page::PageNo,
+    pages::{PageGuard, Peek, Torn},
+    stats::Stats,
+    unherd_sys::{Device, Errno, Topology},
+};

@@ -4,16 +4,31 @@
 //! missing, the rooms above bring in.
 
 #[cfg(not(loom))]
-pub(crate) mod evict;
+mod evict;
 #[cfg(not(loom))]
-pub(crate) mod guard;
+mod guard;
 #[cfg(not(loom))]
-pub(crate) mod hit;
-pub(crate) mod index;
+mod hit;
+mod index;
 #[cfg(not(loom))]
-pub(crate) mod peek;
-pub(crate) mod resident;
+mod peek;
+mod resident;
 #[cfg(not(loom))]
-pub(crate) mod table;
+mod table;
 #[cfg(not(loom))]
-pub(crate) mod wait;
+mod wait;
+
+pub(crate) use index::{Entry, FillReservation, Index, ShardGuard};
+pub(crate) use resident::{Busy, Lookup, TooManyPins, Work};
+#[cfg(not(loom))]
+pub(crate) use {
+    evict::{Found, Promises},
+    peek::{Copied, Seen},
+    table::Pages,
+    wait::{WakeMessage, Want},
+};
+#[cfg(not(loom))]
+pub use {
+    guard::PageGuard,
+    peek::{Peek, Torn},
+};

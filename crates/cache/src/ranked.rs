@@ -76,40 +76,37 @@ impl<T, const RANK: u8> DerefMut for RankedGuard<'_, T, RANK> {
     }
 }
 
-/// That this thread holds a lock of the rank. Nothing in release builds, and under the checkers,
-/// whose threads share one of the system's.
+/// Not in release builds, nor under the checkers, whose threads share one of the system's.
+const IS_CHECKED: bool = cfg!(all(debug_assertions, not(any(loom, shuttle))));
+
+/// That this thread holds a lock of the rank.
 #[derive(Debug)]
 struct Held<const RANK: u8>(());
 
-#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
 std::thread_local! {
     /// A bit for each rank that this thread holds.
     static HELD: std::cell::Cell<u16> = const { std::cell::Cell::new(0) };
 }
 
-#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-impl<const RANK: u8> Held<RANK> {
-    #[track_caller]
-    fn note() -> Self {
-        let held = HELD.get();
-        assert!(held >> RANK == 0, "a lock of rank {RANK} is taken under {held:#011b}");
-        HELD.set(held | 1 << RANK);
-        Self(())
-    }
-}
-
-#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-impl<const RANK: u8> Drop for Held<RANK> {
-    fn drop(&mut self) {
-        HELD.set(HELD.get() & !(1 << RANK));
-    }
-}
-
-#[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
 impl<const RANK: u8> Held<RANK> {
     #[inline]
+    #[track_caller]
     fn note() -> Self {
+        if IS_CHECKED {
+            let held = HELD.get();
+            assert!(held >> RANK == 0, "a lock of rank {RANK} is taken under {held:#011b}");
+            HELD.set(held | 1 << RANK);
+        }
         Self(())
+    }
+}
+
+impl<const RANK: u8> Drop for Held<RANK> {
+    #[inline]
+    fn drop(&mut self) {
+        if IS_CHECKED {
+            HELD.set(HELD.get() & !(1 << RANK));
+        }
     }
 }
 

@@ -27,7 +27,6 @@
 //!
 //! Excluded: a task joins, and neither is there a runner that looks again, nor does it start one.
 
-#[cfg(feature = "async")]
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unherd_sync::{Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
@@ -48,9 +47,7 @@ struct State<W, O> {
     /// What those want who have joined the next round.
     wanted: Vec<W>,
     /// Whether a task has joined it.
-    #[cfg(feature = "async")]
     has_task: bool,
-    #[cfg(feature = "async")]
     has_runner: bool,
 }
 
@@ -59,8 +56,7 @@ impl<W, O: Clone> State<W, O> {
     fn begin(&mut self) -> Vec<W> {
         self.begun += 1;
         self.next = Round::new(self.begun + 1);
-        #[cfg(feature = "async")]
-        (self.has_task = false);
+        self.has_task = false;
         std::mem::take(&mut self.wanted)
     }
 }
@@ -90,9 +86,7 @@ impl<W, O: Clone> Default for Rounds<W, O> {
             ended: 0,
             next: Round::new(1),
             wanted: Vec::new(),
-            #[cfg(feature = "async")]
             has_task: false,
-            #[cfg(feature = "async")]
             has_runner: false,
         }))
     }

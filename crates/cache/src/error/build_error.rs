@@ -15,8 +15,6 @@ pub enum MemoryFor {
     Frames,
     /// The index.
     Index,
-    /// The buffers through which pages are written back together.
-    WriteBack,
     /// What tells a child of fork(2) that it is one.
     ForkMark,
 }
@@ -27,7 +25,6 @@ impl fmt::Display for MemoryFor {
             Self::Pages => "the pages",
             Self::Frames => "what is kept about frames",
             Self::Index => "the index",
-            Self::WriteBack => "buffers for write-back",
             Self::ForkMark => "the mark of a fork",
         })
     }

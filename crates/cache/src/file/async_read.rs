@@ -20,7 +20,7 @@
 //! 3. A wake of one reaches one that uses it. The waits for a page are shared: whenever they are
 //!    woken, so are all others of their kind, and who leaves takes nothing along. The wait for a
 //!    frame is not: the wait table passes the wake on (`ASYNC` there), which is enough, because a
-//!    task is never handed the frame itself (`frame_waiters.rs`).
+//!    task is never handed the frame itself (`frames/waiters.rs`).
 //! 4. Polls and drops take mutexes for a few steps, and sleep for nothing else.
 //!
 //! ```text
@@ -53,16 +53,12 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::core::Core;
-use crate::file::reclaim::Attempt;
-use crate::file::state::FileState;
-use crate::frames::frame::{Claim, Pin};
-use crate::io::engine::Engine;
+use crate::file::reclaim::{Attempt, Attempts};
+use crate::file::{Core, FileState};
+use crate::frames::{Claim, Pin};
+use crate::io::Engine;
 use crate::page::{PageKey, PageNo};
-use crate::pages::guard::PageGuard;
-use crate::pages::index::FillReservation;
-use crate::pages::resident::{Busy, Lookup};
-use crate::pages::wait::{WakeMessage, Want};
+use crate::pages::{Busy, FillReservation, Lookup, PageGuard, WakeMessage, Want};
 use crate::stats::Count;
 
 /// A page that a task has announced, and has no frame for yet.
@@ -104,7 +100,7 @@ impl Core {
         page: PageNo,
         pages: u64,
     ) -> Result<PageGuard<'_>, Error> {
-        let pin = match self.pages.try_hit(self.key(file, page)) {
+        let pin = match self.pages.try_hit(file.key(page)) {
             Some(hit) => {
                 if hit.was_unread {
                     self.read_on(file, page);
@@ -125,7 +121,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         self.check_not_forked()?;
         self.check_page(page)?;
-        let key = self.key(file, page);
+        let key = file.key(page);
         let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
@@ -208,7 +204,7 @@ impl Core {
     ) -> Option<Claim> {
         let waiters = &self.supply().waiters;
         let _entered = waiters.enter();
-        let mut attempts = self.begin_attempts(key, end);
+        let mut attempts = Attempts { key, end, woken: false };
         loop {
             let (seen, until) = match self.attempt(&mut attempts) {
                 Attempt::Frame(claim) => return Some(claim),

@@ -11,9 +11,8 @@ use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::contiguous;
-use crate::file::core::Core;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::Claim;
+use crate::file::{ChangingPages, Core};
+use crate::frames::Claim;
 use crate::frames::room::NO_FILE;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, FileId, PageKey, PageNo};

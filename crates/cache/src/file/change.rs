@@ -18,15 +18,11 @@ use std::ops::Range;
 use unherd_sys::primitives::{Arc, Ordering, spin_loop};
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::room::Reserved;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::{Claim, Pin, State, Word};
+use crate::file::{ChangingPages, Core, FileState};
+use crate::frames::{Claim, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
-use crate::pages::index::{Entry, FillReservation, ShardGuard};
-use crate::pages::resident::{Busy, Work};
-use crate::pages::wait::Want;
+use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::stats::Count;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
@@ -76,7 +72,7 @@ impl Core {
         bytes: &[u8],
         before: Option<FrameId>,
     ) -> Result<FrameId, Error> {
-        let key = self.key(file, page);
+        let key = file.key(page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory().page_bytes();
         let mut claim = self.claim_page(file, key, covers_page, before)?;
@@ -112,7 +108,7 @@ impl Core {
         }
         self.frames().publish(claim, state);
         drop(holds);
-        let is_frame_wanted = self.supply().is_waited_for_after_rmw();
+        let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
         let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
         self.pages.wake_page(key);
@@ -138,7 +134,7 @@ impl Core {
                 let durability = file.durability.lock();
                 let is_lost = durability.is_broken(self.frames().period(claim.id()));
                 if is_lost {
-                    self.add_unwritten(file, 1);
+                    self.files.add_unwritten(file, 1);
                 }
                 self.frames().publish(claim, if is_lost { State::Dirty } else { State::Unstable });
                 drop(durability);
@@ -164,7 +160,7 @@ impl Core {
     /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
     /// write-back. The wait for a page that is being read ends with the read.
     pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, copy: Claim) {
-        let key = self.key(file, page);
+        let key = file.key(page);
         let mut copy = copy;
         let old = loop {
             let mut shard = self.pages.shard(key);
@@ -174,7 +170,7 @@ impl Core {
             };
             let busy = match self.replace(&mut shard, key, frame, &mut copy) {
                 Ok(old) => break old,
-                Err(word) => self.pages.busy_frame(frame, word),
+                Err(word) => Busy::in_frame(self.frames(), frame, word),
             };
             drop(shard);
             // A read that fails leaves no page.
@@ -185,7 +181,7 @@ impl Core {
         self.supply().note_copied(&old, &copy);
         self.pages.unpin(old);
         if !copy.was_unwritten() {
-            self.add_unwritten(file, 1);
+            self.files.add_unwritten(file, 1);
         }
         self.end_change(file, key, copy);
     }
@@ -201,7 +197,7 @@ impl Core {
     ) -> Result<Claim, Error> {
         let mut room = Reserved::new(self, file);
         loop {
-            let may = room.is_held() || self.has_room(file) || self.is_unwritten(file, key.page);
+            let may = room.is_held || self.has_room(file) || self.is_unwritten(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
             let claimed =
                 made.and_then(|()| self.try_claim_page(file, key, covers_page, before, &mut room));
@@ -298,11 +294,11 @@ impl Core {
         };
         let in_write_back = word.state() == State::WriteBack;
         if !word.state().is_at_rest() && !in_write_back {
-            return WriteAccess::Busy(self.pages.busy_frame(frame, word));
+            return WriteAccess::Busy(Busy::in_frame(self.frames(), frame, word));
         }
         let Some(mut copy) = spare.take() else {
             return if in_write_back {
-                WriteAccess::InWriteBack(self.pages.busy_frame(frame, word))
+                WriteAccess::InWriteBack(Busy::in_frame(self.frames(), frame, word))
             } else {
                 WriteAccess::NeedsSpare
             };
@@ -359,7 +355,7 @@ impl Core {
     ) {
         let key_of = |frame| self.frames().key(frame);
         for page in self.pages.index.pages_in(file.id, pages.clone(), key_of) {
-            self.drop_page(file, self.key(file, page), changing);
+            self.drop_page(file, file.key(page), changing);
         }
         file.unclean.lock().remove_in(&(pages.start.0..pages.end.0));
         self.drop_holds(file, pages);
@@ -384,14 +380,10 @@ impl Core {
     /// Drops the page, whatever it holds, unless it is busy.
     pub(crate) fn try_drop_page(&self, file: &FileState, key: PageKey) -> Result<(), Busy> {
         // It is not behind: see `frame.rs`.
-        let (before, claim) = self.pages.shard(key).detach(self.frames())?;
+        let before = self.pages.detach(self.pages.shard(key))?;
         if before.state().is_unwritten() {
             self.remove_unwritten(file, 1);
         }
-        if before.is_unread() {
-            self.counters().add(Count::ReadAheadWasted, 1);
-        }
-        claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
         Ok(())
     }
 

@@ -31,12 +31,11 @@ use std::ops::{Deref, Range};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Deadline, Timestamp};
 
-use crate::file::core::Core;
-use crate::frames::frame::{Claim, State};
+use crate::file::Core;
+use crate::frames::{Claim, State};
 use crate::latch::AloneGuard;
 use crate::page::{FrameId, PageKey};
-use crate::pages::resident::{Busy, Work};
-use crate::pages::wait::Want;
+use crate::pages::{Busy, Want, Work};
 use crate::stats::Count;
 use crate::{Error, MIN_FRAMES};
 
@@ -221,8 +220,8 @@ impl Core {
             if !ids.clone().all(|frame| pool.has(frame)) {
                 return None;
             }
-            obstacles.taken =
-                empty.saturating_sub(ids.filter(|frame| pool.is_free(*frame)).count());
+            let free = ids.filter(|frame| pool.free.has(*frame)).count();
+            obstacles.taken = empty.saturating_sub(free);
         }
         Some((cost, obstacles))
     }
@@ -284,8 +283,7 @@ impl Core {
     fn busy_in(&self, frame: FrameId) -> Option<(PageKey, Busy)> {
         let (key, word) = (self.frames().key(frame), self.frames().word(frame));
         let busy = match word.state() {
-            State::Superseded => self.pages.busy_awaiting_older_writeback(key),
-            _ if word.is_awaiting_older_writeback() => {
+            state if state == State::Superseded || word.is_awaiting_older_writeback() => {
                 self.pages.busy_awaiting_older_writeback(key)
             }
             State::Reading | State::WriteBack => self.pages.busy(key),

@@ -9,18 +9,12 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::flush_behind::FlushBehind;
-use crate::file::state::FileState;
-use crate::file::table::Files;
-use crate::frames::frame::{Frames, Held};
-use crate::frames::memory::FrameMemory;
-use crate::frames::supply::Supply;
+use crate::file::{FileState, Files, FlushBehind};
+use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
 use crate::page::PageKey;
-use crate::pages::resident::Busy;
-use crate::pages::table::Pages;
-use crate::pages::wait::{WakeMessage, Want};
+use crate::pages::{Busy, Pages, WakeMessage, Want};
 use crate::reasons::Reasons;
 use crate::stats::Counters;
 
@@ -93,11 +87,6 @@ impl Core {
     #[inline]
     pub(crate) fn fork(&self) -> &ForkMark {
         &self.pages.fork
-    }
-
-    #[inline]
-    pub(crate) fn key(&self, file: &FileState, page: crate::PageNo) -> PageKey {
-        PageKey { file: file.id, page }
     }
 
     /// Refuses what a child of fork(2) may not do with its parent's cache: all that takes a lock,
@@ -195,10 +184,8 @@ mod tests {
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
-    use crate::file::open::Source;
-    use crate::file::table::Access;
-    use crate::pages::index::FillReservation;
-    use crate::pages::resident::Work;
+    use crate::file::{OpenOptions, Source};
+    use crate::pages::{FillReservation, Work};
     use crate::{Cache, PageNo};
 
     /// The failure of one read must not reach the waiters for the next read of the page.
@@ -208,17 +195,9 @@ mod tests {
         device.put("f", &[0; 4096]);
         let cache = Cache::builder().io(crate::Io::Blocking).device(device).build().unwrap();
         let core = &cache.owner.core;
-        let access = Access {
-            write: false,
-            create: false,
-            create_new: false,
-            lock: false,
-            lock_wait: Duration::ZERO,
-            buffered_fallback: false,
-            hook: None,
-        };
-        let file = core.open_file(Source::Path(Path::new("f")), access).unwrap();
-        let key = core.key(&file, PageNo(0));
+        let options = OpenOptions::new().lock(false);
+        let file = core.open_file(Source::Path(Path::new("f")), &options).unwrap();
+        let key = file.key(PageNo(0));
         let wait = |announced: FillReservation| {
             let busy = Busy { work: Work::Reading, generation: announced.generation };
             core.wait_for_page(&file, key, busy, Want::Read, None)

@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DeviceLen {
     /// The length that the device had after our last write at the end.
     len: u64,

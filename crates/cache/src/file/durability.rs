@@ -23,12 +23,12 @@ use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::device_len::DeviceLen;
+use crate::file::DeviceLen;
 
 /// How long nobody but a sync or close repeats writes of a file after one has failed.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Durability {
     period: u64,
     flushed: u64,
@@ -75,36 +75,20 @@ pub(crate) struct Remains {
     pub(crate) lost: Option<Error>,
 }
 
-/// What to do with an unstable page whose frame is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Eviction {
-    /// It may go.
-    Allowed,
-    /// Its write is lost; it is dirty.
-    Redirty,
-}
-
 impl Durability {
     /// Of a file that was just opened, with what an earlier opening by this cache has left: writes
     /// that no flush had covered have left the cache.
     pub(crate) fn new(len_bytes: u64, remains: Remains) -> Self {
         Self {
             period: 1,
-            flushed: 0,
             // What others wrote before it was opened may not be durable.
             changed: 1,
             resized: 1,
-            broken: 0,
             evicted: remains.is_unflushed.then_some(0),
-            lost: false,
-            lost_told: false,
             errors: u64::from(remains.lost.is_some()),
-            told: 0,
             last_error: remains.lost,
             device_len: DeviceLen::new(len_bytes),
-            sync_began: 0,
-            failing: None,
-            refusals: 0,
+            ..Self::default()
         }
     }
 
@@ -189,15 +173,14 @@ impl Durability {
         self.record(error);
     }
 
-    /// An unstable page of `period` is to leave the cache.
-    pub(crate) fn evict(&mut self, period: u64) -> Eviction {
-        if self.is_broken(period) {
-            return Eviction::Redirty;
-        }
-        if period > self.flushed {
+    /// An unstable page of `period` is to leave the cache. False if its write is lost: then it is
+    /// dirty, and stays.
+    pub(crate) fn evict(&mut self, period: u64) -> bool {
+        let is_broken = self.is_broken(period);
+        if !is_broken && period > self.flushed {
             self.evicted = self.evicted.max(Some(period));
         }
-        Eviction::Allowed
+        !is_broken
     }
 
     pub(crate) fn record(&mut self, error: Error) {
@@ -307,7 +290,7 @@ mod tests {
     fn a_flush_covers_what_ended_before_it_began() {
         let mut file = Durability::new(0, Remains::default());
         let written = file.period();
-        assert_eq!(file.evict(written), Eviction::Allowed);
+        assert!(file.evict(written));
         let flush = file.begin_flush();
         let during = file.period();
         assert!(during > flush);
@@ -317,7 +300,7 @@ mod tests {
         assert!(!file.tell_lost());
         assert!(!file.is_broken(written));
         assert!(file.is_broken(during));
-        assert_eq!(file.evict(during), Eviction::Redirty);
+        assert!(!file.evict(during));
     }
 
     #[test]

@@ -21,15 +21,20 @@
 //! writer's third. A page in write-back is passed over: it is written, or it is dirty again when
 //! that ends, and then the alarm is set; or a writer puts a copy in its place, by these steps.
 
+use std::time::Duration;
+
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::Core;
-use crate::file::state::FileState;
-use crate::frames::frame::State;
+use crate::file::{Core, FileState};
+use crate::frames::State;
 use crate::page::PageNo;
 
 /// Pages that are looked at before the I/O thread sees to transfers that have ended.
 const LOOKS: usize = 256;
+
+/// When the I/O thread goes on, if the device was busy and none of the queued transfers ends
+/// before. (Others may write by themselves, of which the end is not told to it.)
+const BUSY_WAIT: Duration = Duration::from_millis(100);
 
 /// What is still to be written back.
 #[derive(Debug, Default)]
@@ -39,16 +44,6 @@ pub(crate) struct Expired {
     current: Option<(Arc<FileState>, PageNo)>,
     /// The alarm has rung since the files were listed.
     is_due: bool,
-}
-
-/// When the I/O thread goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GoesOn {
-    /// It is done.
-    Never,
-    Soon,
-    /// When the device may be less busy.
-    Later,
 }
 
 impl Expired {
@@ -72,8 +67,13 @@ impl Core {
     }
 
     /// Begins to write the pages back while the device is not busy; `at_least_one` run also if it
-    /// is. Waits for nothing: it is the I/O thread that gives buffers back.
-    pub(crate) fn write_expired(&self, expired: &mut Expired, at_least_one: bool) -> GoesOn {
+    /// is. Waits for nothing: it is the I/O thread that gives buffers back. Gives after what time
+    /// it goes on, unless it is done.
+    pub(crate) fn write_expired(
+        &self,
+        expired: &mut Expired,
+        at_least_one: bool,
+    ) -> Option<Duration> {
         let mut at_least_one = at_least_one;
         for _ in 0..LOOKS {
             let Some((file, from)) = &mut expired.current else {
@@ -81,7 +81,7 @@ impl Core {
                 if expired.current.is_none() && std::mem::take(&mut expired.is_due) {
                     expired.files = self.files.all();
                 } else if expired.current.is_none() {
-                    return GoesOn::Never;
+                    return None;
                 }
                 continue;
             };
@@ -102,7 +102,7 @@ impl Core {
             let may_begin = at_least_one || !self.is_busy();
             let Some(buffer) = may_begin.then(|| self.io.runs.try_take()).flatten() else {
                 *from = page;
-                return GoesOn::Later;
+                return Some(BUSY_WAIT);
             };
             match self.write_back_by(file, page, buffer) {
                 Ok(()) => at_least_one = false,
@@ -112,6 +112,6 @@ impl Core {
                 }
             }
         }
-        GoesOn::Soon
+        Some(Duration::ZERO)
     }
 }

@@ -13,16 +13,11 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Direction, Errno, Timestamp, Transfer};
 
 use crate::Error;
-use crate::file::core::{Core, TRUNCATED};
-use crate::file::state::FileState;
-use crate::frames::frame::{Claim, Pin, State};
-use crate::io::engine::Engine;
-use crate::io::run::{Advance, EndedRun, Fill, Run, TransferError};
+use crate::file::{Core, FileState, TRUNCATED};
+use crate::frames::{Claim, Pin, State};
+use crate::io::{Engine, Fill, Run, RunFrames, TransferError};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::pages::guard::PageGuard;
-use crate::pages::index::FillReservation;
-use crate::pages::resident::{Lookup, TooManyPins, Work};
-use crate::pages::wait::{WakeMessage, Want};
+use crate::pages::{FillReservation, Lookup, PageGuard, TooManyPins, WakeMessage, Want, Work};
 use crate::stats::Count;
 
 /// What became of a page that is brought in.
@@ -47,7 +42,7 @@ impl Core {
         page: PageNo,
         pages: u64,
     ) -> Result<Pin, Error> {
-        match self.pages.try_hit(self.key(file, page)) {
+        match self.pages.try_hit(file.key(page)) {
             Some(hit) => {
                 if hit.was_unread {
                     self.read_on(file, page);
@@ -81,7 +76,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         self.check_not_forked()?;
         self.check_page(page)?;
-        let key = self.key(file, page);
+        let key = file.key(page);
         let (mut waited, mut began) = (false, None);
         loop {
             match self.look_up(file, key, waited)? {
@@ -195,9 +190,9 @@ impl Core {
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
             BegunFill::Ended(filled) => filled,
-            BegunFill::ToRead(run) => match engine.begin(self, run) {
+            BegunFill::ToRead(run) => match engine.begin(self, run, announced.key) {
                 Ok(ticket) => ticket.wait().await,
-                Err(run) => self.finish_fill(*run, |_| Err(TransferError::IO)),
+                Err(run) => delivered(self.finish_fill(*run, |_| Err(TransferError::IO))),
             },
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
@@ -215,42 +210,45 @@ impl Core {
         if self.offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| self.pages.free_frame(claim));
             let mut ended = None;
-            self.publish_fill(file, first, Fill::new(claims), 0, |filled| ended = Some(filled));
+            let fill = Fill::new(file.clone(), first, claims);
+            self.publish_fill(fill, 0, |filled| ended = Some(filled));
             return BegunFill::Ended(delivered(ended));
         }
         self.install_missing(file, first, &mut claims, 1);
-        BegunFill::ToRead(self.run_to_read(file, first, Fill::new(claims)))
+        BegunFill::ToRead(self.run_to_read(Fill::new(file.clone(), first, claims)))
     }
 
     /// The run of pages that are in the index, with their frames.
-    pub(crate) fn run_to_read(&self, file: &Arc<FileState>, first: PageNo, fill: Fill) -> Run {
+    pub(crate) fn run_to_read(&self, fill: Fill) -> Run {
         self.counters().add(Count::Reads, fill.claims.len() as u64);
         if fill.ahead() > 0 {
             self.counters().add(Count::ReadAhead, fill.ahead() as u64);
         }
-        Run::fill(file.clone(), first, fill, self.memory().page_bytes())
+        Run::new(RunFrames::Fill(fill), self.memory().page_bytes())
     }
 
     /// Reads by this thread.
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
         let _own = self.io.engine.as_ref().map(Engine::begin_own_read);
-        self.finish_fill(run, |run| self.move_blocking(run))
+        delivered(self.finish_fill(run, |run| self.move_blocking(run)))
     }
 
-    /// Ends the run, and those that take its place, by what `transfer` gives.
+    /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of
+    /// the first page, if somebody has asked for it.
     pub(crate) fn finish_fill(
         &self,
         run: Run,
         mut transfer: impl FnMut(&mut Run) -> Result<usize, TransferError>,
-    ) -> Result<Pin, Errno> {
+    ) -> Option<Result<Pin, Errno>> {
         let (mut next, mut ended) = (Some(run), None);
         while let Some(mut run) = next {
             let moved = transfer(&mut run);
-            let (file, first, ended_run) = run.into_parts();
-            let EndedRun::Fill(fill) = ended_run else { unreachable!("a fill ends as one") };
-            next = self.end_fill(&file, first, fill, moved, |filled| ended = Some(filled));
+            let RunFrames::Fill(fill) = run.into_frames() else {
+                unreachable!("a fill ends as one")
+            };
+            next = self.end_fill(fill, moved, |filled| ended = Some(filled));
         }
-        delivered(ended)
+        ended
     }
 
     /// Puts the frames in the index, for the pages from `first` on, of which some are `installed`,
@@ -266,11 +264,10 @@ impl Core {
         let (asked_for, mut installed) = (installed, installed);
         let mut locked = None;
         for at in installed..claims.len() {
-            self.pages.index.prefetch(self.key(file, page_at(at)));
+            self.pages.index.prefetch(file.key(page_at(at)));
         }
         while installed < claims.len() {
-            let mut shard =
-                self.pages.next_shard(locked.take(), self.key(file, page_at(installed)));
+            let mut shard = self.pages.next_shard(locked.take(), file.key(page_at(installed)));
             if !shard.install_missing(self.frames(), &claims[installed]) {
                 break;
             }
@@ -285,7 +282,7 @@ impl Core {
             && self.offset(page_at(claims.len() - 1)) >= file.len()
             && let Some(claim) = claims.pop()
         {
-            self.give_up_fill(self.key(file, page_at(claims.len())), claim);
+            self.give_up_fill(file.key(page_at(claims.len())), claim);
         }
     }
 
@@ -298,15 +295,9 @@ impl Core {
 
     /// The device may go on for ever with the read: its frames are lost, and all who want the pages
     /// get an error.
-    pub(crate) fn lose_fill(
-        &self,
-        file: &FileState,
-        first: PageNo,
-        fill: &Fill,
-        deliver: impl FnOnce(Result<Pin, Errno>),
-    ) {
+    pub(crate) fn lose_fill(&self, fill: &Fill, deliver: impl FnOnce(Result<Pin, Errno>)) {
         let lose = |(at, claim): (usize, &Claim)| {
-            let key = self.key(file, PageNo(first.0 + at as u64));
+            let key = fill.key(at);
             let mut shard = self.pages.shard(key);
             shard.remove();
             (key, self.frames().generation(claim.id()))
@@ -329,15 +320,14 @@ impl Core {
                 // SAFETY: as above.
                 Direction::Write => unsafe { self.io.device.write(file, offset, bufs) },
             };
-            match run.advance(moved) {
-                Advance::More => {}
-                Advance::Ended(moved) => return moved,
+            if let Some(moved) = run.advance(moved) {
+                return moved;
             }
         }
     }
 
-    /// A read has ended: publishes its pages, or gives the frames back. The first page is delivered
-    /// with a pin before anybody is woken.
+    /// A read has ended: publishes its pages, or gives the frames back. If somebody has asked for
+    /// the first page, it is delivered with a pin before anybody is woken.
     ///
     /// If several pages could not be read, gives the first, to be read by itself: what is wrong
     /// with one need not be wrong with the others. Those come in when they are asked for. If the
@@ -345,121 +335,101 @@ impl Core {
     /// less than it had before, the file was cut, and zeros would be no bytes of it.
     pub(crate) fn end_fill(
         &self,
-        file: &Arc<FileState>,
-        first: PageNo,
-        fill: Fill,
+        mut fill: Fill,
         read: Result<usize, TransferError>,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
         let mut bytes = match read {
             Ok(bytes) => bytes,
-            Err(error) => return self.end_failed_fill(file, first, fill, error.errno, deliver),
+            Err(error) => return self.end_failed_fill(fill, error.errno, deliver),
         };
-        let Fill { mut claims, on_device, is_ahead } = fill;
         let page_bytes = self.memory().page_bytes();
-        let end = self.offset(first) + bytes as u64;
-        if bytes < claims.len() * page_bytes {
-            let now = file.durability.lock().device_len.data();
-            match on_device {
+        let end = self.offset(fill.first) + bytes as u64;
+        if bytes < fill.claims.len() * page_bytes {
+            let now = fill.file.durability.lock().device_len.data();
+            match fill.on_device {
                 // What is missing may have come to the device since the read began.
                 None if end < now => {
-                    let fill = Fill { claims, on_device: Some(now), is_ahead };
-                    return Some(Run::fill(file.clone(), first, fill, page_bytes));
+                    fill.on_device = Some(now);
+                    return Some(Run::new(RunFrames::Fill(fill), page_bytes));
                 }
                 // Others have cut the file, unless this cache has.
                 Some(before) if end < before.min(now) => {
                     let whole = bytes / page_bytes;
                     if whole == 0 {
-                        let fill = Fill { claims, on_device: None, is_ahead };
-                        return self.end_failed_fill(file, first, fill, TRUNCATED, deliver);
+                        return self.end_failed_fill(fill, TRUNCATED, deliver);
                     }
-                    self.give_up_ahead(file, first, &mut claims, whole);
+                    self.give_up_ahead(&mut fill, whole);
                 }
                 _ => {}
             }
         }
-        if let Err((at, errno)) = self.hook_after_read(file, first, &mut claims, bytes) {
+        if let Err((at, errno)) = self.hook_after_read(&mut fill, bytes) {
             if at == 0 {
-                let fill = Fill { claims, on_device: None, is_ahead };
-                return self.end_failed_fill(file, first, fill, errno, deliver);
+                return self.end_failed_fill(fill, errno, deliver);
             }
             self.counters().add(Count::IoErrors, 1);
-            self.give_up_ahead(file, first, &mut claims, at);
+            self.give_up_ahead(&mut fill, at);
         }
-        if file.hook.is_some() {
+        if fill.file.hook.is_some() {
             // The rest of the last one is as the hook has left it.
             bytes = bytes.next_multiple_of(page_bytes);
         }
-        let fill = Fill { claims, on_device, is_ahead };
-        self.publish_fill(file, first, fill, bytes, deliver);
+        self.publish_fill(fill, bytes, deliver);
         None
     }
 
     /// The pages of the claims are there: `bytes` bytes were read of them, the rest is zeros.
-    fn publish_fill(
-        &self,
-        file: &FileState,
-        first: PageNo,
-        fill: Fill,
-        bytes: usize,
-        deliver: impl FnOnce(Result<Pin, Errno>),
-    ) {
+    fn publish_fill(&self, mut fill: Fill, bytes: usize, deliver: impl FnOnce(Result<Pin, Errno>)) {
         let (pages, page_bytes) = (fill.claims.len(), self.memory().page_bytes());
-        let mut pin = None;
-        for (at, mut claim) in fill.claims.into_iter().enumerate() {
+        let (mut pin, ahead) = (None, fill.ahead());
+        for (at, mut claim) in fill.claims.drain(..).enumerate() {
             // What the file has beyond its length, up to the end of a block, is zeros too.
             let from = bytes.saturating_sub(at * page_bytes);
             if from < page_bytes {
                 self.memory().zero_from(&mut claim, from);
             }
-            match at {
-                0 if fill.is_ahead => pin = Some(self.frames().publish_ahead_pinned(claim)),
-                0 => pin = Some(self.frames().publish_pinned(claim, State::Clean)),
-                _ => self.frames().publish_ahead(claim),
+            if at == 0 && !fill.is_ahead {
+                pin = Some(self.frames().publish_pinned(claim, State::Clean));
+            } else {
+                self.frames().publish_ahead(claim);
             }
         }
         if let Some(pin) = pin {
             deliver(Ok(pin));
         }
-        for page in first.0..first.0 + pages as u64 {
-            self.pages.wake_page(self.key(file, PageNo(page)));
-        }
-        self.pages.notify_idle(pages - 1);
+        (0..pages).for_each(|at| self.pages.wake_page(fill.key(at)));
+        self.pages.notify_idle(ahead);
     }
 
     /// The pages after the first `kept` are not brought in. They come in when they are asked for.
-    fn give_up_ahead(&self, file: &FileState, first: PageNo, claims: &mut Vec<Claim>, kept: usize) {
-        self.counters().add(Count::ReadAheadWasted, (claims.len() - kept) as u64);
-        for (at, claim) in claims.drain(kept..).enumerate() {
-            let page = PageNo(first.0 + (kept + at) as u64);
-            self.give_up_fill(self.key(file, page), claim);
+    fn give_up_ahead(&self, fill: &mut Fill, kept: usize) {
+        self.counters().add(Count::ReadAheadWasted, (fill.claims.len() - kept) as u64);
+        for (at, claim) in (kept..).zip(fill.claims.split_off(kept)) {
+            self.give_up_fill(fill.key(at), claim);
         }
     }
 
     fn end_failed_fill(
         &self,
-        file: &Arc<FileState>,
-        first: PageNo,
-        fill: Fill,
+        mut fill: Fill,
         errno: Errno,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
         self.counters().add(Count::IoErrors, 1);
-        let Fill { mut claims, is_ahead, .. } = fill;
-        if is_ahead {
+        if fill.is_ahead {
             // Who asks for one of them reads it, and gets the error.
-            self.give_up_ahead(file, first, &mut claims, 0);
-            deliver(Err(errno));
+            self.give_up_ahead(&mut fill, 0);
             return None;
         }
-        let was_alone = claims.len() == 1;
-        self.give_up_ahead(file, first, &mut claims, 1);
+        let was_alone = fill.claims.len() == 1;
+        self.give_up_ahead(&mut fill, 1);
         if !was_alone {
-            let fill = Fill::new(claims);
-            return Some(Run::fill(file.clone(), first, fill, self.memory().page_bytes()));
+            fill.on_device = None;
+            return Some(Run::new(RunFrames::Fill(fill), self.memory().page_bytes()));
         }
-        if let Some(claim) = claims.pop() {
-            let key = self.key(file, first);
+        if let Some(claim) = fill.claims.pop() {
+            let key = fill.key(0);
             let generation = {
                 let mut shard = self.pages.shard(key);
                 shard.remove();

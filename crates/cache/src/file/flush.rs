@@ -4,13 +4,8 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::Core;
-use crate::file::device_len::DeviceLen;
-use crate::file::durability::Failure;
-use crate::file::page_set::PageSet;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::State;
+use crate::file::{ChangingPages, Core, DeviceLen, Failure, FileState};
+use crate::frames::State;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
 use crate::stats::Count;
@@ -65,10 +60,7 @@ impl Core {
             return Ok(Vec::new());
         }
         let before = file.durability.lock().begin_sync();
-        let held = self.write_back(file, &joined(wanted), ChangingPages::Awaited);
-        if let Err(error) = self.trim(file) {
-            file.durability.lock().record(error);
-        }
+        let held = self.write_back_and_trim(file, &joined(wanted));
         if file.durability.lock().needs_flush() {
             self.flush(file);
         }
@@ -83,12 +75,19 @@ impl Core {
     ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
         let before = file.durability.lock().begin_sync();
-        let held = self.write_back(file, std::slice::from_ref(pages), ChangingPages::Awaited);
+        let held = self.write_back_and_trim(file, std::slice::from_ref(pages));
+        file.durability.lock().outcome_since(before)?;
+        self.outcome_of(file, pages, &held)
+    }
+
+    /// As [`Core::write_back`]. The file has its length on the device then; an error of that is
+    /// recorded.
+    fn write_back_and_trim(&self, file: &Arc<FileState>, ranges: &[PageRange]) -> Vec<PageNo> {
+        let held = self.write_back(file, ranges, ChangingPages::Awaited);
         if let Err(error) = self.trim(file) {
             file.durability.lock().record(error);
         }
-        file.durability.lock().outcome_since(before)?;
-        self.outcome_of(file, pages, &held)
+        held
     }
 
     /// Cuts off what write-backs of whole pages have added to the file on the device.
@@ -99,14 +98,20 @@ impl Core {
         if !file.durability.lock().device_len.is_padded() {
             return Ok(());
         }
-        let trimmed = {
-            // A write-back that is under way could make it longer again.
+        // A write-back that is under way could make it longer again.
+        self.without_write_backs(file, || self.trim_alone(file))
+    }
+
+    /// Runs `run` while no write-back of the file is under way. Waits under `file` until that is
+    /// so.
+    pub(crate) fn without_write_backs<T>(&self, file: &FileState, run: impl FnOnce() -> T) -> T {
+        let done = {
             let _alone = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
-            self.trim_alone(file)
+            run()
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
         self.pages.notify_writable();
-        trimmed
+        done
     }
 
     fn trim_alone(&self, file: &FileState) -> Result<(), Error> {
@@ -133,61 +138,55 @@ impl Core {
         self.flush_behind.note_flush();
         let period = file.durability.lock().begin_flush();
         self.counters().add(Count::Flushes, 1);
-        match self.io.device.sync(file.device_file) {
-            Ok(()) => {
-                file.durability.lock().flush_succeeded(period);
-                self.settle_pages(file, |page_period| {
-                    (page_period <= period).then_some(State::Clean)
-                });
-            }
-            Err(errno) => {
-                let broken = {
-                    let mut durability = file.durability.lock();
+        let synced = self.io.device.sync(file.device_file);
+        let (last, state) = {
+            let mut durability = file.durability.lock();
+            match synced {
+                Ok(()) => {
+                    durability.flush_succeeded(period);
+                    (period, State::Clean)
+                }
+                Err(errno) => {
                     let broken = durability.period();
                     durability.flush_failed(file.io_error(Operation::Sync, 0, errno));
-                    broken
-                };
-                self.settle_pages(file, |page_period| {
-                    (page_period <= broken).then_some(State::Dirty)
-                });
-                self.note_dirty();
-                self.pages.notify_writable();
+                    (broken, State::Dirty)
+                }
             }
+        };
+        self.settle_pages(file, last, state);
+        if state == State::Dirty {
+            self.note_dirty();
+            self.pages.notify_writable();
         }
     }
 
-    /// Gives unstable pages the state that `outcome` finds for their flush period.
-    fn settle_pages(&self, file: &FileState, outcome: impl Fn(u64) -> Option<State>) {
+    /// Gives the state to unstable pages that were written up to the end of the period `last`.
+    fn settle_pages(&self, file: &FileState, last: u64, settled: State) {
         let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         // Those that may be clean, or gone.
         pages.retain(|&page| {
-            let shard = self.pages.shard(self.key(file, page));
+            let shard = self.pages.shard(file.key(page));
             let Some(frame) = shard.frame() else { return true };
             let state = self.frames().word(frame).state();
             if state != State::Unstable {
                 return state == State::Clean;
             }
-            let settled = outcome(self.frames().period(frame));
-            if let Some(state) = settled {
-                self.frames().settle(frame, state);
-                if state == State::Dirty {
-                    self.add_unwritten(file, 1);
+            let is_settled = self.frames().period(frame) <= last;
+            if is_settled {
+                self.frames().settle(frame, settled);
+                if settled == State::Dirty {
+                    self.files.add_unwritten(file, 1);
                 }
             }
-            settled == Some(State::Clean)
+            is_settled && settled == State::Clean
         });
         let mut unclean = file.unclean.lock();
         for page in pages {
-            self.forget_if_clean(file, page, &mut unclean);
-        }
-    }
-
-    /// Takes the page from the set of unclean ones, if it is clean or gone.
-    fn forget_if_clean(&self, file: &FileState, page: PageNo, unclean: &mut PageSet) {
-        let shard = self.pages.shard(self.key(file, page));
-        // A page that is being changed enters the set before the change ends, so it is kept.
-        if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
-            unclean.remove(page);
+            let shard = self.pages.shard(file.key(page));
+            // A page that is being changed enters the set before the change ends, so it is kept.
+            if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
+                unclean.remove(page);
+            }
         }
     }
 
@@ -209,11 +208,9 @@ impl Core {
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
         let last = PageNo(len / page_bytes);
-        let key = self.key(file, last);
+        let key = file.key(last);
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
-        let resized = {
-            let _write_backs =
-                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+        let resized = self.without_write_backs(file, || {
             let before = file.durability.lock().device_len;
             file.durability.lock().device_len.will_cut(len);
             let resized = self.io.device.set_len(file.device_file, len);
@@ -233,9 +230,7 @@ impl Core {
                 None => {}
             }
             resized
-        };
-        // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_writable();
+        });
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
             let end = PageNo(before.div_ceil(page_bytes));

@@ -13,8 +13,7 @@
 
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
-use crate::file::core::Core;
-use crate::file::state::FileState;
+use crate::file::{Core, FileState};
 
 /// Bytes that are written, and then flushed.
 pub(crate) const FLUSH_BEHIND_BYTES: u64 = 64 << 20;

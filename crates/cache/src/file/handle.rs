@@ -6,19 +6,12 @@ use std::path::Path;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
-use crate::file::core::Core;
-use crate::file::open::Source;
-use crate::file::open_options::{Direct, OpenOptions};
-use crate::file::owner::Owner;
-use crate::file::page_mut::PageMut;
-use crate::file::page_stream::PageStream;
-use crate::file::readahead::{Advice, Streams};
-use crate::file::state::FileState;
-use crate::file::table::Access;
+use crate::file::{
+    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams,
+};
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::PageNo;
-use crate::pages::guard::PageGuard;
-use crate::pages::peek::{Copied, Peek, Torn};
+use crate::pages::{Copied, PageGuard, Peek, Torn};
 
 /// A handle of an open file.
 ///
@@ -111,26 +104,10 @@ impl File {
         if (options.truncate || options.create || options.create_new) && !options.write {
             return Err(Error::CreateNeedsWrite { file: source.name() });
         }
-        let access = Access {
-            write: options.write,
-            create: options.create,
-            create_new: options.create_new,
-            lock: options.lock,
-            lock_wait: options.lock_wait,
-            buffered_fallback: options.direct == Direct::OrBuffered,
-            hook: options.hook.as_ref(),
-        };
         let owner = owner.clone();
-        let file = owner.core.open_file(source, access)?;
-        let seen = AtomicU64::new(file.durability.lock().known_to_new_handle());
-        let handle = Self {
-            owner,
-            file,
-            write: options.write,
-            write_through: options.write_through,
-            seen,
-            is_closed: AtomicBool::new(false),
-        };
+        let file = owner.core.open_file(source, &options)?;
+        let seen = file.durability.lock().known_to_new_handle();
+        let handle = Self::new(owner, file, options.write, options.write_through, seen);
         if options.truncate {
             handle.set_len(0)?;
         }
@@ -141,15 +118,18 @@ impl File {
     #[cfg(feature = "async")]
     pub(crate) fn another(&self) -> Self {
         self.core().files.attach(self.file.identity, None);
-        let (owner, file) = (self.owner.clone(), self.file.clone());
-        Self {
-            owner,
-            file,
-            write: false,
-            write_through: false,
-            seen: AtomicU64::new(0),
-            is_closed: AtomicBool::new(false),
-        }
+        Self::new(self.owner.clone(), self.file.clone(), false, false, 0)
+    }
+
+    fn new(
+        owner: Arc<Owner>,
+        file: Arc<FileState>,
+        write: bool,
+        write_through: bool,
+        seen: u64,
+    ) -> Self {
+        let (seen, is_closed) = (AtomicU64::new(seen), AtomicBool::new(false));
+        Self { owner, file, write, write_through, seen, is_closed }
     }
 
     #[inline]
@@ -202,9 +182,9 @@ impl File {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if at + to.len() == self.core().memory().page_bytes() {
                 // Its slot is there by the time that the reader gets to it.
-                self.core().pages.index.prefetch(self.core().key(&self.file, page.next()));
+                self.core().pages.index.prefetch(self.file.key(page.next()));
             }
-            match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
+            match self.core().pages.copy_out(self.file.key(page), at, to) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
@@ -289,7 +269,7 @@ impl File {
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
             if fills {
                 // It is there by the time that the next page of the stream is written.
-                core.pages.index.prefetch(core.key(&self.file, page.next()));
+                core.pages.index.prefetch(self.file.key(page.next()));
             }
             match core.write_page(&self.file, page, at, &bytes[done..done + part], frame) {
                 Ok(written) => {
@@ -439,7 +419,7 @@ impl File {
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            match self.core().pages.copy_out(self.core().key(&self.file, page), at, to) {
+            match self.core().pages.copy_out(self.file.key(page), at, to) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
@@ -587,17 +567,6 @@ impl File {
         PageStream::new(self, pages.into_iter())
     }
 
-    pub(crate) fn page_if_there(&self, page: PageNo) -> Option<PageGuard<'_>> {
-        let core = self.core();
-        let hit = core.pages.try_hit(core.key(&self.file, page))?;
-        Some(PageGuard::new(&core.pages, hit.pin))
-    }
-
-    /// The page; if it is missing, it is read together with those behind it, `pages` in all.
-    pub(crate) fn page_and_next(&self, page: PageNo, pages: u64) -> Result<PageGuard<'_>, Error> {
-        self.core().guard(&self.file, page, pages)
-    }
-
     /// Says how the file is going to be used, by whatever handle of this cache, until other advice
     /// is given. Does not block.
     ///
@@ -666,14 +635,14 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if is_in_foreign_code() {
-            if self.core().detach_file(&self.file) == Ok(true) {
-                close_elsewhere(self.owner.clone(), self.file.clone());
-            }
+        if !self.core().detach_file(&self.file) {
             return;
         }
+        if is_in_foreign_code() {
+            return close_elsewhere(self.owner.clone(), self.file.clone());
+        }
         // Documented: `close` reports, a drop cannot.
-        let _ = self.core().close_file(&self.file);
+        let _ = self.core().close_abandoned(&self.file);
     }
 }
 

@@ -32,9 +32,7 @@ use std::ops::Range;
 use unherd_sys::primitives::Ordering;
 
 use crate::Error;
-use crate::file::core::Core;
-use crate::file::durability::Failure;
-use crate::file::state::FileState;
+use crate::file::{Core, Failure, FileState};
 use crate::page::{PageNo, PageRange};
 
 /// Of one file.
@@ -117,7 +115,7 @@ impl Core {
             let mut holds = file.holds.lock();
             let released = holds.release_to(lsn);
             for &page in &released {
-                let shard = self.pages.shard(self.key(file, page));
+                let shard = self.pages.shard(file.key(page));
                 if let Some(frame) = shard.frame() {
                     self.frames().release(frame);
                 }

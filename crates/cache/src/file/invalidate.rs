@@ -5,20 +5,12 @@
 
 use std::ops::Range;
 
-use unherd_sys::primitives::Arc;
-
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::Core;
-use crate::file::device_len::DeviceLen;
-use crate::file::handle::File;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::frames::frame::State;
-use crate::latch::AloneGuard;
+use crate::file::{ChangingPages, Core, DeviceLen, File, FileState};
+use crate::frames::State;
 use crate::page::{PageKey, PageNo};
-use crate::pages::wait::Want;
-use crate::stats::Count;
+use crate::pages::Want;
 
 impl File {
     /// Forgets what the cache has of the bytes in `range`, whole pages at a time, so that the next
@@ -60,10 +52,8 @@ impl File {
         if !reaches_end {
             return Ok(());
         }
-        let taken = core.take_length_of_device(&self.file);
-        // Somebody may have found the file's write-backs held up.
-        core.pages.notify_writable();
-        taken
+        let _writers = self.file.writers.alone(core.waits(), core.reasons().file);
+        core.without_write_backs(&self.file, || core.take_length_of_device(&self.file))
     }
 }
 
@@ -71,7 +61,7 @@ impl Core {
     fn forget_pages(&self, file: &FileState, pages: Range<PageNo>) -> Result<(), Error> {
         let mut kept: Option<PageNo> = None;
         for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
-            if !self.forget_page(self.key(file, page)) {
+            if !self.forget_page(file.key(page)) {
                 kept = Some(kept.map_or(page, |first| first.min(page)));
             }
         }
@@ -84,33 +74,21 @@ impl Core {
     /// Whether the page is not in the cache any more.
     fn forget_page(&self, key: PageKey) -> bool {
         loop {
-            let busy = {
-                let shard = self.pages.shard(key);
-                // A page leaves the clean state under the lock alone.
-                let state = shard.frame().map(|frame| self.frames().word(frame).state());
-                if state.is_some_and(|state| state.is_at_rest() && state != State::Clean) {
-                    return false;
-                }
-                match shard.detach(self.frames()) {
-                    Ok((before, claim)) => {
-                        if before.is_unread() {
-                            self.counters().add(Count::ReadAheadWasted, 1);
-                        }
-                        claim.into_iter().for_each(|claim| self.pages.free_frame(claim));
-                        return true;
-                    }
-                    Err(busy) => busy,
-                }
-            };
+            let shard = self.pages.shard(key);
+            // A page leaves the clean state under the lock alone.
+            let state = shard.frame().map(|frame| self.frames().word(frame).state());
+            if state.is_some_and(|state| state.is_at_rest() && state != State::Clean) {
+                return false;
+            }
+            let Err(busy) = self.pages.detach(shard) else { return true };
             // A read that fails leaves no page either.
             let _ = self.pages.wait(key, busy, Want::Read);
         }
     }
 
     /// Others may have changed the file's length. There is no padding of our own if all is synced.
-    fn take_length_of_device(&self, file: &Arc<FileState>) -> Result<(), Error> {
-        let _writers = file.writers.alone(self.waits(), self.reasons().file);
-        let _write_backs = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+    /// The caller keeps writers and write-backs out.
+    fn take_length_of_device(&self, file: &FileState) -> Result<(), Error> {
         let is_clean = |page: &PageNo| {
             self.word_of(file, *page).is_none_or(|word| word.state() == State::Clean)
         };

@@ -30,13 +30,10 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Errno, OpenError, OpenHow, Opened, Timestamp};
 
 use crate::error::Error;
-use crate::file::core::Core;
-use crate::file::durability::Remains;
-use crate::file::state::FileState;
-use crate::file::table::{Access, Lock};
-use crate::file::writeback::ChangingPages;
-use crate::frames::word::State;
-use crate::io::engine::Engine;
+use crate::file::table::Lock;
+use crate::file::{ChangingPages, Core, Direct, FileState, OpenOptions, Remains};
+use crate::frames::State;
+use crate::io::Engine;
 use crate::page::{ALL_PAGES, PageNo};
 
 /// Between two looks at a lock that somebody else holds.
@@ -75,15 +72,15 @@ impl Core {
     pub(crate) fn open_file(
         &self,
         source: Source<'_>,
-        access: Access<'_>,
+        options: &OpenOptions,
     ) -> Result<Arc<FileState>, Error> {
         self.check_not_forked()?;
         let name = source.name();
-        let end = Timestamp::now().after(access.lock_wait);
+        let end = Timestamp::now().after(options.lock_wait);
         let mut pause = LOCK_PAUSE_MIN;
         loop {
             // By name each time: who held the lock may have put another file in its place.
-            let opened = self.try_open_file(source, &name, access);
+            let opened = self.try_open_file(source, &name, options);
             let now = Timestamp::now();
             if !matches!(opened, Err(Error::Locked { .. })) || now >= end {
                 return opened;
@@ -101,13 +98,13 @@ impl Core {
         &self,
         source: Source<'_>,
         name: &Arc<Path>,
-        access: Access<'_>,
+        options: &OpenOptions,
     ) -> Result<Arc<FileState>, Error> {
         let how = OpenHow {
-            write: access.write,
-            create: access.create,
-            create_new: access.create_new,
-            buffered_fallback: access.buffered_fallback,
+            write: options.write,
+            create: options.create,
+            create_new: options.create_new,
+            buffered_fallback: options.direct == Direct::OrBuffered,
             alignment_max: self.memory().page_bytes() as u32,
         };
         let opened = match source {
@@ -118,7 +115,7 @@ impl Core {
         };
         let opened = opened.map_err(|error| self.open_error(error, name))?;
         let _gate = self.files.pass_gate(opened.identity, self.waits(), self.reasons().file);
-        let found = self.enter_file(name, opened, access);
+        let found = self.enter_file(name, opened, options);
         if !matches!(found, Ok((_, true))) {
             self.io.device.close(opened.file);
         }
@@ -131,15 +128,15 @@ impl Core {
         &self,
         name: &Arc<Path>,
         opened: Opened,
-        access: Access<'_>,
+        options: &OpenOptions,
     ) -> Result<(Arc<FileState>, bool), Error> {
-        let is_locked = self.files.is_locked(opened.identity, access)?;
-        let needs_lock = access.lock && !is_locked;
+        let is_locked = self.files.is_locked(opened.identity, options)?;
+        let needs_lock = options.lock && !is_locked;
         let failed = |errno| Error::Open { file: name.clone(), errno };
-        if needs_lock && !self.io.device.try_lock(opened.file, access.write).map_err(failed)? {
+        if needs_lock && !self.io.device.try_lock(opened.file, options.write).map_err(failed)? {
             return Err(Error::Locked { file: name.clone() });
         }
-        let lock = Lock { device_file: opened.file, is_exclusive: access.write };
+        let lock = Lock { device_file: opened.file, is_exclusive: options.write };
         let lock = needs_lock.then_some(lock);
         if let Some(file) = self.files.attach(opened.identity, lock) {
             return Ok((file, needs_lock));
@@ -148,7 +145,7 @@ impl Core {
         let len_bytes = self.io.device.len(opened.file).map_err(failed)?;
         let opened = Opened { len_bytes, ..opened };
         let registered =
-            self.files.register(name.clone(), opened, access, self.memory().page_bytes());
+            self.files.register(name.clone(), opened, options, self.memory().page_bytes());
         registered.map(|file| (file, true)).ok_or(Error::TooManyFiles)
     }
 
@@ -166,16 +163,10 @@ impl Core {
         }
     }
 
-    /// A handle goes. With the last one the file is written back and closed.
-    pub(crate) fn close_file(&self, file: &Arc<FileState>) -> Result<(), Error> {
-        if self.detach_file(file)? { self.close_abandoned(file) } else { Ok(()) }
-    }
-
     /// A handle goes; whether it was the last, and the file is to be closed. Waits for nothing.
-    pub(crate) fn detach_file(&self, file: &FileState) -> Result<bool, Error> {
+    pub(crate) fn detach_file(&self, file: &FileState) -> bool {
         // The parent has the file open still, and will write back what is dirty.
-        self.check_not_forked()?;
-        Ok(self.files.detach(file))
+        !self.fork().is_forked() && self.files.detach(file)
     }
 
     /// Writes the file back and closes it, unless it has got a handle since the last one went.
@@ -208,9 +199,7 @@ impl Core {
         }
         written.and(lost)
     }
-}
 
-impl Core {
     /// What a file that is being closed leaves to its next opening, and the error if that is pages
     /// that could not be written. Of one that a forgotten guard has, nobody knows whether it had
     /// been.

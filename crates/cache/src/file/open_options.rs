@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use unherd_sys::primitives::Arc;
 
-use crate::file::page_hook::{Hook, PageHook};
+use crate::file::Hook;
+use crate::file::page_hook::PageHook;
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,8 +6,8 @@ use std::ops::Deref;
 use unherd_sys::primitives::Arc;
 
 use crate::error::Error;
-use crate::file::handle::File;
-use crate::frames::frame::Pin;
+use crate::file::File;
+use crate::frames::Pin;
 use crate::page::PageNo;
 
 /// A pinned page that has a share of its [`File`]: for those who cannot borrow the handle, such as

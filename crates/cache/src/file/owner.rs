@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use unherd_sys::primitives::{Arc, Mutex, thread};
 
 use crate::error::BuildError;
-use crate::file::core::Core;
+use crate::file::Core;
 use crate::foreign_code::is_in_foreign_code;
-use crate::io::engine::Completing;
+use crate::io::Completing;
 
 /// What ends the I/O thread when nobody has the cache any more.
 pub(crate) struct Owner {

@@ -9,11 +9,9 @@ use std::fmt;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::{Core, TRUNCATED};
-use crate::file::state::FileState;
+use crate::file::{Core, TRUNCATED};
 use crate::foreign_code::run_foreign;
-use crate::frames::frame::Claim;
-use crate::io::run::{TransferError, WriteBack};
+use crate::io::{Fill, TransferError, WriteBack};
 use crate::page::PageNo;
 
 /// What is done to each page of a file before it is written to the device, and after it was read
@@ -116,28 +114,23 @@ impl Hook {
 }
 
 impl Core {
-    /// Makes what the device is to get of the pages from `first` on, if the file has a hook.
-    pub(crate) fn hook_before_write(
-        &self,
-        file: &FileState,
-        first: PageNo,
-        pages: &mut WriteBack,
-    ) -> Result<(), TransferError> {
-        let Some(hook) = &file.hook else { return Ok(()) };
+    /// Makes what the device is to get of the pages, if their file has a hook.
+    pub(crate) fn hook_before_write(&self, pages: &mut WriteBack) -> Result<(), TransferError> {
+        let Some(hook) = pages.file.hook.clone() else { return Ok(()) };
+        let first = pages.first;
         pages.copy_pages(self.memory(), self.io.runs.copied_pages_max(), |at, bytes| {
             hook.run(|hook| hook.before_write(PageNo(first.0 + at as u64), bytes))
         })
     }
 
-    /// Gives the pages from `first` on, of which `bytes` bytes were read, to the file's hook, if it
-    /// has one. On failure, which page it was.
+    /// Gives the pages, of which `bytes` bytes were read, to the file's hook, if it has one. On
+    /// failure, which page it was.
     pub(crate) fn hook_after_read(
         &self,
-        file: &FileState,
-        first: PageNo,
-        claims: &mut [Claim],
+        fill: &mut Fill,
         bytes: usize,
     ) -> Result<(), (usize, Errno)> {
+        let Fill { file, first, claims, .. } = fill;
         let Some(hook) = &file.hook else { return Ok(()) };
         let page_bytes = self.memory().page_bytes();
         let mut copy = vec![0; page_bytes];

@@ -25,10 +25,9 @@ use std::ops::{Deref, Range};
 use unherd_sys::primitives::{Arc, thread, thread_local};
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::holds::HoldBefore;
-use crate::file::state::FileState;
-use crate::frames::frame::Claim;
+use crate::file::{Core, FileState};
+use crate::frames::Claim;
 use crate::latch::InsideGuard;
 use crate::page::{FileId, PageKey, PageNo};
 
@@ -92,13 +91,13 @@ impl Core {
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
     pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
         let writers = file.writers.mine();
-        if let Some(inside) = InsideGuard::try_new(writers, self.waits()) {
-            inside
-        } else if self.held_in(file.id).is_some() {
-            InsideGuard::again(writers, self.waits())
-        } else {
-            InsideGuard::new(writers, self.waits(), self.reasons().file)
+        if !writers.try_enter() {
+            match self.held_in(file.id) {
+                Some(_) => writers.enter_again(),
+                None => writers.enter(self.waits(), self.reasons().file),
+            }
         }
+        InsideGuard::new(writers, self.waits())
     }
 
     /// The page, for the caller alone until it drops it.
@@ -108,7 +107,7 @@ impl Core {
         page: PageNo,
     ) -> Result<PageMut<'a>, Error> {
         let inside = self.enter_writers(file);
-        let key = self.key(file, page);
+        let key = file.key(page);
         let claim = self.claim_page(file, key, false, None)?;
         Held::new(self, key).begin();
         Ok(PageMut {

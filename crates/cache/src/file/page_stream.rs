@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::iter::Fuse;
 
 use crate::Error;
-use crate::file::handle::File;
+use crate::file::File;
 use crate::page::PageNo;
-use crate::pages::guard::PageGuard;
+use crate::pages::PageGuard;
 
 /// How many pages are named at first.
 const FIRST: usize = 8;
@@ -63,13 +63,14 @@ impl<'a, I: Iterator<Item = PageNo>> Iterator for PageStream<'a, I> {
         }
         let page = self.named.pop_front()?;
         self.begun = self.begun.saturating_sub(1);
-        if let Some(guard) = self.file.page_if_there(page) {
-            return Some(Ok(guard));
+        let (core, file) = (self.file.core(), &self.file.file);
+        if let Some(hit) = core.pages.try_hit(file.key(page)) {
+            return Some(Ok(PageGuard::new(&core.pages, hit.pin)));
         }
         self.distance = (self.distance * 2).min(MOST);
         self.low = self.distance / 2;
         let neighbours = self.named.iter().zip(page.0 + 1..).take_while(|(a, b)| a.0 == *b);
-        Some(self.file.page_and_next(page, 1 + neighbours.count() as u64))
+        Some(core.guard(file, page, 1 + neighbours.count() as u64))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -3,10 +3,9 @@
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::core::Core;
-use crate::file::state::FileState;
+use crate::file::{Core, FileState};
 use crate::page::PageNo;
-use crate::pages::peek::{Peek, Seen, Torn};
+use crate::pages::{Peek, Seen, Torn};
 
 /// Looks without a pin, before the page is pinned.
 const TRIES: usize = 8;
@@ -27,7 +26,7 @@ impl Core {
         page: PageNo,
         mut look: impl FnMut(&Peek<'_>) -> Result<R, Torn>,
     ) -> Result<R, Error> {
-        match self.pages.try_peek(self.key(file, page), &mut look) {
+        match self.pages.try_peek(file.key(page), &mut look) {
             Seen::Whole { seen: Ok(value), was_unread } => {
                 if was_unread {
                     self.read_on(file, page);
@@ -58,7 +57,7 @@ impl Core {
                 Seen::Torn if tries < TRIES => tries += 1,
                 Seen::Torn | Seen::Nothing => break,
             }
-            seen = self.pages.try_peek(self.key(file, page), &mut look);
+            seen = self.pages.try_peek(file.key(page), &mut look);
         }
         let pinned = self.guard(file, page, 1)?;
         look(&Peek::pinned(pinned.racy())).map_err(|_: Torn| torn_elsewhere(file, page))

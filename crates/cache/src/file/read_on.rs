@@ -8,12 +8,10 @@ use std::ops::Range;
 
 use unherd_sys::primitives::Arc;
 
-use crate::file::core::Core;
 use crate::file::readahead::{Limits, asks};
-use crate::file::state::FileState;
-use crate::frames::frame::Claim;
-use crate::io::engine::Engine;
-use crate::io::run::{Fill, TransferError};
+use crate::file::{Core, FileState};
+use crate::frames::Claim;
+use crate::io::{Engine, Fill, TransferError};
 use crate::page::{PageKey, PageNo};
 
 impl Core {
@@ -116,12 +114,12 @@ impl Core {
     }
 
     fn is_missing(&self, file: &FileState, page: u64) -> bool {
-        self.pages.index.lookup(self.key(file, PageNo(page))).is_none()
+        self.pages.index.lookup(file.key(PageNo(page))).is_none()
     }
 
     /// Whether the page is there, and was used or is being read.
     fn was_read(&self, file: &FileState, page: u64) -> bool {
-        let frame = self.pages.index.lookup(self.key(file, PageNo(page)));
+        let frame = self.pages.index.lookup(file.key(PageNo(page)));
         frame.is_some_and(|frame| !self.frames().word(frame).is_unread())
     }
 
@@ -145,15 +143,15 @@ impl Core {
                 if self.supply().waiters.count() > 0 {
                     return;
                 }
-                let mut claims = self.try_take_run(self.key(file, first), missing as usize);
+                let mut claims = self.try_take_run(file.key(first), missing as usize);
                 let has_all = claims.len() as u64 == missing;
                 self.install_missing(file, first, &mut claims, 0);
                 // One that is announced, or there by now, ends the run.
                 at += (claims.len() as u64 + 1).min(missing);
                 if !claims.is_empty() {
-                    let fill = Fill { claims, on_device: None, is_ahead: true };
-                    if let Err(run) = engine.begin_ahead(self, self.run_to_read(file, first, fill))
-                    {
+                    let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
+                    let pages = fill.claims.len();
+                    if let Err(run) = engine.begin_ahead(self, self.run_to_read(fill), pages) {
                         let _ = self.finish_fill(*run, |_| Err(TransferError::IO));
                     }
                 }

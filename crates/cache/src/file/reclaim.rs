@@ -16,13 +16,13 @@ use unherd_sync::{Outcome, Wait};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::core::Core;
+use crate::file::Core;
 use crate::file::durability::RETRY_AFTER;
 use crate::file::room::ThrottleState;
-use crate::frames::frame::Claim;
+use crate::frames::Claim;
 use crate::frames::waiters::LOOK;
 use crate::page::{FrameId, PageKey};
-use crate::pages::evict::{Found, policy_hash};
+use crate::pages::Found;
 
 /// How long a thread waits for a frame, at least, before it is overdue. With twice that the longest
 /// random write of 512 threads is a fifth longer.
@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Attempts {
     /// The page that wants the frame.
-    key: PageKey,
-    end: Timestamp,
+    pub(crate) key: PageKey,
+    pub(crate) end: Timestamp,
     /// Whether it was woken, and has found nothing since.
     pub(crate) woken: bool,
 }
@@ -128,7 +128,7 @@ impl Core {
         end: Timestamp,
     ) -> Option<Claim> {
         let _entered = self.supply().waiters.enter();
-        let mut attempts = self.begin_attempts(key, end);
+        let mut attempts = Attempts { key, end, woken: false };
         let mut was_woken = false;
         loop {
             let (seen, until, throttled) = match self.attempt(&mut attempts) {
@@ -150,7 +150,7 @@ impl Core {
                     if let Some(claim) = self.supply().take_handed(handed) {
                         let pools = &self.supply().pools;
                         let mut pool = pools.lock(pools.of(claim.id()));
-                        pools.admit(&mut pool, &claim, policy_hash(key));
+                        pools.admit(&mut pool, &claim, key);
                         return Some(claim);
                     }
                     attempts.woken = true;
@@ -161,10 +161,6 @@ impl Core {
                 Outcome::TimedOut => return self.try_take_frame(key),
             }
         }
-    }
-
-    pub(crate) fn begin_attempts(&self, key: PageKey, end: Timestamp) -> Attempts {
-        Attempts { key, end, woken: false }
     }
 
     /// Looks for a frame, and writes pages back as long as that can be done and none is found. The

@@ -9,11 +9,10 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::core::Core;
 use crate::file::durability::RETRY_AFTER;
-use crate::file::state::FileState;
+use crate::file::{Core, FileState};
+use crate::frames::Word;
 use crate::frames::room::{BUSY, is_handed_room};
-use crate::frames::word::Word;
 use crate::page::PageNo;
 use crate::stats::Count;
 
@@ -43,7 +42,7 @@ pub(crate) struct ThrottleState {
 pub(crate) struct Reserved<'a> {
     core: &'a Core,
     file: &'a FileState,
-    is_held: bool,
+    pub(crate) is_held: bool,
 }
 
 impl<'a> Reserved<'a> {
@@ -52,13 +51,14 @@ impl<'a> Reserved<'a> {
         Self { core, file, is_held: false }
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held
-    }
-
     /// Holds it, if that is allowed; whether it does.
     pub(crate) fn reserve(&mut self) -> bool {
-        self.is_held = self.is_held || self.core.reserve_unwritten(self.file);
+        if !self.is_held {
+            self.is_held = self.core.count_unwritten(self.file);
+            if !self.is_held {
+                self.core.hand_out_room(1);
+            }
+        }
         self.is_held
     }
 
@@ -96,12 +96,9 @@ fn file_of(tag: &Tag) -> &FileState {
 }
 
 impl Core {
-    pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
-        self.files.add_unwritten(file, pages);
-    }
-
+    /// As many pages of the file have been written or dropped.
     pub(crate) fn remove_unwritten(&self, file: &FileState, pages: usize) {
-        self.forget_unwritten(file, pages);
+        self.files.forget_unwritten(file, pages);
         self.hand_out_room(pages);
     }
 
@@ -128,38 +125,20 @@ impl Core {
         self.hand_out_room(pages);
     }
 
-    /// As [`Core::remove_unwritten`], where the caller tells those that wait for room.
-    pub(crate) fn forget_unwritten(&self, file: &FileState, pages: usize) {
-        if pages > 0 {
-            let before = file.unwritten.pages.fetch_sub(pages, Ordering::Relaxed);
-            debug_assert!(before >= pages, "more pages were written than were newer");
-            self.files.unwritten.fetch_sub(pages, Ordering::Relaxed);
-        }
-    }
-
     /// Whether a file may have `own` such pages, of `all`.
     fn fits(&self, own: usize, all: usize) -> bool {
         let others = all.saturating_sub(own);
         own <= self.supply().len_to_be().saturating_sub(others) * 3 / 4
     }
 
-    /// Counts one page more, if that is allowed.
-    fn reserve_unwritten(&self, file: &FileState) -> bool {
-        let is_counted = self.count_unwritten(file);
-        if !is_counted {
-            self.hand_out_room(1);
-        }
-        is_counted
-    }
-
-    /// As [`Core::reserve_unwritten`], where the caller tells those that may have found this page
-    /// in their way.
+    /// Counts one page more, if that is allowed. Else the caller tells those that may have found
+    /// this page in their way.
     fn count_unwritten(&self, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
         let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
         let fits = self.fits(own, all);
         if !fits {
-            self.forget_unwritten(file, 1);
+            self.files.forget_unwritten(file, 1);
         }
         fits
     }

@@ -10,11 +10,7 @@ use std::ops::Range;
 use unherd_sys::primitives::Arc;
 
 use crate::error::{Error, Operation};
-use crate::file::core::Core;
-use crate::file::handle::File;
-use crate::file::state::FileState;
-use crate::file::writeback::ChangingPages;
-use crate::latch::AloneGuard;
+use crate::file::{ChangingPages, Core, File, FileState};
 use crate::page::{PageNo, PageRange};
 
 impl File {
@@ -126,22 +122,17 @@ impl Core {
 
     /// The caller keeps writers out.
     fn punch_pages(&self, file: &FileState, pages: PageRange, len: u64) -> Result<(), Error> {
-        let punched = {
-            let _write_backs =
-                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+        self.without_write_backs(file, || {
             let punched = self.punch_on_device(file, &pages, len);
             if punched.is_ok() {
                 let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
                 for page in unclean {
                     // One that is busy is being read, and so is clean.
-                    let _ = self.try_drop_page(file, self.key(file, page));
+                    let _ = self.try_drop_page(file, file.key(page));
                 }
             }
             punched
-        };
-        // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_writable();
-        punched?;
+        })?;
         self.drop_pages(file, PageNo(pages.start)..PageNo(pages.end), ChangingPages::Awaited);
         Ok(())
     }
@@ -166,15 +157,8 @@ impl Core {
     }
 
     fn allocate(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
-        let allocated = {
-            let _writers = file.writers.alone(self.waits(), self.reasons().file);
-            let _write_backs =
-                AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
-            self.allocate_alone(file, range)
-        };
-        // Somebody may have wanted a frame and found the file's write-backs held up.
-        self.pages.notify_writable();
-        allocated
+        let _writers = file.writers.alone(self.waits(), self.reasons().file);
+        self.without_write_backs(file, || self.allocate_alone(file, range))
     }
 
     fn allocate_alone(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {

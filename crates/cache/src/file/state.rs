@@ -6,16 +6,12 @@ use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
-use crate::file::durability::{Durability, Failure};
 use crate::file::holds::Holds;
-use crate::file::page_hook::Hook;
-use crate::file::page_set::PageSet;
-use crate::file::readahead::Streams;
-use crate::file::unwritten::Unwritten;
 use crate::file::write_behind::FilledPages;
+use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unwritten};
 use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
-use crate::page::{FileId, PageNo, PageRange};
+use crate::page::{FileId, PageKey, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 
@@ -67,6 +63,11 @@ impl Drop for FileState {
 }
 
 impl FileState {
+    #[inline]
+    pub(crate) fn key(&self, page: PageNo) -> PageKey {
+        PageKey { file: self.id, page }
+    }
+
     /// Whether writes of the file fail, and it is too early to try again.
     pub(crate) fn is_refused(&self) -> bool {
         self.unwritten.is_failing() && self.durability.lock().refusal().is_some()

@@ -5,10 +5,7 @@ use std::ops::Range;
 use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::error::Error;
-use crate::file::core::Core;
-use crate::file::durability::Failure;
-use crate::file::handle::File;
-use crate::file::state::FileState;
+use crate::file::{Core, Failure, File, FileState};
 use crate::page::{ALL_PAGES, PageRange};
 
 impl File {

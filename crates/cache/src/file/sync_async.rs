@@ -9,7 +9,7 @@ use std::ops::Range;
 use unherd_sys::primitives::thread;
 
 use crate::Error;
-use crate::file::handle::File;
+use crate::file::File;
 use crate::page::{ALL_PAGES, PageRange};
 
 impl File {

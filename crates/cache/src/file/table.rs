@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use unherd_sync::{Reason, WaitKey, WaitTable};
@@ -10,15 +9,11 @@ use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
-use crate::file::durability::{Durability, Eviction, Remains};
-use crate::file::page_hook::Hook;
-use crate::file::state::FileState;
-use crate::file::unwritten::Unwritten;
-use crate::frames::frame::Claim;
+use crate::file::{Durability, FileState, OpenOptions, Remains, Unwritten};
+use crate::frames::Claim;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, FrameId, PageKey};
-use crate::pages::evict::Promises;
-use crate::pages::table::Pages;
+use crate::pages::{Pages, Promises};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 
@@ -70,19 +65,6 @@ pub(crate) struct Files {
     pub(crate) held: AtomicUsize,
 }
 
-/// How the caller wants a file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Access<'a> {
-    pub(crate) write: bool,
-    pub(crate) create: bool,
-    pub(crate) create_new: bool,
-    pub(crate) lock: bool,
-    /// How long to wait for the lock.
-    pub(crate) lock_wait: Duration,
-    pub(crate) buffered_fallback: bool,
-    pub(crate) hook: Option<&'a Hook>,
-}
-
 /// Behind the gate of a file, until dropped.
 pub(crate) struct GateGuard<'a> {
     files: &'a Files,
@@ -122,9 +104,19 @@ impl Files {
         GateGuard { files: self, waits, identity, latch }
     }
 
+    /// Pages of the file have become newer than the device.
     pub(crate) fn add_unwritten(&self, file: &FileState, pages: usize) {
-        file.unwritten.add(pages);
+        file.unwritten.pages.fetch_add(pages, Ordering::Relaxed);
         self.unwritten.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// As many have been written or dropped. The caller tells those that wait for room.
+    pub(crate) fn forget_unwritten(&self, file: &FileState, pages: usize) {
+        if pages > 0 {
+            let before = file.unwritten.pages.fetch_sub(pages, Ordering::Relaxed);
+            debug_assert!(before >= pages, "more pages were written than were newer");
+            self.unwritten.fetch_sub(pages, Ordering::Relaxed);
+        }
     }
 
     /// How many files are open, about.
@@ -142,18 +134,22 @@ impl Files {
     }
 
     /// Whether the file is open here, with a lock that is enough for what is asked.
-    pub(crate) fn is_locked(&self, identity: Identity, access: Access<'_>) -> Result<bool, Error> {
+    pub(crate) fn is_locked(
+        &self,
+        identity: Identity,
+        options: &OpenOptions,
+    ) -> Result<bool, Error> {
         let table = self.table.lock();
         let Some(Entry { file, lock, .. }) = table.by_identity.get(&identity) else {
             return Ok(false);
         };
-        if access.write && !file.writable {
+        if options.write && !file.writable {
             return Err(Error::HeldReadOnly { file: file.path.clone() });
         }
-        if access.hook != file.hook.as_ref() {
+        if options.hook != file.hook {
             return Err(Error::OtherHook { file: file.path.clone() });
         }
-        Ok(lock.is_some_and(|lock| lock.is_exclusive || !access.write))
+        Ok(lock.is_some_and(|lock| lock.is_exclusive || !options.write))
     }
 
     /// Another handle of a file that is open; and the lock for it that was taken for it, if any.
@@ -169,23 +165,23 @@ impl Files {
         &self,
         path: Arc<Path>,
         opened: Opened,
-        access: Access<'_>,
+        options: &OpenOptions,
         page_bytes: usize,
     ) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
         // Only an opening that can flush, and write again, takes over what an earlier one has left.
-        let remains = if access.write { table.remains.remove(&opened.identity) } else { None };
+        let remains = if options.write { table.remains.remove(&opened.identity) } else { None };
         let durability = Durability::new(opened.len_bytes, remains.unwrap_or_default());
         let id = FileId(table.opened);
-        let hook = access.hook.cloned();
+        let hook = options.hook.clone();
         let file = FileState {
             id,
             device_file: opened.file,
             identity: opened.identity,
             path,
             alignment: opened.alignment.offset.max(opened.alignment.memory),
-            writable: access.write,
+            writable: options.write,
             direct: opened.direct,
             len_max: opened.len_bytes_max,
             len_unit: if hook.is_some() { page_bytes as u64 } else { 1 },
@@ -205,8 +201,8 @@ impl Files {
         let file = Arc::new(file);
         table.by_id.insert(id, file.clone());
         self.open.store(table.by_id.len(), Ordering::Relaxed);
-        let lock = Lock { device_file: opened.file, is_exclusive: access.write };
-        let lock = access.lock.then_some(lock);
+        let lock = Lock { device_file: opened.file, is_exclusive: options.write };
+        let lock = options.lock.then_some(lock);
         table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1, lock });
         Some(file)
     }
@@ -253,7 +249,7 @@ impl Promises for Files {
         let mut durability = file.durability.lock();
         let mut unclean = file.unclean.lock();
         let mut may_go = |period| {
-            let may_go = durability.evict(period) == Eviction::Allowed;
+            let may_go = durability.evict(period);
             if !may_go {
                 self.add_unwritten(&file, 1);
             }

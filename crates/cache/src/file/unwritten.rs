@@ -16,6 +16,7 @@ use unherd_sys::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// Of one file. Relaxed, all: counts and hints.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
+    /// Changed by [`Files`](super::Files), which counts those of all files.
     pub(crate) pages: AtomicUsize,
     /// Whether the latest write-back has failed.
     is_failing: AtomicBool,
@@ -24,11 +25,6 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
-    /// Counts pages more; the file's table counts them too.
-    pub(crate) fn add(&self, pages: usize) {
-        self.pages.fetch_add(pages, Ordering::Relaxed);
-    }
-
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing.load(Ordering::Relaxed)
     }

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::file::readahead::Advice;
+use crate::file::Advice;
 use crate::page::FrameId;
 
 /// Streams of one file that are remembered.

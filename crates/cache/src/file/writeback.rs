@@ -12,15 +12,12 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::core::Core;
 use crate::file::room::tag_of;
-use crate::file::state::FileState;
-use crate::frames::frame::{Lent, State, Word};
-use crate::io::engine::Engine;
-use crate::io::run::{EndedRun, Run, RunBuffer, TransferError, WriteBack};
+use crate::file::{Core, FileState};
+use crate::frames::{Lent, State, Word};
+use crate::io::{Engine, Run, RunBuffer, RunFrames, TransferError, WriteBack};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
-use crate::pages::index::ShardGuard;
-use crate::pages::wait::Want;
+use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
 
 /// A page whose write-back has begun.
@@ -67,29 +64,40 @@ fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r
     ranges.iter().flat_map(pages_of).collect()
 }
 
-/// Buffers that a thread has taken, to be given back.
-struct TakenBuffers<'a> {
+/// Writes pages of a file back, by buffers that it takes, and gives back in the end.
+struct Writer<'a> {
     core: &'a Core,
+    file: &'a Arc<FileState>,
     /// Who moves the runs.
     by: By,
-    /// How many it takes at a time.
+    /// How many buffers it takes at a time.
     most: usize,
     taken: Vec<RunBuffer>,
+    /// How many writes of the file had failed when it began as all others would.
+    refusals: u64,
 }
 
-impl<'a> TakenBuffers<'a> {
-    fn new(core: &'a Core, by: By, most: usize) -> Self {
-        Self { core, by, most, taken: Vec::with_capacity(most) }
+impl<'a> Writer<'a> {
+    fn new(core: &'a Core, file: &'a Arc<FileState>, by: By, most: usize) -> Self {
+        Self { core, file, by, most, taken: Vec::with_capacity(most), refusals: 0 }
     }
 
     /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
     /// make every run wait for a thread to wake up.
-    fn for_sync(core: &'a Core, by: By) -> Self {
-        Self::new(core, by, if by == By::Queue { core.io.runs.batch() } else { 1 })
+    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, by: By) -> Self {
+        let most = if by == By::Queue { core.io.runs.batch() } else { 1 };
+        let mut this = Self::new(core, file, by, most);
+        this.refusals = file.durability.lock().refusals();
+        this
+    }
+
+    /// Whether a write has failed since as all others would.
+    fn is_refused(&self) -> bool {
+        self.file.durability.lock().refusals() != self.refusals
     }
 
     /// Waits for it under `write-back`.
-    fn next(&mut self) -> RunBuffer {
+    fn next_buffer(&mut self) -> RunBuffer {
         loop {
             if let Some(buffer) = self.taken.pop() {
                 return buffer;
@@ -101,20 +109,89 @@ impl<'a> TakenBuffers<'a> {
         }
     }
 
-    /// It was not used, or can be used again.
-    fn keep(&mut self, buffer: RunBuffer) {
-        self.taken.push(buffer);
+    fn give_back(&mut self) {
+        if !self.taken.is_empty() {
+            self.core.put_buffers(self.taken.drain(..));
+        }
     }
 
-    fn give_back(&mut self) {
-        if self.taken.is_empty() {
-            return;
+    /// Writes the run around `page` back, or begins to; whether it could. If not, somebody changes
+    /// it just now, or writes it back, or it is no longer dirty. The caller has entered the file's
+    /// `write_backs`.
+    fn write_run(&mut self, buffer: RunBuffer, page: PageNo, within: &PageRange) -> bool {
+        let (buffer, is_begun) =
+            match self.core.write_run_from(self.file, page, buffer, self.by, within) {
+                UnderWay => return true,
+                Ended(buffer) => (buffer, true),
+                Refused(buffer) => (buffer, false),
+            };
+        self.taken.push(buffer);
+        is_begun
+    }
+
+    /// As [`Writer::write_run`]. Waits under `write-back` and `file`.
+    fn write_page(&mut self, page: PageNo, within: &PageRange) -> bool {
+        let buffer = self.next_buffer();
+        self.file.write_backs.enter(self.core.waits(), self.core.reasons().file);
+        self.write_run(buffer, page, within)
+    }
+
+    /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
+    /// which it has.
+    fn begin(&mut self, pages: &mut [(PageNo, &PageRange, bool)]) {
+        if self.by == By::Queue {
+            for (page, within, begun) in pages {
+                if self.core.is_unwritten(self.file, *page) && !self.is_refused() {
+                    *begun = self.write_page(*page, within);
+                }
+            }
         }
-        self.core.put_buffers(self.taken.drain(..));
+    }
+
+    /// Sees to it that what the page has now has been written, or that this was `tried`. False if
+    /// it is held back.
+    fn finish(
+        &mut self,
+        page: PageNo,
+        within: &PageRange,
+        mut tried: bool,
+        changing: ChangingPages,
+    ) -> bool {
+        let Self { core, file, .. } = *self;
+        let key = file.key(page);
+        while let Some(word) = core.word_of(file, page) {
+            let busy = match word.state() {
+                // The older version may be the one that was to be written, or was tried.
+                State::Dirty | State::Failed | State::Held
+                    if word.is_awaiting_older_writeback() =>
+                {
+                    core.pages.busy_awaiting_older_writeback(key)
+                }
+                // What lies beyond the end is refused, and about to be dropped.
+                State::Dirty | State::Failed if !tried && core.offset(page) < file.len() => {
+                    tried = self.write_page(page, within);
+                    continue;
+                }
+                State::WriteBack => core.pages.busy(key),
+                State::Changing if changing == ChangingPages::Awaited => core.pages.busy(key),
+                // An entry that has gone since: it is dirty now, or something else.
+                State::Held if !tried && file.holds.lock().has(page) => return false,
+                State::Held if !tried => continue,
+                _ => return true,
+            };
+            if let Some(busy) = busy {
+                // Who has the page may be waiting for a frame, and another for a buffer to make
+                // one free.
+                self.give_back();
+                // If it is being read again meanwhile, it was clean, and the read may fail.
+                let _ = core.pages.wait(key, busy, Want::Read);
+            }
+        }
+        true
     }
 }
 
-impl Drop for TakenBuffers<'_> {
+impl Drop for Writer<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -200,19 +277,16 @@ impl Core {
         // An I/O thread that has died may have left an older version of the pages under way.
         let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
         let by = if self.is_busy() && !is_over { By::Caller } else { By::Queue };
-        let mut buffers = TakenBuffers::new(self, by, 1);
+        let mut writer = Writer::new(self, file, by, 1);
         let mut page = run.start;
         while page < run.end {
-            let buffer = buffers.next();
+            let buffer = writer.next_buffer();
             if !file.write_backs.try_enter() {
-                return buffers.keep(buffer);
+                return writer.taken.push(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
-            self.pages.prefetch((page..end).map(|page| self.key(file, PageNo(page))));
-            match self.write_run_from(file, PageNo(page), buffer, by, &ALL_PAGES) {
-                UnderWay => {}
-                Ended(buffer) | Refused(buffer) => buffers.keep(buffer),
-            }
+            self.pages.prefetch((page..end).map(|page| file.key(PageNo(page))));
+            writer.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
     }
@@ -249,13 +323,15 @@ impl Core {
             return Refused(buffer);
         };
         self.supply().waiters.begin_write();
-        let mut pages = WriteBack::new(loan.lent, period, buffer);
+        let mut pages = WriteBack::new(file.clone(), page, period, buffer);
+        pages.append([loan.lent]);
         pages.file_len = loan.file_len;
         // What has failed is tried by itself: of its neighbours some may be good.
-        let first =
-            if loan.has_failed { page } else { self.extend(file, page, within, &mut pages) };
-        let hooked = self.hook_before_write(file, first, &mut pages);
-        let mut run = Run::write_back(file.clone(), first, pages, self.memory().page_bytes());
+        if !loan.has_failed {
+            self.extend(file, within, &mut pages);
+        }
+        let hooked = self.hook_before_write(&mut pages);
+        let mut run = Run::new(RunFrames::WriteBack(pages), self.memory().page_bytes());
         let moved = match (hooked, &self.io.engine) {
             (Err(error), _) => Err(error),
             (Ok(()), Some(engine)) if by == By::Queue => match engine.begin_unwanted(self, run) {
@@ -267,33 +343,27 @@ impl Core {
             },
             _ => self.move_blocking(&mut run),
         };
-        let (_, _, ended) = run.into_parts();
-        let EndedRun::WriteBack(pages) = ended else { unreachable!("a write-back ends as one") };
-        let written = pages.len();
-        let buffer = self.end_write_back(file, first, pages, moved);
-        self.leave_write_back(file, first, written);
+        let RunFrames::WriteBack(mut pages) = run.into_frames() else {
+            unreachable!("a write-back ends as one")
+        };
+        self.end_write_back(&mut pages, moved);
+        let (buffer, written) = self.leave_write_back(pages);
         self.end_write(written);
         Ended(buffer)
     }
 
-    /// Takes the dirty neighbours of `page` in; gives the first page then.
-    fn extend(
-        &self,
-        file: &FileState,
-        page: PageNo,
-        within: &PageRange,
-        pages: &mut WriteBack,
-    ) -> PageNo {
+    /// Takes the dirty neighbours of the only page in.
+    fn extend(&self, file: &FileState, within: &PageRange, pages: &mut WriteBack) {
         let pages_max = self.written_pages_max(file);
         let mut locked = None;
-        let mut next = page.next();
+        let mut next = pages.first.next();
         while pages.len() < pages_max && next.0 < within.end {
             let Some(loan) = self.lend(file, next, true, &mut locked) else { break };
-            pages.push_back(loan.lent);
+            pages.append([loan.lent]);
             pages.file_len = loan.file_len;
             next = next.next();
         }
-        let mut first = page;
+        let mut first = pages.first;
         let left = pages_max - pages.len();
         let before = std::iter::from_fn(|| {
             let before = first.previous().filter(|before| before.0 >= within.start)?;
@@ -302,7 +372,6 @@ impl Core {
             Some(loan.lent)
         });
         pages.prepend(before.take(left));
-        first
     }
 
     /// Begins the write-back of a page, if it is dirty and part of the file, and, if so asked, has
@@ -314,7 +383,7 @@ impl Core {
         not_failed: bool,
         locked: &mut Option<ShardGuard<'a>>,
     ) -> Option<Loan> {
-        let shard = self.pages.next_shard(locked.take(), self.key(file, page));
+        let shard = self.pages.next_shard(locked.take(), file.key(page));
         let shard = locked.insert(shard);
         let frame = shard.frame()?;
         let has_failed = self.frames().word(frame).state() == State::Failed;
@@ -331,45 +400,43 @@ impl Core {
         Some(Loan { lent, has_failed, file_len: file.len() })
     }
 
-    /// The transfer of a run has ended. Gives its pages back. The caller leaves the file's
-    /// write-backs, puts the buffer back, or uses it again, and ends the write for the waiters.
+    /// The transfer of a run has ended. Gives its pages back. [`Core::leave_write_back`] follows.
     pub(crate) fn end_write_back(
         &self,
-        file: &FileState,
-        first: PageNo,
-        mut write_back: WriteBack,
+        write_back: &mut WriteBack,
         moved: Result<usize, TransferError>,
-    ) -> RunBuffer {
-        let pages = write_back.len();
-        let wanted = pages * self.memory().page_bytes();
+    ) {
+        write_back.pages = write_back.len();
+        let WriteBack { file, first, pages, buffer, period, file_len, is_copied } = write_back;
+        let wanted = *pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
-        self.count_write_back(pages, written);
+        self.count_write_back(*pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
-        let end = self.offset(PageNo(first.0 + pages as u64));
+        let end = self.offset(*first) + wanted as u64;
         // At once, before others append. What a hook has refused has left nothing.
-        let is_refused = file.hook.is_some() && !write_back.is_copied();
+        let is_refused = file.hook.is_some() && !*is_copied;
         let left =
             if written || is_refused { None } else { self.io.device.len(file.device_file).ok() };
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
-            let lost = durability.is_broken(write_back.period);
+            let lost = durability.is_broken(*period);
             failed_pages |= lost;
             let period = (written && !lost).then_some(durability.period());
             durability.note_change();
             let mut written_pages = 0;
-            write_back.take_apart(first, |lent| {
+            buffer.take_apart(*first, |lent| {
                 let word = self.frames().give_back(lent, period);
                 written_pages += usize::from(word.state() == State::Unstable);
                 word
             });
-            self.forget_unwritten(file, written_pages);
+            self.files.forget_unwritten(file, written_pages);
             if written {
-                durability.device_len.written(end, write_back.file_len);
+                durability.device_len.written(end, *file_len);
                 durability.write_succeeded();
             } else {
-                durability.device_len.failed(self.offset(first)..end, left);
-                let error = self.write_error(file, first, wanted, moved);
+                durability.device_len.failed(self.offset(*first)..end, left);
+                let error = self.write_error(file, *first, wanted, moved);
                 *self.write_error.lock() = Some(Arc::new(error.clone()));
                 began_to_fail = durability.write_failed(error);
             }
@@ -384,37 +451,39 @@ impl Core {
         if failed_pages {
             self.note_dirty();
         }
-        for &(page, frame) in write_back.superseded() {
-            self.end_superseded(self.key(file, page), frame);
+        for &(page, frame) in &buffer.superseded {
+            self.end_superseded(file.key(page), frame);
         }
-        self.supply().note_written(write_back.evictable());
-        write_back.into_buffer()
+        self.supply().note_written(&buffer.evictable);
     }
 
     /// Writes of the file fail: its other dirty pages count as tried.
     pub(crate) fn fail_dirty_pages(&self, file: &FileState) {
         let pages: Vec<PageNo> = file.unclean.lock().iter().collect();
         for page in pages {
-            let shard = self.pages.shard(self.key(file, page));
+            let shard = self.pages.shard(file.key(page));
             if let Some(frame) = shard.frame() {
                 self.frames().fail(frame);
             }
         }
     }
 
-    /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file.
-    pub(crate) fn leave_write_back(&self, file: &FileState, first: PageNo, pages: usize) {
+    /// After [`Core::end_write_back`]: wakes the waiters for its pages, or for the file. The caller
+    /// puts the buffer back, or uses it again, and ends the write of that many pages.
+    pub(crate) fn leave_write_back(&self, write_back: WriteBack) -> (RunBuffer, usize) {
+        let WriteBack { file, first, pages, buffer, .. } = write_back;
         file.write_backs.leave(self.waits());
         for page in first.0..first.0 + pages as u64 {
-            self.pages.wake_page(self.key(file, PageNo(page)));
+            self.pages.wake_page(file.key(PageNo(page)));
         }
+        (buffer, pages)
     }
 
     /// The write-back of a page has ended that another frame has by now: that one may be written.
     pub(crate) fn end_superseded(&self, key: PageKey, frame: FrameId) {
         let shard = self.pages.shard(key);
         if let Some(newer) = shard.frame() {
-            self.frames().end_awaiting_older_writeback(newer);
+            self.frames().set_awaiting_older_writeback(newer, false);
         }
         drop(shard);
         if let Some(claim) = self.frames().free_detached(frame) {
@@ -458,15 +527,13 @@ impl Core {
         ranges: &[PageRange],
         changing: ChangingPages,
     ) -> Vec<PageNo> {
-        let refusals = file.durability.lock().refusals();
-        let is_refused = || file.durability.lock().refusals() != refusals;
         let mut pages = unclean_in(file, ranges);
-        let mut buffers = TakenBuffers::for_sync(self, self.who_writes(file, &pages));
-        self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
+        let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
+        writer.begin(&mut pages);
         let mut held = Vec::new();
         for (page, within, begun) in pages {
-            let tried = begun || is_refused();
-            if !self.finish_page(file, page, within, tried, changing, &mut buffers) {
+            let tried = begun || writer.is_refused();
+            if !writer.finish(page, within, tried, changing) {
                 held.push(page);
             }
         }
@@ -477,11 +544,7 @@ impl Core {
     /// could go on with it.
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
-            let refusals = file.durability.lock().refusals();
-            let is_refused = || file.durability.lock().refusals() != refusals;
-            let mut buffers = TakenBuffers::for_sync(self, By::Queue);
-            let mut pages = unclean_in(file, &[ALL_PAGES]);
-            self.begin_write_back(file, &mut pages, &is_refused, &mut buffers);
+            Writer::for_sync(self, file, By::Queue).begin(&mut unclean_in(file, &[ALL_PAGES]));
         }
     }
 
@@ -495,91 +558,6 @@ impl Core {
         if is_run && !engine.is_over() { By::Caller } else { By::Queue }
     }
 
-    /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
-    /// which it has.
-    fn begin_write_back(
-        &self,
-        file: &Arc<FileState>,
-        pages: &mut [(PageNo, &PageRange, bool)],
-        is_refused: &dyn Fn() -> bool,
-        buffers: &mut TakenBuffers<'_>,
-    ) {
-        if buffers.by == By::Queue {
-            for (page, within, begun) in pages {
-                if self.is_unwritten(file, *page) && !is_refused() {
-                    *begun = self.write_page_back(file, *page, within, buffers);
-                }
-            }
-        }
-    }
-
-    /// Writes the page back, or begins to; whether it could. If not, somebody changes it just now,
-    /// or writes it back, or it is no longer dirty.
-    fn write_page_back(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        within: &PageRange,
-        buffers: &mut TakenBuffers<'_>,
-    ) -> bool {
-        let buffer = buffers.next();
-        file.write_backs.enter(self.waits(), self.reasons().file);
-        match self.write_run_from(file, page, buffer, buffers.by, within) {
-            UnderWay => true,
-            Ended(buffer) => {
-                buffers.keep(buffer);
-                true
-            }
-            Refused(buffer) => {
-                buffers.keep(buffer);
-                false
-            }
-        }
-    }
-
-    /// Sees to it that what the page has now has been written, or that this was `tried`. False if
-    /// it is held back.
-    fn finish_page(
-        &self,
-        file: &Arc<FileState>,
-        page: PageNo,
-        within: &PageRange,
-        mut tried: bool,
-        changing: ChangingPages,
-        buffers: &mut TakenBuffers<'_>,
-    ) -> bool {
-        let key = self.key(file, page);
-        while let Some(word) = self.word_of(file, page) {
-            let busy = match word.state() {
-                // The older version may be the one that was to be written, or was tried.
-                State::Dirty | State::Failed | State::Held
-                    if word.is_awaiting_older_writeback() =>
-                {
-                    self.pages.busy_awaiting_older_writeback(key)
-                }
-                // What lies beyond the end is refused, and about to be dropped.
-                State::Dirty | State::Failed if !tried && self.offset(page) < file.len() => {
-                    tried = self.write_page_back(file, page, within, buffers);
-                    continue;
-                }
-                State::WriteBack => self.pages.busy(key),
-                State::Changing if changing == ChangingPages::Awaited => self.pages.busy(key),
-                // An entry that has gone since: it is dirty now, or something else.
-                State::Held if !tried && file.holds.lock().has(page) => return false,
-                State::Held if !tried => continue,
-                _ => return true,
-            };
-            if let Some(busy) = busy {
-                // Who has the page may be waiting for a frame, and another for a buffer to make
-                // one free.
-                buffers.give_back();
-                // If it is being read again meanwhile, it was clean, and the read may fail.
-                let _ = self.pages.wait(key, busy, Want::Read);
-            }
-        }
-        true
-    }
-
     /// Whether the page is newer here than on the device.
     pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
         let word = self.word_of(file, page);
@@ -587,7 +565,7 @@ impl Core {
     }
 
     pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
-        let shard = self.pages.shard(self.key(file, page));
+        let shard = self.pages.shard(file.key(page));
         shard.frame().map(|frame| self.frames().word(frame))
     }
 }

@@ -18,31 +18,31 @@ const POLL_WAIT: Duration = Duration::from_millis(100);
 /// The I/O thread looks no more often for pages that cannot be written.
 const DIRTY_EXPIRE_MIN: Duration = Duration::from_millis(1);
 
-#[derive(Debug)]
-struct Times {
-    /// When the first task's deadline comes, or earlier.
-    deadline: Deadline,
-    /// When the task that was notified last should have been polled.
-    polled: Deadline,
-    /// When dirty pages are to be written back.
-    expiry: Deadline,
-    /// When that goes on.
-    goes_on: Deadline,
+/// Why the I/O thread is to look.
+#[derive(Debug, Clone, Copy)]
+enum Why {
+    /// The first task's deadline has come, or comes later.
+    Deadline,
+    /// The task that was notified last should have been polled.
+    Polled,
+    /// Dirty pages are to be written back.
+    Expiry,
+    /// That is to go on.
+    GoesOn,
 }
+
+/// When, for each [`Why`].
+#[derive(Debug)]
+struct Times([Deadline; 4]);
 
 impl Times {
     fn next(&self) -> Deadline {
-        self.deadline.earlier(self.polled).earlier(self.expiry).earlier(self.goes_on)
+        self.0.into_iter().fold(Deadline::NEVER, Deadline::earlier)
     }
-}
 
-/// What has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Due {
-    pub(crate) deadline: bool,
-    pub(crate) polled: bool,
-    pub(crate) expiry: bool,
-    pub(crate) goes_on: bool,
+    fn of(&mut self, why: Why) -> &mut Deadline {
+        &mut self.0[why as usize]
+    }
 }
 
 /// The times for which the I/O thread is woken.
@@ -59,13 +59,12 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     pub(crate) fn new(queue: Arc<dyn Device>, dirty_expire: Duration) -> Self {
-        let never = Deadline::NEVER;
-        let times = Times { deadline: never, polled: never, expiry: never, goes_on: never };
+        let times = Mutex::new(Times([Deadline::NEVER; 4]));
         // In a simulation no time passes.
         let is_never = dirty_expire == Duration::MAX || cfg!(shuttle);
         let is_expiry_set = AtomicBool::new(is_never);
         let dirty_expire = dirty_expire.max(DIRTY_EXPIRE_MIN);
-        Self { queue, times: Mutex::new(times), dirty_expire, is_expiry_set }
+        Self { queue, times, dirty_expire, is_expiry_set }
     }
 
     /// A page has become dirty: has the I/O thread look at it in time.
@@ -80,15 +79,16 @@ impl Alarm {
     fn set_expiry(&self) {
         self.is_expiry_set.store(true, Ordering::Relaxed);
         let at = Deadline::at(Timestamp::now().after(self.dirty_expire));
-        self.set(|times| times.expiry = times.expiry.earlier(at));
+        self.set(Why::Expiry, |time| time.earlier(at));
     }
 
     /// The caller, which is the I/O thread, is to go on with dirty pages after this time at the
     /// latest; no more, if there is none.
     pub(crate) fn go_on_after(&self, after: Option<Duration>) {
         let mut times = self.times.lock();
-        times.goes_on = after.map_or(Deadline::NEVER, |after| {
-            times.goes_on.earlier(Deadline::at(Timestamp::now().after(after)))
+        let goes_on = times.of(Why::GoesOn);
+        *goes_on = after.map_or(Deadline::NEVER, |after| {
+            goes_on.earlier(Deadline::at(Timestamp::now().after(after)))
         });
     }
 
@@ -100,7 +100,7 @@ impl Alarm {
     /// Has the I/O thread look at the deadlines of tasks at `at`. The caller's task is in its queue
     /// by then.
     pub(crate) fn set_deadline(&self, at: Timestamp) {
-        self.set(|times| times.deadline = times.deadline.earlier(Deadline::at(at)));
+        self.set(Why::Deadline, |time| time.earlier(Deadline::at(at)));
     }
 
     /// A task was notified about a frame just now.
@@ -108,15 +108,15 @@ impl Alarm {
         // This puts off the look for a task that was notified before. Then that frame is found by a
         // later look, or by the next waiter that is woken.
         let at = Deadline::at(Timestamp::now().after(POLL_WAIT));
-        self.set(|times| times.polled = at);
+        self.set(Why::Polled, |_| at);
     }
 
-    /// Changes the times, and wakes the I/O thread if the next is earlier now.
-    fn set(&self, change: impl FnOnce(&mut Times)) {
+    /// Changes a time, and wakes the I/O thread if the next is earlier now.
+    fn set(&self, why: Why, change: impl FnOnce(Deadline) -> Deadline) {
         {
             let mut times = self.times.lock();
             let before = times.next();
-            change(&mut times);
+            *times.of(why) = change(*times.of(why));
             let after = times.next();
             if after.earlier(before) == before {
                 return;
@@ -126,27 +126,21 @@ impl Alarm {
     }
 
     /// What has come, which is set no longer: so one who sets it while the caller sees to it has
-    /// the caller look again.
-    pub(crate) fn take_due(&self) -> Due {
+    /// the caller look again. Whether it is a task's deadline, a task's poll, the expiry of dirty
+    /// pages, or that this goes on.
+    pub(crate) fn take_due(&self) -> [bool; 4] {
         let mut times = self.times.lock();
-        let now = match times.next() {
-            Deadline::NEVER => return Due::default(),
-            _ => Timestamp::now(),
-        };
-        let take = |time: &mut Deadline| {
-            let has_come = time.has_passed(now);
-            if has_come {
+        if times.next() == Deadline::NEVER {
+            return [false; 4];
+        }
+        let now = Timestamp::now();
+        let due = times.0.map(|time| time.has_passed(now));
+        for (time, is_due) in times.0.iter_mut().zip(due) {
+            if is_due {
                 *time = Deadline::NEVER;
             }
-            has_come
-        };
-        let due = Due {
-            deadline: take(&mut times.deadline),
-            polled: take(&mut times.polled),
-            expiry: take(&mut times.expiry),
-            goes_on: take(&mut times.goes_on),
-        };
-        if due.expiry {
+        }
+        if due[Why::Expiry as usize] {
             self.is_expiry_set.store(false, Ordering::Relaxed);
         }
         due

@@ -118,7 +118,7 @@ const PIN_AND_HIT: u64 = if cfg!(feature = "uncounted") { PIN } else { PIN | HIT
 ///
 /// The fields but `word` are Relaxed: they are written under a claim or a loan, and published by
 /// the word.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 struct Frame {
     word: AtomicU64,
@@ -145,17 +145,6 @@ fn this_thread() -> usize {
 }
 
 impl Frame {
-    fn new() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-            page: AtomicU64::new(0),
-            period: AtomicU64::new(0),
-            file: AtomicU32::new(0),
-            generation: AtomicU32::new(0),
-            holder: AtomicUsize::new(0),
-        }
-    }
-
     /// The calling thread has taken the page, which nobody else has.
     #[inline]
     fn note_holder(&self) {
@@ -341,7 +330,7 @@ impl Look<'_> {
 impl Frames {
     /// `count` empty frames, with their claims.
     pub(crate) fn new(count: usize) -> Result<(Self, Vec<Claim>), Errno> {
-        let frames = MapSlice::new(count, |_| Frame::new())?;
+        let frames = MapSlice::new(count, |_| Frame::default())?;
         // Popped from the end: the first frame is used first.
         let claims = (0..count as u32).rev().map(|id| Claim::of_empty(FrameId(id))).collect();
         let hits = || AtomicU64::new(0);
@@ -357,11 +346,6 @@ impl Frames {
 
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
-    }
-
-    /// Bytes of what is kept about the frames.
-    pub(crate) fn overhead_bytes(&self) -> usize {
-        size_of_val(&*self.frames)
     }
 
     #[inline(always)]
@@ -457,13 +441,6 @@ impl Frames {
         self.set_state(claim.frame, state);
     }
 
-    /// As [`Frames::publish_ahead`], with a pin for the caller.
-    pub(crate) fn publish_ahead_pinned(&self, claim: Claim) -> Pin {
-        let published = |word: Word| Word(word.with_state(State::Clean).unused().ahead().0 + PIN);
-        let _ = self.frame(claim.frame).update(|word| Some(published(word)));
-        Pin(claim.frame)
-    }
-
     /// As [`Frames::publish`], with a pin for the caller.
     pub(crate) fn publish_pinned(&self, claim: Claim, state: State) -> Pin {
         let _ = self.frame(claim.frame).update(|word| Some(Word(word.with_state(state).0 + PIN)));
@@ -472,7 +449,8 @@ impl Frames {
 
     /// As [`Frames::publish`], of a clean page that nobody has asked for.
     pub(crate) fn publish_ahead(&self, claim: Claim) {
-        let _ = self.frame(claim.frame).update(|word| Some(word.with_state(State::Clean).ahead()));
+        let published = |word: Word| word.with_state(State::Clean).unused().ahead();
+        let _ = self.frame(claim.frame).update(|word| Some(published(word)));
     }
 
     /// Takes the page from a claimed frame, which has left the index.
@@ -549,13 +527,8 @@ impl Frames {
     }
 
     /// Whether an older version of the page is in write-back.
-    fn set_awaiting_older_writeback(&self, id: FrameId, awaiting: bool) {
+    pub(crate) fn set_awaiting_older_writeback(&self, id: FrameId, awaiting: bool) {
         let _ = self.frame(id).update(|word| Some(word.with_awaiting_older_writeback(awaiting)));
-    }
-
-    /// The older version of the page is in write-back no more.
-    pub(crate) fn end_awaiting_older_writeback(&self, id: FrameId) {
-        self.set_awaiting_older_writeback(id, false);
     }
 
     /// Takes the frame from a page that can be read again; the caller takes it out of the index.

@@ -15,7 +15,7 @@
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
 
-use crate::frames::frame::Claim;
+use crate::frames::Claim;
 use crate::page::FrameId;
 
 /// Frames of an extent: 64 KiB of pages of 4 KiB.
@@ -38,10 +38,6 @@ impl Set {
     /// None of this many.
     pub(crate) fn new(most: usize) -> Self {
         Self { bits: vec![0; most.div_ceil(WORD)].into_boxed_slice(), from: 0 }
-    }
-
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.bits)
     }
 
     pub(crate) fn has(&self, at: usize) -> bool {
@@ -117,11 +113,6 @@ impl FreeFrames {
     /// The number of free frames.
     pub(crate) fn len(&self) -> usize {
         self.count
-    }
-
-    /// Bytes of the bitmaps.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.extents) + 3 * self.whole.memory_bytes()
     }
 
     /// Where a frame's bit is.

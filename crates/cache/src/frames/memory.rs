@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use unherd_sys::{Errno, HugePages, IoBuf, Map, NodeId, racy};
 
-use crate::frames::frame::{Claim, Lent, Pin};
+use crate::frames::{Claim, Lent, Pin};
 use crate::page::{FrameId, PageNo};
 
 /// A page of memory for each frame.
@@ -303,7 +303,7 @@ impl RacyPage<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::frame::{Frames, State};
+    use crate::frames::{Frames, State};
     use crate::page::{BusyGeneration, FileId, PageKey};
 
     #[test]

@@ -137,9 +137,6 @@ pub trait Policy: fmt::Debug + Send {
     /// There are `frames` frames now, of those that it was made for.
     fn set_frames(&mut self, frames: u32);
 
-    /// Bytes of memory beside its own.
-    fn memory_bytes(&self) -> usize;
-
     /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
     /// end. A caller that cannot have it after all calls again: it was put behind the others.
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32>;

@@ -15,16 +15,16 @@
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::{Deref, DerefMut, Range, RangeInclusive};
 
 use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::MIN_FRAMES;
-use crate::frames::frame::Claim;
-use crate::frames::free::{EXTENT, FreeFrames, Set};
-use crate::frames::policy::{Ghost, Policy, PolicyKind, Search};
-use crate::page::FrameId;
+use crate::frames::free::{FreeFrames, Set};
+use crate::frames::policy::{self, Ghost, Policy, PolicyKind, Search};
+use crate::frames::{Claim, EXTENT};
+use crate::page::{FrameId, PageKey};
 use crate::ranked::{Ranked, RankedGuard, rank};
 
 /// Every so often a thread that finds no free frame asks the pool of another node first.
@@ -44,7 +44,7 @@ pub(crate) struct Pool {
     /// How many of them the cache has for pages now, and which.
     present: u32,
     has: Set,
-    free: FreeFrames,
+    pub(crate) free: FreeFrames,
     /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
     pub(crate) policy: Box<dyn Policy>,
@@ -86,24 +86,21 @@ impl Pool {
         self.policy.set_frames(self.present);
     }
 
+    /// Puts an empty frame to the free ones.
+    pub(crate) fn push_free(&mut self, claim: Claim) {
+        self.policy.remove(self.number(claim.id()));
+        self.free.push(claim);
+    }
+
     /// Whether the cache has the frame for pages now.
     pub(crate) fn has(&self, frame: FrameId) -> bool {
         self.has.has(self.number(frame) as usize)
-    }
-
-    pub(crate) fn is_free(&self, frame: FrameId) -> bool {
-        self.free.has(frame)
     }
 
     /// Its frames in rows of `len` whose numbers begin at multiples of that.
     pub(crate) fn rows(&self, len: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.first.div_ceil(len)..(self.first + self.len) / len;
         rows.map(move |row| row * len..(row + 1) * len)
-    }
-
-    /// How many of them are free.
-    pub(crate) fn free_len(&self) -> usize {
-        self.free.len()
     }
 
     /// The extent of memory in which a frame lies.
@@ -157,7 +154,33 @@ impl Pool {
 }
 
 /// A pool that is locked.
-pub(crate) type PoolGuard<'a> = RankedGuard<'a, Pool, { rank::POOL }>;
+#[derive(Debug)]
+pub(crate) struct PoolGuard<'a> {
+    pool: RankedGuard<'a, Pool, { rank::POOL }>,
+    place: &'a Place,
+}
+
+impl Deref for PoolGuard<'_> {
+    type Target = Pool;
+
+    #[inline]
+    fn deref(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl DerefMut for PoolGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+}
+
+impl Drop for PoolGuard<'_> {
+    fn drop(&mut self) {
+        self.place.free.store(self.pool.free.len() as u32, Ordering::Relaxed);
+    }
+}
 
 /// Pages that were given up, on cache lines of their own.
 #[derive(Debug)]
@@ -189,18 +212,18 @@ pub(crate) struct Pools {
     given_up: Box<[GivenUp]>,
 }
 
-/// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
-/// gets; the last gets what is left as well. If they are too few for all, one pool has them.
-pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
-    let nodes = topology.nodes();
-    let each = frames / nodes.len();
-    if nodes.len() > 1 && each >= MIN_FRAMES { (nodes, each) } else { (&nodes[..1], frames) }
-}
-
 impl Pools {
+    /// How `frames` frames are shared out to the nodes: the nodes that get some, and how many each
+    /// gets; the last gets what is left as well. If they are too few for all, one pool has them.
+    pub(crate) fn share(topology: &Topology, frames: usize) -> (&[NodeId], usize) {
+        let nodes = topology.nodes();
+        let each = frames / nodes.len();
+        if nodes.len() > 1 && each >= MIN_FRAMES { (nodes, each) } else { (&nodes[..1], frames) }
+    }
+
     /// For `frames` frames, none of which is here yet: see [`Pools::add`].
     pub(crate) fn new(frames: usize, kind: PolicyKind, topology: &Topology) -> Self {
-        let (nodes, each) = share(topology, frames);
+        let (nodes, each) = Self::share(topology, frames);
         let place = |number: usize| {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
@@ -248,17 +271,6 @@ impl Pools {
         self.places.len()
     }
 
-    /// Bytes of what the policies keep, and of the pages given up.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let of_pool = |place: &Place| {
-            let pool = place.pool.lock();
-            pool.policy.memory_bytes() + pool.free.memory_bytes() + pool.has.memory_bytes()
-        };
-        let policies = self.places.iter().map(of_pool);
-        let given_up = self.given_up.iter().map(|part| part.0.lock().memory_bytes());
-        policies.chain(given_up).sum()
-    }
-
     /// Where it is remembered that the page was given up.
     fn given_up(&self, page: u64) -> Option<RankedGuard<'_, Ghost, { rank::GIVEN_UP }>> {
         // Neighbours stay together: see `ghost.rs`.
@@ -268,7 +280,8 @@ impl Pools {
     }
 
     /// The page was brought into a frame of the pool, which the caller has locked.
-    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, page: u64) {
+    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, key: PageKey) {
+        let page = policy::hash(key.file.0, key.page.0);
         let came_back = self.given_up(page).is_some_and(|mut given_up| given_up.take(page));
         pool.policy.admit(pool.number(claim.id()), page, came_back);
     }
@@ -291,7 +304,8 @@ impl Pools {
     }
 
     pub(crate) fn lock(&self, pool: usize) -> PoolGuard<'_> {
-        self.places[pool].pool.lock()
+        let place = &self.places[pool];
+        PoolGuard { pool: place.pool.lock(), place }
     }
 
     /// Whether another pool has free frames: while one has, none gives pages up.
@@ -330,58 +344,11 @@ impl Pools {
         (here + away) % count
     }
 
-    /// A free frame of the pool, which the caller has locked.
-    pub(crate) fn pop_free(&self, at: usize, pool: &mut Pool) -> Option<Claim> {
-        let claim = pool.free.pop()?;
-        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
-        Some(claim)
-    }
-
-    /// Appends the free ones of these frames of the pool, which the caller has locked.
-    pub(crate) fn pop_free_of(
-        &self,
-        at: usize,
-        pool: &mut Pool,
-        frames: Range<u32>,
-        out: &mut Vec<Claim>,
-    ) {
-        out.extend(frames.filter_map(|frame| pool.free.pop_this(FrameId(frame))));
-        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
-    }
-
-    /// A free frame of the pool, which the caller has locked, for the page after the one in the
-    /// frame `before`: a neighbour in memory, or one that has free neighbours.
-    pub(crate) fn pop_next(&self, at: usize, pool: &mut Pool, before: FrameId) -> Option<Claim> {
-        let claim = pool.free.pop_next(before)?;
-        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
-        Some(claim)
-    }
-
-    /// Appends up to `wanted` free frames of the pool, which the caller has locked.
-    pub(crate) fn pop_free_run(
-        &self,
-        at: usize,
-        pool: &mut Pool,
-        wanted: usize,
-        out: &mut Vec<Claim>,
-    ) {
-        pool.free.pop_run(wanted, out);
-        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
-    }
-
-    /// Puts an empty frame of the pool, which the caller has locked, to the free ones.
-    pub(crate) fn push_free_locked(&self, at: usize, pool: &mut Pool, claim: Claim) {
-        pool.policy.remove(pool.number(claim.id()));
-        pool.free.push(claim);
-        self.places[at].free.store(pool.free.len() as u32, Ordering::Relaxed);
-    }
-
     /// Puts a frame that the cache has got to the free ones of its pool.
     pub(crate) fn add(&self, claim: Claim) {
-        let at = self.of(claim.id());
-        let mut pool = self.lock(at);
+        let mut pool = self.lock(self.of(claim.id()));
         pool.set_present(claim.id(), true);
-        self.push_free_locked(at, &mut pool, claim);
+        pool.push_free(claim);
     }
 
     /// The cache gives up a frame, which the caller has taken.
@@ -399,8 +366,7 @@ impl Pools {
 
     /// Puts an empty frame to the free ones of its pool.
     pub(crate) fn push_free(&self, claim: Claim) {
-        let at = self.of(claim.id());
-        self.push_free_locked(at, &mut self.lock(at), claim);
+        self.lock(self.of(claim.id())).push_free(claim);
     }
 }
 

@@ -7,13 +7,10 @@ use unherd_sync::{Token, WaitKey, WaitTable};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicUsize, Mutex, Ordering};
 
-use crate::frames::alarm::Alarm;
-use crate::frames::frame::{Claim, Frames, Held, Pin};
-use crate::frames::memory::FrameMemory;
-use crate::frames::pools::Pools;
 use crate::frames::room::RoomWaiters;
 use crate::frames::usage::FrameUsage;
 use crate::frames::waiters::FrameWaiters;
+use crate::frames::{Alarm, Claim, FrameMemory, Frames, Held, Pin, Pools};
 use crate::page::FrameId;
 
 /// All frames of a cache, their memory, and their waiters.
@@ -48,23 +45,18 @@ impl Supply {
         waits: WaitTable<WaitKey>,
         alarm: Option<Alarm>,
     ) -> Self {
-        let (waiters, room) = (FrameWaiters::new(), RoomWaiters::default());
-        let usage = FrameUsage::default();
-        let absent = Mutex::new(claims.into_iter().map(Claim::into_frame).collect());
-        let (capacity, given_out) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let aim = AtomicUsize::new(usize::MAX);
         Self {
             frames,
             memory,
             pools,
-            waiters,
-            room,
+            waiters: FrameWaiters::new(),
+            room: RoomWaiters::default(),
             alarm,
-            usage,
-            capacity,
-            given_out,
-            aim,
-            absent,
+            usage: FrameUsage::default(),
+            capacity: AtomicUsize::new(0),
+            given_out: AtomicUsize::new(0),
+            aim: AtomicUsize::new(usize::MAX),
+            absent: Mutex::new(claims.into_iter().map(Claim::into_frame).collect()),
             waits,
         }
     }
@@ -150,13 +142,6 @@ impl Supply {
         claims.sort_unstable_by_key(|claim| claim.id().0);
         self.memory.give_back(&mut claims);
         self.absent.lock().extend(claims.into_iter().map(Claim::into_frame));
-    }
-
-    /// Whether a thread may wait for a frame. The caller has just changed a frame's word by a
-    /// read-modify-write.
-    #[inline]
-    pub(crate) fn is_waited_for_after_rmw(&self) -> bool {
-        !self.waiters.is_empty_after_rmw()
     }
 
     /// The frame that a waiter was handed with the token, if there is one.

@@ -20,7 +20,7 @@
 
 use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 
-use crate::frames::frame::Held;
+use crate::frames::Held;
 
 #[derive(Debug, Default)]
 pub(crate) struct FrameUsage {

@@ -88,11 +88,11 @@ const FRAMES_PER_BATCH: usize = 1024;
 const HELD_MAX: Duration = Duration::from_millis(5);
 
 /// A count on a cache line of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 struct Alone(AtomicU32);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FrameWaiters {
     /// Threads and tasks that have entered. Each last unpin looks here.
     waiting: Alone,
@@ -162,16 +162,7 @@ impl FrameWaiters {
     }
 
     fn with_batch(batch: u32) -> Self {
-        Self {
-            waiting: Alone(AtomicU32::new(0)),
-            idled: Alone(AtomicU32::new(0)),
-            held: Alone(AtomicU32::new(0)),
-            left: AtomicBool::new(false),
-            writing: AtomicU32::new(0),
-            #[cfg(not(any(loom, shuttle)))]
-            held_since: AtomicU64::new(0),
-            batch: AtomicU32::new(batch),
-        }
+        Self { batch: AtomicU32::new(batch), ..Self::default() }
     }
 
     fn key(&self) -> WaitKey {

@@ -168,11 +168,8 @@ impl Word {
     }
 
     pub(crate) fn with_awaiting_older_writeback(self, awaiting: bool) -> Self {
-        Self(if awaiting {
-            self.0 | AWAITING_OLDER_WRITEBACK
-        } else {
-            self.0 & !AWAITING_OLDER_WRITEBACK
-        })
+        let mark = if awaiting { AWAITING_OLDER_WRITEBACK } else { 0 };
+        Self(self.0 & !AWAITING_OLDER_WRITEBACK | mark)
     }
 
     /// Another state; pins, hits, use and version stay. No change of state may write the pins, as

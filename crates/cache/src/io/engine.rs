@@ -27,26 +27,19 @@
 //! device writes; and the page comes in for the others.
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
-use std::time::Duration;
-
 use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
 
 use crate::error::BuildError;
-use crate::file::core::Core;
-use crate::file::expiry::{Expired, GoesOn};
-use crate::frames::alarm::Alarm;
-use crate::frames::frame::Pin;
-use crate::io::run::{Advance, EndedRun, Run, TransferError};
-use crate::pages::wait::Want;
+use crate::file::{Core, Expired};
+use crate::frames::{Alarm, Pin};
+use crate::io::{Run, RunFrames, TransferError};
+use crate::page::PageKey;
+use crate::pages::Want;
 
 mod completing;
 pub(crate) use completing::Completing;
-
-/// When the I/O thread goes on to write back what is dirty for too long, if the device was busy and
-/// none of the queued transfers ends before.
-const EXPIRED_WAIT: Duration = Duration::from_millis(100);
 
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
@@ -136,12 +129,8 @@ pub(crate) struct Ticket<'a> {
 
 #[cfg(feature = "async")]
 impl Ticket<'_> {
-    fn is_filled(&self) -> bool {
-        self.is_filled.load(Ordering::Relaxed)
-    }
-
     fn take(&mut self) -> Option<Result<Pin, Errno>> {
-        let filled = self.engine.take_filled(self.at);
+        let filled = self.engine.slots.lock().take_filled(self.at);
         self.is_taken = filled.is_some();
         filled
     }
@@ -151,7 +140,7 @@ impl Ticket<'_> {
         // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
         let how = Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared();
         loop {
-            let still = || !self.is_filled();
+            let still = || !self.is_filled.load(Ordering::Relaxed);
             let outcome = self.core.pages.waits.wait_async(&self.page, still, how).await;
             if let Some(filled) = self.take() {
                 return filled;
@@ -186,10 +175,7 @@ impl Drop for Ticket<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // If the I/O thread died, there may be something under way in it.
-        if self.is_over() {
-            return;
-        }
+        // Nothing is under way: if the I/O thread died, this is never dropped.
         self.device.release_queue();
     }
 }
@@ -227,35 +213,31 @@ impl Engine {
     /// frames are lost, or stay pinned.
     pub(crate) fn give_up(&self, core: &Core, mut completing: Completing) {
         let is_unfilled;
-        let given_up: Vec<(usize, Operation)> = {
+        let given_up: Vec<(usize, Run)> = {
             let mut slots = self.slots.lock();
             slots.is_over = true;
             self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
             is_unfilled = completing
                 .slot()
                 .is_some_and(|at| slots.slots[at].operation.is_none() && !slots.free.contains(&at));
-            let under_way = |slot: &mut Slot| {
-                let under_way = |it: &mut Operation| !matches!(it, Operation::Filled(_));
-                slot.operation.take_if(under_way)
-            };
-            let slots = slots.slots.iter_mut().enumerate();
-            slots.filter_map(|(at, slot)| Some((at, under_way(slot)?))).collect()
-        };
-        for (at, operation) in given_up {
-            let Operation::Run(run) = operation else { continue };
-            let (file, first, ended) = run.abandon();
-            match ended {
-                EndedRun::Fill(fill) => {
-                    let deliver = |filled| self.keep_filled(core, at, filled);
-                    core.lose_fill(&file, first, &fill, deliver);
+            let take_run = |(at, slot): (usize, &mut Slot)| match slot.operation.take() {
+                Some(Operation::Run(run)) => Some((at, run)),
+                other => {
+                    slot.operation = other;
+                    None
                 }
-                EndedRun::WriteBack(pages) => {
+            };
+            slots.slots.iter_mut().enumerate().filter_map(take_run).collect()
+        };
+        for (at, run) in given_up {
+            match run.abandon() {
+                RunFrames::Fill(fill) => {
+                    core.lose_fill(&fill, |filled| self.keep_filled(core, at, filled));
+                }
+                RunFrames::WriteBack(mut pages) => {
                     pages.pin_for_ever(core.frames());
-                    let moved = Err(TransferError::IO);
-                    let count = pages.len();
-                    let buffer = core.end_write_back(&file, first, pages, moved);
-                    core.leave_write_back(&file, first, count);
-                    completing.note_ended(buffer, count);
+                    core.end_write_back(&mut pages, Err(TransferError::IO));
+                    completing.note_ended(core.leave_write_back(pages));
                 }
             }
         }
@@ -309,11 +291,10 @@ impl Engine {
     }
 
     /// Begins to read a run that nobody has asked for. Gives it back if the I/O thread has died.
-    pub(crate) fn begin_ahead(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
-        let pages = weight(run.pages());
+    pub(crate) fn begin_ahead(&self, core: &Core, run: Run, pages: usize) -> Result<(), Box<Run>> {
+        let pages = weight(pages);
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
-        // Nobody comes for its first page: the ticket is given up.
-        let begun = self.begin(core, run).map(drop);
+        let begun = self.begin_unwanted(core, run);
         if begun.is_err() {
             self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
         }
@@ -322,8 +303,13 @@ impl Engine {
 
     /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
     /// if the I/O thread has died.
-    pub(crate) fn begin<'a>(&'a self, core: &'a Core, run: Run) -> Result<Ticket<'a>, Box<Run>> {
-        let page = core.key(&run.file, run.first).into();
+    pub(crate) fn begin<'a>(
+        &'a self,
+        core: &'a Core,
+        run: Run,
+        first: PageKey,
+    ) -> Result<Ticket<'a>, Box<Run>> {
+        let page = first.into();
         let (at, is_filled) = self.keep(run)?;
         self.submit(core, at);
         Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })
@@ -331,13 +317,7 @@ impl Engine {
 
     /// Begins to move a run that nobody waits for. Gives it back if the I/O thread has died.
     pub(crate) fn begin_unwanted(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
-        let (at, _) = self.keep(run)?;
-        self.submit(core, at);
-        Ok(())
-    }
-
-    fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
-        self.slots.lock().take_filled(at)
+        self.keep(run).map(|(at, _)| self.submit(core, at))
     }
 
     /// Nobody will come for what the slot is filled with. Gives it, if it is there already.
@@ -381,38 +361,34 @@ impl Engine {
             // Nothing is under way for it.
             Operation::Filled(filled) => return self.keep_filled(core, at, filled),
         };
-        let moved = match run.advance(completion.result) {
-            Advance::More => return self.go_on(core, at, run),
-            Advance::Ended(moved) => moved,
+        let Some(moved) = run.advance(completion.result) else {
+            return self.go_on(core, at, run);
         };
-        let (file, first, ended) = run.into_parts();
-        completing.begin(core, at, &file, first, &ended);
-        match ended {
-            EndedRun::Fill(fill) => {
+        let frames = run.into_frames();
+        completing.begin(core, at, &frames);
+        match frames {
+            RunFrames::Fill(fill) => {
                 // The pin lies in the slot before anybody is woken.
                 let deliver = |filled| {
                     self.keep_filled(core, at, filled);
                     #[cfg(test)]
                     tests::reach(core, tests::Step::Filled);
                 };
-                let ahead = if fill.is_ahead { weight(fill.ahead()) } else { 0 };
-                let again = core.end_fill(&file, first, fill, moved, deliver);
+                let ahead = fill.is_ahead.then(|| weight(fill.ahead()));
+                let again = core.end_fill(fill, moved, deliver);
                 completing.end(core);
-                match again {
-                    Some(again) => self.go_on(core, at, again),
-                    None if ahead > 0 => {
-                        self.ahead_pages.fetch_sub(ahead, Ordering::Relaxed);
-                    }
-                    None => {}
+                if let Some(again) = again {
+                    self.go_on(core, at, again);
+                } else if let Some(pages) = ahead {
+                    self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
+                    self.slots.lock().free.push(at);
                 }
             }
-            EndedRun::WriteBack(write_back) => {
+            RunFrames::WriteBack(mut pages) => {
                 self.slots.lock().free.push(at);
-                let pages = write_back.len();
-                let buffer = core.end_write_back(&file, first, write_back, moved);
+                core.end_write_back(&mut pages, moved);
                 completing.end(core);
-                core.leave_write_back(&file, first, pages);
-                completing.note_ended(buffer, pages);
+                completing.note_ended(core.leave_write_back(pages));
             }
         }
     }
@@ -439,27 +415,19 @@ fn weight(pages: usize) -> u32 {
 /// If it is time, wakes the tasks whose deadline has come, gives others the frames of those that
 /// were told and have not come, and writes back pages that are dirty for too long.
 fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
-    let due = alarm.take_due();
-    if due.deadline
-        && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now())
-    {
+    let [deadline, polled, expiry, goes_on] = alarm.take_due();
+    if deadline && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now()) {
         alarm.set_deadline(next);
     }
-    if due.polled {
+    if polled {
         core.pages.hand_out_frames();
     }
-    if due.expiry {
+    if expiry {
         expired.ring();
     }
-    if expired.is_over() {
-        return;
+    if !expired.is_over() {
+        alarm.go_on_after(core.write_expired(expired, expiry || goes_on));
     }
-    alarm.go_on_after(match core.write_expired(expired, due.expiry || due.goes_on) {
-        GoesOn::Never => None,
-        GoesOn::Soon => Some(Duration::ZERO),
-        // Others may write by themselves, of which the end is not told here.
-        GoesOn::Later => Some(EXPIRED_WAIT),
-    });
 }
 
 #[cfg(test)]

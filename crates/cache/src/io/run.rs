@@ -12,14 +12,13 @@
 
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::primitives::Arc;
-use unherd_sys::{DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
+use unherd_sys::{Direction, Errno, IoBuf, IoBufs, Transfer};
 
-use crate::file::state::FileState;
-use crate::frames::frame::{self, Claim, Lent, State, Word};
-use crate::frames::memory::FrameMemory;
+use crate::file::FileState;
+use crate::frames::{self, Claim, FrameMemory, Lent, State, Word};
 use crate::io::page_copies::PageCopies;
-use crate::io::transfer::{Progress, Step};
-use crate::page::{FrameId, PageNo};
+use crate::io::transfer::Progress;
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::ranked::{Ranked, rank};
 
 /// The most bytes of one run.
@@ -36,11 +35,30 @@ pub(crate) fn run_pages_max(frames: usize, page_bytes: usize) -> usize {
 pub(crate) struct RunBuffer {
     frames: Vec<Lent>,
     /// Frames of the run that could be evicted when it ended.
-    evictable: Vec<FrameId>,
+    pub(crate) evictable: Vec<FrameId>,
     /// Pages of the run that other frames had when it ended, and the frames that were written.
-    superseded: Vec<(PageNo, FrameId)>,
+    pub(crate) superseded: Vec<(PageNo, FrameId)>,
     /// Made by the first run of a file with a hook, and kept.
     copies: Option<PageCopies>,
+}
+
+impl RunBuffer {
+    /// Gives the pages from `first` on back, when no device uses their memory any more. `give_back`
+    /// gives the words.
+    pub(crate) fn take_apart(&mut self, first: PageNo, mut give_back: impl FnMut(Lent) -> Word) {
+        let Self { frames, evictable, superseded, .. } = self;
+        evictable.clear();
+        superseded.clear();
+        for (at, lent) in frames.drain(..).enumerate() {
+            let frame = lent.id();
+            let word = give_back(lent);
+            if word.state() == State::Detached {
+                superseded.push((PageNo(first.0 + at as u64), frame));
+            } else if word.is_evictable() && !word.is_referenced() {
+                evictable.push(frame);
+            }
+        }
+    }
 }
 
 /// The most transfers that write pages back at a time. Chosen by measurement: with 512 threads 64
@@ -201,6 +219,9 @@ impl RunBuffers {
 /// Frames that are being filled.
 #[derive(Debug)]
 pub(crate) struct Fill {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) first: PageNo,
+    /// Of `first` and the pages that follow it; in the index.
     pub(crate) claims: Vec<Claim>,
     /// Bytes of the file that the device had before the read began, if that was asked.
     pub(crate) on_device: Option<u64>,
@@ -210,8 +231,13 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    pub(crate) fn new(claims: Vec<Claim>) -> Self {
-        Self { claims, on_device: None, is_ahead: false }
+    pub(crate) fn new(file: Arc<FileState>, first: PageNo, claims: Vec<Claim>) -> Self {
+        Self { file, first, claims, on_device: None, is_ahead: false }
+    }
+
+    /// The page of a claim.
+    pub(crate) fn key(&self, at: usize) -> PageKey {
+        self.file.key(PageNo(self.first.0 + at as u64))
     }
 
     /// How many of the pages nobody has asked for.
@@ -223,24 +249,23 @@ impl Fill {
 /// Frames that are being written back.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
-    buffer: RunBuffer,
+    pub(crate) file: Arc<FileState>,
+    pub(crate) first: PageNo,
+    /// With the loans of `first` and the pages that follow it.
+    pub(crate) buffer: RunBuffer,
+    /// How many pages were given back.
+    pub(crate) pages: usize,
     /// The flush period in which it began.
     pub(crate) period: u64,
     /// The length of the file, as it was when its pages were lent.
     pub(crate) file_len: u64,
     /// What is written are the copies, not the frames.
-    is_copied: bool,
+    pub(crate) is_copied: bool,
 }
 
+/// What a run moves.
 #[derive(Debug)]
-enum Frames {
-    Fill(Fill),
-    WriteBack(WriteBack),
-}
-
-/// A run whose transfer has ended.
-#[derive(Debug)]
-pub(crate) enum EndedRun {
+pub(crate) enum RunFrames {
     Fill(Fill),
     WriteBack(WriteBack),
 }
@@ -258,85 +283,50 @@ impl TransferError {
     pub(crate) const IO: Self = Self { errno: Errno::IO, moved: 0 };
 }
 
-/// How a transfer goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Advance {
-    /// Ask for [`Run::transfer`] again.
-    More,
-    /// It has ended, and has moved this number of bytes: of a write fewer than wanted if it came no
-    /// further, of a read if the file has no more.
-    Ended(Result<usize, TransferError>),
-}
-
 /// Pages and their frames in one transfer.
 #[derive(Debug)]
 pub(crate) struct Run {
-    pub(crate) file: Arc<FileState>,
-    pub(crate) first: PageNo,
-    frames: Frames,
+    frames: RunFrames,
     progress: Progress,
     /// The memory that was last asked for.
     pieces: Vec<IoBuf>,
 }
 
 impl Run {
-    /// To read pages from `first` on into claimed frames, which are in the index.
-    pub(crate) fn fill(file: Arc<FileState>, first: PageNo, fill: Fill, page_bytes: usize) -> Self {
-        let len = fill.claims.len() * page_bytes;
-        let progress = Progress::new(Direction::Read, len, file.alignment);
-        Self { file, first, frames: Frames::Fill(fill), progress, pieces: Vec::new() }
-    }
-
-    /// How many pages are moved.
-    pub(crate) fn pages(&self) -> usize {
-        match &self.frames {
-            Frames::Fill(fill) => fill.claims.len(),
-            Frames::WriteBack(write_back) => write_back.len(),
-        }
-    }
-
-    /// To write back the pages from `first` on.
-    pub(crate) fn write_back(
-        file: Arc<FileState>,
-        first: PageNo,
-        write_back: WriteBack,
-        page_bytes: usize,
-    ) -> Self {
-        let len = write_back.buffer.frames.len() * page_bytes;
-        let progress = Progress::new(Direction::Write, len, file.alignment);
-        Self { file, first, frames: Frames::WriteBack(write_back), progress, pieces: Vec::new() }
-    }
-
-    /// The pages and their file, and what becomes of the frames is the caller's from now on. No
-    /// transfer may be under way.
-    pub(crate) fn into_parts(self) -> (Arc<FileState>, PageNo, EndedRun) {
-        let ended = match self.frames {
-            Frames::Fill(fill) => EndedRun::Fill(fill),
-            Frames::WriteBack(write_back) => EndedRun::WriteBack(write_back),
+    pub(crate) fn new(frames: RunFrames, page_bytes: usize) -> Self {
+        let (file, pages) = match &frames {
+            RunFrames::Fill(fill) => (&fill.file, fill.claims.len()),
+            RunFrames::WriteBack(pages) => (&pages.file, pages.len()),
         };
-        (self.file, self.first, ended)
+        let progress = Progress::new(pages * page_bytes, file.alignment);
+        Self { frames, progress, pieces: Vec::new() }
     }
 
-    /// As [`Run::into_parts`], where a transfer may be under way for ever: the device keeps the
+    /// What becomes of the frames is the caller's from now on. No transfer may be under way.
+    pub(crate) fn into_frames(self) -> RunFrames {
+        self.frames
+    }
+
+    /// As [`Run::into_frames`], where a transfer may be under way for ever: the device keeps the
     /// list of pieces, and the copies. The memory must stay as it is.
-    pub(crate) fn abandon(mut self) -> (Arc<FileState>, PageNo, EndedRun) {
+    pub(crate) fn abandon(mut self) -> RunFrames {
         std::mem::forget(std::mem::take(&mut self.pieces));
-        if let Frames::WriteBack(write_back) = &mut self.frames {
+        if let RunFrames::WriteBack(write_back) = &mut self.frames {
             std::mem::forget(write_back.buffer.copies.take());
         }
-        self.into_parts()
+        self.frames
     }
 
     /// What is to be moved next. The run must be kept until that transfer is complete.
     pub(crate) fn transfer(&mut self, memory: &FrameMemory, tag: u64) -> Transfer {
         let range = self.progress.request();
         self.pieces.clear();
-        let direction = match &mut self.frames {
-            Frames::Fill(fill) => {
+        let (direction, file, first) = match &mut self.frames {
+            RunFrames::Fill(fill) => {
                 memory.pieces_to_fill(&mut fill.claims, range.clone(), &mut self.pieces);
-                Direction::Read
+                (Direction::Read, &fill.file, fill.first)
             }
-            Frames::WriteBack(write_back) => {
+            RunFrames::WriteBack(write_back) => {
                 let RunBuffer { frames, copies, .. } = &mut write_back.buffer;
                 match copies {
                     Some(copies) if write_back.is_copied => {
@@ -344,41 +334,33 @@ impl Run {
                     }
                     _ => memory.pieces_to_write(frames, range.clone(), &mut self.pieces),
                 }
-                Direction::Write
+                (Direction::Write, &write_back.file, write_back.first)
             }
         };
-        let file: DeviceFile = self.file.device_file;
-        let offset = self.first.0 * memory.page_bytes() as u64 + range.start as u64;
-        Transfer { direction, file, offset, bufs: IoBufs::list(&self.pieces), tag }
+        let (file, bufs) = (file.device_file, IoBufs::list(&self.pieces));
+        let offset = first.0 * memory.page_bytes() as u64 + range.start as u64;
+        Transfer { direction, file, offset, bufs, tag }
     }
 
-    /// Takes note of what became of the last [`Run::transfer`].
-    pub(crate) fn advance(&mut self, moved: Result<usize, Errno>) -> Advance {
+    /// Takes note of what became of the last [`Run::transfer`]. `None` if there is more to move:
+    /// ask for that again. At the end gives the bytes moved: of a write fewer than wanted if it
+    /// came no further, of a read if the file has no more.
+    pub(crate) fn advance(
+        &mut self,
+        moved: Result<usize, Errno>,
+    ) -> Option<Result<usize, TransferError>> {
         match moved {
-            Err(Errno::INTR) => Advance::More,
-            Err(errno) => {
-                Advance::Ended(Err(TransferError { errno, moved: self.progress.moved() }))
-            }
-            Ok(bytes) => match self.progress.advance(bytes) {
-                Step::More => Advance::More,
-                Step::Done | Step::Stuck => Advance::Ended(Ok(self.progress.moved())),
-            },
+            Err(Errno::INTR) => None,
+            Err(errno) => Some(Err(TransferError { errno, moved: self.progress.moved() })),
+            Ok(bytes) => self.progress.advance(bytes).then(|| Ok(self.progress.moved())),
         }
     }
 }
 
 impl WriteBack {
-    /// Of one page.
-    pub(crate) fn new(lent: Lent, period: u64, buffer: RunBuffer) -> Self {
-        let mut this = Self { buffer, period, file_len: 0, is_copied: false };
-        this.push_back(lent);
-        this
-    }
-
-    /// Of what is left of another: to be ended only.
-    pub(crate) fn of_rest(mut buffer: RunBuffer, rest: impl Iterator<Item = Lent>) -> Self {
-        buffer.frames.extend(rest);
-        Self { buffer, period: 0, file_len: 0, is_copied: false }
+    /// Of no page yet.
+    pub(crate) fn new(file: Arc<FileState>, first: PageNo, period: u64, buffer: RunBuffer) -> Self {
+        Self { file, first, buffer, pages: 0, period, file_len: 0, is_copied: false }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -389,8 +371,9 @@ impl WriteBack {
         self.buffer.frames.iter().map(Lent::id)
     }
 
-    pub(crate) fn push_back(&mut self, lent: Lent) {
-        self.buffer.frames.push(lent);
+    /// Puts pages behind those that are there.
+    pub(crate) fn append(&mut self, after: impl IntoIterator<Item = Lent>) {
+        self.buffer.frames.extend(after);
     }
 
     /// Puts pages, the last of them first, before those that are there.
@@ -400,11 +383,7 @@ impl WriteBack {
         let added = self.len() - len;
         self.buffer.frames[len..].reverse();
         self.buffer.frames.rotate_right(added);
-    }
-
-    /// Whether [`WriteBack::copy_pages`] has succeeded.
-    pub(crate) fn is_copied(&self) -> bool {
-        self.is_copied
+        self.first.0 -= added as u64;
     }
 
     /// Copies its pages, of which there are `pages_max` at most, and has each copy changed; the
@@ -433,39 +412,8 @@ impl WriteBack {
     }
 
     /// Keeps its frames from being changed or used again: a device may read them at any time.
-    pub(crate) fn pin_for_ever(&self, frames: &frame::Frames) {
+    pub(crate) fn pin_for_ever(&self, frames: &frames::Frames) {
         self.buffer.frames.iter().for_each(|lent| frames.pin_lent_for_ever(lent));
-    }
-
-    /// Gives the pages from `first` on back, when no device uses their memory any more. `give_back`
-    /// gives the words.
-    pub(crate) fn take_apart(&mut self, first: PageNo, mut give_back: impl FnMut(Lent) -> Word) {
-        let RunBuffer { frames, evictable, superseded, .. } = &mut self.buffer;
-        evictable.clear();
-        superseded.clear();
-        for (at, lent) in frames.drain(..).enumerate() {
-            let frame = lent.id();
-            let word = give_back(lent);
-            if word.state() == State::Detached {
-                superseded.push((PageNo(first.0 + at as u64), frame));
-            } else if word.is_evictable() && !word.is_referenced() {
-                evictable.push(frame);
-            }
-        }
-    }
-
-    /// After [`WriteBack::take_apart`].
-    pub(crate) fn evictable(&self) -> &[FrameId] {
-        &self.buffer.evictable
-    }
-
-    /// After [`WriteBack::take_apart`].
-    pub(crate) fn superseded(&self) -> &[(PageNo, FrameId)] {
-        &self.buffer.superseded
-    }
-
-    pub(crate) fn into_buffer(self) -> RunBuffer {
-        self.buffer
     }
 }
 

@@ -5,23 +5,9 @@
 
 use std::ops::Range;
 
-use unherd_sys::Direction;
-
-/// What to do after bytes were moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Ask for [`Progress::request`].
-    More,
-    /// All was moved; or, of a read, all that the file has.
-    Done,
-    /// A write came no further.
-    Stuck,
-}
-
 /// One transfer of `len` bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
-    direction: Direction,
     len: usize,
     alignment: usize,
     moved: usize,
@@ -30,8 +16,8 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// `alignment` is a power of two.
-    pub(crate) fn new(direction: Direction, len: usize, alignment: u32) -> Self {
-        Self { direction, len, alignment: alignment.max(1) as usize, moved: 0, from: 0 }
+    pub(crate) fn new(len: usize, alignment: u32) -> Self {
+        Self { len, alignment: alignment.max(1) as usize, moved: 0, from: 0 }
     }
 
     /// The bytes to ask for next, counted from the beginning of the transfer.
@@ -45,18 +31,14 @@ impl Progress {
         self.moved
     }
 
-    /// Takes note that the last request moved `bytes`.
-    pub(crate) fn advance(&mut self, bytes: usize) -> Step {
+    /// Takes note that the last request moved `bytes`. Whether that was the end: all was moved, or
+    /// nothing beyond what had been; a read has met the end of the file then, a write comes no
+    /// further.
+    pub(crate) fn advance(&mut self, bytes: usize) -> bool {
         let reached = self.from.saturating_add(bytes).min(self.len);
-        if reached <= self.moved {
-            // A read that gets nothing beyond what it had has met the end of the file.
-            return match self.direction {
-                Direction::Read => Step::Done,
-                Direction::Write => Step::Stuck,
-            };
-        }
-        self.moved = reached;
-        if reached == self.len { Step::Done } else { Step::More }
+        let is_stuck = reached <= self.moved;
+        self.moved = self.moved.max(reached);
+        is_stuck || reached == self.len
     }
 }
 
@@ -64,45 +46,35 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// Runs a transfer on a device that moves `moves` bytes, one after the other; gives the steps.
-    fn run(direction: Direction, moves: &[usize]) -> (Vec<Range<usize>>, Step, usize) {
-        let mut progress = Progress::new(direction, 4096, 512);
-        let mut requests = Vec::new();
-        let mut step = Step::More;
+    /// Runs a transfer on a device that moves `moves` bytes, one after the other. Gives the
+    /// requests, whether it has ended, and how much it has moved.
+    fn run(moves: &[usize]) -> (Vec<Range<usize>>, bool, usize) {
+        let mut progress = Progress::new(4096, 512);
+        let (mut requests, mut has_ended) = (Vec::new(), false);
         for &bytes in moves {
-            assert_eq!(step, Step::More);
+            assert!(!has_ended);
             requests.push(progress.request());
-            step = progress.advance(bytes);
+            has_ended = progress.advance(bytes);
         }
-        (requests, step, progress.moved())
+        (requests, has_ended, progress.moved())
     }
 
     #[test]
     fn a_short_transfer_goes_on_at_the_block_where_it_stopped() {
-        for direction in [Direction::Read, Direction::Write] {
-            let (requests, step, moved) = run(direction, &[1024, 700, 4096 - 1536]);
-            assert_eq!(requests, [0..4096, 1024..4096, 1536..4096]);
-            assert_eq!((step, moved), (Step::Done, 4096));
-        }
+        let requests = vec![0..4096, 1024..4096, 1536..4096];
+        assert_eq!(run(&[1024, 700, 4096 - 1536]), (requests, true, 4096));
     }
 
     #[test]
-    fn a_read_ends_where_the_file_ends() {
-        assert_eq!(run(Direction::Read, &[0]).1, Step::Done);
-        // Unaligned end: the block is read again, and gives nothing new.
-        let (requests, step, moved) = run(Direction::Read, &[700, 188]);
-        assert_eq!((requests.len(), step, moved), (2, Step::Done, 700));
+    fn it_ends_where_it_comes_no_further() {
+        assert!(run(&[0]).1);
+        // Unaligned end: the block is moved again, and nothing new comes.
+        assert_eq!(run(&[700, 188]), (vec![0..4096, 512..4096], true, 700));
+        assert_eq!(run(&[700, 189]), (vec![0..4096, 512..4096], false, 701));
     }
 
     #[test]
     fn bytes_beyond_the_request_are_cut() {
-        let requests = vec![0..4096, 1024..4096];
-        assert_eq!(run(Direction::Read, &[1024, usize::MAX]), (requests, Step::Done, 4096));
-    }
-
-    #[test]
-    fn a_write_that_makes_no_progress_is_stuck() {
-        assert_eq!(run(Direction::Write, &[0]).1, Step::Stuck);
-        assert_eq!(run(Direction::Write, &[700, 188]).1, Step::Stuck);
+        assert_eq!(run(&[1024, usize::MAX]), (vec![0..4096, 1024..4096], true, 4096));
     }
 }

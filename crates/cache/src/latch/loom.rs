@@ -16,7 +16,8 @@ unsafe impl Sync for Scene {}
 
 impl Scene {
     fn read_inside(&self) -> u32 {
-        let _inside = InsideGuard::new(&self.latch, &self.waits, Reason::OTHER);
+        self.latch.enter(&self.waits, Reason::OTHER);
+        let _inside = InsideGuard::new(&self.latch, &self.waits);
         // SAFETY: as above.
         self.guarded.with(|guarded| unsafe { *guarded })
     }
@@ -75,8 +76,10 @@ fn inside_enters_again() {
             thread::spawn(move || scene.write_alone())
         };
         {
-            let outer = InsideGuard::new(&scene.latch, &scene.waits, Reason::OTHER);
-            let _inner = InsideGuard::again(&scene.latch, &scene.waits);
+            scene.latch.enter(&scene.waits, Reason::OTHER);
+            let outer = InsideGuard::new(&scene.latch, &scene.waits);
+            scene.latch.enter_again();
+            let _inner = InsideGuard::new(&scene.latch, &scene.waits);
             drop(outer);
             // SAFETY: as above.
             assert!(scene.guarded.with(|guarded| unsafe { *guarded }) <= 1);

@@ -15,15 +15,10 @@ use std::ops::Range;
 
 use unherd_sync::Token;
 
-use crate::frames::frame::{Claim, Frames};
-use crate::frames::free::EXTENT;
 use crate::frames::policy::{self, Idle, Look, Search, Uses};
-use crate::frames::pools::{Pool, PoolGuard};
-use crate::frames::waiters::Told;
-use crate::frames::word::{State, Word};
+use crate::frames::{Claim, EXTENT, Frames, Pool, PoolGuard, State, Told, Word};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::pages::index::ShardGuard;
-use crate::pages::table::Pages;
+use crate::pages::{Pages, ShardGuard};
 use crate::stats::Count;
 
 /// What files have promised about their pages.
@@ -89,32 +84,22 @@ fn look(word: Word) -> Look {
     Look::Idle { uses: word.uses(), page }
 }
 
-/// The page's name for the policy.
-pub(crate) fn policy_hash(key: PageKey) -> u64 {
-    policy::hash(key.file.0, key.page.0)
-}
-
 /// The frames of a pool, as its policy may see them.
 struct Seen<'a> {
     frames: &'a Frames,
     first: FrameId,
 }
 
-impl Seen<'_> {
-    fn frame(&self, number: u32) -> FrameId {
-        FrameId(self.first.0 + number)
-    }
-}
-
 impl policy::Frames for Seen<'_> {
     fn look(&mut self, frame: u32) -> Look {
-        look(self.frames.word(self.frame(frame)))
+        look(self.frames.word(FrameId(self.first.0 + frame)))
     }
 
     fn forget(&mut self, frame: u32, uses: Uses) {
+        let frame = FrameId(self.first.0 + frame);
         match uses {
-            Uses::One => self.frames.forget_latest_use(self.frame(frame)),
-            Uses::All => self.frames.forget_uses(self.frame(frame)),
+            Uses::One => self.frames.forget_latest_use(frame),
+            Uses::All => self.frames.forget_uses(frame),
         }
     }
 }
@@ -164,7 +149,7 @@ impl Pages {
         (0..pools.count()).find_map(|at| {
             let mut pool = pools.lock(at);
             let mut search = pool.begin_long_search();
-            let free = pools.pop_free(at, &mut pool);
+            let free = pool.free.pop();
             free.or_else(|| self.evict_one(&mut pool, &mut search))
         })
     }
@@ -220,19 +205,13 @@ impl Pages {
         }
         let pools = &self.supply.pools;
         let at = pools.first();
-        let mut claims = Vec::with_capacity(wanted);
-        let take = |pool: &mut Pool| {
-            pools.pop_free_run(at, pool, wanted, &mut claims);
+        let admit = |pool: &mut Pool, claims: &[Claim]| {
             for (nth, claim) in claims.iter().enumerate() {
                 let page = PageNo(key.page.0 + nth as u64);
-                pools.admit(pool, claim, policy_hash(PageKey { page, ..key }));
+                pools.admit(pool, claim, PageKey { page, ..key });
             }
         };
-        let pool = pools.lock(at);
-        let missing = wanted.saturating_sub(pool.free_len());
-        let missing = if pools.has_free_beside(at) { 0 } else { missing };
-        let ((), dirty) = self.evict_run(at, pool, missing, take);
-        (claims, dirty)
+        self.take_run(at, wanted, pools.has_free_beside(at), admit)
     }
 
     /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
@@ -240,12 +219,25 @@ impl Pages {
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
-        let pools = &self.supply.pools;
+        self.take_run(at, wanted, false, |_, _| {})
+    }
+
+    /// Up to `wanted` empty frames of a pool, of which `admit` tells the policy: free ones alone,
+    /// or also taken from pages.
+    fn take_run(
+        &self,
+        at: usize,
+        wanted: usize,
+        free_alone: bool,
+        admit: impl FnOnce(&mut Pool, &[Claim]),
+    ) -> (Vec<Claim>, Option<FrameId>) {
         let mut claims = Vec::with_capacity(wanted);
-        let take = |pool: &mut Pool| pools.pop_free_run(at, pool, wanted, &mut claims);
-        let pool = pools.lock(at);
-        let missing = wanted.saturating_sub(pool.free_len());
-        let ((), dirty) = self.evict_run(at, pool, missing, take);
+        let pool = self.supply.pools.lock(at);
+        let missing = if free_alone { 0 } else { wanted.saturating_sub(pool.free.len()) };
+        let ((), dirty) = self.evict_run(at, pool, missing, |pool| {
+            pool.free.pop_run(wanted, &mut claims);
+            admit(pool, &claims);
+        });
         (claims, dirty)
     }
 
@@ -255,9 +247,12 @@ impl Pages {
     pub(crate) fn take_row(&self, at: usize, row: Range<u32>) -> (Vec<Claim>, usize) {
         let pools = &self.supply.pools;
         let mut claims = Vec::with_capacity(row.len());
-        pools.pop_free_of(at, &mut pools.lock(at), row.clone(), &mut claims);
-        let free = claims.len();
         let frames = row.map(FrameId);
+        {
+            let mut pool = pools.lock(at);
+            claims.extend(frames.clone().filter_map(|frame| pool.free.pop_this(frame)));
+        }
+        let free = claims.len();
         let evictable = frames.filter(|frame| self.frames().word(*frame).is_evictable());
         let pages: Vec<_> = evictable.map(|frame| (frame, self.frames().key(frame))).collect();
         self.try_evict(&pages, &mut |claim| claims.push(claim));
@@ -284,8 +279,8 @@ impl Pages {
         let pools = &self.supply.pools;
         let at = pools.of(before);
         let take = |pool: &mut Pool| {
-            let claim = pools.pop_next(at, pool, before)?;
-            pools.admit(pool, &claim, policy_hash(key));
+            let claim = pool.free.pop_next(before)?;
+            pools.admit(pool, &claim, key);
             Some(claim)
         };
         let mut pool = pools.lock(at);
@@ -337,12 +332,10 @@ impl Pages {
         }
         // Not before: others would take them, and leave the run in pieces.
         pool.end_withholding(claims.len());
-        for claim in claims {
-            self.supply.pools.push_free_locked(at, &mut pool, claim);
-        }
+        claims.into_iter().for_each(|claim| pool.push_free(claim));
         let dirty = search.dirty().map(|number| pool.frame(number));
         let taken = take(&mut pool);
-        let free = pool.free_len();
+        let free = pool.free.len();
         drop(pool);
         // Who searched meanwhile found neither these pages nor free frames.
         self.notify_idle(free);
@@ -382,12 +375,9 @@ impl Pages {
     fn search_pool(&self, at: usize, key: PageKey) -> Found {
         let mut pool = self.supply.pools.lock(at);
         let mut search = pool.begin_search();
-        let claim = match self.supply.pools.pop_free(at, &mut pool) {
-            Some(claim) => Some(claim),
-            None => self.evict_one(&mut pool, &mut search),
-        };
+        let claim = pool.free.pop().or_else(|| self.evict_one(&mut pool, &mut search));
         if let Some(claim) = &claim {
-            self.supply.pools.admit(&mut pool, claim, policy_hash(key));
+            self.supply.pools.admit(&mut pool, claim, key);
         }
         let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
         let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));

@@ -5,9 +5,8 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-use crate::frames::frame::Pin;
-use crate::frames::memory::RacyPage;
-use crate::pages::table::Pages;
+use crate::frames::{Pin, RacyPage};
+use crate::pages::Pages;
 
 /// A pinned page, by [`File::page`](crate::File::page): a slice of [`Cache::page_bytes`] bytes,
 /// also of the last page of a file. They do not change while the guard lives, which keeps a frame.

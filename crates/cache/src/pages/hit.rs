@@ -9,11 +9,11 @@
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is
 //! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
-//! a waiter for a frame is forgotten in `frame_waiters.rs`.
+//! a waiter for a frame is forgotten in `frames/waiters.rs`.
 
-use crate::frames::frame::{Hit, Pin, State, Word};
+use crate::frames::{Hit, Pin, State, Word};
 use crate::page::{FrameId, PageKey};
-use crate::pages::table::Pages;
+use crate::pages::Pages;
 
 impl Pages {
     /// The page, pinned, if it is there and may be pinned. That there is none means nothing.
@@ -41,7 +41,7 @@ impl Pages {
     #[inline(always)]
     fn after_unpin(&self, frame: FrameId, before: Word) {
         if before.pins() == 1
-            && (self.supply.is_waited_for_after_rmw() || before.state() == State::Detached)
+            && (!self.supply.waiters.is_empty_after_rmw() || before.state() == State::Detached)
         {
             self.after_last_unpin(frame, before.state());
         }

@@ -10,10 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unherd_sys::racy;
 
-use crate::frames::frame::Look;
-use crate::frames::memory::RacyPage;
+use crate::frames::{Look, RacyPage};
 use crate::page::PageKey;
-use crate::pages::table::Pages;
+use crate::pages::Pages;
 use crate::stats::{Count, Tick};
 
 /// Loads after which a look asks whether it still is worth while.

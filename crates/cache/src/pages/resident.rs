@@ -49,9 +49,9 @@
 //! 3. From the change of the word on the frame is not the lock holder's: the last unpin may have
 //!    freed it, and it may hold a page of another shard. So the entry is taken out by its place.
 
-use crate::frames::frame::{Claim, Frames, Pin, State, Word};
+use crate::frames::{Claim, Frames, Pin, State, Word};
 use crate::page::{BusyGeneration, FrameId};
-use crate::pages::index::{Entry, FillReservation, ShardGuard};
+use crate::pages::{Entry, FillReservation, ShardGuard};
 
 /// What is done with a page that cannot be had at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,14 +4,11 @@ use unherd_sync::{WaitKey, WaitTable};
 use unherd_sys::ForkMark;
 use unherd_sys::primitives::Arc;
 
-use crate::frames::frame::Frames;
-use crate::frames::memory::FrameMemory;
-use crate::frames::supply::Supply;
+use crate::frames::{FrameMemory, Frames, Supply, Word};
 use crate::page::PageKey;
-use crate::pages::evict::Promises;
-use crate::pages::index::{Index, ShardGuard};
+use crate::pages::{Busy, Index, Promises, ShardGuard};
 use crate::reasons::Reasons;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Count, Counters, Stats};
 
 /// All pages of a cache, of whichever files.
 pub(crate) struct Pages {
@@ -50,10 +47,18 @@ impl Pages {
         locked: Option<ShardGuard<'a>>,
         key: PageKey,
     ) -> ShardGuard<'a> {
-        match locked {
-            Some(locked) => self.index.lock_next(locked, key, |frame| self.frames().key(frame)),
-            None => self.shard(key),
+        self.index.lock_next(locked, key, |frame| self.frames().key(frame))
+    }
+
+    /// Drops the page of the shard, if it is there, whatever it holds; gives its word before.
+    /// Pinned ones live on for those who have them. Not of a page that is not at rest.
+    pub(crate) fn detach(&self, shard: ShardGuard<'_>) -> Result<Word, Busy> {
+        let (before, claim) = shard.detach(self.frames())?;
+        if before.is_unread() {
+            self.counters.add(Count::ReadAheadWasted, 1);
         }
+        claim.into_iter().for_each(|claim| self.free_frame(claim));
+        Ok(before)
     }
 
     /// The pages are there, and are used soon: brings their slots and frames into the processor's

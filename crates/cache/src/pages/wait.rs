@@ -4,10 +4,8 @@ use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait};
 use unherd_sys::Errno;
 
 use crate::foreign_code::run_foreign_wakers;
-use crate::frames::word::Word;
-use crate::page::{BusyGeneration, FrameId, PageKey};
-use crate::pages::resident::{Busy, Work};
-use crate::pages::table::Pages;
+use crate::page::{BusyGeneration, PageKey};
+use crate::pages::{Busy, Pages, Work};
 
 /// Waiters for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,12 +66,6 @@ impl Pages {
     /// Why the page cannot be had now.
     pub(crate) fn busy(&self, key: PageKey) -> Option<Busy> {
         self.shard(key).busy(self.frames())
-    }
-
-    /// As [`Core::busy`] of a page in a frame whose word says that it is not at rest. The caller
-    /// holds the shard lock.
-    pub(crate) fn busy_frame(&self, frame: FrameId, word: Word) -> Busy {
-        Busy::in_frame(self.frames(), frame, word)
     }
 
     /// What one waits for that would write the page back, if it is behind an older version.

@@ -117,7 +117,7 @@ fn who_has_lost_and_is_overdue_is_first() {
     };
     let order = Mutex::new(Vec::new());
     let take = |name, began| {
-        let key = core.key(&file.file, PageNo(20));
+        let key = file.file.key(PageNo(20));
         let claim = core.take_before(key, began, end).unwrap();
         order.lock().push(name);
         core.pages.free_frame(claim);

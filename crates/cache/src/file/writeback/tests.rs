@@ -2,7 +2,7 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 use unherd_testkit::{Seed, SimDevice};
 
-use crate::file::core::Core;
+use crate::file::Core;
 use crate::page::PageNo;
 use crate::{Cache, File, Io, OpenOptions};
 

@@ -269,7 +269,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
                     return 0;
                 }
                 let now = index.lock();
-                scene.frames.end_awaiting_older_writeback(*now);
+                scene.frames.set_awaiting_older_writeback(*now, false);
                 drop(now);
                 let freed = scene.frames.free_detached(FRAME);
                 freed.map_or(0, |mut claim| {

@@ -37,10 +37,6 @@ impl Policy for Clock {
     // The hand passes over the others.
     fn set_frames(&mut self, _frames: u32) {}
 
-    fn memory_bytes(&self) -> usize {
-        0
-    }
-
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
         while let Some(look) = search.look(self.hand, frames) {
             let at = self.hand;

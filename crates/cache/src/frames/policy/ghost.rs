@@ -85,10 +85,6 @@ impl Ghost {
         }
     }
 
-    pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.buckets)
-    }
-
     /// Remembers a page, and that it was given up just now.
     pub(crate) fn insert(&mut self, page: u64) {
         let (now, (bucket, fingerprint)) = (self.now, self.place(page));

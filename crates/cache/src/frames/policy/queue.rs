@@ -16,10 +16,6 @@ impl Links {
         let links = || vec![NONE; frames as usize].into_boxed_slice();
         Self { older: links(), newer: links() }
     }
-
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.older) + size_of_val(&*self.newer)
-    }
 }
 
 /// One queue. Its links are those of the [`Links`] that each call is given, always the same.
@@ -65,16 +61,8 @@ impl Queue {
     /// Puts `to`, which is in no queue, in the place of `from`, which is in this one.
     pub(super) fn replace(&mut self, links: &mut Links, from: u32, to: u32) {
         let (older, newer) = (links.older[from as usize], links.newer[from as usize]);
-        links.older[to as usize] = older;
-        links.newer[to as usize] = newer;
-        match older {
-            NONE => self.oldest = to,
-            older => links.newer[older as usize] = to,
-        }
-        match newer {
-            NONE => self.newest = to,
-            newer => links.older[newer as usize] = to,
-        }
+        self.join(links, older, to);
+        self.join(links, to, newer);
     }
 
     /// Makes two frames neighbours, either of which may be the end.

@@ -139,10 +139,6 @@ impl Policy for S3Fifo {
         self.small_len = small_len(frames);
     }
 
-    fn memory_bytes(&self) -> usize {
-        self.links.memory_bytes() + size_of_val(&*self.places) + size_of_val(&*self.pages)
-    }
-
     fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
         let mut fruitless_scans = FruitlessScans::default();
         while let Some((frame, place)) = self.next(fruitless_scans)

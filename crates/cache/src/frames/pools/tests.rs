@@ -5,8 +5,9 @@ use std::fs;
 use unherd_testkit::Seed;
 
 use super::*;
-use crate::frames::frame::Frames;
+use crate::frames::Frames;
 use crate::frames::policy::{self, Look};
+use crate::page::{FileId, PageNo};
 
 /// Three nodes: processors 0 and 1, processor 2, and none.
 fn three_nodes() -> Topology {
@@ -27,13 +28,17 @@ fn pools(frames: usize, topology: &Topology) -> Pools {
     pools
 }
 
+fn key(page: u64) -> PageKey {
+    PageKey { file: FileId(0), page: PageNo(page) }
+}
+
 fn pop(pools: &Pools, at: usize) -> Option<Claim> {
-    pools.pop_free(at, &mut pools.lock(at))
+    pools.lock(at).free.pop()
 }
 
 fn free(pools: &Pools, at: usize) -> Vec<u32> {
     let mut claims = Vec::new();
-    pools.pop_free_run(at, &mut pools.lock(at), usize::MAX, &mut claims);
+    pools.lock(at).free.pop_run(usize::MAX, &mut claims);
     let mut ids: Vec<u32> = claims.iter().map(|claim| claim.id().0).collect();
     claims.into_iter().for_each(|claim| pools.push_free(claim));
     ids.sort_unstable();
@@ -126,17 +131,17 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
     for page in 0..100 {
         let gone = pop(&pools, 0).unwrap();
         let mut first = pools.lock(0);
-        pools.admit(&mut first, &gone, page);
+        pools.admit(&mut first, &gone, key(page));
         pools.evicted(&mut first, gone.id());
         drop(first);
         pools.push_free(gone);
         let back = pop(&pools, 1).unwrap();
         let mut second = pools.lock(1);
-        pools.admit(&mut second, &back, page);
-        let others: Vec<_> = std::iter::from_fn(|| pools.pop_free(1, &mut second)).collect();
+        pools.admit(&mut second, &back, key(page));
+        let others: Vec<_> = std::iter::from_fn(|| second.free.pop()).collect();
         assert_eq!(others.len(), 3);
         for (other, new) in others.iter().zip(&mut new) {
-            pools.admit(&mut second, other, new);
+            pools.admit(&mut second, other, key(new));
         }
         for new in new.by_ref().take(10) {
             let number = second.policy.propose(&mut Search::new(4, 1), &mut Idle).unwrap();
@@ -144,7 +149,7 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
             assert_ne!(frame, back.id(), "page {page}");
             pools.evicted(&mut second, frame);
             let claim = others.iter().find(|other| other.id() == frame).unwrap();
-            pools.admit(&mut second, claim, new);
+            pools.admit(&mut second, claim, key(new));
         }
         drop(second);
         others.into_iter().chain([back]).for_each(|claim| pools.push_free(claim));
@@ -169,8 +174,8 @@ fn a_search_in_vain_makes_the_next_shorter() {
     }
     let pools = pools(200, &Topology::of(1));
     let mut pool = pools.lock(0);
-    let claims: Vec<_> = std::iter::from_fn(|| pools.pop_free(0, &mut pool)).collect();
-    claims.iter().zip(1..).for_each(|(claim, page)| pools.admit(&mut pool, claim, page));
+    let claims: Vec<_> = std::iter::from_fn(|| pool.free.pop()).collect();
+    claims.iter().zip(1..).for_each(|(claim, page)| pools.admit(&mut pool, claim, key(page)));
     let mut look = |some_are_clean| {
         let (mut seen, mut search) = (Seen { looks: 0, some_are_clean }, pool.begin_search());
         let found = pool.policy.propose(&mut search, &mut seen);

@@ -12,11 +12,10 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
 use super::Engine;
-use crate::file::core::Core;
-use crate::file::state::FileState;
-use crate::io::run::{EndedRun, RunBuffer, TransferError, WriteBack};
+use crate::file::{Core, FileState};
+use crate::io::{RunBuffer, RunFrames, TransferError, WriteBack};
 use crate::page::{BusyGeneration, FrameId, PageNo};
-use crate::pages::wait::WakeMessage;
+use crate::pages::WakeMessage;
 
 /// The run that is being completed, if there is one. Kept from one to the next for its memory.
 #[derive(Debug, Default)]
@@ -39,23 +38,16 @@ struct Noted {
 }
 
 impl Completing {
-    pub(super) fn begin(
-        &mut self,
-        core: &Core,
-        at: usize,
-        file: &Arc<FileState>,
-        first: PageNo,
-        run: &EndedRun,
-    ) {
+    pub(super) fn begin(&mut self, core: &Core, at: usize, run: &RunFrames) {
         let mut note = |frame| self.frames.push((frame, core.frames().generation(frame)));
-        let is_fill = match run {
-            EndedRun::Fill(fill) => {
+        let (file, first, is_fill) = match run {
+            RunFrames::Fill(fill) => {
                 fill.claims.iter().for_each(|claim| note(claim.id()));
-                true
+                (&fill.file, fill.first, true)
             }
-            EndedRun::WriteBack(pages) => {
+            RunFrames::WriteBack(pages) => {
                 pages.frames().for_each(note);
-                false
+                (&pages.file, pages.first, false)
             }
         };
         self.run = Some(Noted { at, file: file.clone(), first, is_fill });
@@ -71,7 +63,7 @@ impl Completing {
     }
 
     /// The pages of a write-back were given back.
-    pub(super) fn note_ended(&mut self, buffer: RunBuffer, pages: usize) {
+    pub(super) fn note_ended(&mut self, (buffer, pages): (RunBuffer, usize)) {
         self.buffers.push(buffer);
         self.pages.push(pages);
     }
@@ -101,26 +93,23 @@ impl Completing {
         let Some(Noted { at, file, first, is_fill }) = self.run.take() else { return };
         let pages = (first.0..).map(PageNo).zip(&self.frames);
         if !is_fill {
-            let left = self
-                .frames
-                .iter()
-                .filter_map(|&(frame, since)| core.frames().lent_since(frame, since));
-            let left = WriteBack::of_rest(RunBuffer::default(), left);
+            let lent = |&(frame, since): &_| core.frames().lent_since(frame, since);
+            let mut rest = WriteBack::new(file.clone(), first, 0, RunBuffer::default());
+            rest.append(self.frames.iter().filter_map(lent));
             // Pages are given back in their order.
-            let given_back = self.frames.len() - left.len();
-            let rest = PageNo(first.0 + given_back as u64);
-            let buffer = core.end_write_back(&file, rest, left, Err(TransferError::IO));
+            rest.first.0 += (self.frames.len() - rest.len()) as u64;
+            core.end_write_back(&mut rest, Err(TransferError::IO));
             for (page, &(frame, _)) in pages {
-                core.end_superseded(core.key(&file, page), frame);
+                core.end_superseded(file.key(page), frame);
             }
-            core.leave_write_back(&file, first, self.frames.len());
-            return self.note_ended(buffer, self.frames.len());
+            (rest.first, rest.pages) = (first, self.frames.len());
+            return self.note_ended(core.leave_write_back(rest));
         }
         if is_unfilled {
             engine.keep_filled(core, at, Err(Errno::IO));
         }
         for (page, &(frame, since)) in pages {
-            let key = core.key(&file, page);
+            let key = file.key(page);
             let mut shard = core.pages.shard(key);
             let mut message = WakeMessage::Look;
             if shard.frame() == Some(frame) && core.frames().is_reading_since(frame, since) {

@@ -7,7 +7,7 @@ use unherd_testkit::{Seed, SimDevice};
 
 #[cfg(feature = "async")]
 use crate::PageNo;
-use crate::file::core::Core;
+use crate::file::Core;
 use crate::{Advice, Cache, File, Io, OpenOptions};
 
 const PAGE: usize = 512;

@@ -5,8 +5,8 @@ use unherd_sys::primitives::Arc;
 use unherd_testkit::{Seed, SimDevice};
 
 use super::Found;
-use crate::file::core::Core;
-use crate::frames::free::EXTENT;
+use crate::file::Core;
+use crate::frames::EXTENT;
 use crate::{Cache, File, Io, OpenOptions, PageNo};
 
 type Action = Box<dyn FnOnce()>;
@@ -37,7 +37,7 @@ fn full_cache(frames: u64) -> (Arc<Core>, File) {
 fn who_searches_while_pages_are_given_up_is_told_of_the_frames() {
     const FRAMES: u64 = 256;
     let (core, file) = full_cache(FRAMES);
-    let key = |page| core.key(&core.files.all()[0], PageNo(page));
+    let key = |page| core.files.all()[0].key(PageNo(page));
     let frame = |page| core.pages.index.lookup(key(page)).unwrap();
     let extent = |page| frame(page).0 / EXTENT as u32;
     let others = (0..FRAMES).filter(|page| extent(*page) != extent(0));
@@ -64,7 +64,7 @@ fn who_searches_while_pages_are_given_up_is_told_of_the_frames() {
 fn streams_that_give_up_pages_at_a_time_free_no_more_than_an_eighth() {
     const FRAMES: u64 = 128;
     let (core, _file) = full_cache(FRAMES);
-    let key = |page| core.key(&core.files.all()[0], PageNo(page));
+    let key = |page| core.files.all()[0].key(PageNo(page));
     let before = core.pages.index.lookup(key(0)).unwrap();
     let second = Rc::new(Cell::new(None));
     WHILE_UNLOCKED.set(Some({

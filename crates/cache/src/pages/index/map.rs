@@ -172,19 +172,23 @@ impl Index {
         self.find(shard, place, key, key_of)
     }
 
-    /// As [`Index::lock`], by one that has locked another shard, or the same.
+    /// As [`Index::lock`], by one that may have locked another shard, or the same.
     pub(crate) fn lock_next<'a>(
         &'a self,
-        locked: ShardGuard<'a>,
+        locked: Option<ShardGuard<'a>>,
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> ShardGuard<'a> {
         let place = self.place(key);
-        if locked.segment.begin() != place.begin {
-            drop(locked);
-            return self.lock(key, key_of);
+        match locked {
+            Some(locked) if locked.segment.begin() == place.begin => {
+                self.find(locked.shard, place, key, key_of)
+            }
+            other => {
+                drop(other);
+                self.lock(key, key_of)
+            }
         }
-        self.find(locked.shard, place, key, key_of)
     }
 
     fn find<'a>(
@@ -234,25 +238,13 @@ impl Index {
         let (mut found, mut locked) = (Vec::new(), None);
         for page in (pages.start.0..pages.end.0).map(PageNo) {
             let key = PageKey { file, page };
-            let shard = match locked.take() {
-                Some(locked) => self.lock_next(locked, key, &key_of),
-                None => self.lock(key, &key_of),
-            };
+            let shard = self.lock_next(locked.take(), key, &key_of);
             if shard.get().is_some() {
                 found.push(page);
             }
             locked = Some(shard);
         }
         found
-    }
-
-    /// About how many bytes it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let entry = size_of::<(PageKey, Entry)>() + 1;
-        let rest = |lock: &Lock| lock.0.lock().rest.capacity() * entry;
-        size_of_val(&*self.slots)
-            + size_of_val(&*self.shards)
-            + self.shards.iter().map(rest).sum::<usize>()
     }
 }
 

@@ -10,7 +10,7 @@ use unherd_sys::primitives::{Arc, AtomicU32, Mutex, Ordering, UnsafeCell, thread
 
 use super::*;
 use crate::page::{FileId, PageKey, PageNo};
-use crate::pages::index::Index;
+use crate::pages::Index;
 
 const fn key(file: u32, page: u64) -> PageKey {
     PageKey { file: FileId(file), page: PageNo(page) }
