@@ -281,8 +281,10 @@ impl CacheBuilder {
     /// Bytes of pages to hold; rounded down to whole pages. The default is 64 MiB.
     ///
     /// All of it is taken by [`CacheBuilder::build`], and some more for frames, index, policy and
-    /// wait table: about 3 % with pages of 4 KiB. Where the machine or a memory cgroup has less,
-    /// that fails with [`BuildError::InsufficientMemory`].
+    /// wait table: about 3 % with pages of 4 KiB, a fifth with pages of 512 bytes. Open files,
+    /// pages that are not synced, and copies for [hooks](OpenOptions::page_hook) take memory beside
+    /// that. Where the machine or a memory cgroup has less, that fails with
+    /// [`BuildError::InsufficientMemory`].
     pub fn capacity(self, capacity_bytes: usize) -> Self {
         Self { capacity_bytes, ..self }
     }

@@ -538,7 +538,7 @@ impl fmt::Display for Error {
             ),
             Self::FileTooLarge { file, offset, len, len_max } => write!(
                 f,
-                "{} may have {len_max} bytes, and not {}",
+                "the file system allows {} up to {len_max} bytes, and not {}",
                 file.display(),
                 offset.saturating_add(*len)
             ),

@@ -8,7 +8,7 @@
 //! | 0 | fresh, or in a poll | nothing, between polls | does nothing |
 //! | 1 | waits for a page that others read or change | a place in the page's queue | leaves the queue |
 //! | 2 | has announced the page, and waits for a frame | the announcement ([`FillReservationGuard`]), a place in the frames' queue, the count of one waiter | leaves the queue; a wake that had chosen it goes to the next there; the announcement is taken back, and the waiters for the page look again |
-//! | 3 | waits for its read | the right to the pin ([`crate::io::engine::Ticket`]), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
+//! | 3 | waits for its read | the right to the pin (the `Ticket` of `io/engine.rs`), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
 //! | 4 | its read has ended, and it was not polled since | the same, with a pin | the pin is given back |
 //! | 5 | ready | the guard is the caller's | |
 //!

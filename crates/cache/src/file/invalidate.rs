@@ -52,8 +52,13 @@ impl File {
         if !reaches_end {
             return Ok(());
         }
-        let _writers = self.file.writers.alone(core.waits(), core.reasons().file);
-        core.without_write_backs(&self.file, || core.take_length_of_device(&self.file))
+        let writers = self.file.writers.alone(core.waits(), core.reasons().file);
+        core.without_write_backs(&self.file, || {
+            let taken = core.take_length_of_device(&self.file);
+            // Wakers that are told next may wait for a writer.
+            drop(writers);
+            taken
+        })
     }
 }
 

@@ -157,8 +157,13 @@ impl Core {
     }
 
     fn allocate(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
-        let _writers = file.writers.alone(self.waits(), self.reasons().file);
-        self.without_write_backs(file, || self.allocate_alone(file, range))
+        let writers = file.writers.alone(self.waits(), self.reasons().file);
+        self.without_write_backs(file, || {
+            let allocated = self.allocate_alone(file, range);
+            // Wakers that are told next may wait for a writer.
+            drop(writers);
+            allocated
+        })
     }
 
     fn allocate_alone(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {

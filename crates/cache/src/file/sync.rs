@@ -58,7 +58,8 @@ impl File {
     /// let log = cache.open("log", unherd::OpenOptions::new().write(true))?;
     /// let at = log.len();
     /// log.write_all_at(b"a record", at)?;
-    /// log.sync_range(at..log.len())?;
+    /// // From the front: a record counts only if those before it, of other threads, are there too.
+    /// log.sync_range(0..at + 8)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -156,9 +157,9 @@ impl File {
         outcome
     }
 
-    /// The log is durable up to `lsn`: pages that were changed under no higher one
-    /// ([`PageMut::hold_until`](crate::PageMut::hold_until)) may be written from now on,
-    /// as other dirty pages. A number lower than an earlier one changes nothing. For all handles of
+    /// The log is durable up to `lsn`, from its beginning: pages that were changed under no higher
+    /// one ([`PageMut::hold_until`](crate::PageMut::hold_until)) may be written from now on, as
+    /// other dirty pages. A number lower than an earlier one changes nothing. For all handles of
     /// the file; the next that opens it begins with 0. Takes time for each held page of the file;
     /// does not block otherwise.
     pub fn release_to(&self, lsn: u64) {

@@ -16,7 +16,7 @@ use unherd_sys::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// Of one file. Relaxed, all: counts and hints.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
-    /// Changed by [`Files`](super::Files), which counts those of all files.
+    /// Counted in those of all files as well.
     pub(crate) pages: AtomicUsize,
     /// Whether the latest write-back has failed.
     is_failing: AtomicBool,

@@ -10,7 +10,7 @@
 //! | handed | holds no page, and is on its way to a waiter | no | `take_over` | empty |
 //! | reading | is being filled by the device | no | `publish` | clean |
 //! | | | | `clear` (the read failed) | empty |
-//! | changing | is being written by the one thread that has its [`Claim`] | no | `publish` | dirty |
+//! | changing | is being written by the one thread that has its [`Claim`] | no | `publish` | dirty, failed or held; what it was, if it was not changed |
 //! | clean | is what stable storage has | yes | `try_change`, unpinned | changing |
 //! | | | | `evict`, unpinned | empty |
 //! | dirty | is newer than the file | yes | `try_change`, unpinned | changing |
@@ -42,12 +42,12 @@
 //!  replaces the page (lock)                  ends the write-back
 //!  ------------------------                  -------------------
 //!  old: write-back -> superseded             old: superseded -> detached       (no lock)
-//!  copy: installed, behind; in the index     in the index: no longer behind    (lock)
+//!  copy: installed and marked, in the index  in the index: the mark goes       (lock)
 //! ```
 //!
-//! If the loan ends before the first step, the old page is at rest, and nothing is behind; if after
+//! If the loan ends before the first step, the old page is at rest, and nothing is marked; if after
 //! it, one who ends it sees *superseded*, and its last step comes after the copy is in the index. A
-//! page that is behind is not dropped: who drops pages has waited for the file's write-backs.
+//! page so marked is not dropped: who drops pages has waited for the file's write-backs.
 //!
 //! # Invariants
 //!

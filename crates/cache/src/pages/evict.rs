@@ -67,7 +67,7 @@ impl Found {
 /// What the policy sees in a frame's word.
 fn look(word: Word) -> Look {
     let page = match word.state() {
-        // What is behind an older version cannot be written yet.
+        // What awaits an older write-back cannot be written yet.
         _ if word.pins() > 0 || word.is_awaiting_older_writeback() => return Look::Busy,
         State::Clean | State::Unstable => Idle::Clean,
         State::Dirty => Idle::Dirty,

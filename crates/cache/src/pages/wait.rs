@@ -68,7 +68,7 @@ impl Pages {
         self.shard(key).busy(self.frames())
     }
 
-    /// What one waits for that would write the page back, if it is behind an older version.
+    /// What one waits for that would write the page back, if it is awaiting an older write-back.
     pub(crate) fn busy_awaiting_older_writeback(&self, key: PageKey) -> Option<Busy> {
         let shard = self.shard(key);
         let frame = shard.frame()?;

@@ -5,10 +5,8 @@ use unherd_sys::primitives::{Arc, Mutex, thread};
 use unherd_testkit::block_on;
 use unherd_testkit::{Seed, SimDevice};
 
-#[cfg(feature = "async")]
-use crate::PageNo;
 use crate::file::Core;
-use crate::{Advice, Cache, File, Io, OpenOptions};
+use crate::{Advice, Cache, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;
 
@@ -33,7 +31,7 @@ pub(super) fn reach(core: &Core, step: Step) {
 
 fn scene() -> (Arc<SimDevice>, Cache, File) {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
-    device.put("f", &[7; 64 * PAGE]);
+    device.put("f", &[7; 256 * PAGE]);
     let builder = Cache::builder().capacity(128 * PAGE).page_size(PAGE).io(Io::Ring);
     let builder = builder.frame_wait(Duration::from_secs(20)).device(device.clone());
     let cache = builder.build().unwrap();
@@ -97,4 +95,34 @@ fn a_panic_in_a_write_back_fails_the_sync() {
         // Those who exclude write-backs get in.
         let _ = (file.set_len(0), file.close());
     }
+}
+
+#[test]
+fn what_is_read_ahead_gives_its_slot_back() {
+    let (_device, cache, file) = scene();
+    for page in (0..64).map(PageNo) {
+        assert_eq!(file.prefetch(&[page]), 1);
+        file.page(page).unwrap();
+    }
+    let slots = cache.owner.core.io.engine.as_ref().unwrap().slots.lock().slots.len();
+    // A page can be had a moment before its slot is free.
+    assert!(slots <= 4, "{slots}");
+}
+
+#[test]
+fn the_end_of_a_read_ahead_is_told_to_who_waits_for_a_frame() {
+    let (device, _cache, file) = scene();
+    // All frames but four are pinned, and these four are read into.
+    let pinned: Vec<_> = (0..124).map(|page| file.page(PageNo(page)).unwrap()).collect();
+    device.block_reads();
+    assert_eq!(file.prefetch(&[200, 201, 202, 203].map(PageNo)), 4);
+    let (sent, received) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| sent.send(file.page(PageNo(210)).map(|guard| guard[0])));
+        std::thread::sleep(Duration::from_millis(50));
+        device.release_reads();
+        // Untold, it sleeps for 20 s, and then finds one.
+        assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(Ok(7)));
+    });
+    drop(pinned);
 }
