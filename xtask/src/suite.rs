@@ -136,8 +136,10 @@ pub(crate) fn ci(root: &Path) -> Result<(), Failure> {
         Step::cargo("lints of the build that does not count", &["clippy", "--locked"])
             .arguments(&["-p", "unherd-cli", "--features", "uncounted"])
             .arguments(&lints),
+        // Readers of the code follow the links of private items too.
         Step::cargo("documentation", &["doc", "--no-deps", "--workspace"])
-            .environment("RUSTDOCFLAGS", "-Dwarnings"),
+            .arguments(&["--document-private-items"])
+            .environment("RUSTDOCFLAGS", "-Dwarnings -Arustdoc::redundant-explicit-links"),
     ];
     let features = ["", "cache", "async", "cache,async", "uncounted"];
     checks.extend(features.map(|features| {

@@ -310,7 +310,7 @@ impl Core {
         }
     }
 
-    /// As [`Frames::try_change`], with this many looks at a page that is only pinned.
+    /// As `Frames::try_change`, with this many looks at a page that is only pinned.
     fn try_change(
         &self,
         frame: FrameId,

@@ -64,7 +64,7 @@ impl Core {
         Ok(PageGuard::new(&self.pages, self.find_and_pin(file, page, pages)?))
     }
 
-    /// The page, pinned, for a caller that has tried [`Core::try_hit`], and wants `pages` pages
+    /// The page, pinned, for a caller that has tried `Pages::try_hit`, and wants `pages` pages
     /// from it on; it is read if it is not there, with the pages that follow. Blocks under
     /// `page-read`, `page-change` and `frame`, or on the device.
     #[cold]

@@ -9,7 +9,8 @@
 //! file back, or of others where it has none, or fails with the error of the write that did.
 //!
 //! If writes of a file fail, its dirty pages are *failed*: reclaim takes others first, and tries
-//! these again only [`RETRY_AFTER`] the latest failure. A sync or close tries at once.
+//! these again only some time after the latest failure (`RETRY_AFTER` in `durability.rs`). A sync
+//! or close tries at once.
 
 use unherd_sys::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 

@@ -1,6 +1,6 @@
 //! One bucket: a word that is lock and summary in one, and the queue that it guards.
 //!
-//! The word's layout stands in [`super::word`].
+//! The word's layout stands in `bucket_word.rs`.
 //!
 //! | bits | meaning | changed by |
 //! |---|---|---|

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, Mutex, thread};
 #[cfg(feature = "async")]
 use unherd_testkit::block_on;
@@ -111,15 +112,20 @@ fn what_is_read_ahead_gives_its_slot_back() {
 
 #[test]
 fn the_end_of_a_read_ahead_is_told_to_who_waits_for_a_frame() {
-    let (device, _cache, file) = scene();
+    let (device, cache, file) = scene();
     // All frames but four are pinned, and these four are read into.
     let pinned: Vec<_> = (0..124).map(|page| file.page(PageNo(page)).unwrap()).collect();
     device.block_reads();
     assert_eq!(file.prefetch(&[200, 201, 202, 203].map(PageNo)), 4);
     let (sent, received) = std::sync::mpsc::channel();
+    let asleep = Timestamp::now().after(Duration::from_millis(50));
     thread::scope(|scope| {
         scope.spawn(|| sent.send(file.page(PageNo(210)).map(|guard| guard[0])));
-        std::thread::sleep(Duration::from_millis(50));
+        let waiters = &cache.owner.core.supply().waiters;
+        // It is asleep a moment after it has entered.
+        while waiters.count() == 0 || Timestamp::now() < asleep {
+            thread::yield_now();
+        }
         device.release_reads();
         // Untold, it sleeps for 20 s, and then finds one.
         assert_eq!(received.recv_timeout(Duration::from_secs(10)), Ok(Ok(7)));
