@@ -18,7 +18,7 @@ fn bench_prints_tables_and_keeps_record() {
     assert_eq!(place.kept_lines("record"), 24);
     let tables = fs::read_to_string(place.path().join("record/tables.txt")).unwrap();
     assert!(ran.stdout.contains(&tables));
-    let last: Vec<&str> = ran.stdout.lines().rev().take(3).collect();
+    let last: Vec<&str> = ran.lines().into_iter().rev().take(3).collect();
     assert_eq!(last[2], "What was shown, by cost_us:");
     assert!(
         last[1].starts_with("Against before (Slow.), unherd is better in 1 of 1: cost us 4.0"),
@@ -103,7 +103,7 @@ fn several_bases_are_not_compared_with_each_other() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,idle,unherd --base before,idle --rounds 8");
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let last: Vec<&str> = ran.stdout.lines().rev().take(4).collect();
+    let last: Vec<&str> = ran.lines().into_iter().rev().take(4).collect();
     assert_eq!(last[3], "What was shown, by cost_us:");
     assert!(
         last[2].starts_with("Against before (Slow.), unherd is better in 1 of 1: "),

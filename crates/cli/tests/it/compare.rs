@@ -47,7 +47,7 @@ fn the_verdict_is_the_first_and_the_last_line() {
     );
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let verdict = "new is slower than old: cost_us 1.05 × (1.05 to 1.05).";
-    let lines: Vec<&str> = ran.stdout.lines().collect();
+    let lines = ran.lines();
     assert_eq!((lines[0], lines[lines.len() - 1]), (verdict, verdict), "{}", ran.stdout);
     for part in
         ["old: sh -c echo cost: 100", "8 rounds", "SLOWER", "wall time", "bytes by read calls"]
@@ -67,7 +67,7 @@ fn metrics_that_are_no_times_are_better_or_worse() {
         &["--metric", "ops_per_s=ops: (.*)"],
         &["echo ops: 100", "echo ops: 50", "echo ops: 200"],
     );
-    let lines: Vec<&str> = ran.stdout.lines().take(2).collect();
+    let lines = ran.lines();
     assert_eq!(lines[0], "B is worse than A: ops_per_s 2.00 × (2.00 to 2.00).", "{ran:?}");
     assert_eq!(lines[1], "C is better than A: ops_per_s 2.00 × (2.00 to 2.00).", "{ran:?}");
 }
@@ -644,7 +644,7 @@ fn difference_of_the_first_build_is_not_confirmed() {
     assert!(luck.stdout.starts_with("B is slower than A: cost_us 1.10"), "{luck:?}");
     let last =
         "not confirmed: cost_us of B against A may differ by the layout of this build alone.";
-    assert_eq!(luck.stdout.lines().last(), Some(last), "{luck:?}");
+    assert_eq!(luck.lines().last(), Some(&last), "{luck:?}");
     let again = place.run("report luck --markdown -").stdout;
     assert!(again.contains("(1.10 to 1.10), not confirmed with other layouts |"), "{again}");
     let real = compared("real", "echo 110 >b");

@@ -22,6 +22,14 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
+impl Ran {
+    /// The lines, without the one that says that the machine was not quiet.
+    pub(crate) fn lines(&self) -> Vec<&str> {
+        let is_remark = |line: &&str| line.starts_with("Other programs used the processors");
+        self.stdout.lines().filter(|line| !is_remark(line)).collect()
+    }
+}
+
 impl Place {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
