@@ -432,11 +432,17 @@ fn waker_site(site: &Site, is_traced: bool) -> String {
     if is_traced && *site != Site::unknown() { format!(" from {site}") } else { String::new() }
 }
 
-/// The holder of a lock, as far as who gives it back tells; and whether it slept meanwhile.
+/// The holder of a lock, as far as who gives it back tells; and whether it slept meanwhile, and in
+/// what.
 fn held_by(waker: &Waker) -> String {
-    let slept = percent(waker.asleep_ns, waker.waited_ns).filter(|share| *share >= LITTLE_PERCENT);
-    let slept = slept.map_or_else(String::new, |share| {
-        format!(", which slept in up to {} % of that time", super::quantity::percent(share))
+    let slept = percent(waker.holders_asleep_ns, waker.waited_ns);
+    let slept = slept.filter(|share| *share >= LITTLE_PERCENT).map_or_else(String::new, |share| {
+        let longest = waker.asleep_in.as_ref().map(|(call, site)| {
+            let from = waker_site(site, true);
+            format!(", longest in {call}{from}")
+        });
+        let share = super::quantity::percent(share);
+        format!(", asleep for up to {share} % of that time{}", longest.unwrap_or_default())
     });
     format!("given back by {}{slept}", waker.site)
 }

@@ -138,7 +138,8 @@ fn wakes() -> Vec<WakeRow> {
         herd_possibly: 0,
         herd_needless_cpu_ns: 0,
         waited_ns: 0,
-        waker_asleep_ns: 0,
+        holders_asleep_ns: 0,
+        asleep_in: None,
         stacks: Vec::new(),
     };
     let stack = SampledStack { kernel: None, user: Some(StackId(14)), count: 5 };

@@ -41,7 +41,8 @@ fn assert_holder_is_named(report: &Report) {
     let holder = waits.waker.as_ref().expect("somebody gives it back");
     assert!(holder.function.ends_with("pauses::guard"), "{holder:?}");
     let detail = waits.detail.as_deref().unwrap_or_default();
-    assert!(detail.contains("which slept in up to"), "{detail}");
+    let (_, asleep) = detail.split_once("asleep for up to").expect("it sleeps");
+    assert!(asleep.contains("longest in nanosleep from unherd_truth::count::pause"), "{detail}");
     assert!(report.verdict.join("\n").contains("waiting for locks"), "{:?}", report.verdict);
 }
 
