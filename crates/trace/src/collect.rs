@@ -6,9 +6,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::ledger::Ledger;
 use crate::observation::{
-    AsleepIn, Episode, EpisodeClass, FutexKind, FutexRow, GateRow, LedgerRow, LockKind, LockRow, Losses,
-    Object, Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind, StallRow,
-    ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
+    AsleepIn, Episode, EpisodeClass, FutexKind, FutexRow, GateRow, LedgerRow, LockKind, LockRow,
+    Losses, Object, Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind,
+    StallRow, ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};

@@ -8,7 +8,7 @@ use crate::observation::*;
 use crate::symbols::Symbols;
 
 const SERVER: u32 = 4_000_000_100;
-const POOL: u32 = 4_000_000_200;
+pub(super) const POOL: u32 = 4_000_000_200;
 const LISTENER: Object = Object::Socket { port: 8080, listening: true };
 pub(super) const CONDITION: u64 = 0x7f00_0000_1000;
 
@@ -37,7 +37,7 @@ ffffffff81002600 T asm_exc_page_fault
 ffffffff81003000 T the_end
 ";
 
-const PERF_MAP: &str = "\
+pub(super) const PERF_MAP: &str = "\
 500000 100 worker_loop
 500100 80 main
 500200 40 pthread_cond_wait

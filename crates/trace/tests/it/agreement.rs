@@ -61,6 +61,8 @@ fn root_verdicts_agree_with_their_summaries() {
         "produce 50",
         "guard 50",
         "compute 50",
+        "hold 6 30 0",
+        "hold 6 30 1",
         "ladder 30",
         "look 50 0",
         "look 50 1",
@@ -81,6 +83,12 @@ fn root_verdicts_agree_with_their_summaries() {
         }
         if scene == "guard 50" {
             assert_holder_is_named(&report);
+        }
+        if scene.starts_with("hold") {
+            let verdict = report.verdict.join("\n");
+            assert!(verdict.contains("goes to waiting for locks"), "{verdict}");
+            assert_eq!(verdict.contains("asleep for up to 9"), scene.ends_with('1'), "{verdict}");
+            assert!(!verdict.contains("or to useful work"), "{verdict}");
         }
     }
 }
