@@ -129,10 +129,11 @@ static __always_inline void uh_give_back(struct uh_wake_row *row, struct uh_thre
 {
 	struct uh_lock_word key = { .word = t->value, .pid = t->pid };
 	struct uh_lock *lock = bpf_map_lookup_elem(&uh_lock_words, &key), fresh = {};
-	u64 since_ns = t->slept_ns, waited_ns = now - t->slept_ns, held_ns = 0, asleep_ns, before_ns;
+	u64 since_ns = t->slept_ns, waited_ns = now - t->slept_ns, slept_ns = 0, asleep_ns;
 
 	if (t->state != UH_ASLEEP || (t->flags & UH_DEEP))
 		return;
+	uh_resume_late(by);
 	if (!lock) {
 		bpf_map_update_elem(&uh_lock_words, &key, &fresh, BPF_NOEXIST);
 		lock = bpf_map_lookup_elem(&uh_lock_words, &key);
@@ -142,22 +143,21 @@ static __always_inline void uh_give_back(struct uh_wake_row *row, struct uh_thre
 	if (lock->given_ns > since_ns)
 		since_ns = lock->given_ns;
 	if (by->waking.at_ns > since_ns) {
-		before_ns = uh_asleep_before(by, key.word, lock);
-		held_ns = by->waking.at_ns - since_ns;
-		if (held_ns > by->asleep_ns - before_ns)
-			held_ns = by->asleep_ns - before_ns;
+		slept_ns = by->asleep_ns - uh_asleep_before(by, key.word, lock);
+		if (slept_ns > by->waking.at_ns - since_ns)
+			slept_ns = by->waking.at_ns - since_ns;
 	}
 	lock->given_ns = now;
 	lock->giver = by->tid;
 	lock->giver_asleep_ns = by->asleep_ns;
-	before_ns = t->slots[t->slot & 3].holders_asleep_ns;
-	asleep_ns = uh_add(lock->holders_asleep_ns, held_ns) + held_ns - before_ns;
+	asleep_ns = uh_add(lock->holders_asleep_ns, slept_ns) + slept_ns -
+		    t->slots[t->slot & 3].holders_asleep_ns;
 	uh_add(row->counts[UH_WAITED_NS], waited_ns);
 	uh_add(row->counts[UH_HOLDERS_ASLEEP_NS], asleep_ns < waited_ns ? asleep_ns : waited_ns);
-	if (held_ns > row->longest_ns) {
+	if (slept_ns > row->longest_ns) {
 		struct uh_slot *last = &by->slots[by->flags & UH_DEEP ? UH_DEEP_SLOT : by->slot & 3];
 
-		row->longest_ns = held_ns;
+		row->longest_ns = slept_ns;
 		row->longest_row = last->row;
 		row->longest_nr = last->nr;
 	}

@@ -231,6 +231,8 @@ fn root_sleep_of_lock_holders_is_counted() {
         let true_percent = number(&truth, "asleep_percent");
         println!("{scene}: {percent} of {true_percent} %");
         assert!(row.holders_asleep_ns <= row.waited_ns, "{row:?}");
-        assert!(percent.abs_diff(true_percent) <= 10, "{scene}: {percent} of {true_percent} %");
+        // On a busy machine the holder waits for a processor when its sleep is over.
+        let near = true_percent.saturating_sub(25)..=true_percent + 10;
+        assert!(near.contains(&percent), "{scene}: {percent} of {true_percent} %");
     }
 }
