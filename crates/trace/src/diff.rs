@@ -4,8 +4,8 @@
 //! are compared per second. A finding has grown if its rate is more than a tenth higher, and that
 //! by more than chance: three times the standard deviation of counts that come at random.
 //!
-//! A finding is known by its kind of waste, call, site and program. If just one program of each report
-//! is not in the other, the two are taken for one, as of a program and its patched copy.
+//! A finding is known by its kind of waste, call, site and program. If just one program of each
+//! report is not in the other, the two are taken for one, as of a program and its patched copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -186,11 +186,10 @@ impl Diff {
                 notes.push(format!("taken for one program: {first} before, {second} after"));
                 after = after.renamed(second, first);
             }
+            ([], _) | (_, []) => {}
             (first, second) if before.programs.is_disjoint(&after.programs) => {
-                if !(first.is_empty() || second.is_empty()) {
-                    let (first, second) = (joined(first), joined(second));
-                    notes.push(format!("different programs: {first} before, {second} after"));
-                }
+                let (first, second) = (joined(first), joined(second));
+                notes.push(format!("different programs: {first} before, {second} after"));
             }
             _ => {}
         }

@@ -133,15 +133,15 @@ impl Finding {
         self.cost.map_or(often, |cost| cost.percent_high >= NOTABLE_PERCENT)
     }
 
-    /// Whether what it counts may as well have been useful: nothing is proven, and most of the woken
-    /// were woken alone, or computed; or what those took that only looked is little. Such a finding
-    /// does not lead, and has no cure.
+    /// Whether what it counts may as well have been useful: nothing is proven, and most of the
+    /// woken were woken alone, or computed; or what those took that only looked is little. Such a
+    /// finding does not lead, and has no cure.
     pub(crate) fn may_be_useful(&self) -> bool {
         self.is_of_wakeups() && self.count.proven == 0 && self.weight() < LITTLE_PERCENT
     }
 
-    /// Whether it may be useful and is told of otherwise: by a finding about the lock that is waited
-    /// for, or by the program's ledger, which counts none.
+    /// Whether it may be useful, and another account has more to say: a finding about the lock that
+    /// is waited for, or the program's ledger, which counts none.
     pub(crate) fn is_explained(&self) -> bool {
         let of_lock = self.through.is_some_and(Primitive::is_lock);
         self.may_be_useful() && (of_lock || self.ledger_needless == Some(0))

@@ -290,3 +290,6 @@ pub(super) fn site(finding: &Finding) -> String {
         _ => format!("{} from {}{comm}{}{processes}", finding.call, finding.site, finding.comm),
     }
 }
+
+#[cfg(test)]
+mod tests;
