@@ -223,7 +223,7 @@ fn root_looks_at_files_are_polls() {
 #[test]
 fn root_sleep_of_lock_holders_is_counted() {
     let Some(_machine) = root("holders that sleep") else { return };
-    for scene in ["hold 2 150 1", "hold 6 50 1", "hold 6 30 5", "hold 6 50 0"] {
+    for scene in ["hold 2 150 1", "hold 6 50 1", "hold 6 30 2", "hold 6 50 0"] {
         let (seen, truth) = trace(scene);
         let row = seen.wakes.iter().filter(|row| matches!(row.object, Object::Futex(_)));
         let row = row.max_by_key(|row| row.waited_ns).expect("the lock is given back");
@@ -231,8 +231,8 @@ fn root_sleep_of_lock_holders_is_counted() {
         let true_percent = number(&truth, "asleep_percent");
         println!("{scene}: {percent} of {true_percent} %");
         assert!(row.holders_asleep_ns <= row.waited_ns, "{row:?}");
-        // On a busy machine the holder waits for a processor when its sleep is over.
-        let near = true_percent.saturating_sub(25)..=true_percent + 10;
-        assert!(near.contains(&percent), "{scene}: {percent} of {true_percent} %");
+        // Timers are late, and on a busy machine so is a thread that was given the lock.
+        assert!(percent.abs_diff(true_percent) <= 25, "{scene}: {percent} of {true_percent} %");
+        assert!(true_percent > 0 || percent <= 10, "{scene}: {percent} of {true_percent} %");
     }
 }
