@@ -55,6 +55,13 @@ pub enum Primitive {
     InterpreterLock,
 }
 
+impl Primitive {
+    /// Whether one thread at a time, or only readers, get past it.
+    pub(crate) fn is_lock(self) -> bool {
+        matches!(self, Self::Lock | Self::InterpreterLock)
+    }
+}
+
 /// What a rule can look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Symptom<'a> {

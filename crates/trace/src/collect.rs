@@ -6,9 +6,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::ledger::Ledger;
 use crate::observation::{
-    Episode, EpisodeClass, FutexKind, FutexRow, GateRow, LedgerRow, LockKind, LockRow, Losses,
-    Object, Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind, StallRow,
-    ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
+    AsleepIn, Episode, EpisodeClass, FutexKind, FutexRow, GateRow, LedgerRow, LockKind, LockRow,
+    Losses, Object, Observation, Outcomes, Process, SampledStack, Stack, StackId, StallKind,
+    StallRow, ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
 };
 use crate::programs::{Programs, VARIABLES};
 use crate::tracer::{Notice, TraceError};
@@ -319,6 +319,11 @@ fn wakes(programs: &Programs, stacks: &Stacks<'_>) -> Result<Vec<WakeRow>, Trace
         let id = value.u64();
         let counts: [u64; 10] = value.u64s();
         let pid = (pid != 0).then_some(pid);
+        let [longest_ns, longest_row] = value.u64s();
+        let asleep_in = (longest_ns > 0).then(|| AsleepIn {
+            syscall: u32::try_from(value.i32()).ok(),
+            stacks: stacks.of(longest_row, pid),
+        });
         let mut row = WakeRow {
             pid,
             cause: cause(of, nr),
@@ -332,7 +337,8 @@ fn wakes(programs: &Programs, stacks: &Stacks<'_>) -> Result<Vec<WakeRow>, Trace
             herd_possibly: counts[6],
             herd_needless_cpu_ns: counts[7],
             waited_ns: counts[8],
-            waker_asleep_ns: counts[9],
+            holders_asleep_ns: counts[9],
+            asleep_in,
             stacks: stacks.of(id, pid),
         };
         for woken in open.iter().filter(|(of, _)| *of == raw).map(|(_, woken)| *woken) {

@@ -3,6 +3,9 @@
 //! Reports are read as JSON (`unherd.trace/1`), so either may be of another day or machine. Counts
 //! are compared per second. A finding has grown if its rate is more than a tenth higher, and that
 //! by more than chance: three times the standard deviation of counts that come at random.
+//!
+//! A finding is known by its kind of waste, call, site and program. If just one program of each
+//! report is not in the other, the two are taken for one, as of a program and its patched copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -92,7 +95,8 @@ struct Sum {
 struct Side {
     seconds: f64,
     programs: BTreeSet<String>,
-    findings: BTreeMap<String, Sum>,
+    /// By kind of waste, call and site, and by program.
+    findings: BTreeMap<(String, String), Sum>,
     judged: bool,
 }
 
@@ -114,14 +118,13 @@ impl Side {
 
     fn of(report: &Value) -> Self {
         let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
-        let mut findings = BTreeMap::<String, Sum>::new();
+        let mut findings = BTreeMap::<_, Sum>::new();
         let mut programs = BTreeSet::new();
         for finding in report["findings"].as_array().into_iter().flatten() {
             let comm = text(&finding["comm"]);
             let site = text(&finding["site"]["function"]);
-            let name = [text(&finding["waste"]), text(&finding["call"]), site, comm.clone()];
-            let name = name.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
-            let sum = findings.entry(name.join(", ")).or_default();
+            let name = [text(&finding["waste"]), text(&finding["call"]), site];
+            let sum = findings.entry((joined(&name), comm.clone())).or_default();
             sum.count += finding["count"]["possible"].as_f64().unwrap_or_default();
             sum.percent += finding["cost"]["percent_high"].as_f64().unwrap_or_default();
             programs.extend(Some(comm).filter(|comm| !comm.is_empty()));
@@ -134,11 +137,26 @@ impl Side {
         }
     }
 
+    /// The same with another name for one of its programs.
+    fn renamed(mut self, from: &str, to: &str) -> Self {
+        let of = |(name, comm): (String, String)| {
+            (name, if comm == from { to.to_owned() } else { comm })
+        };
+        self.findings = self.findings.into_iter().map(|(key, sum)| (of(key), sum)).collect();
+        self
+    }
+
     /// A finding's rate, and the standard deviation of that.
     fn rate(&self, of: Sum) -> (f64, f64) {
         let seconds = self.seconds.max(1e-9);
         (of.count / seconds, of.count.sqrt() / seconds)
     }
+}
+
+/// Those that say something.
+fn joined(parts: &[String]) -> String {
+    let parts: Vec<_> = parts.iter().filter(|part| !part.is_empty()).cloned().collect();
+    parts.join(", ")
 }
 
 /// What is in one report and not in the other does not count if it is this rare and cheap. It is in
@@ -155,25 +173,34 @@ impl Diff {
     ///
     /// [`DiffError`] if one cannot be read, or is no report of this version.
     pub fn of_files(before: &Path, after: &Path) -> Result<Self, DiffError> {
-        Ok(Self::new(&Side::read(before)?, &Side::read(after)?))
+        Ok(Self::new(&Side::read(before)?, Side::read(after)?))
     }
 
-    fn new(before: &Side, after: &Side) -> Self {
+    fn new(before: &Side, mut after: Side) -> Self {
         let mut notes = Vec::new();
-        if before.programs.is_disjoint(&after.programs)
-            && !(before.programs.is_empty() || after.programs.is_empty())
-        {
-            let names = |of: &Side| of.programs.iter().cloned().collect::<Vec<_>>().join(", ");
-            let (first, second) = (names(before), names(after));
-            notes.push(format!("different programs: {first} before, {second} after"));
+        let alone = |of: &Side, other: &Side| -> Vec<String> {
+            of.programs.difference(&other.programs).cloned().collect()
+        };
+        match (&*alone(before, &after), &*alone(&after, before)) {
+            ([first], [second]) => {
+                notes.push(format!("taken for one program: {first} before, {second} after"));
+                after = after.renamed(second, first);
+            }
+            ([], _) | (_, []) => {}
+            (first, second) if before.programs.is_disjoint(&after.programs) => {
+                let (first, second) = (joined(first), joined(second));
+                notes.push(format!("different programs: {first} before, {second} after"));
+            }
+            _ => {}
         }
+        let after = &after;
         if before.judged != after.judged {
             notes.push("wakeups were judged in one report only".to_owned());
         }
-        let names: BTreeSet<&String> =
+        let names: BTreeSet<&(String, String)> =
             before.findings.keys().chain(after.findings.keys()).collect();
         let all = names.len();
-        let changed = |name: &String| {
+        let changed = |name: &(String, String)| {
             let (old, new) = (before.findings.get(name), after.findings.get(name));
             let (first, first_error) = before.rate(old.copied().unwrap_or_default());
             let (second, second_error) = after.rate(new.copied().unwrap_or_default());
@@ -188,7 +215,8 @@ impl Diff {
             };
             let percent = |of: Option<&Sum>| of.map_or(0.0, |of| of.percent);
             let (per_second, percent_most) = ([first, second], [percent(old), percent(new)]);
-            Some(Changed { change, name: name.clone(), per_second, percent_most })
+            let name = joined(&[name.0.clone(), name.1.clone()]);
+            Some(Changed { change, name, per_second, percent_most })
         };
         let mut changed: Vec<Changed> = names.into_iter().filter_map(changed).collect();
         let most = |of: &Changed| of.percent_most[0].max(of.percent_most[1]);
@@ -248,7 +276,7 @@ mod tests {
     }
 
     fn diff(before: &Value, after: &Value) -> Diff {
-        Diff::new(&Side::of(before), &Side::of(after))
+        Diff::new(&Side::of(before), Side::of(after))
     }
 
     #[test]
@@ -287,10 +315,39 @@ mod tests {
     }
 
     #[test]
+    fn patched_copy_is_the_same_program() {
+        let of = |programs: &[&str], count| {
+            let mut all = report("helper", 1.0, &[("run", 500, 1.0)]);
+            let findings = all["findings"].as_array_mut().unwrap();
+            for program in programs {
+                let own = report(program, 1.0, &[("pop", count, 5.0)]);
+                findings.extend(own["findings"].as_array().unwrap().clone());
+            }
+            all
+        };
+        let same = diff(&of(&["server"], 2_000), &of(&["server-patched"], 2_000));
+        assert!(same.changed.is_empty() && !same.is_worse(), "{same}");
+        assert_eq!(same.notes, ["taken for one program: server before, server-patched after"]);
+        let better = diff(&of(&["server"], 2_000), &of(&["server-patched"], 100));
+        let changes: Vec<_> = better.changed.iter().map(|of| of.change).collect();
+        assert_eq!(changes, [Change::Shrank], "{better}");
+        // Of several nobody knows which is which.
+        let several = diff(&of(&["server"], 2_000), &of(&["one", "other"], 2_000));
+        assert!(several.is_worse(), "{several}");
+    }
+
+    #[test]
     fn different_programs_are_told() {
-        let of = |program| report(program, 1.0, &[("pop", 100, 5.0)]);
-        assert_eq!(diff(&of("nginx"), &of("redis")).notes.len(), 1);
-        assert!(diff(&of("nginx"), &of("nginx")).notes.is_empty());
+        let of = |programs: [&str; 2]| {
+            let mut all = report(programs[0], 1.0, &[("pop", 100, 5.0)]);
+            let other = report(programs[1], 1.0, &[("pop", 100, 5.0)]);
+            let findings = all["findings"].as_array_mut().unwrap();
+            findings.extend(other["findings"].as_array().unwrap().clone());
+            all
+        };
+        let different = diff(&of(["nginx", "sh"]), &of(["redis", "bash"]));
+        assert_eq!(different.notes, ["different programs: nginx, sh before, bash, redis after"]);
+        assert!(diff(&of(["nginx", "sh"]), &of(["nginx", "sh"])).notes.is_empty());
     }
 
     #[test]

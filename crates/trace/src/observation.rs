@@ -308,11 +308,22 @@ pub struct WakeRow {
     pub herd_possibly: u64,
     /// CPU time of both.
     pub herd_needless_cpu_ns: u64,
-    /// How long the first that each event woke had slept.
+    /// Of a futex: how long the first that each event woke had slept.
     pub waited_ns: u64,
-    /// Of that, what was in the waker's own last sleep.
-    pub waker_asleep_ns: u64,
+    /// Of that, for how long at most the threads slept that had the futex, if it is a lock.
+    pub holders_asleep_ns: u64,
+    /// Where one of these slept longest.
+    pub asleep_in: Option<AsleepIn>,
     /// See [`WaitRow::stacks`]; the waker's.
+    pub stacks: Vec<SampledStack>,
+}
+
+/// Where the holder of a lock sleeps with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AsleepIn {
+    /// See [`WaitRow::syscall`].
+    pub syscall: Option<u32>,
+    /// See [`WaitRow::stacks`].
     pub stacks: Vec<SampledStack>,
 }
 

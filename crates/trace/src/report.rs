@@ -161,6 +161,7 @@ impl Report {
         };
         let summary = Summary::new(observation, &seen);
         let time = Time::new(observation, &waits.lines, judged);
+        let ledgers = ledgers::ledgers(observation, &waits, names);
         let wakers = herds::wakers(if judged { &observation.wakes } else { &[] }, names);
         let findings = findings::findings(
             if judged { &waits.lines } else { &[] },
@@ -168,10 +169,9 @@ impl Report {
             futexes.as_ref().map_or(&[], |futexes| &futexes.lines),
             kernel_locks.as_deref().unwrap_or_default(),
             stalls.as_deref().unwrap_or_default(),
-            &findings::Scale::new(&summary, time.as_ref(), &observation.processes),
+            &findings::Scale::new(&summary, time.as_ref(), &observation.processes, &ledgers),
             names,
         );
-        let ledgers = ledgers::ledgers(observation, &waits, names);
         let timeline = Timeline::new(observation, &waits.lines, judged, names);
         let stacks = namer.finish();
         let trust = Trust::new(observation, privileged, symbols.unknown());

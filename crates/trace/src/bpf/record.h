@@ -138,13 +138,18 @@ enum uh_wake_count {
 	UH_HERD_NEEDLESS,
 	UH_HERD_POSSIBLE,
 	UH_HERD_NS,
-	UH_WAITED_NS,       /* how long the first that each event woke had slept */
-	UH_WAKER_ASLEEP_NS, /* and of that, in the waker's last sleep */
+	UH_WAITED_NS,         /* of a futex: how long the first that each event woke had slept */
+	UH_HOLDERS_ASLEEP_NS, /* and for how much of that its holders had */
 	UH_WAKE_COUNTS,
 };
 struct uh_wake_row {
 	u64 id;
 	u64 counts[UH_WAKE_COUNTS];
+	/* Where a holder slept longest before it gave back: for how long, the id of that row. */
+	u64 longest_ns;
+	u64 longest_row;
+	s32 longest_nr;
+	u32 pad;
 };
 
 /* What became of an episode. */

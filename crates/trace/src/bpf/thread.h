@@ -68,6 +68,8 @@ struct uh_slot {
 	u64 began_ns;
 	u64 run_ns; /* the thread's CPU time when it went to sleep */
 	u64 cpu_ns; /* what the episode took, once the next sleep has begun */
+	u64 asleep_ns; /* all the thread's sleep up to its waking */
+	u64 holders_asleep_ns; /* of a futex: as in struct uh_lock, when the sleep began */
 	u64 event_id;
 	struct uh_wake_key waker;
 	u32 event_index;
@@ -122,6 +124,7 @@ struct uh_thread {
 	/* What it did for somebody since its own timer woke it: calls, wakes. Looks are none. */
 	u64 deeds;
 	u64 slept_ns;
+	u64 asleep_ns; /* all sleeps that are over */
 	struct uh_waking waking;
 	u64 redundant;
 	u64 reclaim_ns;
@@ -230,6 +233,26 @@ struct {
 	__type(key, struct uh_range);
 	__type(value, u64);
 } uh_unlocked SEC(".maps");
+
+/* A futex word as a lock: who gives it back to a waiter has held it. */
+struct uh_lock_word {
+	u64 word;
+	u32 pid;
+	u32 pad;
+};
+struct uh_lock {
+	u64 holders_asleep_ns; /* their sleep while others waited, so far */
+	u64 given_ns;          /* when it was given back last */
+	u64 giver_asleep_ns;   /* by whom: all that thread's sleep up to then */
+	u32 giver;
+	u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct uh_lock_word);
+	__type(value, struct uh_lock);
+} uh_lock_words SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -273,6 +273,18 @@ static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_
 	uh_plan_sample(slot, uh_add(row->stacks, 1) + 1);
 }
 
+/* How long the holders of the word that the thread waits for have slept so far. */
+static __always_inline u64 uh_holders_asleep_ns(struct uh_thread *t)
+{
+	struct uh_lock_word key = { .word = t->value, .pid = t->pid };
+	struct uh_lock *lock;
+
+	if (!uh_settings.sees_calls || t->kind != UH_FUTEX)
+		return 0;
+	lock = bpf_map_lookup_elem(&uh_lock_words, &key);
+	return lock ? lock->holders_asleep_ns : 0;
+}
+
 #define UH_TASK_INTERRUPTIBLE 1
 
 /* A blocking switch-out; `run_ns` is the thread's CPU time so far. */
@@ -326,6 +338,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		slot->deeds = t->deeds;
 		slot->began_ns = now;
 		slot->run_ns = run_ns;
+		slot->holders_asleep_ns = uh_holders_asleep_ns(t);
 		slot->counts[UH_SLEEPS]++;
 	}
 	uh_sample(ctx, t, slot);
@@ -406,6 +419,7 @@ static __always_inline void uh_resume(struct uh_thread *t)
 	uh_spend(t, UH_WOKEN_RUNNABLE, now);
 	t->counts[UH_P_WAKEUPS]++;
 	asleep_ns = t->waking.at_ns > t->slept_ns ? t->waking.at_ns - t->slept_ns : 0;
+	t->asleep_ns += asleep_ns;
 	if (t->flags & UH_DEEP) {
 		slot = &t->slots[UH_DEEP_SLOT];
 		slot->counts[UH_DEEP_NS] += asleep_ns;
@@ -426,6 +440,7 @@ static __always_inline void uh_resume(struct uh_thread *t)
 	slot = &t->slots[index];
 	slot->counts[UH_WAKEUPS]++;
 	slot->counts[UH_ASLEEP_NS] += asleep_ns;
+	slot->asleep_ns = t->asleep_ns;
 	if (asleep_ns < uh_settings.round_trip_ns)
 		slot->counts[UH_SHORT]++;
 	if (t->waking.flags & UH_BY_OWN_TIMER) {

@@ -100,6 +100,69 @@ static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, 
 		uh_sample_stacks(ctx, row->id, UH_COPY_WAKE, followed, weight);
 }
 
+/*
+ * All sleep of the giver before it got the lock: up to the end of its own wait for it, or up to
+ * when it gave it back last, if nobody else has had it since. Not known: 0.
+ */
+static __always_inline u64 uh_asleep_before(struct uh_thread *by, u64 word, struct uh_lock *lock)
+{
+	u64 before_ns = lock->giver == by->tid ? lock->giver_asleep_ns : 0;
+
+	for (u32 i = 0; i < UH_SLOTS; i++) {
+		struct uh_slot *slot = &by->slots[i];
+
+		if ((slot->flags & UH_USED) && slot->kind == UH_FUTEX && slot->value == word &&
+		    slot->asleep_ns > before_ns)
+			before_ns = slot->asleep_ns;
+	}
+	return before_ns;
+}
+
+/*
+ * The futex word that `t` waits for may be a lock, which `by` gives back. Others have held it while
+ * `t` waited, so the sleep of all holders is summed up by word: of each from the last time it was
+ * given back, or from when `t`, which has waited longest, began to. Where sleep and work alternate
+ * and it is not known since when the thread holds the lock, that is an upper bound.
+ */
+static __always_inline void uh_give_back(struct uh_wake_row *row, struct uh_thread *t,
+					 struct uh_thread *by, u64 now)
+{
+	struct uh_lock_word key = { .word = t->value, .pid = t->pid };
+	struct uh_lock *lock = bpf_map_lookup_elem(&uh_lock_words, &key), fresh = {};
+	u64 since_ns = t->slept_ns, waited_ns = now - t->slept_ns, slept_ns = 0, asleep_ns;
+
+	if (t->state != UH_ASLEEP || (t->flags & UH_DEEP))
+		return;
+	uh_resume_late(by);
+	if (!lock) {
+		bpf_map_update_elem(&uh_lock_words, &key, &fresh, BPF_NOEXIST);
+		lock = bpf_map_lookup_elem(&uh_lock_words, &key);
+		if (!lock)
+			return;
+	}
+	if (lock->given_ns > since_ns)
+		since_ns = lock->given_ns;
+	if (by->waking.at_ns > since_ns) {
+		slept_ns = by->asleep_ns - uh_asleep_before(by, key.word, lock);
+		if (slept_ns > by->waking.at_ns - since_ns)
+			slept_ns = by->waking.at_ns - since_ns;
+	}
+	lock->given_ns = now;
+	lock->giver = by->tid;
+	lock->giver_asleep_ns = by->asleep_ns;
+	asleep_ns = uh_add(lock->holders_asleep_ns, slept_ns) + slept_ns -
+		    t->slots[t->slot & 3].holders_asleep_ns;
+	uh_add(row->counts[UH_WAITED_NS], waited_ns);
+	uh_add(row->counts[UH_HOLDERS_ASLEEP_NS], asleep_ns < waited_ns ? asleep_ns : waited_ns);
+	if (slept_ns > row->longest_ns) {
+		struct uh_slot *last = &by->slots[by->flags & UH_DEEP ? UH_DEEP_SLOT : by->slot & 3];
+
+		row->longest_ns = slept_ns;
+		row->longest_row = last->row;
+		row->longest_nr = last->nr;
+	}
+}
+
 static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct uh_event *event,
 					  struct uh_thread *t, struct uh_thread *by, u64 now)
 {
@@ -124,13 +187,8 @@ static __always_inline void uh_open_event(void *ctx, struct uh_cpu *cpu, struct 
 	}
 	before = uh_add(row->counts[UH_EVENTS], 1);
 	uh_add(row->counts[UH_WOKEN], 1);
-	if (by && t->state == UH_ASLEEP) {
-		u64 slept_ns = by->slept_ns > t->slept_ns ? by->slept_ns : t->slept_ns;
-
-		uh_add(row->counts[UH_WAITED_NS], now - t->slept_ns);
-		if (by->waking.at_ns > slept_ns)
-			uh_add(row->counts[UH_WAKER_ASLEEP_NS], by->waking.at_ns - slept_ns);
-	}
+	if (by && key.kind == UH_FUTEX)
+		uh_give_back(row, t, by, now);
 	uh_sample_waker(ctx, row, before, key.cause, by != 0);
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::Ledger;
 use super::futexes::FutexLine;
 use super::herds::{Herd, Sleepers, Waker, Wakes, may_have_woken, waker_of};
 use super::locks::KernelLock;
@@ -105,6 +106,10 @@ pub struct Finding {
     /// The stacks of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waker_stacks: Option<StackPair>,
+    /// Of needless wakeups in the waits of unherd's library: what the programs' own ledgers count,
+    /// of all the waits that they count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger_needless: Option<u64>,
     /// How much of what is possible but not proven counts in the ranking.
     #[serde(skip)]
     pub(crate) herd_share: f64,
@@ -128,10 +133,18 @@ impl Finding {
         self.cost.map_or(often, |cost| cost.percent_high >= NOTABLE_PERCENT)
     }
 
-    /// Whether what it counts may as well have been useful: nothing is proven, and the most of it
-    /// was neither woken in herds nor idle.
+    /// Whether what it counts may as well have been useful: nothing is proven, and most of the
+    /// woken were woken alone, or computed; or what those took that only looked is little. Such a
+    /// finding does not lead, and has no cure.
     pub(crate) fn may_be_useful(&self) -> bool {
-        self.is_of_wakeups() && self.count.proven == 0 && self.herd_share < 0.5
+        self.is_of_wakeups() && self.count.proven == 0 && self.weight() < LITTLE_PERCENT
+    }
+
+    /// Whether it may be useful, and another account has more to say: a finding about the lock that
+    /// is waited for, or the program's ledger, which counts none.
+    pub(crate) fn is_explained(&self) -> bool {
+        let of_lock = self.through.is_some_and(Primitive::is_lock);
+        self.may_be_useful() && (of_lock || self.ledger_needless == Some(0))
     }
 
     pub(crate) fn is_of_wakeups(&self) -> bool {
@@ -155,11 +168,18 @@ pub(crate) struct Scale {
     round_trip_ns: u64,
     futex_call_ns: u64,
     by_process: HashMap<u32, u64>,
+    ledger_needless: HashMap<u32, u64>,
 }
 
 impl Scale {
-    pub(crate) fn new(summary: &Summary, time: Option<&Time>, processes: &[Process]) -> Self {
+    pub(crate) fn new(
+        summary: &Summary,
+        time: Option<&Time>,
+        processes: &[Process],
+        ledgers: &[Ledger],
+    ) -> Self {
         let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
+        let needless = |of: &Ledger| Some((of.pid, *of.says_in_all.get("needless_wakeups")?));
         Self {
             cpu_ns: summary.own_cpu_ns(),
             threads_ns: time.map_or_else(
@@ -171,6 +191,7 @@ impl Scale {
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
             by_process: by_process.collect(),
+            ledger_needless: ledgers.iter().filter_map(needless).collect(),
         }
     }
 
@@ -211,6 +232,16 @@ impl Scale {
             count.saturating_mul(price_ns).min(all)
         });
         self.estimate(ns.fold(0, u64::saturating_add))
+    }
+
+    /// What the ledgers count, if all these waits are in ledgers.
+    fn ledger_needless(&self, lines: &[&WaitLine]) -> Option<u64> {
+        let of = |line: &&WaitLine| {
+            let needless = self.ledger_needless.get(&line.pid).filter(|_| line.library)?;
+            Some((line.pid, *needless))
+        };
+        let by_process: Option<BTreeMap<u32, u64>> = lines.iter().map(of).collect();
+        by_process.map(|by_process| by_process.into_values().fold(0, u64::saturating_add))
     }
 
     /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
@@ -264,6 +295,8 @@ pub(crate) fn findings(
     found.extend(locks.map(|lock| of_lock(lock, scale, namer)));
     found.extend(stalls.iter().map(|stall| of_stall(stall, scale, namer)));
     found.extend(of_processors(scale));
+    // There is no cure for what is likely none.
+    found.iter_mut().filter(|of| of.may_be_useful()).for_each(|of| of.advice = None);
     found.sort_by(|a, b| {
         let cost = b.weight().total_cmp(&a.weight());
         let name = |of: &Finding| (of.waste, of.comm.clone(), of.call.clone(), of.site.clone());
@@ -350,6 +383,7 @@ fn of_waits(
             stacks: most.stacks.first().copied(),
             waker: waker.map(|waker| waker.site.clone()),
             waker_stacks: waker.and_then(|waker| waker.stacks),
+            ledger_needless: None,
             herd_share: 1.0,
         })
     };
@@ -390,16 +424,17 @@ fn of_waits(
         let wakes = finding(Waste::NeedlessWakeups, count, wakeups, cpu, detail, key);
         let in_herds_ns = sum(lines, |line| line.possible_in_herds_cpu_ns);
         let unproven_ns = cpu_ns.possible - cpu_ns.proven;
+        let unproven = needless.possible - needless.proven;
+        // Of CPU time the few that computed may have most.
+        let most_looked = sum(lines, |line| line.possible_in_herds).saturating_mul(2) >= unproven;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
+        let herd_share = if needless.proven > 0 || most_looked { herd_share } else { 0.0 };
+        let ledger_needless = scale.ledger_needless(lines);
         found.extend(wakes.map(|wakes| {
-            let mut wakes = Finding { count: needless, herd_share, ..wakes };
+            let mut wakes = Finding { count: needless, herd_share, ledger_needless, ..wakes };
             if let Some(herd) = herd.filter(|herd| !herd.stacks.is_empty()) {
                 wakes.waker = Some(herd.site.clone());
                 wakes.waker_stacks = herd.stacks.first().copied();
-            }
-            // There is no cure for what is likely none.
-            if needless.proven == 0 && wakes.weight() < LITTLE_PERCENT {
-                wakes.advice = None;
             }
             wakes
         }));
@@ -432,11 +467,17 @@ fn waker_site(site: &Site, is_traced: bool) -> String {
     if is_traced && *site != Site::unknown() { format!(" from {site}") } else { String::new() }
 }
 
-/// The holder of a lock, as far as who gives it back tells; and whether it slept meanwhile.
+/// The holder of a lock, as far as who gives it back tells; and whether it slept meanwhile, and in
+/// what.
 fn held_by(waker: &Waker) -> String {
-    let slept = percent(waker.asleep_ns, waker.waited_ns).filter(|share| *share >= LITTLE_PERCENT);
-    let slept = slept.map_or_else(String::new, |share| {
-        format!(", which slept in up to {} % of that time", super::quantity::percent(share))
+    let slept = percent(waker.holders_asleep_ns, waker.waited_ns);
+    let slept = slept.filter(|share| *share >= LITTLE_PERCENT).map_or_else(String::new, |share| {
+        let longest = waker.asleep_in.as_ref().map(|(call, site)| {
+            let from = waker_site(site, true);
+            format!(", longest in {call}{from}")
+        });
+        let share = super::quantity::percent(share);
+        format!(", asleep for up to {share} % of that time{}", longest.unwrap_or_default())
     });
     format!("given back by {}{slept}", waker.site)
 }
@@ -471,6 +512,7 @@ fn of_processors(scale: &Scale) -> Option<Finding> {
         stacks: None,
         waker: None,
         waker_stacks: None,
+        ledger_needless: None,
         herd_share: 0.0,
     })
 }
@@ -505,6 +547,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         stacks: herd.stacks.first().copied(),
         waker: None,
         waker_stacks: None,
+        ledger_needless: None,
         herd_share: 1.0,
     }
 }
@@ -545,6 +588,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             stacks: most.stack.map(|user| StackPair { kernel: None, user: Some(user), count: 1 }),
             waker: None,
             waker_stacks: None,
+            ledger_needless: None,
             herd_share: 1.0,
         })
     };
@@ -593,6 +637,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
         waker: None,
         waker_stacks: None,
+        ledger_needless: None,
         herd_share: 1.0,
     }
 }
@@ -636,6 +681,7 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         stacks: stall.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
         waker: None,
         waker_stacks: None,
+        ledger_needless: None,
         herd_share: 1.0,
     }
 }

@@ -8,7 +8,7 @@ use crate::observation::*;
 use crate::symbols::Symbols;
 
 const SERVER: u32 = 4_000_000_100;
-const POOL: u32 = 4_000_000_200;
+pub(super) const POOL: u32 = 4_000_000_200;
 const LISTENER: Object = Object::Socket { port: 8080, listening: true };
 pub(super) const CONDITION: u64 = 0x7f00_0000_1000;
 
@@ -37,7 +37,7 @@ ffffffff81002600 T asm_exc_page_fault
 ffffffff81003000 T the_end
 ";
 
-const PERF_MAP: &str = "\
+pub(super) const PERF_MAP: &str = "\
 500000 100 worker_loop
 500100 80 main
 500200 40 pthread_cond_wait
@@ -138,7 +138,8 @@ fn wakes() -> Vec<WakeRow> {
         herd_possibly: 0,
         herd_needless_cpu_ns: 0,
         waited_ns: 0,
-        waker_asleep_ns: 0,
+        holders_asleep_ns: 0,
+        asleep_in: None,
         stacks: Vec::new(),
     };
     let stack = SampledStack { kernel: None, user: Some(StackId(14)), count: 5 };

@@ -106,9 +106,11 @@ pub(crate) struct Waker {
     pub(crate) by: String,
     pub(crate) site: Site,
     pub(crate) stacks: Option<StackPair>,
-    /// How long the first that each event woke had slept, and of that in the waker's last sleep.
+    /// See [`WakeRow::waited_ns`] and [`WakeRow::holders_asleep_ns`].
     pub(crate) waited_ns: u64,
-    pub(crate) asleep_ns: u64,
+    pub(crate) holders_asleep_ns: u64,
+    /// Where a holder slept longest: the call and its site.
+    pub(crate) asleep_in: Option<(String, Site)>,
 }
 
 /// Of those who are traced and whose site is known, the busiest first.
@@ -117,6 +119,10 @@ pub(crate) fn wakers(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Waker> {
         let stacks = namer.pairs(row.pid, &row.stacks);
         let (site, _) = namer.main_site(&stacks);
         let main = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
+        let asleep_in = row.asleep_in.as_ref().map(|of| {
+            let stacks = namer.pairs(row.pid, &of.stacks);
+            (call_name(of.syscall), namer.main_site(&stacks).0)
+        });
         Waker {
             pid: row.pid,
             key: row.object,
@@ -125,7 +131,8 @@ pub(crate) fn wakers(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Waker> {
             stacks: main.copied(),
             site,
             waited_ns: row.waited_ns,
-            asleep_ns: row.waker_asleep_ns,
+            holders_asleep_ns: row.holders_asleep_ns,
+            asleep_in,
         }
     };
     let traced = rows.iter().filter(|row| row.pid.is_some() && row.cause != WakeCause::Timer);

@@ -306,6 +306,13 @@ mod tests {
             ("app::queue::pop", "app"),
         ];
         assert_eq!(chosen(&rust), "app::queue::pop");
+        let ours = [
+            ("unherd_sys::futex::Futex::wait", "app"),
+            ("unherd_sync::parker::Parker::park", "app"),
+            ("<unherd_sync::wait_table::WaitTable<app::Key>>::wait_until::<app::pop>", "app"),
+            ("app::queue::pop", "app"),
+        ];
+        assert_eq!(chosen(&ours), "app::queue::pop");
         assert_eq!(chosen(&[("runtime.futex", "go"), ("main.work", "go")]), "main.work");
         assert_eq!(chosen(&[("poll", "libc.so.6"), ("[nginx+0x1234]", "nginx")]), "[nginx+0x1234]");
         assert_eq!(chosen(&[("poll_events", "app")]), "poll_events", "only whole names of calls");

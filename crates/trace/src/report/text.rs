@@ -231,7 +231,7 @@ impl Report {
                 page.line(&format!("   → {}", advice.text))?;
             }
         }
-        let open = notable().filter(|of| of.advice.is_none() && of.may_be_useful());
+        let open = notable().filter(|of| of.may_be_useful() && !of.is_explained());
         let open: Vec<_> = open.take(most).collect();
         if !open.is_empty() {
             page.heading("Possible, or useful work")?;

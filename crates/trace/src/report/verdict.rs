@@ -35,8 +35,8 @@ pub(super) fn verdict(report: &Report) -> Vec<String> {
     if !report.judged {
         lines.push("Wakeups, polls and futex calls were not looked at.".to_owned());
     }
-    let larger =
-        largest_possible(report).filter(|other| most(other) > most(lead).max(LITTLE_PERCENT));
+    let others = report.findings.iter().filter(|of| !of.is_explained());
+    let larger = largest(others).filter(|other| most(other) > most(lead).max(LITTLE_PERCENT));
     let second = report.findings.get(1).filter(|other| other.weight() >= LITTLE_PERCENT);
     let other = larger.map(|of| ("Possible", of)).or_else(|| second.map(|of| ("Next", of)));
     if let Some(line) = scheduler_locks(report).filter(|_| larger.is_none() && lines.len() < 5) {
@@ -67,7 +67,7 @@ fn little(report: &Report, top: &Finding) -> Vec<String> {
         // That what was looked at costs little says nothing of the rest.
         return vec![nothing(report), labelled("Of what was", top)];
     }
-    let may = largest_possible(report).filter(|may| most(may) >= LITTLE_PERCENT);
+    let may = largest(report.findings.iter()).filter(|may| most(may) >= LITTLE_PERCENT);
     let mut lines = Vec::new();
     if is_idle(summary) {
         let (cpu, time) = (duration(summary.own_cpu_ns()), duration(summary.duration_ns));
@@ -141,8 +141,8 @@ fn most(finding: &Finding) -> f64 {
 }
 
 /// The finding that may cost most; of equals the one that ranks first.
-fn largest_possible(report: &Report) -> Option<&Finding> {
-    report.findings.iter().rev().max_by(|a, b| most(a).total_cmp(&most(b)))
+fn largest<'a>(findings: impl DoubleEndedIterator<Item = &'a Finding>) -> Option<&'a Finding> {
+    findings.rev().max_by(|a, b| most(a).total_cmp(&most(b)))
 }
 
 /// Both ends of what all needless wakeups of the summary take, in percent of the CPU.
@@ -182,10 +182,13 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let number = format!("{number}{of}");
     let unproven = finding.is_of_wakeups() && finding.count.proven == 0;
     let each = finding.cost.and_then(|cost| cost.ns_high.checked_div(finding.count.possible));
+    let ledger = finding.ledger_needless.map_or_else(String::new, |needless| {
+        format!(", {} by the program's own ledger", count(needless))
+    });
     let proof = match each {
         _ if !unproven => String::new(),
-        Some(ns) => format!(", none proven; {} of CPU each", duration(ns)),
-        None => ", none proven".to_owned(),
+        Some(ns) => format!(", none proven{ledger}; {} of CPU each", duration(ns)),
+        None => format!(", none proven{ledger}"),
     };
     let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
     let (share, mut whole) = (cost_share(cost), cost.kind.whole().to_owned());
@@ -287,3 +290,6 @@ pub(super) fn site(finding: &Finding) -> String {
         _ => format!("{} from {}{comm}{}{processes}", finding.call, finding.site, finding.comm),
     }
 }
+
+#[cfg(test)]
+mod tests;

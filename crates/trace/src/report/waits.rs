@@ -93,8 +93,7 @@ pub struct WaitLine {
 impl WaitLine {
     /// Whether it waits for a lock that another thread has.
     pub(crate) fn is_lock_wait(&self) -> bool {
-        let is_lock = matches!(self.through, Some(Primitive::Lock | Primitive::InterpreterLock));
-        is_lock && matches!(self.key, Object::Futex(_))
+        self.through.is_some_and(Primitive::is_lock) && matches!(self.key, Object::Futex(_))
     }
 }
 

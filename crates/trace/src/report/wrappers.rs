@@ -23,7 +23,7 @@ const WRAPPER_FILES: [&str; 9] = [
 ];
 
 /// Namespaces of the same kind, for programs that are linked with them.
-const WRAPPER_CRATES: [&str; 11] = [
+const WRAPPER_CRATES: [&str; 12] = [
     "std::",
     "core::",
     "alloc::",
@@ -35,6 +35,7 @@ const WRAPPER_CRATES: [&str; 11] = [
     "parking_lot_core::",
     "lock_api::",
     "unherd_sys::",
+    "unherd_sync::",
 ];
 
 /// Runtimes, below which the program's own code waits or wakes, where it is on the stack at all.
@@ -42,7 +43,7 @@ const RUNTIME_FILES: [&str; 8] =
     ["libjvm.so", "libjli.so", "libuv.so", "libgomp", "libomp", "libtbb", "libpython3", "python3"];
 
 /// The same of crates, and of Go.
-const RUNTIME_CRATES: [&str; 11] = [
+const RUNTIME_CRATES: [&str; 12] = [
     "runtime.",
     "tokio::",
     "async_std::",
@@ -54,6 +55,7 @@ const RUNTIME_CRATES: [&str; 11] = [
     "futures_executor::",
     "futures_util::",
     "rayon_core::",
+    "unherd_cache::",
 ];
 
 /// How Go waits, and what a C library is called inside of a static program.

@@ -41,7 +41,8 @@ fn assert_holder_is_named(report: &Report) {
     let holder = waits.waker.as_ref().expect("somebody gives it back");
     assert!(holder.function.ends_with("pauses::guard"), "{holder:?}");
     let detail = waits.detail.as_deref().unwrap_or_default();
-    assert!(detail.contains("which slept in up to"), "{detail}");
+    let (_, asleep) = detail.split_once("asleep for up to").expect("it sleeps");
+    assert!(asleep.contains("longest in nanosleep from unherd_truth::count::pause"), "{detail}");
     assert!(report.verdict.join("\n").contains("waiting for locks"), "{:?}", report.verdict);
 }
 
@@ -60,6 +61,8 @@ fn root_verdicts_agree_with_their_summaries() {
         "produce 50",
         "guard 50",
         "compute 50",
+        "hold 6 30 0",
+        "hold 6 30 1",
         "ladder 30",
         "look 50 0",
         "look 50 1",
@@ -80,6 +83,13 @@ fn root_verdicts_agree_with_their_summaries() {
         }
         if scene == "guard 50" {
             assert_holder_is_named(&report);
+        }
+        if scene.starts_with("hold") {
+            let verdict = report.verdict.join("\n");
+            assert!(verdict.contains("goes to waiting for locks"), "{verdict}");
+            let sleeps = verdict.contains(" % of that time, longest in nanosleep");
+            assert!(sleeps || scene.ends_with('0'), "{verdict}");
+            assert!(!verdict.contains("or to useful work"), "{verdict}");
         }
     }
 }

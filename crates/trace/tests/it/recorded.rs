@@ -29,10 +29,15 @@ pub(crate) fn contradictions(report: &Value) -> Vec<String> {
     let (summary, findings) = (&report["summary"], report["findings"].as_array());
     let findings: Vec<&Value> = findings.into_iter().flatten().collect();
     let mut found = Vec::new();
-    // The finding that may cost most is named.
+    // The finding that may cost most is named, but where a lead about locks explains it.
+    let explained = |of: &Value| {
+        let of_lock = ["lock", "interpreter_lock"].iter().any(|lock| of["through"] == *lock);
+        of_lock && of["try"].is_null() && verdict.contains("waiting for locks")
+    };
     let most = findings
         .iter()
         .rev()
+        .filter(|of| !explained(of))
         .max_by(|a, b| percent(a, "percent_high").total_cmp(&percent(b, "percent_high")));
     if let Some(most) = most.filter(|of| percent(of, "percent_high") >= LITTLE_PERCENT) {
         let site = most["site"]["function"].as_str().unwrap_or_default();
@@ -74,11 +79,13 @@ pub(crate) fn contradictions(report: &Value) -> Vec<String> {
             found.push(format!("{waste}, {end}: findings have {parts}, the summary has {sum}"));
         }
     }
-    // What may be useful has no cure.
+    // What may be useful does not lead, and has no cure.
+    if lines.first().is_some_and(|line| line.contains("or to useful work")) {
+        found.push("what may be useful leads".to_owned());
+    }
     for finding in &findings {
-        let possible_only = finding["waste"] == "needless_wakeups"
-            && finding["count"]["proven"] == 0
-            && verdict.contains("or to useful work");
+        let possible_only =
+            finding["waste"] == "needless_wakeups" && finding["count"]["proven"] == 0;
         if unlikely && possible_only && !finding["try"].is_null() {
             found.push(format!("a cure for what is not likely: {}", finding["try"]));
         }

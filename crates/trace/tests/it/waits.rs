@@ -217,3 +217,22 @@ fn root_looks_at_files_are_polls() {
         assert!((looks * 8 / 10..looks).contains(&polls), "{polls} of {looks}");
     }
 }
+
+/// The share of the time that threads wait for a lock in which its holders sleep, once or several
+/// times while they have it.
+#[test]
+fn root_sleep_of_lock_holders_is_counted() {
+    let Some(_machine) = root("holders that sleep") else { return };
+    for scene in ["hold 2 150 1", "hold 6 50 1", "hold 6 30 2", "hold 6 50 0"] {
+        let (seen, truth) = trace(scene);
+        let row = seen.wakes.iter().filter(|row| matches!(row.object, Object::Futex(_)));
+        let row = row.max_by_key(|row| row.waited_ns).expect("the lock is given back");
+        let percent = row.holders_asleep_ns * 100 / row.waited_ns.max(1);
+        let true_percent = number(&truth, "asleep_percent");
+        println!("{scene}: {percent} of {true_percent} %");
+        assert!(row.holders_asleep_ns <= row.waited_ns, "{row:?}");
+        // Timers are late, and on a busy machine so is a thread that was given the lock.
+        assert!(percent.abs_diff(true_percent) <= 25, "{scene}: {percent} of {true_percent} %");
+        assert!(true_percent > 0 || percent <= 10, "{scene}: {percent} of {true_percent} %");
+    }
+}

@@ -25,7 +25,7 @@ use crate::count::Between;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 23] = [
+const SCENES: [(&str, usize, Scene); 24] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2], Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
@@ -34,6 +34,7 @@ const SCENES: [(&str, usize, Scene); 23] = [
     ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
     ("produce", 1, |n| pauses::produce(n[0])),
     ("guard", 1, |n| pauses::guard(n[0])),
+    ("hold", 3, |n| pauses::hold(n[0], n[1], n[2])),
     ("compute", 1, |n| pauses::compute(n[0])),
     ("look", 2, |n| pauses::look(n[0], n[1] != 0)),
     ("sites", 2, |n| pauses::sites(n[0], n[1])),

@@ -65,14 +65,49 @@ pub(crate) fn guard(ticks: usize) -> Value {
     json!({ "ticks": ticks, "unheard": unheard })
 }
 
-/// Computes for a tick after each pause; to ask for the time takes no system call.
+/// Threads that contend for one lock, which each holds `rounds` times for a tick or longer: asleep,
+/// in as many pauses as `naps`, or, if that is 0, computing.
+pub(crate) fn hold(threads: usize, rounds: usize, naps: usize) -> Value {
+    let lock = Arc::new(Mutex::new((Duration::ZERO, Duration::ZERO)));
+    let threads: Vec<_> = (0..threads)
+        .map(|_| {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || (0..rounds).for_each(|_| hold_once(&lock, naps)))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+    let (held, asleep) = *lock.lock();
+    json!({ "asleep_percent": (asleep.as_nanos() * 100 / held.as_nanos()) as u64 })
+}
+
+#[inline(never)]
+fn hold_once(lock: &Mutex<(Duration, Duration)>, naps: usize) {
+    let mut times = lock.lock();
+    let began = Timestamp::now();
+    if naps == 0 {
+        compute_for_a_tick();
+    }
+    for _ in 0..naps {
+        // Not by the clock, which goes on while it waits for a processor.
+        count::pause(TICK / naps as u32);
+        times.1 += TICK / naps as u32;
+    }
+    times.0 += Timestamp::now().since(began);
+}
+
+/// To ask for the time takes no system call.
+fn compute_for_a_tick() {
+    let began = Timestamp::now();
+    while Timestamp::now().since(began) < TICK {
+        (0..10_000u64).for_each(|n| _ = black_box(n));
+    }
+}
+
+/// Computes for a tick after each pause.
 pub(crate) fn compute(ticks: usize) -> Value {
     for _ in 0..ticks {
         count::pause(TICK);
-        let began = Timestamp::now();
-        while Timestamp::now().since(began) < TICK {
-            (0..10_000u64).for_each(|n| _ = black_box(n));
-        }
+        compute_for_a_tick();
     }
     json!({ "ticks": ticks, "unheard": 0 })
 }

@@ -1,0 +1,75 @@
+use crate::advice::Waste;
+use crate::observation::Observation;
+use crate::report::Report;
+use crate::report::fixture::{self, observation, symbols};
+use crate::symbols::Symbols;
+
+/// Whether the text has a section of what may be useful.
+fn has_open_section(report: &Report) -> bool {
+    let mut text = Vec::new();
+    report.write_text(&mut text, true, 120, false).expect("memory takes it");
+    String::from_utf8(text).expect("it is text").contains("Possible, or useful work")
+}
+
+/// The condition's waits alone, with all CPU time of the program in them and some in herds.
+fn waits_at_condition(in_herds: u64, in_herds_ns: u64) -> Observation {
+    let mut observation = observation();
+    observation.wakes.clear();
+    observation.locks.clear();
+    observation.stalls.clear();
+    observation.waits.retain(|row| row.possibly_needless > 1_000);
+    let row = &mut observation.waits[0];
+    row.possibly_needless_cpu_ns = 3_500_000_000;
+    row.possibly_needless_in_herds = in_herds;
+    row.possibly_needless_in_herds_cpu_ns = in_herds_ns;
+    observation
+}
+
+#[test]
+fn lead_cure_and_wording_agree() {
+    let told = |in_herds, in_herds_ns| {
+        let report = Report::new(&waits_at_condition(in_herds, in_herds_ns), &mut symbols());
+        let wakes = report.findings.iter().find(|of| of.waste == Waste::NeedlessWakeups).unwrap();
+        let lead = &report.verdict[0];
+        let leads = lead.starts_with("Up to 90 %") && !lead.contains("or to useful work");
+        let useful = report.verdict[1].contains("may go to needless wakeups, or to useful work");
+        assert!(leads != useful, "{:?}", report.verdict);
+        assert_eq!(leads, wakes.advice.is_some(), "{wakes:?}");
+        leads
+    };
+    // All only looked; most only looked, and the others have most of the time; most computed; those
+    // that only looked took next to nothing.
+    assert!(told(3_480, 3_500_000_000) && told(3_000, 1_000_000_000));
+    assert!(!told(1_000, 3_000_000_000) && !told(3_480, 3_000_000));
+}
+
+#[test]
+fn wakeups_at_lock_are_told_as_lock() {
+    let mut symbols = Symbols::new();
+    let at_lock = fixture::PERF_MAP.replace("pthread_cond_wait", "pthread_mutex_lock");
+    symbols.add_perf_map(fixture::POOL, &at_lock);
+    let report = Report::new(&waits_at_condition(0, 0), &mut symbols);
+    let verdict = report.verdict.join("\n");
+    assert!(verdict.contains("goes to waiting for locks"), "{verdict}");
+    assert!(!verdict.contains("or to useful work"), "{verdict}");
+    assert!(!has_open_section(&report));
+    assert_eq!(report.summary.needless_wakeups.unwrap().possible, 3_480, "it remains a bound");
+}
+
+#[test]
+fn ledger_is_heard_of_its_waits() {
+    let told = |needless| {
+        let mut observation = waits_at_condition(0, 0);
+        observation.waits[0].library = true;
+        let counts = &mut observation.ledgers[0].counts;
+        counts.insert("needless_wakeups".to_owned(), needless);
+        let report = Report::new(&observation, &mut symbols());
+        (report.verdict.join("\n"), has_open_section(&report))
+    };
+    let (verdict, shown) = told(0);
+    assert!(verdict.contains("none proven, 0 by the program's own ledger"), "{verdict}");
+    assert!(!shown);
+    let (verdict, shown) = told(1_200);
+    assert!(verdict.contains("none proven, 1,200 by the program's own ledger"), "{verdict}");
+    assert!(shown);
+}
