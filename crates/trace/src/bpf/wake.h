@@ -129,7 +129,8 @@ static __always_inline void uh_give_back(struct uh_wake_row *row, struct uh_thre
 {
 	struct uh_lock_word key = { .word = t->value, .pid = t->pid };
 	struct uh_lock *lock = bpf_map_lookup_elem(&uh_lock_words, &key), fresh = {};
-	u64 since_ns = t->slept_ns, waited_ns = now - t->slept_ns, slept_ns = 0, asleep_ns;
+	u64 since_ns = t->slept_ns, waited_ns = now - t->slept_ns, slept_ns = 0, sum_ns;
+	u64 from_ns = t->slots[t->slot & 3].holders_asleep_ns, before_ns, asleep_ns;
 
 	if (t->state != UH_ASLEEP || (t->flags & UH_DEEP))
 		return;
@@ -143,15 +144,18 @@ static __always_inline void uh_give_back(struct uh_wake_row *row, struct uh_thre
 	if (lock->given_ns > since_ns)
 		since_ns = lock->given_ns;
 	if (by->waking.at_ns > since_ns) {
-		slept_ns = by->asleep_ns - uh_asleep_before(by, key.word, lock);
+		before_ns = uh_asleep_before(by, key.word, lock);
+		/* Another thread may have had its number. */
+		slept_ns = by->asleep_ns > before_ns ? by->asleep_ns - before_ns : 0;
 		if (slept_ns > by->waking.at_ns - since_ns)
 			slept_ns = by->waking.at_ns - since_ns;
 	}
 	lock->given_ns = now;
 	lock->giver = by->tid;
 	lock->giver_asleep_ns = by->asleep_ns;
-	asleep_ns = uh_add(lock->holders_asleep_ns, slept_ns) + slept_ns -
-		    t->slots[t->slot & 3].holders_asleep_ns;
+	sum_ns = uh_add(lock->holders_asleep_ns, slept_ns) + slept_ns;
+	/* The map may have forgotten the word meanwhile. */
+	asleep_ns = sum_ns > from_ns ? sum_ns - from_ns : slept_ns;
 	uh_add(row->counts[UH_WAITED_NS], waited_ns);
 	uh_add(row->counts[UH_HOLDERS_ASLEEP_NS], asleep_ns < waited_ns ? asleep_ns : waited_ns);
 	if (slept_ns > row->longest_ns) {
