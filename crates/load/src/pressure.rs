@@ -23,7 +23,7 @@ use crate::congestion::{self, Latencies};
 use crate::{Better, Description, Job, Kind, LoadError, Metric, Param, Round, Workload};
 use device::Device;
 
-/// 4 MiB.
+/// The most frames of one write-back: 4 MiB.
 const BATCH_MAX: usize = 1024;
 
 /// The workload `pressure`.
@@ -45,7 +45,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "batch",
-        about: "frames of one write-back, each of which is reported to the gate: 1 to 1,024",
+        about: "frames of one write-back, which is one report to the gate: 1 to 1,024",
         default: "64",
         kind: Kind::Count,
     },
