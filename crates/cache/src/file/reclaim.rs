@@ -150,7 +150,7 @@ impl Core {
                     if let Some(claim) = self.supply().take_handed(handed) {
                         let pools = &self.supply().pools;
                         let mut pool = pools.lock(pools.of(claim.id()));
-                        pools.admit(&mut pool, &claim, key);
+                        pools.admit(&mut pool, [(claim.id(), key)]);
                         return Some(claim);
                     }
                     attempts.woken = true;

@@ -187,6 +187,29 @@ impl Drop for PoolGuard<'_> {
 #[repr(align(128))]
 struct GivenUp(Ranked<Ghost, { rank::GIVEN_UP }>);
 
+/// What is remembered of pages that were given up, one part of it locked at a time.
+struct Memory<'a> {
+    parts: &'a [GivenUp],
+    locked: Option<(usize, RankedGuard<'a, Ghost, { rank::GIVEN_UP }>)>,
+}
+
+impl Memory<'_> {
+    /// The part for a page, locked until another is; none if nothing is remembered.
+    fn of(&mut self, page: u64) -> Option<&mut Ghost> {
+        let part = match self.parts.len() {
+            0 => return None,
+            1 => 0,
+            // Neighbours stay together: see `ghost.rs`.
+            parts => ((page >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % parts,
+        };
+        if self.locked.as_ref().is_none_or(|(at, _)| *at != part) {
+            self.locked = None;
+            self.locked = Some((part, self.parts[part].0.lock()));
+        }
+        self.locked.as_mut().map(|(_, given_up)| &mut **given_up)
+    }
+}
+
 /// On cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -271,28 +294,34 @@ impl Pools {
         self.places.len()
     }
 
-    /// Where it is remembered that the page was given up.
-    fn given_up(&self, page: u64) -> Option<RankedGuard<'_, Ghost, { rank::GIVEN_UP }>> {
-        // Neighbours stay together: see `ghost.rs`.
-        let mixed = (page >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let part = (mixed as usize).checked_rem(self.given_up.len())?;
-        Some(self.given_up[part].0.lock())
-    }
-
-    /// The page was brought into a frame of the pool, which the caller has locked.
-    pub(crate) fn admit(&self, pool: &mut Pool, claim: &Claim, key: PageKey) {
-        let page = policy::hash(key.file.0, key.page.0);
-        let came_back = self.given_up(page).is_some_and(|mut given_up| given_up.take(page));
-        pool.policy.admit(pool.number(claim.id()), page, came_back);
-    }
-
-    /// The page in a frame of the pool, which the caller has locked, was given up.
-    pub(crate) fn evicted(&self, pool: &mut Pool, frame: FrameId) {
-        if let Some(page) = pool.policy.evicted(pool.number(frame))
-            && let Some(mut given_up) = self.given_up(page)
-        {
-            given_up.insert(page);
+    /// Pages were brought into frames of the pool, which the caller has locked.
+    pub(crate) fn admit(
+        &self,
+        pool: &mut Pool,
+        pages: impl IntoIterator<Item = (FrameId, PageKey)>,
+    ) {
+        let mut memory = self.memory();
+        for (frame, key) in pages {
+            let page = policy::hash(key.file.0, key.page.0);
+            let came_back = memory.of(page).is_some_and(|given_up| given_up.take(page));
+            pool.policy.admit(pool.number(frame), page, came_back);
         }
+    }
+
+    /// The pages in frames of the pool, which the caller has locked, were given up.
+    pub(crate) fn evicted(&self, pool: &mut Pool, frames: impl IntoIterator<Item = FrameId>) {
+        let mut memory = self.memory();
+        for frame in frames {
+            if let Some(page) = pool.policy.evicted(pool.number(frame))
+                && let Some(given_up) = memory.of(page)
+            {
+                given_up.insert(page);
+            }
+        }
+    }
+
+    fn memory(&self) -> Memory<'_> {
+        Memory { parts: &self.given_up, locked: None }
     }
 
     /// The pool of a frame.

@@ -206,10 +206,8 @@ impl Pages {
         let pools = &self.supply.pools;
         let at = pools.first();
         let admit = |pool: &mut Pool, claims: &[Claim]| {
-            for (nth, claim) in claims.iter().enumerate() {
-                let page = PageNo(key.page.0 + nth as u64);
-                pools.admit(pool, claim, PageKey { page, ..key });
-            }
+            let keys = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
+            pools.admit(pool, claims.iter().map(Claim::id).zip(keys));
         };
         self.take_run(at, wanted, pools.has_free_beside(at), admit)
     }
@@ -257,7 +255,7 @@ impl Pages {
         let pages: Vec<_> = evictable.map(|frame| (frame, self.frames().key(frame))).collect();
         self.try_evict(&pages, &mut |claim| claims.push(claim));
         let mut pool = pools.lock(at);
-        claims[free..].iter().for_each(|claim| pools.evicted(&mut pool, claim.id()));
+        pools.evicted(&mut pool, claims[free..].iter().map(Claim::id));
         let evicted = claims.len() - free;
         (claims, evicted)
     }
@@ -280,7 +278,7 @@ impl Pages {
         let at = pools.of(before);
         let take = |pool: &mut Pool| {
             let claim = pool.free.pop_next(before)?;
-            pools.admit(pool, &claim, key);
+            pools.admit(pool, [(claim.id(), key)]);
             Some(claim)
         };
         let mut pool = pools.lock(at);
@@ -326,9 +324,7 @@ impl Pages {
             tests::while_unlocked();
             pool = self.supply.pools.lock(at);
             pool.end_to_leave(frame, claims.len() - before);
-            for claim in &claims[before..] {
-                self.supply.pools.evicted(&mut pool, claim.id());
-            }
+            self.supply.pools.evicted(&mut pool, claims[before..].iter().map(Claim::id));
         }
         // Not before: others would take them, and leave the run in pieces.
         pool.end_withholding(claims.len());
@@ -377,7 +373,7 @@ impl Pages {
         let mut search = pool.begin_search();
         let claim = pool.free.pop().or_else(|| self.evict_one(&mut pool, &mut search));
         if let Some(claim) = &claim {
-            self.supply.pools.admit(&mut pool, claim, key);
+            self.supply.pools.admit(&mut pool, [(claim.id(), key)]);
         }
         let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
         let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
@@ -397,7 +393,7 @@ impl Pages {
             self.try_evict(&[page], &mut |evicted| claim = Some(evicted));
         }
         if let Some(claim) = &claim {
-            self.supply.pools.evicted(pool, claim.id());
+            self.supply.pools.evicted(pool, [claim.id()]);
         }
         claim
     }

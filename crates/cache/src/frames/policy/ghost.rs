@@ -2,9 +2,9 @@
 //!
 //! A table of buckets, each a cache line. An entry is a fingerprint, and when the page was given
 //! up, counted in pages that were given up since. A page goes into the bucket that its hash
-//! chooses, in the place of the entry there that is oldest. Eight neighbouring pages share a
-//! bucket, so that a run which comes or goes touches few lines. The authors of S3-FIFO keep their
-//! memory of pages in such a table as well (see `s3fifo.rs`).
+//! chooses, which is a ring: in the place of the entry there that is oldest. Eight neighbouring
+//! pages share a bucket, so that a run which comes or goes touches few lines. The authors of
+//! S3-FIFO keep their memory of pages in such a table as well (see `s3fifo.rs`).
 //!
 //! | | in a queue | here |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | taken for another | never | once in about a million looks; a page then enters the wrong queue |
 
 /// Entries of a bucket.
-const ENTRIES: usize = 16;
+const ENTRIES: usize = 15;
 
 /// Pages that share a bucket differ in this number of the lowest bits of their hashes alone.
 const NEIGHBOUR_BITS: u32 = 3;
@@ -30,23 +30,28 @@ const SWEEP_STEPS: usize = 128;
 /// In an entry without a page.
 const NONE: u32 = 0;
 
-/// A fingerprint in the upper bits, a time in the lower.
+/// A ring of entries: a fingerprint in the upper bits, a time in the lower.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Bucket([u32; ENTRIES]);
+struct Bucket {
+    entries: [u32; ENTRIES],
+    /// The entry that was made first, which the next one replaces.
+    oldest: u32,
+}
 
 impl Bucket {
+    const EMPTY: Self = Self { entries: [NONE; ENTRIES], oldest: 0 };
+
     fn find(&self, fingerprint: u32) -> Option<usize> {
-        self.0.iter().position(|entry| entry >> TIME_BITS == fingerprint)
+        let is_it = |entry: &u32| entry >> TIME_BITS == fingerprint;
+        // Most pages are not there, and all entries are compared sooner than one after the other.
+        let is_any = self.entries.iter().fold(false, |is_any, entry| is_any | is_it(entry));
+        if is_any { self.entries.iter().position(is_it) } else { None }
     }
 
-    /// The entry to replace: an empty one, or the oldest.
-    fn oldest(&self, now: u8) -> usize {
-        let age = |at: &usize| match self.0[*at] {
-            NONE => u32::MAX,
-            entry => u32::from(age(entry, now)),
-        };
-        (0..ENTRIES).max_by_key(age).unwrap_or(0)
+    fn push(&mut self, entry: u32) {
+        self.entries[self.oldest as usize] = entry;
+        self.oldest = (self.oldest + 1) % ENTRIES as u32;
     }
 }
 
@@ -73,10 +78,10 @@ impl Ghost {
     /// Remembers about this many pages, at least one.
     pub(crate) fn new(pages: u32) -> Self {
         let pages = pages.max(1);
-        let buckets = (2 * pages as usize).div_ceil(ENTRIES).next_power_of_two();
+        let buckets = (pages as usize * 5 / 2).div_ceil(ENTRIES);
         let step = pages.div_ceil(STEPS);
         Self {
-            buckets: vec![Bucket([NONE; ENTRIES]); buckets].into_boxed_slice(),
+            buckets: vec![Bucket::EMPTY; buckets].into_boxed_slice(),
             now: 0,
             in_step: 0,
             step,
@@ -85,16 +90,14 @@ impl Ghost {
         }
     }
 
-    /// Remembers a page, and that it was given up just now.
+    /// Remembers a page, which was not remembered, and that it was given up just now.
     pub(crate) fn insert(&mut self, page: u64) {
-        let (now, (bucket, fingerprint)) = (self.now, self.place(page));
-        let bucket = &mut self.buckets[bucket];
-        let at = bucket.find(fingerprint).unwrap_or_else(|| bucket.oldest(now));
-        bucket.0[at] = (fingerprint << TIME_BITS) | u32::from(now);
+        let (bucket, fingerprint) = self.place(page);
+        self.buckets[bucket].push((fingerprint << TIME_BITS) | u32::from(self.now));
         self.in_step += 1;
         if self.in_step == self.step {
             self.in_step = 0;
-            self.now = now.wrapping_add(1);
+            self.now = self.now.wrapping_add(1);
             self.sweep();
         }
     }
@@ -103,7 +106,8 @@ impl Ghost {
     fn sweep(&mut self) {
         let end = self.swept + self.buckets.len().div_ceil(SWEEP_STEPS);
         let end = end.min(self.buckets.len());
-        let entries = self.buckets[self.swept..end].iter_mut().flat_map(|bucket| &mut bucket.0);
+        let entries =
+            self.buckets[self.swept..end].iter_mut().flat_map(|bucket| &mut bucket.entries);
         for entry in entries.filter(|entry| age(**entry, self.now) > self.age_max) {
             *entry = NONE;
         }
@@ -114,7 +118,8 @@ impl Ghost {
     pub(crate) fn take(&mut self, page: u64) -> bool {
         let (now, (bucket, fingerprint)) = (self.now, self.place(page));
         let bucket = &mut self.buckets[bucket];
-        let entry = bucket.find(fingerprint).map(|at| std::mem::replace(&mut bucket.0[at], NONE));
+        let entry =
+            bucket.find(fingerprint).map(|at| std::mem::replace(&mut bucket.entries[at], NONE));
         entry.is_some_and(|entry| age(entry, now) <= self.age_max)
     }
 
@@ -141,7 +146,9 @@ mod tests {
         fn knows(&self, page: u64) -> bool {
             let (bucket, fingerprint) = self.place(page);
             let bucket = &self.buckets[bucket];
-            bucket.find(fingerprint).is_some_and(|at| age(bucket.0[at], self.now) <= self.age_max)
+            bucket
+                .find(fingerprint)
+                .is_some_and(|at| age(bucket.entries[at], self.now) <= self.age_max)
         }
     }
 
@@ -172,7 +179,9 @@ mod tests {
                 if let Some(at) = at {
                     model[at] = None;
                 }
+                // A page that comes is taken, before it can be given up again.
                 if is_insert {
+                    ghost.take(page);
                     if model.len() == size as usize {
                         model.pop_front();
                     }

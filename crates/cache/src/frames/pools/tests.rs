@@ -131,25 +131,25 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
     for page in 0..100 {
         let gone = pop(&pools, 0).unwrap();
         let mut first = pools.lock(0);
-        pools.admit(&mut first, &gone, key(page));
-        pools.evicted(&mut first, gone.id());
+        pools.admit(&mut first, [(gone.id(), key(page))]);
+        pools.evicted(&mut first, [gone.id()]);
         drop(first);
         pools.push_free(gone);
         let back = pop(&pools, 1).unwrap();
         let mut second = pools.lock(1);
-        pools.admit(&mut second, &back, key(page));
+        pools.admit(&mut second, [(back.id(), key(page))]);
         let others: Vec<_> = std::iter::from_fn(|| second.free.pop()).collect();
         assert_eq!(others.len(), 3);
         for (other, new) in others.iter().zip(&mut new) {
-            pools.admit(&mut second, other, key(new));
+            pools.admit(&mut second, [(other.id(), key(new))]);
         }
         for new in new.by_ref().take(10) {
             let number = second.policy.propose(&mut Search::new(4, 1), &mut Idle).unwrap();
             let frame = second.frame(number);
             assert_ne!(frame, back.id(), "page {page}");
-            pools.evicted(&mut second, frame);
+            pools.evicted(&mut second, [frame]);
             let claim = others.iter().find(|other| other.id() == frame).unwrap();
-            pools.admit(&mut second, claim, key(new));
+            pools.admit(&mut second, [(claim.id(), key(new))]);
         }
         drop(second);
         others.into_iter().chain([back]).for_each(|claim| pools.push_free(claim));
@@ -175,7 +175,10 @@ fn a_search_in_vain_makes_the_next_shorter() {
     let pools = pools(200, &Topology::of(1));
     let mut pool = pools.lock(0);
     let claims: Vec<_> = std::iter::from_fn(|| pool.free.pop()).collect();
-    claims.iter().zip(1..).for_each(|(claim, page)| pools.admit(&mut pool, claim, key(page)));
+    claims
+        .iter()
+        .zip(1..)
+        .for_each(|(claim, page)| pools.admit(&mut pool, [(claim.id(), key(page))]));
     let mut look = |some_are_clean| {
         let (mut seen, mut search) = (Seen { looks: 0, some_are_clean }, pool.begin_search());
         let found = pool.policy.propose(&mut search, &mut seen);
