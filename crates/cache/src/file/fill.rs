@@ -398,7 +398,7 @@ impl Core {
         if let Some(pin) = pin {
             deliver(Ok(pin));
         }
-        (0..pages).for_each(|at| self.pages.wake_page(fill.key(at)));
+        self.pages.wake_pages((0..pages).map(|at| fill.key(at)));
         self.pages.notify_idle(ahead);
     }
 

@@ -473,9 +473,8 @@ impl Core {
     pub(crate) fn leave_write_back(&self, write_back: WriteBack) -> (RunBuffer, usize) {
         let WriteBack { file, first, pages, buffer, .. } = write_back;
         file.write_backs.leave(self.waits());
-        for page in first.0..first.0 + pages as u64 {
-            self.pages.wake_page(file.key(PageNo(page)));
-        }
+        let pages_of_run = first.0..first.0 + pages as u64;
+        self.pages.wake_pages(pages_of_run.map(|page| file.key(PageNo(page))));
         (buffer, pages)
     }
 

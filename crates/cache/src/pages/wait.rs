@@ -1,6 +1,6 @@
 //! Waits for a page, and what the waiters are told.
 
-use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait};
+use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey};
 use unherd_sys::Errno;
 
 use crate::foreign_code::run_foreign_wakers;
@@ -126,6 +126,17 @@ impl Pages {
     /// The page has come to rest: wakes all that want to read it, and the first that wants to
     /// change it. That one wakes the next when it is done with the page, or gives up.
     pub(crate) fn wake_page(&self, key: PageKey) {
+        self.wake_pages([key]);
+    }
+
+    /// As [`Pages::wake_page`], of several pages.
+    pub(crate) fn wake_pages(&self, keys: impl IntoIterator<Item = PageKey>) {
+        let keys = keys.into_iter().map(WaitKey::from);
+        self.waits.waited_for(keys).for_each(|key| self.wake_waiters(&key));
+    }
+
+    #[cold]
+    fn wake_waiters(&self, key: &WaitKey) {
         let mut changer_woken = false;
         let choose = |tag: Tag| {
             if tag == Want::Change.tag() {
@@ -136,9 +147,7 @@ impl Pages {
             }
             Verdict::Wake
         };
-        run_foreign_wakers(|| {
-            self.waits.wake_where(&key.into(), choose, WakeMessage::Look.token())
-        });
+        run_foreign_wakers(|| self.waits.wake_where(key, choose, WakeMessage::Look.token()));
     }
 
     /// Passes on a wake that was meant for one that changes the page.

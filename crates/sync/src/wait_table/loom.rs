@@ -104,6 +104,26 @@ fn wake_races_with_wait() {
     });
 }
 
+/// As [`wake_races_with_wait`], by one that looks for waiters of several keys after one fence.
+#[test]
+fn wakes_of_many_race_with_a_wait() {
+    check(ALL, || {
+        let table = table();
+        let conditions = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let waiter = {
+            let (table, conditions) = (Arc::clone(&table), Arc::clone(&conditions));
+            thread::spawn(move || {
+                let unmet = || conditions[1].load(Ordering::Relaxed) == 0;
+                table.wait(&1, unmet, Reason::OTHER)
+            })
+        };
+        conditions.iter().for_each(|condition| condition.store(1, Ordering::Relaxed));
+        let woken = table.waited_for([0, 1]).filter(|key| table.wake(key, 1) == 1).count();
+        let outcome = waiter.join().unwrap();
+        assert_eq!(woken == 1, outcome == Outcome::Woken(Token(0)));
+    });
+}
+
 /// What the waker wrote before the wake is visible to the woken, plain memory included.
 #[test]
 fn woken_sees_what_the_waker_wrote() {

@@ -229,12 +229,29 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         }
     }
 
+    /// Of `keys`, whose conditions the caller has changed before this call, those that somebody may
+    /// wait for: the others need no wake. One fence is for all of them, where a wake of each has a
+    /// fence of its own. The keys that are left out count as wakes without a waiter; they do when
+    /// the iterator comes to them.
+    #[inline]
+    pub fn waited_for(&self, keys: impl IntoIterator<Item = K>) -> impl Iterator<Item = K> {
+        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race, for many keys; pairs with (A) in
+        // `queue` (loom: `wakes_of_many_race_with_a_wait`).
+        fence(Ordering::SeqCst);
+        keys.into_iter().filter(|key| !self.has_nobody_after_fence(self.hash_of(key)))
+    }
+
     /// The look without a lock: whether a wake of `hash` has nothing to do.
     #[inline]
     pub(super) fn has_nobody(&self, hash: u64) -> bool {
         // ORDER[EMPTY]: SeqCst fence, (B) of the module's race; pairs with (A) in `queue` (loom:
         // `wake_races_with_wait`).
         fence(Ordering::SeqCst);
+        self.has_nobody_after_fence(hash)
+    }
+
+    #[inline]
+    fn has_nobody_after_fence(&self, hash: u64) -> bool {
         let nobody = self.buckets.is_empty(hash);
         if nobody {
             Ledger::add(self.reason, Field::EmptyWakes, 1);
