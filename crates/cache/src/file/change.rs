@@ -226,8 +226,15 @@ impl Core {
         room: &mut Reserved<'_>,
     ) -> Result<Claim, Error> {
         let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
+        if let Some(before) = before
+            && covers_page
+            && self.pages.index.lookup(key).is_none()
+        {
+            // Most likely it is missing. With a frame in hand it need not be announced.
+            spare.claim = self.try_take_next(key, before);
+        }
         loop {
-            match self.try_acquire_write(key, &mut spare.claim) {
+            match self.try_acquire_write(key, covers_page, &mut spare.claim) {
                 WriteAccess::Ready(claim) => return Ok(claim),
                 WriteAccess::Copy(mut claim, old) => {
                     self.counters().add(Count::Copies, 1);
@@ -276,14 +283,26 @@ impl Core {
         }
     }
 
-    fn try_acquire_write(&self, key: PageKey, spare: &mut Option<Claim>) -> WriteAccess {
+    fn try_acquire_write(
+        &self,
+        key: PageKey,
+        covers_page: bool,
+        spare: &mut Option<Claim>,
+    ) -> WriteAccess {
         let mut shard = self.pages.shard(key);
         let frame = match shard.get() {
             Some(Entry::Frame(frame)) => frame,
             Some(Entry::Announced(generation)) => {
                 return WriteAccess::Busy(Busy { work: Work::Reading, generation });
             }
-            None => return WriteAccess::Miss(shard.announce()),
+            None => {
+                let Some(claim) = spare.take_if(|_| covers_page) else {
+                    return WriteAccess::Miss(shard.announce());
+                };
+                self.counters().add(Count::Misses, 1);
+                shard.install_missing(self.frames(), &claim, State::Changing);
+                return WriteAccess::Ready(claim);
+            }
         };
         let generation = shard.begin_busy();
         // Who has a frame in hand for the copy does not hope any longer.

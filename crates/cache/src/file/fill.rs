@@ -268,7 +268,7 @@ impl Core {
         }
         while installed < claims.len() {
             let mut shard = self.pages.next_shard(locked.take(), file.key(page_at(installed)));
-            if !shard.install_missing(self.frames(), &claims[installed]) {
+            if !shard.install_missing(self.frames(), &claims[installed], State::Reading) {
                 break;
             }
             locked = Some(shard);

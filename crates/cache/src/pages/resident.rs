@@ -4,7 +4,7 @@
 //! | step | the index says | the frame's word |
 //! |---|---|---|
 //! | `look_up` of a page that nobody knows | announced | |
-//! | `install` | the frame | empty, then reading or changing |
+//! | `install`; `install_missing` of what nobody knows | the frame | empty, then reading or changing |
 //! | `evict`; the caller takes the entry out | the frame, then nothing | clean or unstable, then empty |
 //! | `detach` | the frame, then nothing | at rest, then detached |
 //! | `Core::replace`, in `change.rs` | the frame, then that of the copy | at rest or in write-back, then detached or superseded |
@@ -132,14 +132,14 @@ impl ShardGuard<'_> {
         self.set_frame(claim.id());
     }
 
-    /// Puts a claimed frame in the index for the page, to be read into, unless the index knows the
-    /// page. Whether it did.
-    pub(crate) fn install_missing(&mut self, frames: &Frames, claim: &Claim) -> bool {
+    /// Puts a claimed frame in the index for the page, to be read into or changed, unless the index
+    /// knows the page. Whether it did.
+    pub(crate) fn install_missing(&mut self, frames: &Frames, claim: &Claim, state: State) -> bool {
         if self.get().is_some() {
             return false;
         }
         let generation = self.begin_busy();
-        frames.install(claim, self.key(), State::Reading, generation);
+        frames.install(claim, self.key(), state, generation);
         self.set_frame(claim.id());
         true
     }

@@ -87,7 +87,7 @@ pub(crate) struct ShardGuard<'a> {
 }
 
 /// Multiplies and folds, as foldhash and wyhash do: each bit of `value` reaches the upper ones.
-#[inline]
+#[inline(always)]
 fn mix(file: FileId, value: u64) -> u32 {
     // Odd numbers without a pattern: digits of pi.
     const OF_FILE: u64 = 0x243f_6a88_85a3_08d3;
