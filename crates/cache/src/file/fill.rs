@@ -267,11 +267,10 @@ impl Core {
             self.pages.index.prefetch(file.key(page_at(at)));
         }
         while installed < claims.len() {
-            let mut shard = self.pages.next_shard(locked.take(), file.key(page_at(installed)));
+            let shard = self.pages.next_shard(&mut locked, file.key(page_at(installed)));
             if !shard.install_missing(self.frames(), &claims[installed], State::Reading) {
                 break;
             }
-            locked = Some(shard);
             installed += 1;
         }
         drop(locked);

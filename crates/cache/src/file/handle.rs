@@ -259,10 +259,10 @@ impl File {
         let core = self.core();
         core.check_write(&self.file, offset, bytes.len())?;
         let inside = core.enter_writers(&self.file);
-        let page_bytes = core.memory().page_bytes() as u64;
-        let fills = (offset + bytes.len() as u64) / page_bytes > offset / page_bytes;
+        let page_at = |offset| core.memory().locate(offset).0.0;
+        let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
         let mut frame =
-            if fills { self.file.filled.lock().frame_before(offset / page_bytes) } else { None };
+            if fills { self.file.filled.lock().frame_before(page_at(offset)) } else { None };
         let mut done = 0;
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
@@ -280,7 +280,7 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
-        let filled = offset / page_bytes..(offset + done as u64) / page_bytes;
+        let filled = page_at(offset)..page_at(offset + done as u64);
         let is_any_filled = !filled.is_empty();
         if is_any_filled {
             core.write_behind(&self.file, filled, frame);

@@ -383,8 +383,7 @@ impl Core {
         not_failed: bool,
         locked: &mut Option<ShardGuard<'a>>,
     ) -> Option<Loan> {
-        let shard = self.pages.next_shard(locked.take(), file.key(page));
-        let shard = locked.insert(shard);
+        let shard = self.pages.next_shard(locked, file.key(page));
         let frame = shard.frame()?;
         let has_failed = self.frames().word(frame).state() == State::Failed;
         // What lies beyond the end is about to be dropped; it must not make the file longer.

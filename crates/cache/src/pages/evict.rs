@@ -434,8 +434,7 @@ impl Pages {
             }
             let mut locked = None;
             for &(frame, key) in same {
-                let shard = self.next_shard(locked.take(), key);
-                let shard = locked.insert(shard);
+                let shard = self.next_shard(&mut locked, key);
                 if frames.word(frame).state() == State::Clean
                     && let Some(claim) = shard.evict(frames, frame)
                 {
@@ -456,8 +455,7 @@ impl Pages {
         locked: &mut Option<ShardGuard<'a>>,
         may_go: impl FnOnce(u64) -> bool,
     ) -> Option<Claim> {
-        let shard = self.next_shard(locked.take(), key);
-        let shard = locked.insert(shard);
+        let shard = self.next_shard(locked, key);
         let still_unstable = self.frames().word(frame).state() == State::Unstable;
         // The frame first: a pin may come before that, and then the file lost nothing.
         let claim = shard.evict(self.frames(), frame)?;

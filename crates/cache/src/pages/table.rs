@@ -42,11 +42,11 @@ impl Pages {
     }
 
     /// As [`Pages::shard`], by one that has just used the shard of another page, or the same.
-    pub(crate) fn next_shard<'a>(
+    pub(crate) fn next_shard<'a, 'b>(
         &'a self,
-        locked: Option<ShardGuard<'a>>,
+        locked: &'b mut Option<ShardGuard<'a>>,
         key: PageKey,
-    ) -> ShardGuard<'a> {
+    ) -> &'b mut ShardGuard<'a> {
         self.index.lock_next(locked, key, |frame| self.frames().key(frame))
     }
 

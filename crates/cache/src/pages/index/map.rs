@@ -167,43 +167,31 @@ impl Index {
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
-        let place = self.place(key);
-        let shard = self.shards[place.begin / self.segment.slots()].0.lock();
-        self.find(shard, place, key, key_of)
+        let Place { begin, tag } = self.place(key);
+        let shard = self.shards[begin >> self.segment.slots().trailing_zeros()].0.lock();
+        let segment = self.segment(begin);
+        let mut locked = ShardGuard { shard, segment, key, tag, at: At::Nowhere };
+        locked.find(key_of);
+        locked
     }
 
     /// As [`Index::lock`], by one that may have locked another shard, or the same.
-    pub(crate) fn lock_next<'a>(
+    pub(crate) fn lock_next<'a, 'b>(
         &'a self,
-        locked: Option<ShardGuard<'a>>,
+        locked: &'b mut Option<ShardGuard<'a>>,
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,
-    ) -> ShardGuard<'a> {
-        let place = self.place(key);
-        match locked {
-            Some(locked) if locked.segment.begin() == place.begin => {
-                self.find(locked.shard, place, key, key_of)
-            }
-            other => {
-                drop(other);
-                self.lock(key, key_of)
-            }
+    ) -> &'b mut ShardGuard<'a> {
+        let Place { begin, tag } = self.place(key);
+        if let Some(same) = locked
+            && same.segment.begin() == begin
+        {
+            (same.key, same.tag) = (key, tag);
+            same.find(&key_of);
+        } else {
+            *locked = None;
         }
-    }
-
-    fn find<'a>(
-        &'a self,
-        shard: RankedGuard<'a, Shard, { rank::SHARD }>,
-        Place { begin, tag }: Place,
-        key: PageKey,
-        key_of: impl Fn(FrameId) -> PageKey,
-    ) -> ShardGuard<'a> {
-        let segment = self.segment(begin);
-        let at = match segment.find(tag, |frame| key_of(frame) == key) {
-            Some((at, frame)) => At::Slot(at, frame),
-            None => shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
-        };
-        ShardGuard { shard, segment, key, tag, at }
+        locked.get_or_insert_with(|| self.lock(key, key_of))
     }
 
     /// Those of `pages` of `file` that are in the index at the moment. Looks each of them up, or
@@ -238,17 +226,24 @@ impl Index {
         let (mut found, mut locked) = (Vec::new(), None);
         for page in (pages.start.0..pages.end.0).map(PageNo) {
             let key = PageKey { file, page };
-            let shard = self.lock_next(locked.take(), key, &key_of);
-            if shard.get().is_some() {
+            if self.lock_next(&mut locked, key, &key_of).get().is_some() {
                 found.push(page);
             }
-            locked = Some(shard);
         }
         found
     }
 }
 
 impl ShardGuard<'_> {
+    /// Looks for its page.
+    fn find(&mut self, key_of: impl Fn(FrameId) -> PageKey) {
+        let key = self.key;
+        self.at = match self.segment.find(self.tag, |frame| key_of(frame) == key) {
+            Some((at, frame)) => At::Slot(at, frame),
+            None => self.shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
+        };
+    }
+
     /// Whose shard it is.
     pub(crate) fn key(&self) -> PageKey {
         self.key
