@@ -226,12 +226,10 @@ impl Core {
         room: &mut Reserved<'_>,
     ) -> Result<Claim, Error> {
         let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
-        if let Some(before) = before
-            && covers_page
-            && self.pages.index.lookup(key).is_none()
-        {
+        if covers_page && self.pages.index.lookup(key).is_none() {
             // Most likely it is missing. With a frame in hand it need not be announced.
-            spare.claim = self.try_take_next(key, before);
+            let next = before.and_then(|before| self.try_take_next(key, before));
+            spare.claim = next.or_else(|| self.try_take_frame(key));
         }
         loop {
             match self.try_acquire_write(key, covers_page, &mut spare.claim) {

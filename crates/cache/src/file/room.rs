@@ -19,7 +19,7 @@ use crate::stats::Count;
 /// Unclean pages that are looked at under one lock.
 const CHUNK: usize = 64;
 /// And at first: most often one of these will do.
-const FIRST_CHUNK: usize = 4;
+const FIRST_CHUNK: usize = 1;
 
 /// What came of a try to write a page back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,8 +329,12 @@ impl Core {
 
     /// Whether the page can be written back now, at a glance.
     fn is_writable(&self, file: &FileState, page: PageNo) -> bool {
-        let word = self.word_of(file, page);
-        word.and_then(Word::lent).is_some()
+        let key = file.key(page);
+        let found = self.pages.index.lookup(key).filter(|&frame| self.frames().key(frame) == key);
+        let can_be_lent = |word: Word| word.lent().is_some();
+        // Most often it is where a look without the lock finds it.
+        (found.is_some_and(|frame| can_be_lent(self.frames().word(frame)))
+            || self.word_of(file, page).is_some_and(can_be_lent))
             && self.offset(page) < file.len()
             && !file.write_backs.is_shut()
     }

@@ -375,7 +375,7 @@ impl Core {
     }
 
     /// Begins the write-back of a page, if it is dirty and part of the file, and, if so asked, has
-    /// not failed.
+    /// not failed; that may miss a page which is being moved in the index.
     fn lend<'a>(
         &'a self,
         file: &FileState,
@@ -383,7 +383,11 @@ impl Core {
         not_failed: bool,
         locked: &mut Option<ShardGuard<'a>>,
     ) -> Option<Loan> {
-        let shard = self.pages.next_shard(locked, file.key(page));
+        let key = file.key(page);
+        if not_failed && self.pages.index.lookup(key).is_none() {
+            return None;
+        }
+        let shard = self.pages.next_shard(locked, key);
         let frame = shard.frame()?;
         let has_failed = self.frames().word(frame).state() == State::Failed;
         // What lies beyond the end is about to be dropped; it must not make the file longer.

@@ -33,7 +33,7 @@ const AWAY_EVERY: u32 = 8;
 /// How many idle frames a search looks at for a clean one, once it has met a dirty one. After one
 /// in vain the next looks at half as many, else at twice as many: where nearly all are dirty, looks
 /// are cache misses for nothing, and all who want a frame wait for the pool.
-const WINDOW: RangeInclusive<usize> = 8..=64;
+const WINDOW: RangeInclusive<usize> = 2..=64;
 
 /// The frames of one node.
 #[derive(Debug)]

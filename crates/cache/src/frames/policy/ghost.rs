@@ -30,28 +30,24 @@ const SWEEP_STEPS: usize = 128;
 /// In an entry without a page.
 const NONE: u32 = 0;
 
-/// A ring of entries: a fingerprint in the upper bits, a time in the lower.
+/// A ring of entries: a fingerprint in the upper bits, a time in the lower. The last word is not an
+/// entry: it says which of them was made first, and is replaced next; no fingerprint is like it.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Bucket {
-    entries: [u32; ENTRIES],
-    /// The entry that was made first, which the next one replaces.
-    oldest: u32,
-}
+struct Bucket([u32; ENTRIES + 1]);
 
 impl Bucket {
-    const EMPTY: Self = Self { entries: [NONE; ENTRIES], oldest: 0 };
-
     fn find(&self, fingerprint: u32) -> Option<usize> {
         let is_it = |entry: &u32| entry >> TIME_BITS == fingerprint;
-        // Most pages are not there, and all entries are compared sooner than one after the other.
-        let is_any = self.entries.iter().fold(false, |is_any, entry| is_any | is_it(entry));
-        if is_any { self.entries.iter().position(is_it) } else { None }
+        // Most pages are not there, and all words are compared sooner than one after the other.
+        let is_any = self.0.iter().fold(false, |is_any, entry| is_any | is_it(entry));
+        if is_any { self.0.iter().position(is_it) } else { None }
     }
 
     fn push(&mut self, entry: u32) {
-        self.entries[self.oldest as usize] = entry;
-        self.oldest = (self.oldest + 1) % ENTRIES as u32;
+        let [entries @ .., oldest] = &mut self.0;
+        entries[*oldest as usize] = entry;
+        *oldest = (*oldest + 1) % ENTRIES as u32;
     }
 }
 
@@ -81,7 +77,7 @@ impl Ghost {
         let buckets = (pages as usize * 5 / 2).div_ceil(ENTRIES);
         let step = pages.div_ceil(STEPS);
         Self {
-            buckets: vec![Bucket::EMPTY; buckets].into_boxed_slice(),
+            buckets: vec![Bucket([NONE; ENTRIES + 1]); buckets].into_boxed_slice(),
             now: 0,
             in_step: 0,
             step,
@@ -107,7 +103,7 @@ impl Ghost {
         let end = self.swept + self.buckets.len().div_ceil(SWEEP_STEPS);
         let end = end.min(self.buckets.len());
         let entries =
-            self.buckets[self.swept..end].iter_mut().flat_map(|bucket| &mut bucket.entries);
+            self.buckets[self.swept..end].iter_mut().flat_map(|bucket| &mut bucket.0[..ENTRIES]);
         for entry in entries.filter(|entry| age(**entry, self.now) > self.age_max) {
             *entry = NONE;
         }
@@ -118,8 +114,7 @@ impl Ghost {
     pub(crate) fn take(&mut self, page: u64) -> bool {
         let (now, (bucket, fingerprint)) = (self.now, self.place(page));
         let bucket = &mut self.buckets[bucket];
-        let entry =
-            bucket.find(fingerprint).map(|at| std::mem::replace(&mut bucket.entries[at], NONE));
+        let entry = bucket.find(fingerprint).map(|at| std::mem::replace(&mut bucket.0[at], NONE));
         entry.is_some_and(|entry| age(entry, now) <= self.age_max)
     }
 
@@ -146,9 +141,7 @@ mod tests {
         fn knows(&self, page: u64) -> bool {
             let (bucket, fingerprint) = self.place(page);
             let bucket = &self.buckets[bucket];
-            bucket
-                .find(fingerprint)
-                .is_some_and(|at| age(bucket.entries[at], self.now) <= self.age_max)
+            bucket.find(fingerprint).is_some_and(|at| age(bucket.0[at], self.now) <= self.age_max)
         }
     }
 
