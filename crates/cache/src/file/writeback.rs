@@ -384,7 +384,8 @@ impl Core {
         locked: &mut Option<ShardGuard<'a>>,
     ) -> Option<Loan> {
         let key = file.key(page);
-        if not_failed && self.pages.index.lookup(key).is_none() {
+        // Pages at random have no neighbours: a look without the lock tells.
+        if not_failed && locked.is_none() && self.pages.index.lookup(key).is_none() {
             return None;
         }
         let shard = self.pages.next_shard(locked, key);

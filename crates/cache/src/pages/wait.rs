@@ -123,13 +123,17 @@ impl Pages {
         Wait::new(self.reason_of(busy.work)).tag(want.tag())
     }
 
-    /// The page has come to rest: wakes all that want to read it, and the first that wants to
-    /// change it. That one wakes the next when it is done with the page, or gives up.
+    /// The page has come to rest by the caller's update of its frame's word just before: wakes all
+    /// that want to read it, and the first that wants to change it. That one wakes the next when it
+    /// is done with the page, or gives up.
     pub(crate) fn wake_page(&self, key: PageKey) {
-        self.wake_pages([key]);
+        let key = key.into();
+        if self.waits.is_waited_for_after_rmw(&key) {
+            self.wake_waiters(&key);
+        }
     }
 
-    /// As [`Pages::wake_page`], of several pages.
+    /// As [`Pages::wake_page`], of several pages that have come to rest before.
     pub(crate) fn wake_pages(&self, keys: impl IntoIterator<Item = PageKey>) {
         let keys = keys.into_iter().map(WaitKey::from);
         self.waits.waited_for(keys).for_each(|key| self.wake_waiters(&key));

@@ -104,6 +104,26 @@ fn wake_races_with_wait() {
     });
 }
 
+/// As [`wake_races_with_wait`], by one that has changed the condition by a read-modify-write.
+#[test]
+fn wake_after_rmw_races_with_wait() {
+    check(ALL, || {
+        let table = table();
+        let condition = Arc::new(AtomicU32::new(0));
+        let waiter = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                let unmet = || condition.load(Ordering::Relaxed) == 0;
+                table.wait(&1, unmet, Reason::OTHER)
+            })
+        };
+        condition.fetch_add(1, Ordering::Relaxed);
+        let woken = table.is_waited_for_after_rmw(&1) && table.wake(&1, 1) == 1;
+        let outcome = waiter.join().unwrap();
+        assert_eq!(woken, outcome == Outcome::Woken(Token(0)));
+    });
+}
+
 /// As [`wake_races_with_wait`], by one that looks for waiters of several keys after one fence.
 #[test]
 fn wakes_of_many_race_with_a_wait() {

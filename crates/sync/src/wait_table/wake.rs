@@ -4,7 +4,7 @@
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use unherd_sys::primitives::{Ordering, fence};
+use unherd_sys::primitives::{Ordering, fence, fence_after_rmw};
 
 use super::node::{Message, Node, NodeRef};
 use super::wake_batch::{WakeBatch, resume_unless_unwinding};
@@ -239,6 +239,17 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         // `queue` (loom: `wakes_of_many_race_with_a_wait`).
         fence(Ordering::SeqCst);
         keys.into_iter().filter(|key| !self.has_nobody_after_fence(self.hash_of(key)))
+    }
+
+    /// Whether somebody may wait for `key`, whose condition the caller has changed by an atomic
+    /// read-modify-write just before this call: on x86-64 that is the fence which a wake needs. If
+    /// not, it counts as a wake without a waiter.
+    #[inline]
+    pub fn is_waited_for_after_rmw(&self, key: &K) -> bool {
+        // ORDER[EMPTY]: SeqCst fence, (B) of the module's race, of which the read-modify-write is a
+        // part; pairs with (A) in `queue` (loom: `wake_after_rmw_races_with_wait`).
+        fence_after_rmw();
+        !self.has_nobody_after_fence(self.hash_of(key))
     }
 
     /// The look without a lock: whether a wake of `hash` has nothing to do.

@@ -71,8 +71,10 @@ struct Place {
 /// What the lock's holder has found of its page, and where.
 #[derive(Debug, Clone, Copy)]
 enum At {
-    Nowhere,
-    Rest(Entry),
+    /// Nothing; the empty slot for it, if it comes.
+    Nowhere(usize),
+    /// In the map; the empty slot as well.
+    Rest(Entry, usize),
     Slot(usize, FrameId),
 }
 
@@ -170,9 +172,8 @@ impl Index {
         let Place { begin, tag } = self.place(key);
         let shard = self.shards[begin >> self.segment.slots().trailing_zeros()].0.lock();
         let segment = self.segment(begin);
-        let mut locked = ShardGuard { shard, segment, key, tag, at: At::Nowhere };
-        locked.find(key_of);
-        locked
+        let at = ShardGuard::find(&shard, segment, key, tag, key_of);
+        ShardGuard { shard, segment, key, tag, at }
     }
 
     /// As [`Index::lock`], by one that may have locked another shard, or the same.
@@ -187,7 +188,7 @@ impl Index {
             && same.segment.begin() == begin
         {
             (same.key, same.tag) = (key, tag);
-            same.find(&key_of);
+            same.at = ShardGuard::find(&same.shard, same.segment, key, tag, &key_of);
         } else {
             *locked = None;
         }
@@ -235,13 +236,21 @@ impl Index {
 }
 
 impl ShardGuard<'_> {
-    /// Looks for its page.
-    fn find(&mut self, key_of: impl Fn(FrameId) -> PageKey) {
-        let key = self.key;
-        self.at = match self.segment.find(self.tag, |frame| key_of(frame) == key) {
-            Some((at, frame)) => At::Slot(at, frame),
-            None => self.shard.rest.get(&key).map_or(At::Nowhere, |&entry| At::Rest(entry)),
-        };
+    /// Looks for a page of the shard.
+    fn find(
+        shard: &Shard,
+        segment: Segment<'_>,
+        key: PageKey,
+        tag: u32,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> At {
+        match segment.find(tag, |frame| key_of(frame) == key) {
+            Ok((at, frame)) => At::Slot(at, frame),
+            Err(empty) => match shard.rest.get(&key) {
+                None => At::Nowhere(empty),
+                Some(&entry) => At::Rest(entry, empty),
+            },
+        }
     }
 
     /// Whose shard it is.
@@ -251,8 +260,8 @@ impl ShardGuard<'_> {
 
     pub(crate) fn get(&self) -> Option<Entry> {
         match self.at {
-            At::Nowhere => None,
-            At::Rest(entry) => Some(entry),
+            At::Nowhere(_) => None,
+            At::Rest(entry, _) => Some(entry),
             At::Slot(_, frame) => Some(Entry::Frame(frame)),
         }
     }
@@ -273,40 +282,48 @@ impl ShardGuard<'_> {
     /// Announces that the caller brings the page in, which is not in the index.
     pub(crate) fn announce(&mut self) -> FillReservation {
         let generation = self.begin_busy();
-        let entry = Entry::Announced(generation);
-        self.shard.rest.insert(self.key, entry);
-        self.at = At::Rest(entry);
+        self.put_in_rest(Entry::Announced(generation));
         FillReservation { key: self.key, generation }
+    }
+
+    fn put_in_rest(&mut self, entry: Entry) {
+        if let At::Nowhere(empty) | At::Rest(_, empty) = self.at {
+            self.shard.rest.insert(self.key, entry);
+            self.at = At::Rest(entry, empty);
+        }
     }
 
     /// The page is in this frame, from now on.
     pub(crate) fn set_frame(&mut self, frame: FrameId) {
-        if let At::Slot(at, _) = self.at {
-            self.segment.replace(at, frame);
-            self.at = At::Slot(at, frame);
-        } else if self.shard.used < self.segment.entries_max() {
-            self.remove();
-            self.shard.used += 1;
-            self.at = At::Slot(self.segment.insert(self.tag, frame), frame);
-        } else {
-            let entry = Entry::Frame(frame);
-            self.shard.rest.insert(self.key, entry);
-            self.at = At::Rest(entry);
+        match self.at {
+            At::Slot(at, _) => {
+                self.segment.replace(at, frame);
+                self.at = At::Slot(at, frame);
+            }
+            At::Nowhere(empty) | At::Rest(_, empty)
+                if self.shard.used < self.segment.entries_max() =>
+            {
+                self.remove();
+                self.shard.used += 1;
+                self.segment.insert(empty, self.tag, frame);
+                self.at = At::Slot(empty, frame);
+            }
+            At::Nowhere(_) | At::Rest(..) => self.put_in_rest(Entry::Frame(frame)),
         }
     }
 
     pub(crate) fn remove(&mut self) {
-        match self.at {
-            At::Nowhere => {}
-            At::Rest(_) => {
+        self.at = match self.at {
+            At::Nowhere(empty) => At::Nowhere(empty),
+            At::Rest(_, empty) => {
                 self.shard.rest.remove(&self.key);
+                At::Nowhere(empty)
             }
             At::Slot(at, _) => {
-                self.segment.remove(at);
                 self.shard.used -= 1;
+                At::Nowhere(self.segment.remove(at))
             }
-        }
-        self.at = At::Nowhere;
+        };
     }
 }
 

@@ -167,33 +167,31 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Where the entry of this tag lies whose frame `is_it`.
+    /// Where the entry of this tag lies whose frame `is_it`; if there is none, the empty slot where
+    /// the search ended.
     pub(crate) fn find(
         self,
         tag: u32,
         is_it: impl Fn(FrameId) -> bool,
-    ) -> Option<(usize, FrameId)> {
+    ) -> Result<(usize, FrameId), usize> {
         let mut at = self.home(tag);
         loop {
             let slot = self.load(at);
             if slot.is_empty() {
-                return None;
+                return Err(at);
             }
             if slot.tag() == tag && is_it(slot.frame()) {
-                return Some((at, slot.frame()));
+                return Ok((at, slot.frame()));
             }
             at = self.after(at, 1);
         }
     }
 
-    /// Adds an entry, and says where it lies. There are at least two empty slots.
-    pub(crate) fn insert(self, tag: u32, frame: FrameId) -> usize {
-        let mut at = self.home(tag);
-        while !self.load(at).is_empty() {
-            at = self.after(at, 1);
-        }
+    /// Adds an entry of this tag, in the empty slot where the search for it has ended. There are at
+    /// least two empty slots.
+    pub(crate) fn insert(self, at: usize, tag: u32, frame: FrameId) {
+        debug_assert!(self.load(at).is_empty());
         self.store(at, Slot::new(tag, frame));
-        at
     }
 
     /// Puts another frame into the entry that lies there.
@@ -201,8 +199,8 @@ impl<'a> Segment<'a> {
         self.store(at, Slot::new(self.load(at).tag(), frame));
     }
 
-    /// Takes out the entry that lies there.
-    pub(crate) fn remove(self, at: usize) {
+    /// Takes out the entry that lies there. Gives the empty slot where a search for it would end.
+    pub(crate) fn remove(self, at: usize) -> usize {
         let mut hole = at;
         let mut next = self.after(at, 1);
         loop {
@@ -219,6 +217,7 @@ impl<'a> Segment<'a> {
             next = self.after(next, 1);
         }
         self.store(hole, Slot::EMPTY);
+        hole
     }
 
     /// How many steps lead from one slot to another.

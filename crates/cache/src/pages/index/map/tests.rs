@@ -97,7 +97,7 @@ impl Scene {
             match shard.at {
                 At::Slot(_, frame) => assert_eq!(self.index.lookup(key), Some(frame)),
                 // The tags of these pages differ, so that nothing else is found either.
-                At::Nowhere | At::Rest(_) => assert_eq!(self.index.lookup(key), None),
+                At::Nowhere(_) | At::Rest(..) => assert_eq!(self.index.lookup(key), None),
             }
         }
     }

@@ -26,11 +26,11 @@ impl Scene {
             return (Some(frame), false);
         }
         let _guard = self.lock.lock();
-        (self.find(page).map(|(_, frame)| frame), true)
+        (self.find(page).ok().map(|(_, frame)| frame), true)
     }
 
     /// The caller holds the lock. Frame and page have the same number.
-    fn find(&self, page: u32) -> Option<(usize, FrameId)> {
+    fn find(&self, page: u32) -> Result<(usize, FrameId), usize> {
         self.segment().find(TAGS[page as usize], |frame| frame.0 == page)
     }
 }
@@ -46,7 +46,8 @@ fn an_entry_is_moved_under_a_lookup() {
         let slots = [0; 4].map(AtomicU64::new);
         let scene = Arc::new(Scene { slots, lock: Mutex::new(()) });
         for page in 0..3 {
-            scene.segment().insert(TAGS[page as usize], FrameId(page));
+            let empty = scene.find(page).unwrap_err();
+            scene.segment().insert(empty, TAGS[page as usize], FrameId(page));
         }
         let remover = {
             let scene = scene.clone();
