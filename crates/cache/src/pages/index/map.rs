@@ -88,16 +88,16 @@ pub(crate) struct ShardGuard<'a> {
     at: At,
 }
 
-/// Multiplies and folds, as foldhash and wyhash do: each bit of `value` reaches the upper ones.
-#[inline(always)]
-fn mix(file: FileId, value: u64) -> u32 {
+/// Multiplies and folds, as foldhash and wyhash do: each bit of `value` reaches all others.
+#[inline]
+fn mix(file: FileId, value: u64) -> u64 {
     // Odd numbers without a pattern: digits of pi.
     const OF_FILE: u64 = 0x243f_6a88_85a3_08d3;
     const SEED: u64 = 0x1319_8a2e_0370_7344;
     const FACTOR: u64 = 0xa409_3822_299f_31d1;
     let seed = u64::from(file.0).wrapping_mul(OF_FILE) ^ SEED;
     let product = u128::from(value ^ seed) * u128::from(FACTOR);
-    (((product >> 64) as u64 ^ product as u64) >> 32) as u32
+    (product >> 64) as u64 ^ product as u64
 }
 
 impl Index {
@@ -139,9 +139,12 @@ impl Index {
 
     #[inline(always)]
     fn place(&self, key: PageKey) -> Place {
-        // Sixteen neighbours share a shard: who brings in or drops a range locks few.
-        let begin = self.segment.begin_of(mix(key.file, key.page.0 >> 4));
-        Place { begin, tag: mix(key.file, key.page.0) }
+        // Sixteen neighbours share a shard: who brings in or drops a range locks few. By the golden
+        // ratio their homes are far apart.
+        const APART: u32 = 0x9e37_79b9;
+        let mixed = mix(key.file, key.page.0 >> 4);
+        let begin = self.segment.begin_of((mixed >> 32) as u32);
+        Place { begin, tag: (mixed as u32).wrapping_add((key.page.0 as u32).wrapping_mul(APART)) }
     }
 
     #[inline(always)]
