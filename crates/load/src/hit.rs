@@ -30,6 +30,8 @@ pub struct Hit;
 const FLOOR_ALONE: &str = "floor-alone";
 const PIN_ALONE: &str = "unherd-pin-alone";
 const PEEK_ALONE: &str = "unherd-peek-alone";
+const COPY_BESIDE: &str = "unherd-copy-beside-reclaim";
+const PIN_BESIDE: &str = "unherd-pin-beside-reclaim";
 const COPY: &str = if UNCOUNTED { "uncounted-copy" } else { "unherd-copy" };
 const PIN: &str = if UNCOUNTED { "uncounted-pin" } else { "unherd-pin" };
 const PEEK: &str = if UNCOUNTED { "uncounted-peek" } else { "unherd-peek" };
@@ -50,6 +52,11 @@ const IMPLS: &[Impl] = &[
     Impl { name: COPY, about: "read_at of the page, then the loads" },
     Impl { name: PIN, about: "a pinned page, which the words are loaded from" },
     Impl { name: PEEK, about: "a look without a pin, repeated if the page was written" },
+    Impl {
+        name: COPY_BESIDE,
+        about: "unherd-copy, while a thread more reads a file that the cache has no room for",
+    },
+    Impl { name: PIN_BESIDE, about: "unherd-pin, the same" },
     Impl { name: FLOOR_ALONE, about: "floor by one thread, whatever --threads says" },
     Impl { name: PIN_ALONE, about: "unherd-pin by one thread" },
     Impl { name: PEEK_ALONE, about: "unherd-peek by one thread" },
@@ -98,6 +105,12 @@ const PARAMS: &[Param] = &[
         default: "300",
         kind: Kind::Count,
     },
+    Param {
+        name: "tail",
+        about: "each operation is timed by itself, for ns_p999; that takes some 30 ns",
+        default: "false",
+        kind: Kind::Flag,
+    },
 ];
 
 impl Workload for Hit {
@@ -120,6 +133,8 @@ impl Workload for Hit {
             COPY => cached::run(job, Way::Copy),
             PIN => cached::run(job, Way::Pin),
             PEEK => cached::run(job, Way::Peek),
+            COPY_BESIDE => cached::run_beside_reclaim(job, Way::Copy),
+            PIN_BESIDE => cached::run_beside_reclaim(job, Way::Pin),
             FLOOR_ALONE => run_with(&alone(job), &floor::Memory::<false>::new(job)?),
             PIN_ALONE => cached::run(&alone(job), Way::Pin),
             PEEK_ALONE => cached::run(&alone(job), Way::Peek),
@@ -140,6 +155,8 @@ pub fn describe_with(impls: Vec<Impl>, default_impls: Vec<&'static str>) -> Desc
         ("ns_per_hit", Lower, "an operation, in each thread's time"),
         ("hits_per_s", Higher, "operations of all threads in a second"),
         ("cpu_us_per_hit", Lower, "CPU time of the process for an operation"),
+        ("ns_p999", Lower, "an operation: 999 of 1,000 took less; with --tail, else 0"),
+        ("evictions_per_s", Neither, "pages given up meanwhile, in a second; of unherd's alone"),
         ("copies", Neither, "pages copied because they were pinned when they were written"),
         ("peek_retries", Neither, "looks in vain, as the page was written meanwhile"),
         ("hits", Neither, "operations that were timed"),

@@ -26,7 +26,8 @@
 //! queue again. If (B) comes before (A), the waiter's load sees the condition. A waker that sees
 //! LOCKED tries for the lock itself, so it searches after the waiter has pushed, unless it sees a
 //! later word on its way that is unlocked and without the bit. So the caller's own accesses to the
-//! condition may be Relaxed.
+//! condition may be Relaxed. One fence (B) is enough for wakes of many keys whose conditions come
+//! before it, and a read-modify-write that changes the condition is that fence on x86-64.
 //!
 //! # A waiter and its node
 //!

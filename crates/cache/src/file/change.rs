@@ -111,7 +111,7 @@ impl Core {
         let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
         let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
-        self.pages.wake_page(key);
+        self.pages.wake_page_after_rmw(key);
         if is_frame_wanted {
             self.pages.notify_idle(1);
         }
@@ -126,7 +126,7 @@ impl Core {
             State::Empty => {
                 self.pages.shard(key).remove();
                 let claim = self.frames().clear(claim);
-                self.pages.wake_page(key);
+                self.pages.wake_page_after_rmw(key);
                 self.pages.free_frame(claim);
             }
             State::Unstable => {
@@ -138,7 +138,7 @@ impl Core {
                 }
                 self.frames().publish(claim, if is_lost { State::Dirty } else { State::Unstable });
                 drop(durability);
-                self.pages.wake_page(key);
+                self.pages.wake_page_after_rmw(key);
                 if is_lost {
                     self.note_dirty();
                     self.pages.notify_writable();
@@ -225,11 +225,10 @@ impl Core {
         before: Option<FrameId>,
         room: &mut Reserved<'_>,
     ) -> Result<Claim, Error> {
-        let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
+        let (mut spare, mut before, mut began) = (Spare { core: self, claim: None }, before, None);
         if covers_page && self.pages.index.lookup(key).is_none() {
             // Most likely it is missing. With a frame in hand it need not be announced.
-            let next = before.and_then(|before| self.try_take_next(key, before));
-            spare.claim = next.or_else(|| self.try_take_frame(key));
+            spare.claim = before.take().and_then(|before| self.try_take_next(key, before));
         }
         loop {
             match self.try_acquire_write(key, covers_page, &mut spare.claim) {
@@ -298,7 +297,8 @@ impl Core {
                     return WriteAccess::Miss(shard.announce());
                 };
                 self.counters().add(Count::Misses, 1);
-                shard.install_missing(self.frames(), &claim, State::Changing);
+                let is_installed = shard.install_missing(self.frames(), &claim, State::Changing);
+                debug_assert!(is_installed);
                 return WriteAccess::Ready(claim);
             }
         };

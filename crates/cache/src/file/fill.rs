@@ -1,6 +1,7 @@
 //! The read path: pages brought in. Those that are there are found by `hit.rs`.
 //!
-//! One thread brings a missing page in; it announces this in the index before it even has a frame.
+//! One thread brings a missing page in; it announces this in the index before it even has a frame
+//! (a stream of whole pages that is written has the next frame first: see `change.rs`).
 //! All others that want the page wait for it alone. If the read fails, each of them gets the error,
 //! and none reads again by itself: one bad sector costs one read. The next call will try again.
 //!

@@ -18,7 +18,7 @@ use crate::stats::Count;
 
 /// Unclean pages that are looked at under one lock.
 const CHUNK: usize = 64;
-/// And at first: most often one of these will do.
+/// And at first: most often that one will do.
 const FIRST_CHUNK: usize = 1;
 
 /// What came of a try to write a page back.

@@ -11,7 +11,7 @@
 //!
 //! A frame goes back to its own pool, or to a thread that waits for a frame, wherever that runs:
 //! those wait in one queue. Each pool has a lock; nobody has two of them at a time. Under it, for a
-//! moment, one of those of the pages that were given up is taken.
+//! page or a run, one of those of the pages that were given up is taken.
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
@@ -31,9 +31,12 @@ use crate::ranked::{Ranked, RankedGuard, rank};
 const AWAY_EVERY: u32 = 8;
 
 /// How many idle frames a search looks at for a clean one, once it has met a dirty one. After one
-/// in vain the next looks at half as many, else at twice as many: where nearly all are dirty, looks
-/// are cache misses for nothing, and all who want a frame wait for the pool.
+/// in vain the next looks at half as many, else at four times as many, and no fewer than
+/// [`WINDOW_FOUND`]: where nearly all are dirty, looks are cache misses for nothing, and all who
+/// want a frame wait for the pool.
 const WINDOW: RangeInclusive<usize> = 2..=64;
+
+const WINDOW_FOUND: usize = 8;
 
 /// The frames of one node.
 #[derive(Debug)]
@@ -75,7 +78,7 @@ impl Pool {
     /// Of a search that the policy went on with, whether it `found` a frame.
     pub(crate) fn note_search(&mut self, search: &Search, found: bool) {
         if search.dirty().is_some() {
-            let window = if found { self.window * 2 } else { self.window / 2 };
+            let window = if found { (self.window * 4).max(WINDOW_FOUND) } else { self.window / 2 };
             self.window = window.clamp(*WINDOW.start(), *WINDOW.end());
         }
     }
@@ -188,12 +191,12 @@ impl Drop for PoolGuard<'_> {
 struct GivenUp(Ranked<Ghost, { rank::GIVEN_UP }>);
 
 /// What is remembered of pages that were given up, one part of it locked at a time.
-struct Memory<'a> {
+struct Remembered<'a> {
     parts: &'a [GivenUp],
     locked: Option<(usize, RankedGuard<'a, Ghost, { rank::GIVEN_UP }>)>,
 }
 
-impl Memory<'_> {
+impl Remembered<'_> {
     /// The part for a page, locked until another is; none if nothing is remembered.
     fn of(&mut self, page: u64) -> Option<&mut Ghost> {
         let part = match self.parts.len() {
@@ -300,28 +303,28 @@ impl Pools {
         pool: &mut Pool,
         pages: impl IntoIterator<Item = (FrameId, PageKey)>,
     ) {
-        let mut memory = self.memory();
+        let mut remembered = self.remembered();
         for (frame, key) in pages {
             let page = policy::hash(key.file.0, key.page.0);
-            let came_back = memory.of(page).is_some_and(|given_up| given_up.take(page));
+            let came_back = remembered.of(page).is_some_and(|given_up| given_up.take(page));
             pool.policy.admit(pool.number(frame), page, came_back);
         }
     }
 
     /// The pages in frames of the pool, which the caller has locked, were given up.
     pub(crate) fn evicted(&self, pool: &mut Pool, frames: impl IntoIterator<Item = FrameId>) {
-        let mut memory = self.memory();
+        let mut remembered = self.remembered();
         for frame in frames {
             if let Some(page) = pool.policy.evicted(pool.number(frame))
-                && let Some(given_up) = memory.of(page)
+                && let Some(given_up) = remembered.of(page)
             {
                 given_up.insert(page);
             }
         }
     }
 
-    fn memory(&self) -> Memory<'_> {
-        Memory { parts: &self.given_up, locked: None }
+    fn remembered(&self) -> Remembered<'_> {
+        Remembered { parts: &self.given_up, locked: None }
     }
 
     /// The pool of a frame.

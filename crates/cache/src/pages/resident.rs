@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Excluded: both bring it in. Nothing is decided about a missing page but under the lock, and who
-//! finds nothing leaves the announcement there before it unlocks.
+//! finds nothing leaves the announcement there, or its frame, before it unlocks.
 //!
 //! # A page leaves a frame, and the frame gets another
 //!

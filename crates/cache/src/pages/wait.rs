@@ -126,20 +126,19 @@ impl Pages {
     /// The page has come to rest by the caller's update of its frame's word just before: wakes all
     /// that want to read it, and the first that wants to change it. That one wakes the next when it
     /// is done with the page, or gives up.
-    pub(crate) fn wake_page(&self, key: PageKey) {
+    pub(crate) fn wake_page_after_rmw(&self, key: PageKey) {
         let key = key.into();
         if self.waits.is_waited_for_after_rmw(&key) {
             self.wake_waiters(&key);
         }
     }
 
-    /// As [`Pages::wake_page`], of several pages that have come to rest before.
+    /// As [`Pages::wake_page_after_rmw`], of several pages that have come to rest before.
     pub(crate) fn wake_pages(&self, keys: impl IntoIterator<Item = PageKey>) {
         let keys = keys.into_iter().map(WaitKey::from);
         self.waits.waited_for(keys).for_each(|key| self.wake_waiters(&key));
     }
 
-    #[cold]
     fn wake_waiters(&self, key: &WaitKey) {
         let mut changer_woken = false;
         let choose = |tag: Tag| {

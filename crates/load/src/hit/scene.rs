@@ -16,8 +16,11 @@ use super::pattern;
 use crate::random::{mix, mix_all};
 use crate::{Basis, Job, LoadError, Meter, Round};
 
-/// Operations between two looks at the clock.
+/// Operations between two looks at the clock, unless each is timed.
 const BATCH: u64 = 4096;
+
+/// The most operations of a thread whose times are kept.
+const TIMES_MAX: usize = 1 << 22;
 
 /// Pages that are all there.
 pub trait Pages: Sync {
@@ -47,6 +50,8 @@ pub struct HitCounts {
     pub copies: u64,
     /// Looks at a page that was written meanwhile.
     pub peek_retries: u64,
+    /// Pages that were given up.
+    pub evictions: u64,
 }
 
 struct Plan {
@@ -57,6 +62,8 @@ struct Plan {
     writes_below: u64,
     ops: Option<u64>,
     budget: Duration,
+    /// Operations between two looks at the clock.
+    batch: u64,
 }
 
 /// Runs a round of `hit` with `pages`, as the job's options say.
@@ -102,10 +109,11 @@ fn run<P: Pages, const N: usize>(job: &Job, pages: &P) -> Result<Round, LoadErro
         let counts = pages.counts();
         barrier.wait();
         let waits = Ledger::snapshot().since(&waits_before);
-        let (mut hits, mut check) = (0, 0);
+        let (mut hits, mut check, mut times) = (0, 0, Vec::new());
         for (index, worker) in workers.into_iter().enumerate() {
             let done = worker.join().map_err(|panic| LoadError::panicked(index, &*panic))??;
             hits += done.operations;
+            times.extend(done.times);
             // All were compared with what must be there; the first is the same for any number.
             check = if index == 0 { done.check } else { check };
         }
@@ -115,7 +123,14 @@ fn run<P: Pages, const N: usize>(job: &Job, pages: &P) -> Result<Round, LoadErro
             return Err(LoadError::Missed { misses });
         }
         let per_hit = |value: f64| if hits == 0 { 0.0 } else { value / hits as f64 };
+        times.sort_unstable();
+        let rare = times.get(times.len().saturating_sub(1) * 999 / 1000);
         let metrics = [
+            ("ns_p999", rare.copied().map_or(0.0, f64::from)),
+            (
+                "evictions_per_s",
+                (counts.evictions - counts_before.evictions) as f64 / span.elapsed_s,
+            ),
             ("ns_per_hit", per_hit(span.elapsed_s * 1e9 * job.threads as f64)),
             ("hits_per_s", hits as f64 / span.elapsed_s),
             ("cpu_us_per_hit", per_hit(span.cpu_s * 1e6)),
@@ -146,6 +161,7 @@ fn plan(job: &Job) -> Result<Plan, LoadError> {
         writes_below: (u64::MAX / 100).saturating_mul(writes_pct),
         ops: job.params.number("ops")?,
         budget: Duration::from_millis(job.params.number("budget-ms")?.unwrap_or(300)),
+        batch: if job.params.text("tail") == "true" { 1 } else { BATCH },
     })
 }
 
@@ -174,6 +190,8 @@ struct Worker<'a, P, const N: usize> {
 struct Done {
     operations: u64,
     check: u64,
+    /// Nanoseconds of each operation, if each was timed.
+    times: Vec<u32>,
 }
 
 impl<P: Pages, const N: usize> Worker<'_, P, N> {
@@ -185,9 +203,9 @@ impl<P: Pages, const N: usize> Worker<'_, P, N> {
         let timed = verified.and_then(|check| Ok((check, caught(index, || self.timed())?)));
         barrier.wait();
         barrier.wait();
-        let (check, operations) = timed?;
+        let (check, (operations, times)) = timed?;
         caught(index, || self.verify())?;
-        Ok(Done { operations, check })
+        Ok(Done { operations, check, times })
     }
 
     /// Goes through the sequence once and compares.
@@ -203,15 +221,20 @@ impl<P: Pages, const N: usize> Worker<'_, P, N> {
         Ok(check)
     }
 
-    fn timed(&mut self) -> Result<u64, LoadError> {
-        let end = Timestamp::now().after(self.plan.budget);
-        let mut done = 0;
+    /// How many operations there were, and how long each took, if that was wanted.
+    fn timed(&mut self) -> Result<(u64, Vec<u32>), LoadError> {
+        let mut now = Timestamp::now();
+        let end = now.after(self.plan.budget);
+        let (mut done, mut times) = (0, Vec::new());
+        if self.plan.batch == 1 {
+            times.reserve(TIMES_MAX);
+        }
         loop {
             let batch = match self.plan.ops {
-                Some(ops) if done == ops => return Ok(done),
-                Some(ops) => BATCH.min(ops - done),
-                None if done > 0 && Timestamp::now() >= end => return Ok(done),
-                None => BATCH,
+                Some(ops) if done == ops => return Ok((done, times)),
+                Some(ops) => self.plan.batch.min(ops - done),
+                None if done > 0 && now >= end => return Ok((done, times)),
+                None => self.plan.batch,
             };
             match (self.plan.is_chained, self.plan.writes_below > 0) {
                 (true, false) => self.batch::<true, false>(batch)?,
@@ -220,6 +243,10 @@ impl<P: Pages, const N: usize> Worker<'_, P, N> {
                 (false, true) => self.batch::<false, true>(batch)?,
             }
             done += batch;
+            let before = std::mem::replace(&mut now, Timestamp::now());
+            if times.len() < times.capacity() {
+                times.push(u32::try_from(now.since(before).as_nanos()).unwrap_or(u32::MAX));
+            }
         }
     }
 

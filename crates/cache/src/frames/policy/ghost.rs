@@ -86,7 +86,8 @@ impl Ghost {
         }
     }
 
-    /// Remembers a page, which was not remembered, and that it was given up just now.
+    /// Remembers a page, and that it was given up just now. One that is remembered already is so
+    /// twice: it hardly ever is, as who brings a page in takes it.
     pub(crate) fn insert(&mut self, page: u64) {
         let (bucket, fingerprint) = self.place(page);
         self.buckets[bucket].push((fingerprint << TIME_BITS) | u32::from(self.now));

@@ -186,9 +186,9 @@ fn a_search_in_vain_makes_the_next_shorter() {
         seen.looks
     };
     assert_eq!([(); 7].map(|()| look(false)), [64, 32, 16, 8, 4, 2, 2]);
-    assert_eq!([(); 2].map(|()| look(true)), [2, 2]);
+    assert_eq!(look(true), 2);
     assert_eq!([(); 3].map(|()| look(false)), [8, 4, 2]);
-    assert_eq!([(); 5].map(|()| look(true)), [2; 5]);
+    assert_eq!([(); 3].map(|()| look(true)), [2; 3]);
     assert_eq!(look(false), 64);
     drop(pool);
     claims.into_iter().for_each(|claim| pools.push_free(claim));

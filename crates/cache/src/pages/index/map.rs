@@ -140,7 +140,7 @@ impl Index {
     #[inline(always)]
     fn place(&self, key: PageKey) -> Place {
         // Sixteen neighbours share a shard: who brings in or drops a range locks few. By the golden
-        // ratio their homes are far apart.
+        // ratio their homes in it are far apart.
         const APART: u32 = 0x9e37_79b9;
         let mixed = mix(key.file, key.page.0 >> 4);
         let begin = self.segment.begin_of((mixed >> 32) as u32);
@@ -172,7 +172,15 @@ impl Index {
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
     pub(crate) fn lock(&self, key: PageKey, key_of: impl Fn(FrameId) -> PageKey) -> ShardGuard<'_> {
-        let Place { begin, tag } = self.place(key);
+        self.lock_at(self.place(key), key, key_of)
+    }
+
+    fn lock_at(
+        &self,
+        Place { begin, tag }: Place,
+        key: PageKey,
+        key_of: impl Fn(FrameId) -> PageKey,
+    ) -> ShardGuard<'_> {
         let shard = self.shards[begin >> self.segment.slots().trailing_zeros()].0.lock();
         let segment = self.segment(begin);
         let at = ShardGuard::find(&shard, segment, key, tag, key_of);
@@ -186,16 +194,16 @@ impl Index {
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> &'b mut ShardGuard<'a> {
-        let Place { begin, tag } = self.place(key);
+        let place = self.place(key);
         if let Some(same) = locked
-            && same.segment.begin() == begin
+            && same.segment.begin() == place.begin
         {
-            (same.key, same.tag) = (key, tag);
-            same.at = ShardGuard::find(&same.shard, same.segment, key, tag, &key_of);
+            (same.key, same.tag) = (key, place.tag);
+            same.at = ShardGuard::find(&same.shard, same.segment, key, place.tag, &key_of);
         } else {
             *locked = None;
         }
-        locked.get_or_insert_with(|| self.lock(key, key_of))
+        locked.get_or_insert_with(|| self.lock_at(place, key, key_of))
     }
 
     /// Those of `pages` of `file` that are in the index at the moment. Looks each of them up, or
@@ -284,6 +292,7 @@ impl ShardGuard<'_> {
 
     /// Announces that the caller brings the page in, which is not in the index.
     pub(crate) fn announce(&mut self) -> FillReservation {
+        debug_assert_eq!(self.get(), None);
         let generation = self.begin_busy();
         self.put_in_rest(Entry::Announced(generation));
         FillReservation { key: self.key, generation }

@@ -3,7 +3,7 @@
 //! | bits of a slot | meaning |
 //! |---|---|
 //! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
-//! | 32..64 | tag: the hash of the page; the bits below those that choose a shard say where the home is |
+//! | 32..64 | tag: half of the page's hash, whose upper bits say where the home is; the other half chooses the shard |
 //!
 //! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
 //! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
@@ -73,17 +73,17 @@ pub(crate) struct SegmentSize {
     /// The number, less 1.
     mask: usize,
     /// Bits of a hash below those that choose a slot of the whole table.
+    table_shift: u32,
+    /// Bits of a tag below those that choose a slot of the segment.
     shift: u32,
 }
 
 impl SegmentSize {
     /// `slots` of `table_slots`; both are powers of two, from 2 to 2^32.
-    ///
-    /// The upper bits of a tag choose no home. In a shard they are nearly the same for all pages at
-    /// the beginning of a file, because the shard was chosen by the like bits of a like hash.
     pub(crate) fn new(slots: usize, table_slots: usize) -> Self {
         debug_assert!(slots.is_power_of_two() && slots > 1 && table_slots.is_power_of_two());
-        Self { mask: slots - 1, shift: u32::BITS - table_slots.trailing_zeros() }
+        let shift = |slots: usize| u32::BITS - slots.trailing_zeros();
+        Self { mask: slots - 1, table_shift: shift(table_slots), shift: shift(slots) }
     }
 
     #[inline]
@@ -91,16 +91,16 @@ impl SegmentSize {
         self.mask + 1
     }
 
-    /// The slot of the whole table that a hash chooses.
-    #[inline]
-    fn slot_of(self, hash: u32) -> usize {
-        (hash >> self.shift) as usize
-    }
-
     /// Where the segment begins that a hash chooses.
     #[inline]
     pub(crate) fn begin_of(self, hash: u32) -> usize {
-        self.slot_of(hash) & !self.mask
+        (hash >> self.table_shift) as usize & !self.mask
+    }
+
+    /// Where the home of a tag is in the segment.
+    #[inline]
+    fn home(self, tag: u32) -> usize {
+        (tag >> self.shift) as usize
     }
 }
 
@@ -123,7 +123,7 @@ impl<'a> Segment<'a> {
 
     #[inline]
     fn home(self, tag: u32) -> usize {
-        self.size.slot_of(tag) & self.size.mask
+        self.size.home(tag)
     }
 
     /// Where the slot is that comes this many steps after another.

@@ -14,6 +14,8 @@ enum Op {
     Announce(PageKey),
     Frame(PageKey),
     Remove(PageKey),
+    /// Out, and in again in another frame, under one hold of the lock.
+    Anew(PageKey),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -25,6 +27,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => key().prop_map(Op::Announce),
         4 => key().prop_map(Op::Frame),
         3 => key().prop_map(Op::Remove),
+        1 => key().prop_map(Op::Anew),
     ];
     prop::collection::vec(op, 1..200)
 }
@@ -48,7 +51,7 @@ impl Scene {
     }
 
     fn run(&mut self, op: &Op) {
-        let (Op::Announce(key) | Op::Frame(key) | Op::Remove(key)) = *op;
+        let (Op::Announce(key) | Op::Frame(key) | Op::Remove(key) | Op::Anew(key)) = *op;
         let keys = &self.keys;
         let mut shard = self.index.lock(key, |frame| keys[frame.index()].get());
         assert_eq!(shard.get(), self.model.get(&key).copied());
@@ -60,10 +63,13 @@ impl Scene {
                 self.model.insert(key, Entry::Announced(generation));
             }
             Op::Announce(_) => return,
-            Op::Frame(_) => {
+            Op::Frame(_) | Op::Anew(_) => {
                 let Some(frame) = self.free.pop() else { return };
                 keys[frame.index()].set(key);
                 old.inspect(|old| keys[old.index()].set(NO_PAGE));
+                if matches!(op, Op::Anew(_)) {
+                    shard.remove();
+                }
                 shard.set_frame(frame);
                 self.model.insert(key, Entry::Frame(frame));
             }
