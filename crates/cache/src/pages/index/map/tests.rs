@@ -15,7 +15,7 @@ enum Op {
     Frame(PageKey),
     Remove(PageKey),
     /// Out, and in again in another frame, under one hold of the lock.
-    Anew(PageKey),
+    Again(PageKey),
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -27,7 +27,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => key().prop_map(Op::Announce),
         4 => key().prop_map(Op::Frame),
         3 => key().prop_map(Op::Remove),
-        1 => key().prop_map(Op::Anew),
+        1 => key().prop_map(Op::Again),
     ];
     prop::collection::vec(op, 1..200)
 }
@@ -51,7 +51,7 @@ impl Scene {
     }
 
     fn run(&mut self, op: &Op) {
-        let (Op::Announce(key) | Op::Frame(key) | Op::Remove(key) | Op::Anew(key)) = *op;
+        let (Op::Announce(key) | Op::Frame(key) | Op::Remove(key) | Op::Again(key)) = *op;
         let keys = &self.keys;
         let mut shard = self.index.lock(key, |frame| keys[frame.index()].get());
         assert_eq!(shard.get(), self.model.get(&key).copied());
@@ -63,11 +63,11 @@ impl Scene {
                 self.model.insert(key, Entry::Announced(generation));
             }
             Op::Announce(_) => return,
-            Op::Frame(_) | Op::Anew(_) => {
+            Op::Frame(_) | Op::Again(_) => {
                 let Some(frame) = self.free.pop() else { return };
                 keys[frame.index()].set(key);
                 old.inspect(|old| keys[old.index()].set(NO_PAGE));
-                if matches!(op, Op::Anew(_)) {
+                if matches!(op, Op::Again(_)) {
                     shard.remove();
                 }
                 shard.set_frame(frame);
