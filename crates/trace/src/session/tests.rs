@@ -200,7 +200,7 @@ fn without_privilege_sleeps_are_counted() {
         println!("skipped: {:?}", seen.missing);
         return;
     }
-    assert_eq!(seen.processes.len(), 11, "{:?}", seen.processes);
+    assert_eq!(seen.processes.len(), 11, "{:?}, {:?}", seen.losses, seen.processes);
     let sleepers = seen.waits.iter().filter(|row| row.asleep_ns >= 30_000_000);
     // Each of the ten, and the shell that waits for them.
     assert_eq!(sleepers.count(), 11, "{:?}", seen.waits);
