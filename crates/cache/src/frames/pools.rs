@@ -36,6 +36,7 @@ const AWAY_EVERY: u32 = 8;
 /// want a frame wait for the pool.
 const WINDOW: RangeInclusive<usize> = 2..=64;
 
+/// The fewest looks after a search that has found a frame.
 const WINDOW_FOUND: usize = 8;
 
 /// The frames of one node.

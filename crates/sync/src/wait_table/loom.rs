@@ -84,64 +84,46 @@ fn past() -> Deadline {
     Deadline::at(unherd_sys::Timestamp::from_ns(0))
 }
 
-/// The empty check: a waker either finds the waiter, or the waiter sees the condition.
+/// The empty check: a waker either finds the waiter, or the waiter sees the condition. `wake` wakes
+/// key 1, and says whether there was somebody.
+fn race_with_wait(change: fn(&AtomicU32), wake: fn(&Table) -> bool) {
+    check(ALL, move || {
+        let table = table();
+        let condition = Arc::new(AtomicU32::new(0));
+        let waiter = {
+            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
+            thread::spawn(move || {
+                let unmet = || condition.load(Ordering::Relaxed) == 0;
+                table.wait(&1, unmet, Reason::OTHER)
+            })
+        };
+        change(&condition);
+        let is_woken = wake(&table);
+        let outcome = waiter.join().unwrap();
+        assert_eq!(is_woken, outcome == Outcome::Woken(Token(0)));
+    });
+}
+
+fn store(condition: &AtomicU32) {
+    condition.store(1, Ordering::Relaxed);
+}
+
 #[test]
 fn wake_races_with_wait() {
-    check(ALL, || {
-        let table = table();
-        let condition = Arc::new(AtomicU32::new(0));
-        let waiter = {
-            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
-            thread::spawn(move || {
-                let unmet = || condition.load(Ordering::Relaxed) == 0;
-                table.wait(&1, unmet, Reason::OTHER)
-            })
-        };
-        condition.store(1, Ordering::Relaxed);
-        let woken = table.wake(&1, 1);
-        let outcome = waiter.join().unwrap();
-        assert_eq!(woken == 1, outcome == Outcome::Woken(Token(0)));
-    });
+    race_with_wait(store, |table| table.wake(&1, 1) == 1);
 }
 
-/// As [`wake_races_with_wait`], by one that has changed the condition by a read-modify-write.
 #[test]
 fn wake_after_rmw_races_with_wait() {
-    check(ALL, || {
-        let table = table();
-        let condition = Arc::new(AtomicU32::new(0));
-        let waiter = {
-            let (table, condition) = (Arc::clone(&table), Arc::clone(&condition));
-            thread::spawn(move || {
-                let unmet = || condition.load(Ordering::Relaxed) == 0;
-                table.wait(&1, unmet, Reason::OTHER)
-            })
-        };
-        condition.fetch_add(1, Ordering::Relaxed);
-        let woken = table.is_waited_for_after_rmw(&1) && table.wake(&1, 1) == 1;
-        let outcome = waiter.join().unwrap();
-        assert_eq!(woken, outcome == Outcome::Woken(Token(0)));
-    });
+    let change = |condition: &AtomicU32| _ = condition.fetch_add(1, Ordering::Relaxed);
+    race_with_wait(change, |table| table.is_waited_for_after_rmw(&1) && table.wake(&1, 1) == 1);
 }
 
-/// As [`wake_races_with_wait`], by one that looks for waiters of several keys after one fence.
 #[test]
 fn wakes_of_many_race_with_a_wait() {
-    check(ALL, || {
-        let table = table();
-        let conditions = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-        let waiter = {
-            let (table, conditions) = (Arc::clone(&table), Arc::clone(&conditions));
-            thread::spawn(move || {
-                let unmet = || conditions[1].load(Ordering::Relaxed) == 0;
-                table.wait(&1, unmet, Reason::OTHER)
-            })
-        };
-        conditions.iter().for_each(|condition| condition.store(1, Ordering::Relaxed));
-        let woken = table.waited_for([0, 1]).filter(|key| table.wake(key, 1) == 1).count();
-        let outcome = waiter.join().unwrap();
-        assert_eq!(woken == 1, outcome == Outcome::Woken(Token(0)));
-    });
+    let wake =
+        |table: &Table| table.waited_for([0, 1]).filter(|key| table.wake(key, 1) == 1).count() == 1;
+    race_with_wait(store, wake);
 }
 
 /// What the waker wrote before the wake is visible to the woken, plain memory included.
