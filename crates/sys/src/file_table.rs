@@ -262,15 +262,30 @@ impl FileTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustix::pipe::PipeFlags;
+
     use super::*;
+    use crate::Timestamp;
 
     fn pipe_end() -> (OwnedFd, OwnedFd) {
-        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap()
+        rustix::pipe::pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap()
     }
 
     /// Whether every writing end of the pipe is closed: then reading finds the end.
     fn hung_up(reader: &OwnedFd) -> bool {
         rustix::io::read(reader, &mut [0; 1]) == Ok(0)
+    }
+
+    /// As [`hung_up`], in the end: a child that another test begins has the writing end too, until
+    /// it runs its own program.
+    fn hangs_up(reader: &OwnedFd) -> bool {
+        let began = Timestamp::now();
+        while !hung_up(reader) && Timestamp::now().since(began) < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        hung_up(reader)
     }
 
     #[test]
@@ -291,7 +306,7 @@ mod tests {
         assert!(table.enter(first).is_ok());
         assert!(!hung_up(&reader));
         table.close(first);
-        assert!(hung_up(&reader));
+        assert!(hangs_up(&reader));
         assert_eq!(table.enter(first).unwrap_err(), Errno::BADF);
         let (reader, writer) = pipe_end();
         let second = table.insert(writer).unwrap();
@@ -325,7 +340,7 @@ mod tests {
         assert!(!hung_up(&reader));
         assert_eq!(table.enter(file).unwrap_err(), Errno::BADF);
         table.release(kept);
-        assert!(hung_up(&reader));
+        assert!(hangs_up(&reader));
     }
 
     #[test]
@@ -339,6 +354,6 @@ mod tests {
             })
             .collect();
         drop(table);
-        assert!(ends.iter().all(hung_up));
+        assert!(ends.iter().all(hangs_up));
     }
 }

@@ -164,7 +164,8 @@ impl File {
     }
 
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
-    /// than asked for only at the end of the file. At or beyond the end it gives 0.
+    /// than asked for only at the end of the file. At or beyond the end it gives 0. Each page is
+    /// read as it was at one moment, and where the file ends, with its end of that moment.
     ///
     /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
     /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
@@ -176,7 +177,7 @@ impl File {
     /// [`Error::OutOfRange`]; [`Error::WouldDeadlock`]; the [errors](File#errors) of all reads. The
     /// contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let wanted = self.bytes_to_read(offset, buf.len())?;
+        let mut wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
@@ -194,6 +195,9 @@ impl File {
                 }
             }
             done += to.len();
+            if done == wanted && done < buf.len() {
+                (done, wanted) = self.look_at_end(offset, done, buf.len());
+            }
         }
         Ok(done)
     }
@@ -219,6 +223,21 @@ impl File {
         self.core().check_range(offset, len)?;
         let left = self.file.len().saturating_sub(offset);
         Ok(usize::try_from(left).map_or(len, |left| left.min(len)))
+    }
+
+    /// `done` of `len` bytes were read, up to where the file ended. If it has grown meanwhile, the
+    /// page that is cut off there may be newer than that end, and is read again. Gives the bytes
+    /// that are done, and those that are wanted.
+    #[cold]
+    fn look_at_end(&self, offset: u64, done: usize, len: usize) -> (usize, usize) {
+        let end = offset + done as u64;
+        // Who changes a page makes the file longer before others can see the change.
+        let grown = usize::try_from(self.file.len().saturating_sub(end)).unwrap_or(len);
+        if grown == 0 {
+            return (done, done);
+        }
+        let (_, at) = self.core().memory().locate(end);
+        (done.saturating_sub(at), len.min(done.saturating_add(grown)))
     }
 
     /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
@@ -415,7 +434,7 @@ impl File {
     /// As [`File::read_at`], and [`Error::AsyncNeedsIoThread`] as [`File::page_async`].
     #[cfg(feature = "async")]
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
-        let wanted = self.bytes_to_read(offset, buf.len())?;
+        let mut wanted = self.bytes_to_read(offset, buf.len())?;
         let mut done = 0;
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
@@ -429,6 +448,9 @@ impl File {
                 }
             }
             done += to.len();
+            if done == wanted && done < buf.len() {
+                (done, wanted) = self.look_at_end(offset, done, buf.len());
+            }
         }
         Ok(done)
     }

@@ -216,6 +216,26 @@ fn a_failed_read_is_told_to_each_task_and_not_repeated() {
     }
 }
 
+/// As `a_page_is_not_cut_off_where_the_file_ended_before_it_was_written`, of `length.rs`.
+#[test]
+fn a_page_is_not_cut_off_at_an_older_end_in_tasks() {
+    for io in QUEUED {
+        let _turn = turn();
+        let device = sim(55, FaultPlan::default());
+        device.put("f", &[1; PAGE + 100]);
+        let cache = small(8, PAGE).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", OpenOptions::new().write(true)).unwrap();
+        file.page(PageNo(1)).unwrap();
+        device.block_reads();
+        let mut bytes = [0; 2 * PAGE];
+        let task = Task::waiting(file.read_at_async(&mut bytes, 0));
+        file.write_at(&[2; PAGE], PAGE as u64).unwrap();
+        device.release_reads();
+        assert_eq!(task.finish().unwrap(), 2 * PAGE, "{io:?}");
+        assert!(bytes[..PAGE] == [1; PAGE] && bytes[PAGE..] == [2; PAGE], "{io:?}");
+    }
+}
+
 #[test]
 fn short_and_late_reads_are_whole() {
     let _turn = turn();

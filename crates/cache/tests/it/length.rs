@@ -1,6 +1,6 @@
 //! Lengths that change while frames are wanted.
 
-use unherd_cache::Error;
+use unherd_cache::{Error, PageNo};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::FaultPlan;
 
@@ -71,5 +71,32 @@ fn those_who_cut_a_file_leave_frames_to_its_writers() {
                 });
             }
         });
+    }
+}
+
+/// A read sees its last page as it was at one moment, with the end that the file had then.
+#[test]
+fn a_page_is_not_cut_off_where_the_file_ended_before_it_was_written() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(16, FaultPlan::default());
+        device.put("f", &[1; 512 + 100]);
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.page(PageNo(1)).unwrap();
+        device.block_reads();
+        let (read, bytes) = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut bytes = [0; 2048];
+                (file.read_at(&mut bytes, 256).unwrap(), bytes)
+            });
+            device.wait_for_held_reads(1);
+            // One page is longer, the next new.
+            file.write_at(&[2; 1000], 512).unwrap();
+            device.release_reads();
+            reader.join().unwrap()
+        });
+        assert_eq!(read, 256 + 1000, "{io:?}");
+        assert!(bytes[..256] == [1; 256] && bytes[256..read] == [2; 1000], "{io:?}");
     }
 }
