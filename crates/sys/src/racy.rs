@@ -16,9 +16,10 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use crate::primitives::{AtomicU8, Ordering};
 
-/// Below this many bytes the start of `rep movsb` costs more than it saves.
+/// Below this many bytes the start of `rep movsb`, or of a copy by wide registers, costs more than
+/// it saves.
 #[cfg(target_arch = "x86_64")]
-const STRING_BYTES_MIN: usize = 256;
+const MANY_BYTES: usize = 256;
 
 /// Whether a racy copy is about as fast as an ordinary one.
 pub const IS_FAST: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
@@ -32,7 +33,22 @@ pub const IS_FAST: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch6
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if len >= STRING_BYTES_MIN && std::arch::is_x86_feature_detected!("ermsb") {
+    if len >= MANY_BYTES {
+        // SAFETY: the caller's.
+        return unsafe { copy_many(from, to, len) };
+    }
+    // SAFETY: the caller's.
+    unsafe { copy_by_loads(from, to, len) }
+}
+
+/// Copies at least [`MANY_BYTES`], as the processor does it best.
+///
+/// # Safety
+/// As for [`copy`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
+    let mut done = 0;
+    if std::arch::is_x86_feature_detected!("ermsb") {
         // SAFETY: it moves the caller's bytes; the direction flag is clear on entry to any Rust
         // code, and stays so.
         unsafe {
@@ -46,8 +62,16 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
         return;
     }
+    if std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's, and the processor has the registers.
+        done = unsafe { copy_wide_blocks(from, to, len) };
+    }
+    // SAFETY: in bounds, as no more than `len` bytes were copied.
+    let from = unsafe { from.add(done) };
+    // SAFETY: the same.
+    let to = unsafe { to.add(done) };
     // SAFETY: the caller's.
-    unsafe { copy_by_loads(from, to, len) }
+    unsafe { copy_by_loads(from, to, len - done) }
 }
 
 /// # Safety
@@ -80,6 +104,45 @@ unsafe fn copy_by_loads(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's.
         unsafe { store_u8(to, byte) };
     }
+}
+
+/// Copies as many blocks of 128 bytes as there are, of which there is one, and returns how many
+/// bytes that were.
+///
+/// # Safety
+/// As for [`copy`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn copy_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
+    let bytes = len / 128 * 128;
+    // SAFETY: it moves the caller's bytes, up to `from + bytes`.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "vmovups {a}, [{from} + {at}]",
+            "vmovups {b}, [{from} + {at} + 32]",
+            "vmovups {c}, [{from} + {at} + 64]",
+            "vmovups {d}, [{from} + {at} + 96]",
+            "vmovups [{to} + {at}], {a}",
+            "vmovups [{to} + {at} + 32], {b}",
+            "vmovups [{to} + {at} + 64], {c}",
+            "vmovups [{to} + {at} + 96], {d}",
+            "add {at}, 128",
+            "jnz 2b",
+            // From the ends on, so that the sum ends the loop.
+            from = in(reg) from.wrapping_add(bytes),
+            to = in(reg) to.wrapping_add(bytes),
+            at = inout(reg) bytes.wrapping_neg() => _,
+            a = out(ymm_reg) _,
+            b = out(ymm_reg) _,
+            c = out(ymm_reg) _,
+            d = out(ymm_reg) _,
+            options(nostack)
+        );
+    }
+    // Instructions of the older kind, which do not write these registers whole, would be slow else.
+    std::arch::x86_64::_mm256_zeroupper();
+    bytes
 }
 
 /// Copies as many blocks of 64 bytes as there are, and returns how many bytes that were.
