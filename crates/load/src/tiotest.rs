@@ -102,6 +102,12 @@ const PARAMS: &[Param] = &[
         kind: Kind::Size,
     },
     Param {
+        name: "page",
+        about: "bytes of a page of the cache",
+        default: "4096",
+        kind: Kind::Size,
+    },
+    Param {
         name: "wait-queues",
         about: "queues of the cache's wait table; auto: one per 256 pages of memory, 4 to 4096",
         default: "auto",

@@ -60,7 +60,8 @@ impl Drop for Spare<'_> {
 
 impl Core {
     /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end. Gives
-    /// the frame; `before` is that of the page before, where a stream is written.
+    /// the frame; `before` is that of the page before, where a stream is written. What `goes_on`
+    /// with the last write is no further use of the page.
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
     /// caller is inside `file.writers`.
@@ -71,11 +72,15 @@ impl Core {
         at: usize,
         bytes: &[u8],
         before: Option<FrameId>,
+        goes_on: bool,
     ) -> Result<FrameId, Error> {
         let key = file.key(page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory().page_bytes();
         let mut claim = self.claim_page(file, key, covers_page, before)?;
+        if goes_on {
+            claim.goes_on();
+        }
         self.memory().write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
         let frame = claim.id();

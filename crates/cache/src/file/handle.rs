@@ -7,7 +7,7 @@ use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
 use crate::file::{
-    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams,
+    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams, pieces,
 };
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::PageNo;
@@ -178,14 +178,14 @@ impl File {
     /// contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let mut done = 0;
+        let (mut done, mut goes_on) = (0, self.goes_on(offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if at + to.len() == self.core().memory().page_bytes() {
                 // Its slot is there by the time that the reader gets to it.
                 self.core().pages.index.prefetch(self.file.key(page.next()));
             }
-            match self.core().pages.copy_out(self.file.key(page), at, to) {
+            match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
@@ -194,11 +194,12 @@ impl File {
                     to.copy_from_slice(&page[at..at + to.len()]);
                 }
             }
-            done += to.len();
+            (done, goes_on) = (done + to.len(), false);
             if done == wanted && done < buf.len() {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
+        self.note_end(offset + done as u64);
         Ok(done)
     }
 
@@ -238,6 +239,20 @@ impl File {
         }
         let (_, at) = self.core().memory().locate(end);
         (done.saturating_sub(at), len.min(done.saturating_add(grown)))
+    }
+
+    /// Whether a call at `offset` goes on in the page where this thread's last one ended.
+    #[inline]
+    fn goes_on(&self, offset: u64) -> bool {
+        self.core().memory().locate(offset).1 > 0 && pieces::last_ended_at(&self.file, offset)
+    }
+
+    /// A call has ended at `offset`.
+    #[inline]
+    fn note_end(&self, offset: u64) {
+        if self.core().memory().locate(offset).1 > 0 {
+            pieces::note_end(&self.file, offset);
+        }
     }
 
     /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
@@ -282,7 +297,7 @@ impl File {
         let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
         let mut frame =
             if fills { self.file.filled.lock().frame_before(page_at(offset)) } else { None };
-        let mut done = 0;
+        let (mut done, mut goes_on) = (0, self.goes_on(offset));
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
@@ -290,15 +305,17 @@ impl File {
                 // It is there by the time that the next page of the stream is written.
                 core.pages.index.prefetch(self.file.key(page.next()));
             }
-            match core.write_page(&self.file, page, at, &bytes[done..done + part], frame) {
+            let bytes = &bytes[done..done + part];
+            match core.write_page(&self.file, page, at, bytes, frame, goes_on) {
                 Ok(written) => {
                     frame = Some(written);
-                    done += part;
+                    (done, goes_on) = (done + part, false);
                 }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
+        self.note_end(offset + done as u64);
         let filled = page_at(offset)..page_at(offset + done as u64);
         let is_any_filled = !filled.is_empty();
         if is_any_filled {
@@ -435,10 +452,10 @@ impl File {
     #[cfg(feature = "async")]
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let mut done = 0;
+        let (mut done, mut goes_on) = (0, self.goes_on(offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-            match self.core().pages.copy_out(self.file.key(page), at, to) {
+            match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
@@ -447,11 +464,12 @@ impl File {
                     to.copy_from_slice(&page[at..at + to.len()]);
                 }
             }
-            done += to.len();
+            (done, goes_on) = (done + to.len(), false);
             if done == wanted && done < buf.len() {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
+        self.note_end(offset + done as u64);
         Ok(done)
     }
 

@@ -115,7 +115,14 @@ impl Core {
     pub(crate) fn write_zeros(&self, file: &Arc<FileState>, part: Range<u64>) -> Result<(), Error> {
         if !part.is_empty() {
             let (page, at) = self.memory().locate(part.start);
-            self.write_page(file, page, at, &vec![0; (part.end - part.start) as usize], None)?;
+            self.write_page(
+                file,
+                page,
+                at,
+                &vec![0; (part.end - part.start) as usize],
+                None,
+                false,
+            )?;
         }
         Ok(())
     }

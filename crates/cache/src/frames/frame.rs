@@ -195,6 +195,8 @@ pub(crate) struct Claim {
     before: State,
     /// Whether the page before was brought in ahead, and never asked for.
     was_unread: bool,
+    /// Whether the page is used by its change.
+    is_use: bool,
 }
 
 /// The right to read a frame's memory (invariant 2).
@@ -210,7 +212,7 @@ pub(crate) struct Lent(FrameId);
 impl Claim {
     /// Of an empty frame whose claim the caller has ended by [`Claim::into_frame`].
     pub(crate) fn of_empty(frame: FrameId) -> Self {
-        Self { frame, before: State::Empty, was_unread: false }
+        Self { frame, before: State::Empty, was_unread: false, is_use: false }
     }
 
     /// Ends the claim of an empty frame, which the caller keeps by its number.
@@ -240,6 +242,11 @@ impl Claim {
     /// Whether the page that the frame was taken from was brought in ahead, and never asked for.
     pub(crate) fn was_unread(&self) -> bool {
         self.was_unread
+    }
+
+    /// What is changed goes on with the change before, and is no further use of the page.
+    pub(crate) fn goes_on(&mut self) {
+        self.is_use = false;
     }
 
     /// To be called by the thread that writes the memory, before it begins.
@@ -319,11 +326,14 @@ impl Look<'_> {
         Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
     }
 
-    /// The page was used. Whether it had been brought in ahead, and this was its first use.
+    /// The page was used, unless that `goes_on` with the last use. Whether it had been brought in
+    /// ahead, and this was its first use.
     #[inline(always)]
-    pub(crate) fn note_use(self) -> bool {
+    pub(crate) fn note_use(self, goes_on: bool) -> bool {
         let marks = self.began.used().0 & !self.began.0;
-        marks != 0 && Word(self.frame.word.fetch_or(marks, Ordering::Relaxed)).is_unread()
+        marks != 0
+            && (!goes_on || self.began.is_unread())
+            && Word(self.frame.word.fetch_or(marks, Ordering::Relaxed)).is_unread()
     }
 }
 
@@ -438,7 +448,11 @@ impl Frames {
 
     /// Ends a claim with a page that others may see. Being brought in is no use.
     pub(crate) fn publish(&self, claim: Claim, state: State) {
-        self.set_state(claim.frame, state);
+        let published = |word: Word| {
+            let word = word.with_state(state);
+            if claim.is_use { word.used() } else { word.asked_for() }
+        };
+        let _ = self.frame(claim.frame).update(|word| Some(published(word)));
     }
 
     /// As [`Frames::publish`], with a pin for the caller.
@@ -494,7 +508,7 @@ impl Frames {
         self.begin_busy(id, generation);
         self.frame(id).note_holder();
         self.note_first_use(before);
-        Ok(Claim { frame: id, before: before.state(), was_unread: false })
+        Ok(Claim { before: before.state(), is_use: true, ..Claim::of_empty(id) })
     }
 
     /// Drops the page, which must be at rest; the caller takes it out of the index. Gives the claim

@@ -189,6 +189,11 @@ impl Word {
         Self(self.0 & !(USE | AHEAD))
     }
 
+    /// Not brought in before anybody asked for it, or asked for since.
+    pub(crate) fn asked_for(self) -> Self {
+        Self(self.0 & !AHEAD)
+    }
+
     /// Brought in before anybody asked for it.
     pub(crate) fn ahead(self) -> Self {
         Self(self.0 | AHEAD)
@@ -214,7 +219,7 @@ impl Word {
     /// For a change in place, by who alone uses the page then.
     pub(crate) fn changed(self) -> Option<Self> {
         let idle = self.state().is_at_rest() && self.pins() == 0;
-        idle.then(|| self.claimed(State::Changing).used())
+        idle.then(|| self.claimed(State::Changing))
     }
 
     /// The page is given up, and can be read again.

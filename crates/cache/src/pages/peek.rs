@@ -178,7 +178,7 @@ impl Pages {
         }
         match seen {
             Ok(seen) => {
-                let was_unread = seen.is_ok() && self.note_use(begun);
+                let was_unread = seen.is_ok() && self.note_use(begun, false);
                 if seen.is_ok() {
                     self.counters.tick(Tick::Peeks, &self.fork);
                 }
@@ -190,8 +190,8 @@ impl Pages {
 
     /// Whether the page had been brought in ahead, and this was its first use.
     #[inline(always)]
-    fn note_use(&self, look: Look<'_>) -> bool {
-        let was_unread = look.note_use();
+    fn note_use(&self, look: Look<'_>, goes_on: bool) -> bool {
+        let was_unread = look.note_use(goes_on);
         if was_unread {
             self.counters.add(Count::ReadAheadUsed, 1);
         }
@@ -205,16 +205,17 @@ impl Pages {
     }
 
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just
-    /// now. That this fails means nothing, and leaves anything in `to`.
+    /// now. That this fails means nothing, and leaves anything in `to`. What `goes_on` with the
+    /// last read is no further use of the page.
     #[inline]
-    pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8]) -> Copied {
+    pub(crate) fn copy_out(&self, key: PageKey, at: usize, to: &mut [u8], goes_on: bool) -> Copied {
         if !racy::IS_FAST {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
         if page.copy_to(at, to) && begun.is_unchanged() {
             self.counters.tick(Tick::CopiesOut, &self.fork);
-            return if self.note_use(begun) { Copied::Unread } else { Copied::Page };
+            return if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page };
         }
         self.counters.tick(Tick::PeekRetries, &self.fork);
         Copied::Nothing

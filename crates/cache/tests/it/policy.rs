@@ -46,6 +46,35 @@ fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
     }
 }
 
+/// By pieces that go on where the last one ended each page is used once.
+#[test]
+fn a_scan_or_a_log_in_small_pieces_drives_out_no_more_than_one_of_pages() {
+    let pieces = || (HOT * PAGE as u64..(HOT + COLD) * PAGE as u64).step_by(PAGE / 8);
+    for is_log in [false, true] {
+        let (cache, file) = cache_with(PolicyKind::S3Fifo);
+        for _ in 0..3 {
+            read(&file, 0..HOT);
+        }
+        let mut piece = [1; PAGE / 8];
+        for offset in pieces() {
+            if is_log {
+                file.write_at(&piece, offset).unwrap();
+            } else {
+                file.read_at(&mut piece, offset).unwrap();
+            }
+        }
+        assert_eq!(lost(&cache, &file), 0, "a log: {is_log}");
+    }
+    // Those that do not go on are uses.
+    let (cache, file) = cache_with(PolicyKind::S3Fifo);
+    let mut piece = [0; PAGE / 8];
+    for page in (0..HOT).chain(0..HOT).chain(0..HOT) {
+        file.read_at(&mut piece, page * PAGE as u64 + 1000).unwrap();
+    }
+    read(&file, HOT..HOT + COLD);
+    assert_eq!(lost(&cache, &file), 0, "read in their middle");
+}
+
 #[test]
 fn pages_that_were_cut_off_leave_their_frames_to_others() {
     let (cache, file) = cache_with(PolicyKind::S3Fifo);

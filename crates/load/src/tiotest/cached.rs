@@ -30,7 +30,7 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadE
     let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
     let cache = Cache::builder()
         .capacity(capacity_bytes)
-        .page_size(PAGE_BYTES as usize)
+        .page_size(job.params.at_least_one("page")?)
         .io(Io::Ring)
         .queues(queues)
         .filtered(filter == Filter::ByKey)
