@@ -12,8 +12,7 @@ use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePag
 
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{
-    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, FlushBehind, OpenOptions, Owner,
-    Source,
+    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, OpenOptions, Owner, Source,
 };
 use crate::frames::policy::PolicyKind;
 use crate::frames::{Alarm, FrameMemory, Frames, Pools, Supply};
@@ -359,11 +358,11 @@ impl CacheBuilder {
         Self { dirty_expire, ..self }
     }
 
-    /// After how many bytes of write-backs, of all files and since the latest flush of any, the
-    /// file that is being written is flushed, as by fdatasync(2): so a device with a cache of its
-    /// own has little to write when a sync comes, during which it may serve nobody. The default is
-    /// 64 MiB; [`u64::MAX`] is never. A file with more than that in dirty pages is flushed when as
-    /// much was written.
+    /// After how many bytes of write-backs, of all files of a file system and since the latest
+    /// flush of any, the file that is being written is flushed, as by fdatasync(2): so a device
+    /// with a cache of its own has little to write when a sync comes, during which it may serve
+    /// nobody. The default is 64 MiB; [`u64::MAX`] is never. A file with more than that in dirty
+    /// pages is flushed when as much was written.
     ///
     /// It happens in the call of [`File::write_at`](crate::File::write_at) that writes a page to
     /// its end, which blocks on the device; a sync of the file that comes meanwhile waits for it.
@@ -480,7 +479,7 @@ impl CacheBuilder {
             files,
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,
-            flush_behind: FlushBehind::new(self.flush_behind_bytes),
+            flush_behind_bytes: self.flush_behind_bytes,
             resizing: Latch::default(),
         });
         Ok(Cache { owner: Owner::new(core)? })

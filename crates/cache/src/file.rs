@@ -24,6 +24,7 @@ mod page_mut;
 mod page_set;
 mod page_stream;
 mod peek_slow;
+mod pieces;
 mod read_on;
 mod readahead;
 mod reclaim;
@@ -46,7 +47,7 @@ pub use {
 pub(crate) use {
     core::Core, core::TRUNCATED, device_len::DeviceLen, durability::Durability,
     durability::Failure, durability::Remains, expiry::Expired, flush_behind::FLUSH_BEHIND_BYTES,
-    flush_behind::FlushBehind, open::Source, owner::Owner, page_hook::Hook, page_set::PageSet,
+    flush_behind::Unflushed, open::Source, owner::Owner, page_hook::Hook, page_set::PageSet,
     readahead::Streams, state::FileState, table::Files, unwritten::Unwritten,
     writeback::ChangingPages,
 };

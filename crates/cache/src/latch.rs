@@ -52,6 +52,12 @@ impl Latch {
         }
     }
 
+    /// Whether somebody is inside, at a glance.
+    #[cfg(not(loom))]
+    pub(crate) fn has_any(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !ALONE > 0
+    }
+
     /// Whether somebody is alone or wants to be, at a glance.
     #[cfg(not(loom))]
     pub(crate) fn is_shut(&self) -> bool {

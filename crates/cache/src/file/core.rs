@@ -9,7 +9,7 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::{FileState, Files, FlushBehind};
+use crate::file::{FileState, Files};
 use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
@@ -30,7 +30,8 @@ pub(crate) struct Core {
     /// The latest write-back that failed, to be named where frames are missing.
     pub(crate) write_error: Mutex<Option<Arc<Error>>>,
     pub(crate) frame_wait: Duration,
-    pub(crate) flush_behind: FlushBehind,
+    /// The bytes of write-backs that make a flush due; `u64::MAX`: never.
+    pub(crate) flush_behind_bytes: u64,
     /// Who changes the number of frames is alone in it.
     pub(crate) resizing: Latch,
 }

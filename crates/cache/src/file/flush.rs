@@ -135,7 +135,7 @@ impl Core {
 
     /// The caller runs a round of the file's syncs.
     pub(crate) fn flush(&self, file: &FileState) {
-        self.flush_behind.note_flush();
+        file.unflushed.note_flush();
         let period = file.durability.lock().begin_flush();
         self.counters().add(Count::Flushes, 1);
         let synced = self.io.device.sync(file.device_file);

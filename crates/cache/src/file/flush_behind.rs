@@ -8,8 +8,7 @@
 //! (`checkpoint_flush_after`) and RocksDB (`bytes_per_sync`) start the write-back of the kernel's
 //! pages early for the like.
 //!
-//! A flush of one file makes its device write all. Files on several devices share the count, so a
-//! flush of one device puts off that of the others, perhaps for ever.
+//! A flush of one file makes its device write all, so the files of a device share the count.
 
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
@@ -18,35 +17,31 @@ use crate::file::{Core, FileState};
 /// Bytes that are written, and then flushed.
 pub(crate) const FLUSH_BEHIND_BYTES: u64 = 64 << 20;
 
-/// What was written since the latest flush. On a cache line of its own: each transfer writes here.
-#[derive(Debug)]
+/// What was written to a device since its latest flush. On a cache line of its own: each transfer
+/// writes here.
+#[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct FlushBehind {
-    /// How many make a flush due; `u64::MAX`: never.
-    every_bytes: u64,
+pub(crate) struct Unflushed {
     /// Relaxed: a count.
-    written_bytes: AtomicU64,
+    bytes: AtomicU64,
 }
 
-impl FlushBehind {
-    pub(crate) fn new(every_bytes: u64) -> Self {
-        Self { every_bytes, written_bytes: AtomicU64::new(0) }
-    }
-
+impl Unflushed {
     pub(crate) fn note_written(&self, bytes: u64) {
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// A flush of some file begins.
     pub(crate) fn note_flush(&self) {
-        self.written_bytes.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a file with that much that is not written back is to be flushed. A flush looks at
-    /// all of that, so it must not be much more than what was written.
-    fn is_due(&self, dirty_bytes: impl FnOnce() -> u64) -> bool {
-        let written = self.written_bytes.load(Ordering::Relaxed);
-        written >= self.every_bytes && written >= dirty_bytes()
+    /// Whether a file with that much that is not written back is to be flushed, if `every_bytes`
+    /// make a flush due. A flush looks at all of that, so it must not be much more than what was
+    /// written.
+    fn is_due(&self, every_bytes: u64, dirty_bytes: impl FnOnce() -> u64) -> bool {
+        let written = self.bytes.load(Ordering::Relaxed);
+        written >= every_bytes && written >= dirty_bytes()
     }
 }
 
@@ -59,8 +54,10 @@ impl Core {
             let pages = file.unwritten.pages.load(Ordering::Relaxed);
             (pages * self.memory().page_bytes()) as u64
         };
-        let is_due =
-            || self.flush_behind.is_due(dirty_bytes) && file.durability.lock().needs_flush();
+        let is_due = || {
+            file.unflushed.is_due(self.flush_behind_bytes, dirty_bytes)
+                && file.durability.lock().needs_flush()
+        };
         if is_due() {
             // Flushes of one file come one at a time, as the kernel tells of a failure once: so
             // this is a round of its own. If a sync runs or is about to, that flushes.
@@ -80,21 +77,21 @@ mod tests {
 
     #[test]
     fn a_flush_is_due_after_so_many_bytes() {
-        let behind = FlushBehind::new(100);
-        behind.note_written(60);
-        assert!(!behind.is_due(|| 0));
-        behind.note_written(60);
-        assert!(behind.is_due(|| 120));
-        assert!(!behind.is_due(|| 121));
-        behind.note_flush();
-        behind.note_written(60);
-        assert!(!behind.is_due(|| 0));
+        let unflushed = Unflushed::default();
+        unflushed.note_written(60);
+        assert!(!unflushed.is_due(100, || 0));
+        unflushed.note_written(60);
+        assert!(unflushed.is_due(100, || 120));
+        assert!(!unflushed.is_due(100, || 121));
+        unflushed.note_flush();
+        unflushed.note_written(60);
+        assert!(!unflushed.is_due(100, || 0));
     }
 
     #[test]
     fn never_is_never() {
-        let behind = FlushBehind::new(u64::MAX);
-        behind.note_written(u64::MAX / 2);
-        assert!(!behind.is_due(|| 0));
+        let unflushed = Unflushed::default();
+        unflushed.note_written(u64::MAX / 2);
+        assert!(!unflushed.is_due(u64::MAX, || 0));
     }
 }

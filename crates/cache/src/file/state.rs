@@ -8,7 +8,7 @@ use unherd_sys::{DeviceFile, Errno, Identity};
 use crate::error::{Error, Operation};
 use crate::file::holds::Holds;
 use crate::file::write_behind::FilledPages;
-use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unwritten};
+use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unflushed, Unwritten};
 use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, PageKey, PageNo, PageRange};
@@ -42,6 +42,8 @@ pub(crate) struct FileState {
     /// Group commit. A round writes the pages back that its callers want durable, and flushes.
     /// Gives the held pages, which it has left out.
     pub(crate) syncs: Rounds<PageRange, Result<Vec<PageNo>, Failure>>,
+    /// Shared with the other files of the device.
+    pub(crate) unflushed: Arc<Unflushed>,
     /// Every page that may be other than clean; the set may name pages that are clean or gone. A
     /// page enters it while it is changing, and leaves it under this lock if it is clean or gone.
     pub(crate) unclean: Ranked<PageSet, { rank::UNCLEAN }>,

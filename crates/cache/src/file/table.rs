@@ -9,7 +9,7 @@ use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
-use crate::file::{Durability, FileState, OpenOptions, Remains, Unwritten};
+use crate::file::{Durability, FileState, OpenOptions, Remains, Unflushed, Unwritten};
 use crate::frames::Claim;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, FrameId, PageKey};
@@ -48,6 +48,8 @@ struct Table {
     by_identity: HashMap<Identity, Entry>,
     /// Asked for each run of pages of a file that are given up and that no flush has covered.
     by_id: HashMap<FileId, Arc<FileState>, FixedState>,
+    /// By the numbers of devices, of all that files were opened on.
+    unflushed: HashMap<u64, Arc<Unflushed>>,
     /// What openings have left to the next opening of the same file for writing.
     remains: HashMap<Identity, Remains>,
     opened: u32,
@@ -190,6 +192,7 @@ impl Files {
             writers: StripedLatch::default(),
             write_backs: Latch::default(),
             syncs: Rounds::default(),
+            unflushed: table.unflushed.entry(opened.identity.device).or_default().clone(),
             unclean: Ranked::default(),
             durability: Ranked::new(durability),
             unwritten: Unwritten::default(),

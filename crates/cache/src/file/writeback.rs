@@ -259,9 +259,9 @@ impl Core {
     }
 
     /// Pages were written to their ends, the last one in `frame`: writes back what a stream has
-    /// filled, or, with queued I/O, begins to, unless the device is busy. A writer that is
-    /// faster than the device waits here once for each run, under `write-back` or on the device.
-    /// Nothing is done if the file's writes fail or are held up.
+    /// filled, or, with queued I/O, begins to. A writer that is faster than the device waits here
+    /// once for each run, under `write-back` or on the device. Nothing is done if the file's writes
+    /// fail or are held up.
     pub(crate) fn write_behind(
         &self,
         file: &Arc<FileState>,
@@ -276,7 +276,9 @@ impl Core {
         }
         // An I/O thread that has died may have left an older version of the pages under way.
         let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
-        let by = if self.is_busy() && !is_over { By::Caller } else { By::Queue };
+        // KERNEL: of writes that make one file longer, which come one at a time, io_uring has a
+        // worker each, and those spin for the inode's lock.
+        let by = if is_over || file.write_backs.has_any() { By::Caller } else { By::Queue };
         let mut writer = Writer::new(self, file, by, 1);
         let mut page = run.start;
         while page < run.end {
@@ -414,7 +416,7 @@ impl Core {
         let WriteBack { file, first, pages, buffer, period, file_len, is_copied } = write_back;
         let wanted = *pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
-        self.count_write_back(*pages, written);
+        self.count_write_back(file, *pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
         let end = self.offset(*first) + wanted as u64;
         // At once, before others append. What a hook has refused has left nothing.
@@ -494,11 +496,11 @@ impl Core {
         }
     }
 
-    fn count_write_back(&self, pages: usize, written: bool) {
+    fn count_write_back(&self, file: &FileState, pages: usize, written: bool) {
         self.counters().add(Count::WriteTransfers, 1);
         if written {
             self.counters().add(Count::WriteBacks, pages as u64);
-            self.flush_behind.note_written((pages * self.memory().page_bytes()) as u64);
+            file.unflushed.note_written((pages * self.memory().page_bytes()) as u64);
         } else {
             self.counters().add(Count::IoErrors, 1);
         }
