@@ -65,6 +65,7 @@ impl Core {
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
     /// caller is inside `file.writers`.
+    #[inline]
     pub(crate) fn write_page(
         &self,
         file: &Arc<FileState>,
@@ -89,6 +90,7 @@ impl Core {
     }
 
     /// The page was changed: publishes it, and wakes the waiters for it, or for a frame.
+    #[inline]
     pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
         // A page that was unclean is in the set, and does not leave it while it is changing.
         if !claim.was_unclean() {
@@ -100,6 +102,7 @@ impl Core {
     }
 
     /// Publishes a page in `state`, or held.
+    #[inline]
     fn publish_change(&self, file: &FileState, key: PageKey, claim: Claim, mut state: State) {
         // Invariant 1 of `holds.rs`.
         let is_any_held = self.files.held.load(Ordering::Relaxed) > 0;

@@ -499,6 +499,7 @@ impl Frames {
     }
 
     /// Claims the page for a change. Gives the word if it is pinned or not at rest.
+    #[inline]
     pub(crate) fn try_change(
         &self,
         id: FrameId,

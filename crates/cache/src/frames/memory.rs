@@ -162,6 +162,7 @@ impl FrameMemory {
     // Writes.
 
     /// Writes `bytes` at `at` in the page.
+    #[inline]
     pub(crate) fn write(&self, claim: &mut Claim, at: usize, bytes: &[u8]) {
         claim.begin_write();
         let (to, len) = self.part(claim.id(), at..at + bytes.len());
