@@ -63,7 +63,7 @@ unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
         return;
     }
     if std::arch::is_x86_feature_detected!("avx") {
-        // SAFETY: the caller's, and the processor has the registers.
+        // SAFETY: the caller's; the processor has the registers, and many bytes are more than 128.
         done = unsafe { copy_wide_blocks(from, to, len) };
     }
     // SAFETY: in bounds, as no more than `len` bytes were copied.
@@ -106,11 +106,10 @@ unsafe fn copy_by_loads(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies as many blocks of 128 bytes as there are, of which there is one, and returns how many
-/// bytes that were.
+/// Copies as many blocks of 128 bytes as there are, and returns how many bytes that were.
 ///
 /// # Safety
-/// As for [`copy`].
+/// As for [`copy`]; and there is one.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
@@ -351,6 +350,24 @@ mod tests {
                     assert!(into[..to].iter().chain(&into[to + len..]).all(|&byte| byte == 0xff));
                 }
             }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn wide_copies_end_with_the_last_whole_block() {
+        if !std::arch::is_x86_feature_detected!("avx") {
+            return;
+        }
+        let source: Vec<u8> = (0..9000u32).map(|at| (at % 251) as u8 + 1).collect();
+        for len in [128, 129, 255, 256, 4096, 4223] {
+            let mut into = vec![0; len + 3];
+            // SAFETY: both are in bounds, and this thread's own; the processor has the registers.
+            let copied =
+                unsafe { copy_wide_blocks(source[1..].as_ptr(), into[3..].as_mut_ptr(), len) };
+            assert_eq!(copied, len / 128 * 128);
+            assert_eq!(into[3..3 + copied], source[1..1 + copied]);
+            assert!(into[..3].iter().chain(&into[3 + copied..]).all(|&byte| byte == 0));
         }
     }
 

@@ -133,6 +133,11 @@ impl SimDevice {
         self.state.lock().refuse_writes(path.as_ref(), errno);
     }
 
+    /// Who opens the file at `path` from now on is told that it lies on the device of this number.
+    pub fn set_device(&self, path: impl AsRef<Path>, device: u64) {
+        self.state.lock().set_device(path.as_ref(), device);
+    }
+
     /// The next changes of a file's length fail, as many as this.
     pub fn fail_changes_of_length(&self, changes: u32) {
         self.state.lock().failing_changes_of_length = changes;

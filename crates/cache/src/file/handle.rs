@@ -6,8 +6,9 @@ use std::path::Path;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
+use crate::file::pieces::Calls;
 use crate::file::{
-    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams, pieces,
+    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams,
 };
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::PageNo;
@@ -165,7 +166,8 @@ impl File {
 
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
     /// than asked for only at the end of the file. At or beyond the end it gives 0. Each page is
-    /// read as it was at one moment, and where the file ends, with its end of that moment.
+    /// read as it was at one moment; where the file ends, and grows meanwhile, with the end that it
+    /// had then.
     ///
     /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
     /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It
@@ -178,7 +180,7 @@ impl File {
     /// contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let (mut done, mut goes_on) = (0, self.goes_on(offset));
+        let (mut done, mut goes_on) = (0, self.goes_on(Calls::Reads, offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if at + to.len() == self.core().memory().page_bytes() {
@@ -199,7 +201,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        self.note_end(offset + done as u64);
+        Calls::Reads.note_end(&self.file, offset + done as u64);
         Ok(done)
     }
 
@@ -243,16 +245,8 @@ impl File {
 
     /// Whether a call at `offset` goes on in the page where this thread's last one ended.
     #[inline]
-    fn goes_on(&self, offset: u64) -> bool {
-        self.core().memory().locate(offset).1 > 0 && pieces::last_ended_at(&self.file, offset)
-    }
-
-    /// A call has ended at `offset`.
-    #[inline]
-    fn note_end(&self, offset: u64) {
-        if self.core().memory().locate(offset).1 > 0 {
-            pieces::note_end(&self.file, offset);
-        }
+    fn goes_on(&self, calls: Calls, offset: u64) -> bool {
+        self.core().memory().locate(offset).1 > 0 && calls.last_ended_at(&self.file, offset)
     }
 
     /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
@@ -297,7 +291,7 @@ impl File {
         let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
         let mut frame =
             if fills { self.file.filled.lock().frame_before(page_at(offset)) } else { None };
-        let (mut done, mut goes_on) = (0, self.goes_on(offset));
+        let (mut done, mut goes_on) = (0, self.goes_on(Calls::Writes, offset));
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
@@ -315,7 +309,7 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
-        self.note_end(offset + done as u64);
+        Calls::Writes.note_end(&self.file, offset + done as u64);
         let filled = page_at(offset)..page_at(offset + done as u64);
         let is_any_filled = !filled.is_empty();
         if is_any_filled {
@@ -452,7 +446,7 @@ impl File {
     #[cfg(feature = "async")]
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let (mut done, mut goes_on) = (0, self.goes_on(offset));
+        let (mut done, mut goes_on) = (0, self.goes_on(Calls::Reads, offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
@@ -469,7 +463,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        self.note_end(offset + done as u64);
+        Calls::Reads.note_end(&self.file, offset + done as u64);
         Ok(done)
     }
 

@@ -3,8 +3,9 @@
 //! Who reads or writes a file from end to end in small pieces touches each page many times, which
 //! is one use of it, and not many: else a scan, or a log, would take the place of pages that are
 //! wanted again and again. (Linux: `filemap_read` marks a page as used only where the reader has
-//! come to it from another.) Each thread remembers where its last piece ended, so a hit writes
-//! nothing that others read.
+//! come to it from another.) Each thread remembers where its last read ended, and its last write,
+//! so a hit writes nothing that others read. A thread that reads several files in turn, piece by
+//! piece, and threads that append to one file in turn, use the pages as often as they touch them.
 
 use std::cell::Cell;
 
@@ -12,22 +13,36 @@ use unherd_sys::primitives::thread_local;
 
 use crate::file::FileState;
 
-thread_local! {
-    /// The file, by its address, and the offset at which this thread's last piece ended. Another
-    /// file may come to lie there: then one use is not counted.
-    static LAST_END: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+/// Which calls go on where one of them ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Calls {
+    Reads,
+    Writes,
 }
 
-fn place(file: &FileState, offset: u64) -> (usize, u64) {
+/// A file, by its address, and an offset. Another file may come to lie there: then one use is not
+/// counted.
+type Place = (usize, u64);
+
+thread_local! {
+    /// Where this thread's last read ended, and its last write.
+    static LAST_ENDS: [Cell<Place>; 2] = const { [Cell::new((0, 0)), Cell::new((0, 0))] };
+}
+
+fn place(file: &FileState, offset: u64) -> Place {
     (std::ptr::from_ref(file).addr(), offset)
 }
 
-/// Whether this thread's last piece ended there. Where the thread's locals are gone, none has.
-pub(crate) fn last_ended_at(file: &FileState, offset: u64) -> bool {
-    LAST_END.try_with(Cell::get) == Ok(place(file, offset))
-}
+impl Calls {
+    /// Whether the last of this thread's ended there. Where the thread's locals are gone, none did.
+    #[inline]
+    pub(crate) fn last_ended_at(self, file: &FileState, offset: u64) -> bool {
+        LAST_ENDS.try_with(|ends| ends[self as usize].get()) == Ok(place(file, offset))
+    }
 
-/// A piece has ended there, in the middle of a page.
-pub(crate) fn note_end(file: &FileState, offset: u64) {
-    let _ = LAST_END.try_with(|last| last.set(place(file, offset)));
+    /// One has ended there.
+    #[inline]
+    pub(crate) fn note_end(self, file: &FileState, offset: u64) {
+        let _ = LAST_ENDS.try_with(|ends| ends[self as usize].set(place(file, offset)));
+    }
 }

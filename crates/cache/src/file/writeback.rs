@@ -15,7 +15,7 @@ use crate::error::Operation;
 use crate::file::room::tag_of;
 use crate::file::{Core, FileState};
 use crate::frames::{Lent, State, Word};
-use crate::io::{Engine, Run, RunBuffer, RunFrames, TransferError, WriteBack};
+use crate::io::{Run, RunBuffer, RunFrames, TransferError, WriteBack};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
@@ -259,9 +259,9 @@ impl Core {
     }
 
     /// Pages were written to their ends, the last one in `frame`: writes back what a stream has
-    /// filled, or, with queued I/O, begins to. A writer that is faster than the device waits here
-    /// once for each run, under `write-back` or on the device. Nothing is done if the file's writes
-    /// fail or are held up.
+    /// filled; with queued I/O it begins to, unless another write-back of the file is under way. A
+    /// writer that is faster than the device waits here once for each run, under `write-back` or
+    /// on the device. Nothing is done if the file's writes fail or are held up.
     pub(crate) fn write_behind(
         &self,
         file: &Arc<FileState>,
@@ -274,14 +274,12 @@ impl Core {
         if file.unwritten.is_failing() {
             return;
         }
-        // An I/O thread that has died may have left an older version of the pages under way.
-        let is_over = self.io.engine.as_ref().is_some_and(Engine::is_over);
-        // KERNEL: of writes that make one file longer, which come one at a time, io_uring has a
-        // worker each, and those spin for the inode's lock.
-        let by = if is_over || file.write_backs.has_any() { By::Caller } else { By::Queue };
-        let mut writer = Writer::new(self, file, by, 1);
+        let mut writer = Writer::new(self, file, By::Queue, 1);
         let mut page = run.start;
         while page < run.end {
+            // KERNEL: of writes that make one file longer, which come one at a time, io_uring has
+            // a worker each, and those spin for the inode's lock.
+            writer.by = if file.write_backs.has_any() { By::Caller } else { By::Queue };
             let buffer = writer.next_buffer();
             if !file.write_backs.try_enter() {
                 return writer.taken.push(buffer);
@@ -343,7 +341,10 @@ impl Core {
                     Err(TransferError::IO)
                 }
             },
-            _ => self.move_blocking(&mut run),
+            // An I/O thread that has died may have left an older version of the pages under way for
+            // ever. It has died before that one's loan ended, and so before these began.
+            (Ok(()), Some(engine)) if engine.is_over() => Err(TransferError::IO),
+            (Ok(()), _) => self.move_blocking(&mut run),
         };
         let RunFrames::WriteBack(mut pages) = run.into_frames() else {
             unreachable!("a write-back ends as one")
@@ -556,11 +557,12 @@ impl Core {
     /// Who writes these pages of a sync: what is one run is best written by the thread that waits
     /// for it, which is woken once then, and not twice.
     fn who_writes(&self, file: &FileState, pages: &[(PageNo, &PageRange, bool)]) -> By {
-        let Some(engine) = &self.io.engine else { return By::Caller };
+        if self.io.engine.is_none() {
+            return By::Caller;
+        }
         let is_run = pages.len() <= self.written_pages_max(file)
             && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
-        // An I/O thread that has died may have left an older version of the pages under way.
-        if is_run && !engine.is_over() { By::Caller } else { By::Queue }
+        if is_run { By::Caller } else { By::Queue }
     }
 
     /// Whether the page is newer here than on the device.

@@ -450,7 +450,7 @@ impl Frames {
     pub(crate) fn publish(&self, claim: Claim, state: State) {
         let published = |word: Word| {
             let word = word.with_state(state);
-            if claim.is_use { word.used() } else { word.asked_for() }
+            if claim.is_use { word.used() } else { word }
         };
         let _ = self.frame(claim.frame).update(|word| Some(published(word)));
     }

@@ -216,10 +216,11 @@ impl Word {
         fits.then(|| Self(self.0 + PIN).used())
     }
 
-    /// For a change in place, by who alone uses the page then.
+    /// For a change in place, by who alone uses the page then. Whether that is a use is seen when
+    /// it ends; but from now on the page is none that nobody has asked for.
     pub(crate) fn changed(self) -> Option<Self> {
         let idle = self.state().is_at_rest() && self.pins() == 0;
-        idle.then(|| self.claimed(State::Changing))
+        idle.then(|| self.claimed(State::Changing).asked_for())
     }
 
     /// The page is given up, and can be read again.

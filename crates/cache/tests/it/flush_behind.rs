@@ -61,6 +61,26 @@ fn who_syncs_often_is_not_flushed_behind() {
     }
 }
 
+/// A flush of one device is none of another.
+#[test]
+fn who_syncs_on_another_device_does_not_put_a_flush_off() {
+    let _turn = turn();
+    for (number, syncs) in [(0, 0), (1, 1)] {
+        let (device, cache, file) = scene(unherd_cache::Io::Blocking, FaultPlan::default());
+        device.put("other", &[]);
+        device.set_device("other", number);
+        let other = cache.open("other", writable()).unwrap();
+        for half in 0..2 {
+            write_stream(&file, half * EVERY / 2..(half + 1) * EVERY / 2);
+            file.write_back().unwrap();
+            write_stream(&other, 0..1);
+            other.sync_all().unwrap();
+        }
+        write_stream(&file, EVERY..EVERY + 1);
+        assert_eq!(device.counts("f").syncs, syncs, "on device {number}");
+    }
+}
+
 #[test]
 fn a_failure_is_told_by_the_next_sync_and_nothing_is_lost() {
     let _turn = turn();

@@ -49,30 +49,42 @@ fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
 /// By pieces that go on where the last one ended each page is used once.
 #[test]
 fn a_scan_or_a_log_in_small_pieces_drives_out_no_more_than_one_of_pages() {
-    let pieces = || (HOT * PAGE as u64..(HOT + COLD) * PAGE as u64).step_by(PAGE / 8);
-    for is_log in [false, true] {
+    for (reads, writes) in [(true, false), (false, true), (true, true)] {
         let (cache, file) = cache_with(PolicyKind::S3Fifo);
+        let copy = cache.open("copy", writable()).unwrap();
         for _ in 0..3 {
             read(&file, 0..HOT);
         }
         let mut piece = [1; PAGE / 8];
-        for offset in pieces() {
-            if is_log {
-                file.write_at(&piece, offset).unwrap();
-            } else {
+        for offset in (HOT * PAGE as u64..(HOT + COLD) * PAGE as u64).step_by(piece.len()) {
+            if reads {
                 file.read_at(&mut piece, offset).unwrap();
             }
+            if writes {
+                copy.write_at(&piece, offset).unwrap();
+            }
         }
-        assert_eq!(lost(&cache, &file), 0, "a log: {is_log}");
+        assert_eq!(lost(&cache, &file), 0, "reads: {reads}, writes: {writes}");
     }
-    // Those that do not go on are uses.
-    let (cache, file) = cache_with(PolicyKind::S3Fifo);
-    let mut piece = [0; PAGE / 8];
-    for page in (0..HOT).chain(0..HOT).chain(0..HOT) {
-        file.read_at(&mut piece, page * PAGE as u64 + 1000).unwrap();
+}
+
+#[test]
+fn pieces_that_do_not_go_on_are_uses() {
+    let half = PAGE as u64 / 2;
+    // In the middle of pages; and both halves of each, and then the second again.
+    let middles = (0..3).flat_map(|_| (0..HOT).map(|page| page * PAGE as u64 + 1000)).collect();
+    let halves = (0..HOT).flat_map(|page| {
+        let at = page * PAGE as u64;
+        [at, at + half, at + half, at + half]
+    });
+    for offsets in [middles, halves.collect::<Vec<_>>()] {
+        let (cache, file) = cache_with(PolicyKind::S3Fifo);
+        for &offset in &offsets {
+            file.read_at(&mut vec![0; half as usize], offset).unwrap();
+        }
+        read(&file, HOT..HOT + COLD);
+        assert_eq!(lost(&cache, &file), 0, "{offsets:?}");
     }
-    read(&file, HOT..HOT + COLD);
-    assert_eq!(lost(&cache, &file), 0, "read in their middle");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Where the pages lie that streams write.
 
-use unherd_cache::{File, PageNo};
-use unherd_testkit::FaultPlan;
+use unherd_cache::{Cache, Error, File, Io, PageNo};
+use unherd_sys::primitives::Arc;
+use unherd_testkit::{FaultPlan, SimDevice};
 
-use crate::scene::{BOTH, sim, small, writable};
+use crate::scene::{BOTH, close, sim, small, turn, writable};
 
 const PAGE: usize = 512;
 
@@ -67,4 +68,59 @@ fn streams_free_no_more_than_an_eighth_of_the_frames() {
         }
         assert!(most <= frames as u64 / 8, "of {frames} frames {most} lay free");
     }
+}
+
+/// A cache with frames enough for several runs under way.
+fn queued() -> (Arc<SimDevice>, Cache, [File; 4]) {
+    let device = sim(2, FaultPlan::default());
+    let cache = small(4096, PAGE).device(device.clone()).io(Io::Ring).build().unwrap();
+    let files = ["a", "b", "c", "d"].map(|name| cache.open(name, writable()).unwrap());
+    device.block_queued_writes();
+    (device, cache, files)
+}
+
+/// Writes the pages from `first` on until one more transfer of the file is `seen`. Gives the page
+/// that follows.
+fn write_until(file: &File, first: u64, seen: impl Fn() -> bool) -> u64 {
+    let mut page = first;
+    while !seen() {
+        assert!(page < first + 1024, "a stream is not written behind");
+        file.write_all_at(&[page as u8; PAGE], page * PAGE as u64).unwrap();
+        page += 1;
+    }
+    page
+}
+
+#[test]
+fn a_stream_queues_one_run_and_writes_the_next_itself() {
+    let _turn = turn();
+    let (device, _cache, [file, other, ..]) = queued();
+    let seen = || (device.queued_writes(), device.counts("a").writes);
+    let run = write_until(&file, 0, || seen() == (1, 0));
+    let pages = write_until(&file, run, || seen() == (1, 1));
+    // Each file queues one.
+    write_until(&other, 0, || seen() == (2, 1));
+    device.release_queued_writes();
+    file.sync_all().unwrap();
+    let bytes = device.bytes("a").unwrap();
+    assert!(bytes.chunks(PAGE).enumerate().all(|(page, bytes)| bytes == [page as u8; PAGE]));
+    assert_eq!(bytes.len(), pages as usize * PAGE);
+}
+
+/// What the device was given before may reach it at any time, in the place of what comes later.
+#[test]
+fn nothing_is_written_once_the_io_thread_has_died() {
+    let _turn = turn();
+    let (device, cache, [file, other, third, _]) = queued();
+    let run = write_until(&file, 0, || device.queued_writes() == 1);
+    device.panic_in_reap();
+    assert!(matches!(file.sync_all(), Err(Error::Io { .. })));
+    other.write_all_at(&vec![1; run as usize * PAGE], 0).unwrap();
+    third.write_all_at(&[1; PAGE], 0).unwrap();
+    assert!(matches!(third.sync_all(), Err(Error::Io { .. })), "by the thread that waits");
+    for (name, file) in [("a", file), ("b", other), ("c", third)] {
+        assert!(close(file).is_err());
+        assert_eq!(device.counts(name).writes, 0, "{name}");
+    }
+    drop(cache);
 }

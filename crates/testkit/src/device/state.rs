@@ -17,7 +17,7 @@ use super::faults::{FaultPlan, Tally};
 use super::image::Image;
 use crate::Seed;
 
-/// The device number of every simulated file ("unherd" in ASCII).
+/// The device number of the simulated files ("unherd" in ASCII).
 const DEVICE_NUMBER: u64 = 0x756e_6865_7264;
 
 /// The longest file, in bytes: a wild offset should be an error here, not an exhausted machine.
@@ -29,6 +29,8 @@ struct SimFile {
     counts: Counts,
     /// Each write fails with it.
     refusal: Option<Errno>,
+    /// It is said to lie on another device, this much further on.
+    device: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +170,12 @@ impl State {
         }
     }
 
+    pub(super) fn set_device(&mut self, path: &Path, device: u64) {
+        if let Some(&inode) = self.names.get(path) {
+            self.files[inode].device = device;
+        }
+    }
+
     pub(super) fn counts(&self, path: &Path) -> Counts {
         self.names.get(path).map(|&inode| self.files[inode].counts).unwrap_or_default()
     }
@@ -204,7 +212,8 @@ impl State {
         self.handles_made += 1;
         let handle = Handle { inode, write: how.write, lock: None, alignment };
         self.handles.insert(file.0, handle);
-        let identity = Identity { device: DEVICE_NUMBER, inode: inode as u64 + 1 };
+        let device = DEVICE_NUMBER + self.files[inode].device;
+        let identity = Identity { device, inode: inode as u64 + 1 };
         let len_bytes = self.files[inode].image.live().len() as u64;
         let len_bytes_max = FILE_BYTES_MAX;
         Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct })
