@@ -5,7 +5,7 @@ use unherd_load::{Job, Workload};
 
 fn job(with: &str, params: &[(&str, &str)]) -> Job {
     let mut job = Job::new(&Pressure.describe(), with, 2);
-    let small = [("frames", "1024"), ("pages", "1500"), ("asks", "10"), ("askers", "1")];
+    let small = [("frames", "1024"), ("pages", "4000"), ("asks", "10"), ("askers", "1")];
     for (name, value) in small.iter().chain(params) {
         job.params.set(name, value).unwrap();
     }
@@ -21,7 +21,7 @@ fn every_mode_writes_all_pages() {
         .map(|with| {
             let round = Pressure.run(&job(with.name, &[])).unwrap();
             let metric = |name| round.metric(name).unwrap();
-            assert_eq!(metric("written"), 1500.0, "{}: {round:?}", with.name);
+            assert_eq!(metric("written"), 4000.0, "{}: {round:?}", with.name);
             assert!(metric("writer_us_max") >= metric("writer_us_p50"), "{}", with.name);
             assert!(metric("direct_reclaims") > 0.0, "{}: {round:?}", with.name);
             if matches!(with.name, "event" | "paced") {
@@ -40,7 +40,7 @@ fn real_device_takes_all_pages() {
     assert!(Pressure.run(&job).unwrap_err().to_string().contains("--dir"), "it needs a place");
     job.dir = Some(dir.path().into());
     let round = Pressure.run(&job).unwrap();
-    assert_eq!(round.metric("written"), Some(1500.0), "{round:?}");
+    assert_eq!(round.metric("written"), Some(4000.0), "{round:?}");
     assert_eq!(round.metric("needless_waits"), Some(0.0), "{round:?}");
     assert!(round.metric("reader_us_max").unwrap() > 0.0, "{round:?}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
