@@ -139,7 +139,7 @@ unsafe fn copy_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
             options(nostack)
         );
     }
-    // Instructions of the older kind, which do not write these registers whole, would be slow else.
+    // Later SSE instructions are slow while the upper halves of the registers are in use.
     std::arch::x86_64::_mm256_zeroupper();
     bytes
 }

@@ -2,8 +2,8 @@
 //!
 //! Who reads or writes a file from end to end in small pieces touches each page many times, which
 //! is one use of it, and not many: else a scan, or a log, would take the place of pages that are
-//! wanted again and again. (Linux: `filemap_read` marks a page as used only where the reader has
-//! come to it from another.) Each thread remembers where its last read ended, and its last write,
+//! wanted again and again. (Linux: `filemap_read` marks a page as used only if the reader has come
+//! to it from another.) Each thread remembers where its last read ended, and its last write,
 //! so a hit writes nothing that others read. A thread that reads several files in turn, piece by
 //! piece, and threads that append to one file in turn, use the pages as often as they touch them.
 

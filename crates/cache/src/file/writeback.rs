@@ -277,8 +277,8 @@ impl Core {
         let mut writer = Writer::new(self, file, By::Queue, 1);
         let mut page = run.start;
         while page < run.end {
-            // KERNEL: of writes that make one file longer, which come one at a time, io_uring has
-            // a worker each, and those spin for the inode's lock.
+            // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
+            // such write a worker, and the workers spin for that lock.
             writer.by = if file.write_backs.has_any() { By::Caller } else { By::Queue };
             let buffer = writer.next_buffer();
             if !file.write_backs.try_enter() {
@@ -341,8 +341,8 @@ impl Core {
                     Err(TransferError::IO)
                 }
             },
-            // An I/O thread that has died may have left an older version of the pages under way for
-            // ever. It has died before that one's loan ended, and so before these began.
+            // The device may still hold an older version of these pages, from before the I/O thread
+            // died. `is_over` was set before that version's loan ended, and these were lent later.
             (Ok(()), Some(engine)) if engine.is_over() => Err(TransferError::IO),
             (Ok(()), _) => self.move_blocking(&mut run),
         };

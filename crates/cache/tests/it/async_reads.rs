@@ -216,9 +216,9 @@ fn a_failed_read_is_told_to_each_task_and_not_repeated() {
     }
 }
 
-/// As `a_page_is_not_cut_off_where_the_file_ended_before_it_was_written`, of `length.rs`.
+/// As `reads_see_the_last_page_with_its_end`, of `length.rs`.
 #[test]
-fn a_page_is_not_cut_off_at_an_older_end_in_tasks() {
+fn tasks_see_the_last_page_with_its_end() {
     for io in QUEUED {
         let _turn = turn();
         let device = sim(55, FaultPlan::default());

@@ -63,7 +63,7 @@ fn who_syncs_often_is_not_flushed_behind() {
 
 /// A flush of one device is none of another.
 #[test]
-fn who_syncs_on_another_device_does_not_put_a_flush_off() {
+fn flushes_are_counted_by_device() {
     let _turn = turn();
     for (number, syncs) in [(0, 0), (1, 1)] {
         let (device, cache, file) = scene(unherd_cache::Io::Blocking, FaultPlan::default());

@@ -76,7 +76,7 @@ fn those_who_cut_a_file_leave_frames_to_its_writers() {
 
 /// A read sees its last page as it was at one moment, with the end that the file had then.
 #[test]
-fn a_page_is_not_cut_off_where_the_file_ended_before_it_was_written() {
+fn reads_see_the_last_page_with_its_end() {
     let _turn = turn();
     for io in BOTH {
         let device = sim(16, FaultPlan::default());

@@ -48,7 +48,7 @@ fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
 
 /// By pieces that go on where the last one ended each page is used once.
 #[test]
-fn a_scan_or_a_log_in_small_pieces_drives_out_no_more_than_one_of_pages() {
+fn scans_in_small_pieces_spare_hot_pages() {
     for (reads, writes) in [(true, false), (false, true), (true, true)] {
         let (cache, file) = cache_with(PolicyKind::S3Fifo);
         let copy = cache.open("copy", writable()).unwrap();

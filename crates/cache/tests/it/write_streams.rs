@@ -79,8 +79,7 @@ fn queued() -> (Arc<SimDevice>, Cache, [File; 4]) {
     (device, cache, files)
 }
 
-/// Writes the pages from `first` on until one more transfer of the file is `seen`. Gives the page
-/// that follows.
+/// Writes the pages from `first` on until `seen` holds. Gives the page that follows.
 fn write_until(file: &File, first: u64, seen: impl Fn() -> bool) -> u64 {
     let mut page = first;
     while !seen() {
