@@ -138,7 +138,7 @@ fn cancelled_waiter_is_owed_nothing() {
 
 #[test]
 fn long_wait_sleeps_after_spinning() {
-    is_the_same(&[], "spin-then-sleep", ["long", "50", "500"]);
+    is_the_same(&[], "spin-then-sleep", ["long", "50", "2000"]);
 }
 
 #[test]
