@@ -17,6 +17,7 @@ mod holds;
 mod invalidate;
 mod open;
 mod open_options;
+mod overwrite;
 mod owned_page_guard;
 mod owner;
 mod page_hook;

@@ -2,6 +2,7 @@
 //!
 //! | the page is | then |
 //! |---|---|
+//! | dirty and unpinned | it is changed in place, mostly without a lock (`overwrite.rs`) |
 //! | at rest and unpinned | it is changed in place |
 //! | at rest and pinned | a copy takes its place; the pins keep the old page |
 //! | in write-back | the same; the device gets the old page as a whole, and then the new one |
@@ -328,10 +329,13 @@ impl Core {
                 WriteAccess::NeedsSpare
             };
         };
-        // A write-back may end without the shard lock; then it is at rest, and stays so.
+        // A write-back may have ended meanwhile. Or another change of a dirty page has begun.
         match self.replace(&mut shard, key, frame, &mut copy) {
             Ok(old) => WriteAccess::Copy(copy, old),
-            Err(_) => unreachable!("a page at rest leaves that state under its shard's lock only"),
+            Err(word) => {
+                *spare = Some(copy);
+                WriteAccess::Busy(Busy::in_frame(self.frames(), frame, word))
+            }
         }
     }
 

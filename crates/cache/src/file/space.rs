@@ -12,6 +12,7 @@ use unherd_sys::primitives::Arc;
 use crate::error::{Error, Operation};
 use crate::file::{ChangingPages, Core, File, FileState};
 use crate::page::{PageNo, PageRange};
+use crate::pages::{Want, Work};
 
 impl File {
     /// Makes the bytes in `range` zeros, as far as the file reaches, and gives their blocks back to
@@ -133,9 +134,14 @@ impl Core {
             let punched = self.punch_on_device(file, &pages, len);
             if punched.is_ok() {
                 let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
-                for page in unclean {
-                    // One that is busy is being read, and so is clean.
-                    let _ = self.try_drop_page(file, file.key(page));
+                for key in unclean.into_iter().map(|page| file.key(page)) {
+                    // One that is being read is clean. Who changes one now waits for nothing
+                    // (`overwrite.rs`).
+                    while let Err(busy) = self.try_drop_page(file, key)
+                        && busy.work == Work::Changing
+                    {
+                        let _ = self.pages.wait(key, busy, Want::Read);
+                    }
                 }
             }
             punched

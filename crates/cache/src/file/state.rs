@@ -35,7 +35,7 @@ pub(crate) struct FileState {
     pub(crate) len_unit: u64,
     /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
     pub(crate) len: AtomicU64,
-    /// Writers are inside; alone is who changes the length.
+    /// Writers are inside, except those of `overwrite.rs`; alone is who changes the length.
     pub(crate) writers: StripedLatch,
     /// Write-backs are inside; alone is who changes the length on the device.
     pub(crate) write_backs: Latch,

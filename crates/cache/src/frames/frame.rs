@@ -13,7 +13,7 @@
 //! | changing | is being written by the one thread that has its [`Claim`] | no | `publish` | dirty, failed or held; what it was, if it was not changed |
 //! | clean | is what stable storage has | yes | `try_change`, unpinned | changing |
 //! | | | | `evict`, unpinned | empty |
-//! | dirty | is newer than the file | yes | `try_change`, unpinned | changing |
+//! | dirty | is newer than the file | yes | `try_change` or `…_again`, unpinned | changing |
 //! | | | | `fail` (writes of the file fail) | failed |
 //! | | | | `lend`, unless it is *awaiting older write-back* (see below) | write-back |
 //! | write-back | is being read by the device, or waits for that | yes | `give_back` | unstable, failed |
@@ -64,8 +64,8 @@
 //!    written, and looks at the version afterwards.
 //! 5. A frame is found through the index under its key only. It enters the index when it is
 //!    installed, and leaves it before it can be had for another page. While it is there, its state
-//!    changes under the lock of its shard, except for the end of a claim or a loan. Pins rise
-//!    without.
+//!    changes under the lock of its shard, except for the end of a claim or a loan, and for the
+//!    beginning of a further change of a dirty page. Pins rise without.
 //! 6. Tokens are used with the frames that gave them, whose memory outlives them: a frame set is
 //!    private to one cache, and is dropped last.
 //!
@@ -86,6 +86,23 @@
 //! published after, with the key of then; or the pin, then the claim is refused. The key may be
 //! Relaxed: one who has pinned a page that may be pinned has read the word at or after the publish
 //! that follows the key's store, and no claim begins before its unpin.
+//!
+//! # A change without a lock
+//!
+//! ```text
+//!  changes a dirty page again                 one who takes the frame for another page
+//!  --------------------------                 ----------------------------------------
+//!  frame = what the index says     Relaxed    change the word: lent, ..., a claim      AcqRel
+//!  before = word: dirty, unpinned  Acquire    write the key                            Relaxed
+//!  the key fits?                   Relaxed    publish the word                         AcqRel
+//!  change the word, if it still is
+//!    `before`, to a claim          Acquire
+//! ```
+//!
+//! Excluded: the left side has the claim, and the frame is another page's. As its change succeeds,
+//! none of the right side's lies between it and `before`; and the key of `before` was read, since
+//! the next is written under a claim that begins after this one has ended. (Versions wrap around as
+//! for one who peeks.)
 //!
 //! # A look without a pin
 //!
@@ -126,7 +143,8 @@ struct Frame {
     /// The flush period of its file (see `durability.rs`) in which it was last written back.
     period: AtomicU64,
     file: AtomicU32,
-    /// The last time that the page was busy. Written and read under the page's shard lock.
+    /// The last time that the page was busy. Written and read under the page's shard lock; or
+    /// written by who changes a dirty page again, and then the number may be told twice.
     generation: AtomicU32,
     /// The thread that had the page last when nobody else had it; see [`Held::threads`]. Relaxed,
     /// and for people only: nothing is decided by it.
@@ -579,6 +597,30 @@ impl Frames {
     }
 
     // Transitions that need no lock.
+
+    /// Claims a dirty page for one more change, in a frame that the index has named, if it is that
+    /// of `key`, nobody else has it, and `may_change` says so. `None` means nothing.
+    #[inline(always)]
+    pub(crate) fn try_change_again(
+        &self,
+        id: FrameId,
+        key: PageKey,
+        may_change: impl FnOnce() -> bool,
+    ) -> Option<Claim> {
+        let frame = self.frame(id);
+        let before = frame.load();
+        let changed = before.changed_again()?;
+        if !frame.is_of(key) || !may_change() {
+            return None;
+        }
+        // ORDER[FRAME1]: Acquire; pairs with the Release of the last unpin: the word may be
+        // `before` once more, after a pin.
+        let order = Ordering::Acquire;
+        frame.word.compare_exchange(before.0, changed.0, order, Ordering::Relaxed).ok()?;
+        self.begin_busy(id, BusyGeneration(self.generation(id).0.wrapping_add(1)));
+        frame.note_holder();
+        Some(Claim { before: State::Dirty, is_use: true, ..Claim::of_empty(id) })
+    }
 
     /// Pins the page in a frame that the index has named, if it is the page of `key` and may be
     /// pinned, and counts a hit. Else the pin is taken back; gives the word as [`Frames::unpin`].

@@ -223,6 +223,11 @@ impl Word {
         idle.then(|| self.claimed(State::Changing).asked_for())
     }
 
+    /// For one more change in place of a page that is dirty, as [`Word::changed`].
+    pub(crate) fn changed_again(self) -> Option<Self> {
+        self.changed().filter(|_| self.state() == State::Dirty)
+    }
+
     /// The page is given up, and can be read again.
     pub(crate) fn evicted(self) -> Option<Self> {
         self.is_evictable().then(|| self.claimed(State::Empty).unused())

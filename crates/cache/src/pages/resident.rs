@@ -1,5 +1,6 @@
 //! How a page comes into a frame, and leaves it: what is done to the index and to the frame's word
-//! together, by who holds the lock of the page's shard.
+//! together, by who holds the lock of the page's shard. (Pins, and further changes of a dirty page,
+//! need no lock: `frame.rs`.)
 //!
 //! | step | the index says | the frame's word |
 //! |---|---|---|

@@ -21,6 +21,7 @@ mod model;
 mod nodes;
 mod opening;
 mod outsiders;
+mod overwrite;
 mod page_hook;
 mod page_mut;
 mod page_sizes;

@@ -114,6 +114,16 @@ impl Scene {
         }
     }
 
+    /// As `overwrite.rs` does; whether it has.
+    fn change_again(&self, value: u32, may_change: impl FnOnce() -> bool) -> bool {
+        let claim = self.frames.try_change_again(FRAME, key(1), may_change);
+        claim.is_some_and(|mut claim| {
+            self.write(&mut claim, value);
+            self.frames.publish(claim, State::Dirty);
+            true
+        })
+    }
+
     fn word_at_rest(&self, state: State) {
         let word = self.frames.word(FRAME);
         assert_eq!((word.pins(), word.state()), (0, state));
@@ -339,6 +349,118 @@ fn undone_hits_meet_a_fold() {
         let word = scene.frames.word(FRAME);
         assert!(word.is_unchanged_since(version), "{word:x?}");
         assert_eq!(scene.frames.hits(), HITS_FOLDED - 1);
+    });
+}
+
+#[test]
+fn changes_of_a_dirty_page_exclude_each_other() {
+    check(|| {
+        let (scene, claim) = Scene::new();
+        scene.frames.publish(claim, State::Dirty);
+        let scene = Arc::new(scene);
+        let others = [2, 3].map(|value| {
+            let scene = scene.clone();
+            thread::spawn(move || scene.change_again(value, || true))
+        });
+        let (seen, _) = scene.hit(1);
+        assert!(seen.is_none_or(|seen| (1..=3).contains(&seen)));
+        for other in others {
+            other.join().unwrap();
+        }
+        scene.word_at_rest(State::Dirty);
+    });
+}
+
+/// The word is the same before the pin and after it, as the page has all marks of use.
+#[test]
+fn change_of_a_dirty_page_meets_a_pin() {
+    check(|| {
+        let (scene, claim) = Scene::new();
+        scene.frames.publish(claim, State::Dirty);
+        let scene = Arc::new(scene);
+        for _ in 0..2 {
+            scene.unpin(scene.frames.try_pin(FRAME).unwrap());
+        }
+        let reader = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                if let Ok(pin) = scene.frames.try_pin(FRAME) {
+                    assert!([1, 2].contains(&scene.read(&pin)));
+                    scene.unpin(pin);
+                }
+                scene.late.store(1, Ordering::Relaxed);
+            })
+        };
+        let _ = scene.late.load(Ordering::Relaxed);
+        scene.change_again(2, || true);
+        reader.join().unwrap();
+        scene.word_at_rest(State::Dirty);
+    });
+}
+
+/// The page is written back and given up, and the frame gets another page, which becomes dirty too.
+#[test]
+fn change_of_a_dirty_page_meets_its_write_back_and_reuse() {
+    check(|| {
+        let (scene, claim) = Scene::new();
+        scene.frames.publish(claim, State::Dirty);
+        let scene = Arc::new(scene);
+        let writer = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let has_changed = scene.change_again(5, || true);
+                scene.late.store(1, Ordering::Relaxed);
+                has_changed
+            })
+        };
+        let _ = scene.late.load(Ordering::Relaxed);
+        let mut written = None;
+        if let Ok(lent) = scene.frames.lend(FRAME, GENERATION) {
+            written = Some(scene.device_reads(&lent));
+            scene.frames.give_back(lent, Some(4));
+            scene.evict_and_reuse();
+            scene.change(6);
+        }
+        let has_changed = writer.join().unwrap();
+        match written {
+            Some(value) => {
+                assert_eq!((value, scene.hit(2).0), (1 + 4 * u32::from(has_changed), Some(6)))
+            }
+            None => assert_eq!((has_changed, scene.hit(1).0), (true, Some(5))),
+        }
+    });
+}
+
+/// The file is cut, and grows again: the page is dropped, and comes back into the same frame.
+#[test]
+fn change_of_a_dirty_page_meets_a_cut_of_its_file() {
+    check(|| {
+        let (scene, claim) = Scene::new();
+        scene.frames.publish(claim, State::Dirty);
+        let scene = Arc::new((scene, AtomicU32::new(1)));
+        let writer = {
+            let scene = scene.clone();
+            thread::spawn(move || {
+                let (scene, len) = &*scene;
+                scene.change_again(5, || len.load(Ordering::Acquire) == 1);
+                scene.late.store(1, Ordering::Relaxed);
+            })
+        };
+        let (cut, len) = &*scene;
+        let _ = cut.late.load(Ordering::Relaxed);
+        len.store(0, Ordering::Release);
+        let dropped = loop {
+            match cut.frames.detach(FRAME) {
+                Ok((_, claim)) => break claim,
+                Err(_) => thread::yield_now(),
+            }
+        };
+        let mut claim = dropped.expect("nobody has pinned it");
+        cut.frames.install(&claim, key(1), State::Changing, GENERATION);
+        cut.write(&mut claim, 7);
+        cut.frames.publish(claim, State::Dirty);
+        writer.join().unwrap();
+        assert_eq!(cut.hit(1).0, Some(7), "a write from before the cut");
     });
 }
 

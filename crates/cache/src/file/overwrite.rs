@@ -1,0 +1,59 @@
+//! A page that is newer than the device, and is written to again: without a lock.
+//!
+//! Such a page is counted, in the set of unclean ones and dated already, and where the file reaches
+//! beyond what is written, neither its length nor the bound on unwritten pages changes. So nothing
+//! but the page's word does: dirty, changing, dirty. All else takes the way of `change.rs`.
+//!
+//! The caller is not inside `file.writers`. One who is alone there, and drops or replaces pages,
+//! excludes it by the page's word:
+//!
+//! ```text
+//!  writes to a dirty page                    cuts the file, or punches a hole
+//!  ----------------------                    --------------------------------
+//!  before = word: dirty, unpinned  Acquire   the file's new length               Release
+//!  the key fits; so does the length Acquire  word: detached, if it is at rest    AcqRel
+//!  word: changing, if still `before` Acquire   else wait until it is
+//!  write
+//!  word: dirty                     AcqRel
+//! ```
+//!
+//! If the left side's change of the word comes first, the right side waits, and the write came
+//! before the cut. If the right side's does, either `before` is older, and the left side's fails;
+//! or it is the word of a frame that was published later, and then the new length is seen.
+
+use crate::file::{Core, FileState};
+
+impl Core {
+    /// Writes `bytes` at `offset`, if they lie in one page, and that is dirty; whether it did. What
+    /// `goes_on` with the last write is no further use of the page.
+    #[inline]
+    pub(crate) fn try_overwrite(
+        &self,
+        file: &FileState,
+        offset: u64,
+        bytes: &[u8],
+        goes_on: bool,
+    ) -> bool {
+        let (page, at) = self.memory().locate(offset);
+        let left = self.memory().page_bytes() - at;
+        // Who goes on to the end of a page is a stream, which is written behind.
+        if bytes.is_empty() || bytes.len() > left || goes_on && bytes.len() == left {
+            return false;
+        }
+        let key = file.key(page);
+        let is_inside = || offset + bytes.len() as u64 <= file.len();
+        let found = self.pages.index.lookup(key);
+        let claim = found.and_then(|frame| self.frames().try_change_again(frame, key, is_inside));
+        let Some(mut claim) = claim else { return false };
+        if goes_on {
+            claim.goes_on();
+        }
+        self.memory().write(&mut claim, at, bytes);
+        self.end_change(file, key, claim);
+        true
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(shuttle))]
+mod tests;
