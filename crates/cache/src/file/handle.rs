@@ -286,8 +286,8 @@ impl File {
         self.check_write()?;
         let core = self.core();
         core.check_write(&self.file, offset, bytes.len())?;
-        let goes_on = self.goes_on(Calls::Writes, offset);
-        if core.try_overwrite(&self.file, offset, bytes, goes_on) {
+        let follows = Calls::Writes.last_ended_at(&self.file, offset);
+        if core.try_overwrite(&self.file, offset, bytes, follows) {
             let end = offset + bytes.len() as u64;
             Calls::Writes.note_end(&self.file, end);
             return self.end_write(offset..end).map(|()| bytes.len());
@@ -297,7 +297,7 @@ impl File {
         let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
         let mut frame =
             if fills { self.file.filled.lock().frame_before(page_at(offset)) } else { None };
-        let (mut done, mut goes_on) = (0, goes_on);
+        let (mut done, mut goes_on) = (0, follows && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);

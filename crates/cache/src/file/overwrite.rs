@@ -25,19 +25,20 @@ use crate::file::{Core, FileState};
 
 impl Core {
     /// Writes `bytes` at `offset`, if they lie in one page, and that is dirty; whether it did. What
-    /// `goes_on` with the last write is no further use of the page.
+    /// `follows` the last write is no further use of the page.
     #[inline]
     pub(crate) fn try_overwrite(
         &self,
         file: &FileState,
         offset: u64,
         bytes: &[u8],
-        goes_on: bool,
+        follows: bool,
     ) -> bool {
         let (page, at) = self.memory().locate(offset);
         let left = self.memory().page_bytes() - at;
-        // Who goes on to the end of a page is a stream, which is written behind.
-        if bytes.is_empty() || bytes.len() > left || goes_on && bytes.len() == left {
+        // A stream comes to pages that are missing, and what it has filled is written behind.
+        let is_stream = follows && (at == 0 || bytes.len() == left);
+        if is_stream || bytes.is_empty() || bytes.len() > left {
             return false;
         }
         let key = file.key(page);
@@ -45,7 +46,7 @@ impl Core {
         let found = self.pages.index.lookup(key);
         let claim = found.and_then(|frame| self.frames().try_change_again(frame, key, is_inside));
         let Some(mut claim) = claim else { return false };
-        if goes_on {
+        if follows {
             claim.goes_on();
         }
         self.memory().write(&mut claim, at, bytes);

@@ -78,7 +78,7 @@ pub(crate) const LOOK: Token = Token(0);
 const THREAD: Tag = Tag(0);
 
 /// The largest batch.
-const BATCH_MAX: usize = 8;
+const BATCH_MAX: usize = 16;
 
 /// A cache has this many frames for each frame of a batch: in small ones a batch is one frame.
 const FRAMES_PER_BATCH: usize = 1024;
