@@ -63,6 +63,14 @@ impl FrameId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BusyGeneration(pub(crate) u32);
 
+impl BusyGeneration {
+    /// Of a page that becomes busy without the lock of its shard, which numbers the others: a
+    /// number that these will not have soon. It tells one such time from the next.
+    pub(crate) fn next_without_lock(self) -> Self {
+        Self(self.0.wrapping_add(1) | 1 << 31)
+    }
+}
+
 /// Which page of which file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PageKey {

@@ -20,9 +20,11 @@ use unherd_sys::primitives::{Arc, Ordering, spin_loop};
 
 use crate::Error;
 use crate::file::room::Reserved;
+#[cfg(test)]
+use crate::file::steps;
 use crate::file::{ChangingPages, Core, FileState};
 use crate::frames::{Claim, Pin, State, Word};
-use crate::page::{BusyGeneration, FrameId, PageKey, PageNo};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::stats::Count;
 
@@ -57,6 +59,23 @@ impl Drop for Spare<'_> {
             self.core.pages.free_frame(claim);
         }
     }
+}
+
+/// Tries up to `looks` times, as long as the word `passes` soon.
+pub(crate) fn try_for_a_moment<T>(
+    looks: usize,
+    passes: impl Fn(Word) -> bool,
+    attempt: impl Fn() -> Result<T, Word>,
+) -> Result<T, Word> {
+    let mut tried = attempt();
+    for _ in 1..looks {
+        if !tried.as_ref().is_err_and(|word| passes(*word)) {
+            break;
+        }
+        spin_loop();
+        tried = attempt();
+    }
+    tried
 }
 
 impl Core {
@@ -206,7 +225,7 @@ impl Core {
     ) -> Result<Claim, Error> {
         let mut room = Reserved::new(self, file);
         loop {
-            let may = room.is_held || self.has_room(file) || self.is_unwritten(file, key.page);
+            let may = room.is_held || self.has_room(file) || self.may_be_counted(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
             let claimed =
                 made.and_then(|()| self.try_claim_page(file, key, covers_page, before, &mut room));
@@ -314,7 +333,9 @@ impl Core {
         let generation = shard.begin_busy();
         // Who has a frame in hand for the copy does not hope any longer.
         let looks = if spare.is_some() { 1 } else { LOOKS_AT_PINS };
-        let word = match self.try_change(frame, generation, looks) {
+        let is_only_pinned = |word: Word| word.state().is_at_rest();
+        let change = || self.frames().try_change(frame, generation);
+        let word = match try_for_a_moment(looks, is_only_pinned, change) {
             Ok(claim) => return WriteAccess::Ready(claim),
             Err(word) => word,
         };
@@ -329,6 +350,8 @@ impl Core {
                 WriteAccess::NeedsSpare
             };
         };
+        #[cfg(test)]
+        steps::reach(self, steps::Step::Replace, key.page);
         // A write-back may have ended meanwhile. Or another change of a dirty page has begun.
         match self.replace(&mut shard, key, frame, &mut copy) {
             Ok(old) => WriteAccess::Copy(copy, old),
@@ -337,24 +360,6 @@ impl Core {
                 WriteAccess::Busy(Busy::in_frame(self.frames(), frame, word))
             }
         }
-    }
-
-    /// As `Frames::try_change`, with this many looks at a page that is only pinned.
-    fn try_change(
-        &self,
-        frame: FrameId,
-        generation: BusyGeneration,
-        looks: usize,
-    ) -> Result<Claim, Word> {
-        let mut tried = self.frames().try_change(frame, generation);
-        for _ in 1..looks {
-            if !tried.as_ref().is_err_and(|word| word.state().is_at_rest()) {
-                break;
-            }
-            spin_loop();
-            tried = self.frames().try_change(frame, generation);
-        }
-        tried
     }
 
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose

@@ -18,8 +18,10 @@
 //!
 //! Excluded: that the page stays dirty and the alarm is not set. If the other finds the page not in
 //! the set, or neither dirty nor changing, then one of the locks orders its first step before the
-//! writer's third. A page in write-back is passed over: it is written, or it is dirty again when
-//! that ends, and then the alarm is set; or a writer puts a copy in its place, by these steps.
+//! writer's third. A dirty page that is changed again without the lock (`overwrite.rs`) is dirty or
+//! changing all the time: the other writes it, or sets the alarm. A page in write-back is passed
+//! over: it is written, or it is dirty again when that ends, and then the alarm is set; or a writer
+//! puts a copy in its place, by these steps.
 
 use std::time::Duration;
 
@@ -91,7 +93,7 @@ impl Core {
             };
             *from = page.next();
             match self.word_of(file, page).map(|word| word.state()) {
-                Some(State::Dirty | State::Failed) if !file.is_refused() => {}
+                Some(State::Dirty | State::Failed | State::Changing) if !file.is_refused() => {}
                 Some(state) if state.is_unwritten() || state == State::Changing => {
                     self.note_dirty();
                     continue;

@@ -192,11 +192,11 @@ impl Core {
 
     /// Makes the file `len` bytes long, and of a file with a hook as many more as make whole pages.
     ///
-    /// The order matters. With writers and write-backs kept out, the file is cut on the device,
-    /// then for readers, and the rest of its last page becomes zeros: had a write-back got in
-    /// before that, the device would have the bytes back that were cut off. Only then are the
-    /// pages beyond dropped. A page whose read began before the cut is in the index by then, so
-    /// it is found; one whose read begins later finds the file cut.
+    /// The order matters. With writers (except those of `overwrite.rs`) and write-backs kept out,
+    /// the file is cut on the device, then for readers, and the rest of its last page becomes
+    /// zeros: had a write-back got in before that, the device would have the bytes back that were
+    /// cut off. Only then are the pages beyond dropped. A page whose read began before the cut is
+    /// in the index by then, so it is found; one whose read begins later finds the file cut.
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
         let page_bytes = self.memory().page_bytes() as u64;
         let _writers = file.writers.alone(self.waits(), self.reasons().file);

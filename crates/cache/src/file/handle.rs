@@ -201,7 +201,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        Calls::Reads.note_end(&self.file, offset + done as u64);
+        Calls::Reads.note(&self.file, offset..offset + done as u64);
         Ok(done)
     }
 
@@ -288,9 +288,9 @@ impl File {
         core.check_write(&self.file, offset, bytes.len())?;
         let follows = Calls::Writes.last_ended_at(&self.file, offset);
         if core.try_overwrite(&self.file, offset, bytes, follows) {
-            let end = offset + bytes.len() as u64;
-            Calls::Writes.note_end(&self.file, end);
-            return self.end_write(offset..end).map(|()| bytes.len());
+            let written = offset..offset + bytes.len() as u64;
+            Calls::Writes.note(&self.file, written.clone());
+            return self.end_write(written).map(|()| bytes.len());
         }
         let inside = core.enter_writers(&self.file);
         let page_at = |offset| core.memory().locate(offset).0.0;
@@ -315,7 +315,7 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
-        Calls::Writes.note_end(&self.file, offset + done as u64);
+        Calls::Writes.note(&self.file, offset..offset + done as u64);
         let filled = page_at(offset)..page_at(offset + done as u64);
         let is_any_filled = !filled.is_empty();
         if is_any_filled {
@@ -345,7 +345,8 @@ impl File {
     /// added reads as zeros, and so does the rest of the last page of a file with a
     /// [hook](OpenOptions::page_hook), which is part of that file. Page guards keep what they had.
     ///
-    /// Waits for writers under `file`, and for pages in write-back under `write-back`.
+    /// Writes meanwhile come before that or after it, each page by itself. Waits for writers under
+    /// `file`, and for pages in write-back under `write-back`.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`],
@@ -469,7 +470,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        Calls::Reads.note_end(&self.file, offset + done as u64);
+        Calls::Reads.note(&self.file, offset..offset + done as u64);
         Ok(done)
     }
 

@@ -80,12 +80,21 @@ impl Core {
     fn forget_page(&self, key: PageKey) -> bool {
         loop {
             let shard = self.pages.shard(key);
-            // A page leaves the clean state under the lock alone.
             let state = shard.frame().map(|frame| self.frames().word(frame).state());
-            if state.is_some_and(|state| state.is_at_rest() && state != State::Clean) {
-                return false;
-            }
-            let Err(busy) = self.pages.detach(shard) else { return true };
+            let busy = match state {
+                // A page leaves the clean state under the lock alone.
+                None | Some(State::Clean) => match self.pages.detach(shard) {
+                    Ok(_) => return true,
+                    Err(busy) => busy,
+                },
+                Some(state) if state.is_at_rest() => return false,
+                // It may come to rest without the lock, and be dirty then.
+                Some(_) => {
+                    drop(shard);
+                    let Some(busy) = self.pages.busy(key) else { continue };
+                    busy
+                }
+            };
             // A read that fails leaves no page either.
             let _ = self.pages.wait(key, busy, Want::Read);
         }

@@ -21,6 +21,8 @@
 //! before the cut. If the right side's does, either `before` is older, and the left side's fails;
 //! or it is the word of a frame that was published later, and then the new length is seen.
 
+#[cfg(test)]
+use crate::file::steps;
 use crate::file::{Core, FileState};
 
 impl Core {
@@ -43,6 +45,8 @@ impl Core {
         }
         let key = file.key(page);
         let is_inside = || offset + bytes.len() as u64 <= file.len();
+        #[cfg(test)]
+        steps::reach(self, steps::Step::Overwrite, page);
         let found = self.pages.index.lookup(key);
         let claim = found.and_then(|frame| self.frames().try_change_again(frame, key, is_inside));
         let Some(mut claim) = claim else { return false };

@@ -1,9 +1,10 @@
 //! The space of a file on the device: given back, and reserved.
 //!
-//! A hole is punched with writers and write-backs kept out, as a file is cut (`flush.rs`): first on
-//! the device, so that nothing has changed if that refuses. Then, before any write-back may touch
-//! the file again, its dirty pages there are dropped, so none of them fills the hole up. After that
-//! the others are dropped; one whose read began before the hole is in the index by then.
+//! A hole is punched with writers (except those of `overwrite.rs`) and write-backs kept out, as a
+//! file is cut (`flush.rs`): first on the device, so that nothing has changed if that refuses.
+//! Then, before any write-back may touch the file again, its dirty pages there are dropped, so none
+//! of them fills the hole up. After that the others are dropped; one whose read began before the
+//! hole is in the index by then.
 
 use std::ops::Range;
 
@@ -27,7 +28,8 @@ impl File {
     /// ([`PageMut::hold_until`](crate::PageMut::hold_until)) are discarded like others, and their
     /// holds end: sync the log that describes the hole before.
     ///
-    /// Reads meanwhile see each page as it was or as zeros, and guards keep what they had. Waits
+    /// Reads meanwhile see each page as it was or as zeros, and guards keep what they had. Writes
+    /// meanwhile come before the hole or after it, each page by itself. Waits
     /// for writers, [`PageMut`](crate::PageMut)s and write-backs under `file`, for pages that are
     /// being read under `page-read`, and for the parts at the ends as [`File::write_at`]. Takes
     /// time for each page in the cache, or in the range if these are fewer.
@@ -135,8 +137,8 @@ impl Core {
             if punched.is_ok() {
                 let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
                 for key in unclean.into_iter().map(|page| file.key(page)) {
-                    // One that is being read is clean. Who changes one now waits for nothing
-                    // (`overwrite.rs`).
+                    // One that is being read is clean. Writers are kept out, so who changes one
+                    // found it dirty (`overwrite.rs`), and waits for nothing.
                     while let Err(busy) = self.try_drop_page(file, key)
                         && busy.work == Work::Changing
                     {

@@ -13,7 +13,9 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::error::Operation;
 use crate::file::room::tag_of;
-use crate::file::{Core, FileState};
+#[cfg(test)]
+use crate::file::steps;
+use crate::file::{Core, FileState, try_for_a_moment};
 use crate::frames::{Lent, State, Word};
 use crate::io::{Run, RunBuffer, RunFrames, TransferError, WriteBack};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
@@ -38,6 +40,10 @@ pub(crate) enum ChangingPages {
 
 /// Pages that are too few to be written behind.
 const WRITE_BEHIND_MIN: usize = 4;
+
+/// How often one that writes a page back looks at it, if it is being changed. Most changes have
+/// ended after some loads.
+const LOOKS_AT_CHANGES: usize = 16;
 
 /// Who moves a run, in a cache with queued I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,7 +219,7 @@ impl Core {
     }
 
     /// Writes the page back, or begins to. False if that cannot be done now.
-    fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
+    pub(crate) fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
         let Some(buffer) = self.io.runs.try_take() else {
             return false;
         };
@@ -399,8 +405,12 @@ impl Core {
             return None;
         }
         #[cfg(test)]
-        tests::before_lend(self, page);
-        let lent = self.frames().lend(frame, shard.begin_busy()).ok()?;
+        steps::reach(self, steps::Step::Lend, page);
+        let generation = shard.begin_busy();
+        let lend = || self.frames().lend(frame, generation);
+        // Who writes to a dirty page again and again leaves it at rest for a moment at a time.
+        let is_changing = |word: Word| word.state() == State::Changing;
+        let lent = try_for_a_moment(LOOKS_AT_CHANGES, is_changing, lend).ok()?;
         // Not before: who changes the page in place makes the file longer before the change ends,
         // and has no lock then. Nor does the page grow meanwhile: a writer that puts a copy in its
         // place needs this lock first.
@@ -569,6 +579,13 @@ impl Core {
     pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
         let word = self.word_of(file, page);
         word.is_some_and(|word| word.state().is_unwritten())
+    }
+
+    /// Whether the page may be counted as newer than the device: who changes it now may have found
+    /// it so.
+    pub(crate) fn may_be_counted(&self, file: &FileState, page: PageNo) -> bool {
+        let is_counted = |state: State| state.is_unwritten() || state == State::Changing;
+        self.word_of(file, page).is_some_and(|word| is_counted(word.state()))
     }
 
     pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {

@@ -101,8 +101,8 @@
 //!
 //! Excluded: the left side has the claim, and the frame is another page's. As its change succeeds,
 //! none of the right side's lies between it and `before`; and the key of `before` was read, since
-//! the next is written under a claim that begins after this one has ended. (Versions wrap around as
-//! for one who peeks.)
+//! the next is written under a claim that begins after this one has ended. (To be deceived, the one
+//! on the left must stand still for a multiple of 2^28 claims of the frame, no more and no fewer.)
 //!
 //! # A look without a pin
 //!
@@ -143,8 +143,8 @@ struct Frame {
     /// The flush period of its file (see `durability.rs`) in which it was last written back.
     period: AtomicU64,
     file: AtomicU32,
-    /// The last time that the page was busy. Written and read under the page's shard lock; or
-    /// written by who changes a dirty page again, and then the number may be told twice.
+    /// The last time that the page was busy. Written and read under the page's shard lock; and
+    /// written by who changes a dirty page again.
     generation: AtomicU32,
     /// The thread that had the page last when nobody else had it; see [`Held::threads`]. Relaxed,
     /// and for people only: nothing is decided by it.
@@ -617,7 +617,7 @@ impl Frames {
         // `before` once more, after a pin.
         let order = Ordering::Acquire;
         frame.word.compare_exchange(before.0, changed.0, order, Ordering::Relaxed).ok()?;
-        self.begin_busy(id, BusyGeneration(self.generation(id).0.wrapping_add(1)));
+        self.begin_busy(id, self.generation(id).next_without_lock());
         frame.note_holder();
         Some(Claim { before: State::Dirty, is_use: true, ..Claim::of_empty(id) })
     }

@@ -72,7 +72,8 @@ impl Pages {
     pub(crate) fn busy_awaiting_older_writeback(&self, key: PageKey) -> Option<Busy> {
         let shard = self.shard(key);
         let frame = shard.frame()?;
-        let busy = Busy { work: Work::OlderWriteBack, generation: self.frames().generation(frame) };
+        // The page itself may be changed again and again meanwhile: that ends no such wait.
+        let busy = Busy { work: Work::OlderWriteBack, generation: BusyGeneration(0) };
         self.frames().word(frame).is_awaiting_older_writeback().then_some(busy)
     }
 
@@ -98,7 +99,7 @@ impl Pages {
         };
         match WakeMessage::from_token(token) {
             message @ (WakeMessage::NoFrames(about) | WakeMessage::ReadFailed(about, _))
-                if about == busy.generation =>
+                if busy.work == Work::Reading && about == busy.generation =>
             {
                 message
             }

@@ -51,7 +51,7 @@ fn a_scan_drives_out_what_was_used_again_and_again_by_the_clock_alone() {
 fn scans_in_small_pieces_spare_hot_pages() {
     for (reads, writes) in [(true, false), (false, true), (true, true)] {
         let (cache, file) = cache_with(PolicyKind::S3Fifo);
-        let copy = cache.open("copy", writable()).unwrap();
+        let copies = ["a", "b"].map(|name| cache.open(name, writable()).unwrap());
         for _ in 0..3 {
             read(&file, 0..HOT);
         }
@@ -60,7 +60,7 @@ fn scans_in_small_pieces_spare_hot_pages() {
             if reads {
                 file.read_at(&mut piece, offset).unwrap();
             }
-            if writes {
+            for copy in copies.iter().filter(|_| writes) {
                 copy.write_at(&piece, offset).unwrap();
             }
         }

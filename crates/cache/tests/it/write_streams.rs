@@ -90,6 +90,23 @@ fn write_until(file: &File, first: u64, seen: impl Fn() -> bool) -> u64 {
     page
 }
 
+/// Their pages are dirty when they are filled, and the files no longer for it.
+#[test]
+fn logs_of_reserved_length_are_written_behind() {
+    for files in [1, 3] {
+        let pages = 512;
+        let cache = small(2048, PAGE).device(sim(1, FaultPlan::default())).build().unwrap();
+        let open = |number| cache.open(format!("log {number}"), writable()).unwrap();
+        let logs: Vec<File> = (0..files).map(open).collect();
+        logs.iter().for_each(|log| log.set_len(pages * PAGE as u64).unwrap());
+        for at in (0..pages * PAGE as u64).step_by(64) {
+            logs.iter().for_each(|log| log.write_all_at(&[1; 64], at).unwrap());
+        }
+        let written = cache.stats().write_backs;
+        assert!(written > files * pages / 2, "{written} pages of {files} files");
+    }
+}
+
 #[test]
 fn a_stream_queues_one_run_and_writes_the_next_itself() {
     let _turn = turn();

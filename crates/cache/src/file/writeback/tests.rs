@@ -1,28 +1,12 @@
 use unherd_sys::Errno;
-use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
 use unherd_testkit::{Seed, SimDevice};
 
-use crate::file::Core;
+use crate::file::steps::{self, Step};
 use crate::page::PageNo;
 use crate::{Cache, File, Io, OpenOptions};
 
 const PAGE: usize = 512;
-
-type Action = Box<dyn FnOnce() + Send>;
-
-/// What shall happen once, just before a cache lends a page to the device.
-static BEFORE_LEND: Mutex<Vec<(u64, PageNo, Action)>> = Mutex::new(Vec::new());
-
-pub(super) fn before_lend(core: &Core, page: PageNo) {
-    let action = {
-        let mut actions = BEFORE_LEND.lock();
-        let at = actions.iter().position(|(cache, at, _)| (*cache, *at) == (core.number, page));
-        at.map(|at| actions.swap_remove(at).2)
-    };
-    if let Some(action) = action {
-        action();
-    }
-}
 
 fn scene(bytes: &[u8]) -> (Arc<SimDevice>, Cache, File) {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
@@ -60,13 +44,13 @@ fn a_sync_keeps_what_a_page_grew_by_as_it_was_lent() {
         while !is_changing.load(Ordering::Acquire) {
             thread::yield_now();
         }
-        let let_end: Action = Box::new(move || {
+        let let_end = move || {
             may_end.store(true, Ordering::Release);
             while !has_ended.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-        });
-        BEFORE_LEND.lock().push((cache.owner.core.number, PageNo(1), let_end));
+        };
+        steps::at(&cache.owner.core, Step::Lend, PageNo(1), let_end);
         file.sync_all().unwrap();
     });
     file.sync_all().unwrap();
