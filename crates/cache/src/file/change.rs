@@ -62,6 +62,7 @@ impl Drop for Spare<'_> {
 }
 
 /// Tries up to `looks` times, as long as the word `passes` soon.
+#[inline]
 pub(crate) fn try_for_a_moment<T>(
     looks: usize,
     passes: impl Fn(Word) -> bool,

@@ -180,7 +180,7 @@ impl File {
     /// contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let (mut done, mut goes_on) = (0, self.goes_on(Calls::Reads, offset));
+        let (mut done, mut goes_on) = (0, self.read_goes_on(offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if at + to.len() == self.core().memory().page_bytes() {
@@ -201,7 +201,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        Calls::Reads.note(&self.file, offset..offset + done as u64);
+        Calls::Reads.note_end(None, &self.file, offset + done as u64);
         Ok(done)
     }
 
@@ -243,10 +243,11 @@ impl File {
         (done.saturating_sub(at), len.min(done.saturating_add(grown)))
     }
 
-    /// Whether a call at `offset` goes on in the page where this thread's last one ended.
+    /// Whether a read at `offset` goes on in the page where this thread's last one ended.
     #[inline]
-    fn goes_on(&self, calls: Calls, offset: u64) -> bool {
-        self.core().memory().locate(offset).1 > 0 && calls.last_ended_at(&self.file, offset)
+    fn read_goes_on(&self, offset: u64) -> bool {
+        let at = self.core().memory().locate(offset).1;
+        at > 0 && Calls::Reads.ended_at(&self.file, offset).is_some()
     }
 
     /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
@@ -286,18 +287,18 @@ impl File {
         self.check_write()?;
         let core = self.core();
         core.check_write(&self.file, offset, bytes.len())?;
-        let follows = Calls::Writes.last_ended_at(&self.file, offset);
-        if core.try_overwrite(&self.file, offset, bytes, follows) {
-            let written = offset..offset + bytes.len() as u64;
-            Calls::Writes.note(&self.file, written.clone());
-            return self.end_write(written).map(|()| bytes.len());
+        let follows = Calls::Writes.ended_at(&self.file, offset);
+        if core.try_overwrite(&self.file, offset, bytes, follows.is_some()) {
+            let end = offset + bytes.len() as u64;
+            Calls::Writes.note_end(follows, &self.file, end);
+            return self.end_write(offset..end).map(|()| bytes.len());
         }
         let inside = core.enter_writers(&self.file);
         let page_at = |offset| core.memory().locate(offset).0.0;
         let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
         let mut frame =
             if fills { self.file.filled.lock().frame_before(page_at(offset)) } else { None };
-        let (mut done, mut goes_on) = (0, follows && core.memory().locate(offset).1 > 0);
+        let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
@@ -315,7 +316,7 @@ impl File {
                 Err(error) => return Err(error),
             }
         }
-        Calls::Writes.note(&self.file, offset..offset + done as u64);
+        Calls::Writes.note_end(follows, &self.file, offset + done as u64);
         let filled = page_at(offset)..page_at(offset + done as u64);
         let is_any_filled = !filled.is_empty();
         if is_any_filled {
@@ -453,7 +454,7 @@ impl File {
     #[cfg(feature = "async")]
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let (mut done, mut goes_on) = (0, self.goes_on(Calls::Reads, offset));
+        let (mut done, mut goes_on) = (0, self.read_goes_on(offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
@@ -470,7 +471,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        Calls::Reads.note(&self.file, offset..offset + done as u64);
+        Calls::Reads.note_end(None, &self.file, offset + done as u64);
         Ok(done)
     }
 

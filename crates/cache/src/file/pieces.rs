@@ -9,7 +9,6 @@
 //! touch them.
 
 use std::cell::Cell;
-use std::ops::Range;
 
 use unherd_sys::primitives::thread_local;
 
@@ -22,9 +21,9 @@ pub(crate) enum Calls {
     Writes,
 }
 
-/// A file, by its address, and an offset. Another file may come to lie there: then one use is not
+/// An offset, and its file, by the address. Another file may come to lie there: then one use is not
 /// counted.
-type Place = (usize, u64);
+type Place = (u64, usize);
 
 /// Files, or parts of one, to which a thread writes in turn, and is known to go on.
 const WRITES: usize = 4;
@@ -41,22 +40,22 @@ impl<const N: usize> Ends<N> {
     }
 
     #[inline]
-    fn position(&self, place: Place) -> Option<usize> {
+    fn find(&self, place: Place) -> Option<usize> {
         self.places.iter().position(|end| end.get() == place)
     }
 
-    /// A call that began at `begin` has ended at `end`.
+    /// A call has ended there: the one that `follows` the one that was found, if any.
     #[inline]
-    fn note(&self, begin: Place, end: Place) {
-        let at =
-            if N == 1 { 0 } else { self.position(begin).unwrap_or_else(|| self.take_oldest()) };
-        self.places[at].set(end);
-    }
-
-    fn take_oldest(&self) -> usize {
-        let oldest = self.oldest.get();
-        self.oldest.set((oldest + 1) % N);
-        oldest
+    fn note(&self, follows: Option<usize>, place: Place) {
+        let at = match follows {
+            Some(at) => at,
+            None => {
+                let oldest = self.oldest.get();
+                self.oldest.set((oldest + 1) % N);
+                oldest
+            }
+        };
+        self.places[at % N].set(place);
     }
 }
 
@@ -66,28 +65,30 @@ thread_local! {
 }
 
 fn place(file: &FileState, offset: u64) -> Place {
-    (std::ptr::from_ref(file).addr(), offset)
+    (offset, std::ptr::from_ref(file).addr())
 }
 
 impl Calls {
-    /// Whether one of this thread's last ended there. Where the thread's locals are gone, none did.
+    /// Which of this thread's last ended there. Where the thread's locals are gone, none did.
     #[inline]
-    pub(crate) fn last_ended_at(self, file: &FileState, offset: u64) -> bool {
+    pub(crate) fn ended_at(self, file: &FileState, offset: u64) -> Option<usize> {
         let place = place(file, offset);
         match self {
-            Self::Reads => LAST_READ.try_with(|ends| ends.position(place)),
-            Self::Writes => LAST_WRITES.try_with(|ends| ends.position(place)),
+            Self::Reads => LAST_READ.try_with(|ends| ends.find(place)),
+            Self::Writes => LAST_WRITES.try_with(|ends| ends.find(place)),
         }
-        .is_ok_and(|at| at.is_some())
+        .ok()
+        .flatten()
     }
 
-    /// One has moved these bytes.
+    /// One has ended there, which `follows` the one that [`Calls::ended_at`] has told.
     #[inline]
-    pub(crate) fn note(self, file: &FileState, bytes: Range<u64>) {
-        let (begin, end) = (place(file, bytes.start), place(file, bytes.end));
+    pub(crate) fn note_end(self, follows: Option<usize>, file: &FileState, offset: u64) {
+        let place = place(file, offset);
         let _ = match self {
-            Self::Reads => LAST_READ.try_with(|ends| ends.note(begin, end)),
-            Self::Writes => LAST_WRITES.try_with(|ends| ends.note(begin, end)),
+            // It has one place.
+            Self::Reads => LAST_READ.try_with(|ends| ends.note(Some(0), place)),
+            Self::Writes => LAST_WRITES.try_with(|ends| ends.note(follows, place)),
         };
     }
 }
