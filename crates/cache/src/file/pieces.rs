@@ -13,6 +13,7 @@ use std::cell::Cell;
 use unherd_sys::primitives::thread_local;
 
 use crate::file::FileState;
+use crate::page::FileId;
 
 /// Which calls go on where one of them ended.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +22,9 @@ pub(crate) enum Calls {
     Writes,
 }
 
-/// An offset, and its file, by the address. Another file may come to lie there: then one use is not
-/// counted.
-type Place = (u64, usize);
+/// An offset, and the number of the file. A file of another cache may have the same: then one use
+/// is not counted.
+type Place = (u64, FileId);
 
 /// Files, or parts of one, to which a thread writes in turn, and is known to go on.
 const WRITES: usize = 4;
@@ -36,7 +37,7 @@ struct Ends<const N: usize> {
 
 impl<const N: usize> Ends<N> {
     const fn new() -> Self {
-        Self { places: [const { Cell::new((0, 0)) }; N], oldest: Cell::new(0) }
+        Self { places: [const { Cell::new((0, FileId(0))) }; N], oldest: Cell::new(0) }
     }
 
     #[inline]
@@ -47,15 +48,8 @@ impl<const N: usize> Ends<N> {
     /// A call has ended there: the one that `follows` the one that was found, if any.
     #[inline]
     fn note(&self, follows: Option<usize>, place: Place) {
-        let at = match follows {
-            Some(at) => at,
-            None => {
-                let oldest = self.oldest.get();
-                self.oldest.set((oldest + 1) % N);
-                oldest
-            }
-        };
-        self.places[at % N].set(place);
+        let take_oldest = || self.oldest.replace((self.oldest.get() + 1) % N);
+        self.places[follows.unwrap_or_else(take_oldest) % N].set(place);
     }
 }
 
@@ -65,7 +59,7 @@ thread_local! {
 }
 
 fn place(file: &FileState, offset: u64) -> Place {
-    (offset, std::ptr::from_ref(file).addr())
+    (offset, file.id)
 }
 
 impl Calls {
