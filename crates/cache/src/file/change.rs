@@ -61,7 +61,7 @@ impl Drop for Spare<'_> {
     }
 }
 
-/// Tries up to `looks` times, as long as the word `passes` soon.
+/// Tries up to `looks` times, as long as the word in the way is one that `passes` soon.
 #[inline]
 pub(crate) fn try_for_a_moment<T>(
     looks: usize,

@@ -8,13 +8,13 @@
 //! excludes it by the page's word:
 //!
 //! ```text
-//!  writes to a dirty page                    cuts the file, or punches a hole
-//!  ----------------------                    --------------------------------
-//!  before = word: dirty, unpinned  Acquire   the file's new length               Release
-//!  the key fits; so does the length Acquire  word: detached, if it is at rest    AcqRel
-//!  word: changing, if still `before` Acquire   else wait until it is
+//!  writes to a dirty page                     cuts the file, or punches a hole
+//!  ----------------------                     --------------------------------
+//!  before = word: dirty, unpinned    Acquire  the file's new length             Release
+//!  the key fits; so does the length  Acquire  word: detached, if it is at rest  AcqRel
+//!  word: changing, if still `before` Acquire    else wait until it is
 //!  write
-//!  word: dirty                     AcqRel
+//!  word: dirty                       AcqRel
 //! ```
 //!
 //! If the left side's change of the word comes first, the right side waits, and the write came

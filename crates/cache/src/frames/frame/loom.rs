@@ -44,6 +44,12 @@ impl Scene {
         scene
     }
 
+    fn dirty() -> Self {
+        let (scene, claim) = Self::new();
+        scene.frames.publish(claim, State::Dirty);
+        scene
+    }
+
     fn read(&self, _pin: &Pin) -> u32 {
         // SAFETY: a pin.
         self.memory.with(|memory| unsafe { *memory })
@@ -306,8 +312,7 @@ fn copy_on_write_meets_the_end_of_a_write_back() {
 #[test]
 fn hit_meets_give_back_and_change() {
     check(|| {
-        let (scene, claim) = Scene::new();
-        scene.frames.publish(claim, State::Dirty);
+        let scene = Scene::dirty();
         let lent = scene.frames.lend(FRAME, GENERATION).unwrap();
         let scene = Arc::new(scene);
         let device = {
@@ -355,9 +360,7 @@ fn undone_hits_meet_a_fold() {
 #[test]
 fn changes_of_a_dirty_page_exclude_each_other() {
     check(|| {
-        let (scene, claim) = Scene::new();
-        scene.frames.publish(claim, State::Dirty);
-        let scene = Arc::new(scene);
+        let scene = Arc::new(Scene::dirty());
         let others = [2, 3].map(|value| {
             let scene = scene.clone();
             thread::spawn(move || scene.change_again(value, || true))
@@ -375,9 +378,7 @@ fn changes_of_a_dirty_page_exclude_each_other() {
 #[test]
 fn change_of_a_dirty_page_meets_a_pin() {
     check(|| {
-        let (scene, claim) = Scene::new();
-        scene.frames.publish(claim, State::Dirty);
-        let scene = Arc::new(scene);
+        let scene = Arc::new(Scene::dirty());
         for _ in 0..2 {
             scene.unpin(scene.frames.try_pin(FRAME).unwrap());
         }
@@ -402,9 +403,7 @@ fn change_of_a_dirty_page_meets_a_pin() {
 #[test]
 fn change_of_a_dirty_page_meets_its_write_back_and_reuse() {
     check(|| {
-        let (scene, claim) = Scene::new();
-        scene.frames.publish(claim, State::Dirty);
-        let scene = Arc::new(scene);
+        let scene = Arc::new(Scene::dirty());
         let writer = {
             let scene = scene.clone();
             thread::spawn(move || {
@@ -435,9 +434,7 @@ fn change_of_a_dirty_page_meets_its_write_back_and_reuse() {
 #[test]
 fn change_of_a_dirty_page_meets_a_cut_of_its_file() {
     check(|| {
-        let (scene, claim) = Scene::new();
-        scene.frames.publish(claim, State::Dirty);
-        let scene = Arc::new((scene, AtomicU32::new(1)));
+        let scene = Arc::new((Scene::dirty(), AtomicU32::new(1)));
         let writer = {
             let scene = scene.clone();
             thread::spawn(move || {
