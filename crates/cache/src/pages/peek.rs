@@ -11,9 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use unherd_sys::racy;
 
 use crate::frames::{Look, RacyPage};
-use crate::page::PageKey;
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::Pages;
 use crate::stats::{Count, Tick};
+
+/// Pages that are looked at together.
+const ROW: usize = 16;
 
 /// Loads after which a look asks whether it still is worth while.
 const FUEL: u32 = 64;
@@ -213,11 +216,74 @@ impl Pages {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
-        if page.copy_to(at, to) && begun.is_unchanged() {
-            self.counters.tick(Tick::CopiesOut, &self.fork);
-            return if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page };
+        // Before the copy: the mark is a locked instruction, which would wait for all its stores.
+        let was_unread = self.note_use(begun, goes_on);
+        match self.copy_looked_at(page, begun, at, to) {
+            true if was_unread => Copied::Unread,
+            true => Copied::Page,
+            false => Copied::Nothing,
         }
-        self.counters.tick(Tick::PeekRetries, &self.fork);
-        Copied::Nothing
+    }
+
+    #[inline]
+    fn copy_looked_at(
+        &self,
+        page: RacyPage<'_>,
+        begun: Look<'_>,
+        at: usize,
+        to: &mut [u8],
+    ) -> bool {
+        let is_whole = page.copy_to(at, to) && begun.is_unchanged();
+        let tick = if is_whole { Tick::CopiesOut } else { Tick::PeekRetries };
+        self.counters.tick(tick, &self.fork);
+        is_whole
+    }
+
+    /// As [`Pages::copy_out`], of several pages: from `at` in the page of `first` on, up to the
+    /// first that is not there, or is changed just now. Gives the bytes, and calls `unread` with
+    /// the pages that had been brought in ahead, and that nobody had used before.
+    ///
+    /// Their slots and words are waited for together, and all are marked before any is copied.
+    pub(crate) fn copy_row_out(
+        &self,
+        first: PageKey,
+        at: usize,
+        to: &mut [u8],
+        goes_on: bool,
+        mut unread: impl FnMut(PageNo),
+    ) -> usize {
+        if !racy::IS_FAST {
+            return 0;
+        }
+        let page_bytes = self.memory().page_bytes();
+        let pages = (at + to.len()).div_ceil(page_bytes).min(ROW);
+        let mut frames = [FrameId(0); ROW];
+        let found = self.index.lookup_row(first, &mut frames[..pages]);
+        frames[..found].iter().for_each(|frame| self.frames().prefetch(*frame));
+        let key = |nth: usize| PageKey { page: PageNo(first.page.0 + nth as u64), ..first };
+        let (mut looks, mut were_unread) = ([None; ROW], 0_u32);
+        for (nth, frame) in frames[..found].iter().enumerate() {
+            looks[nth] = self.frames().begin_peek(*frame, key(nth));
+            let Some(look) = looks[nth] else { break };
+            if look.note_use(goes_on && nth == 0) {
+                were_unread |= 1 << nth;
+            }
+        }
+        let mut done = 0;
+        for (frame, look) in frames.iter().zip(looks.iter().map_while(|look| *look)) {
+            let at = (at + done) % page_bytes;
+            let bytes = (to.len() - done).min(page_bytes - at);
+            let page = self.memory().racy(*frame);
+            if !self.copy_looked_at(page, look, at, &mut to[done..done + bytes]) {
+                break;
+            }
+            done += bytes;
+        }
+        if were_unread != 0 {
+            self.counters.add(Count::ReadAheadUsed, u64::from(were_unread.count_ones()));
+            let is_unread = |nth: &usize| were_unread >> nth & 1 == 1;
+            (0..found).filter(is_unread).for_each(|nth| unread(key(nth).page));
+        }
+        done
     }
 }
