@@ -224,7 +224,7 @@ fn copies_survive_short_writes() {
     for io in BOTH {
         let plan = FaultPlan { short_per_mille: 600, held_reaps_max: 3, ..FaultPlan::default() };
         let device = sim(7, plan);
-        let cache = small(32_768, 512).device(device.clone()).io(io).build().unwrap();
+        let cache = small(65_536, 512).device(device.clone()).io(io).build().unwrap();
         let file = cache.open("f", writable().page_hook(Arc::new(Cipher))).unwrap();
         let content: Vec<u8> = (0..512 * 512_u32).map(|at| (at / 512 + at) as u8 | 1).collect();
         file.write_all_at(&content, 0).unwrap();
