@@ -437,7 +437,7 @@ impl CacheBuilder {
         }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let (kind, engine) = io::choose_engine(self.io, &device)?;
-        let new_alarm = |engine: &Engine| Alarm::new(engine.queue().clone(), self.dirty_expire);
+        let new_alarm = |engine: &Engine<_>| Alarm::new(engine.queue().clone(), self.dirty_expire);
         let alarm = engine.as_ref().map(new_alarm);
         // A machine that does not tell its nodes is as good as one that has one. A pool of a node
         // where no thread runs would be used by the eighth search alone.

@@ -15,6 +15,7 @@ mod flush_behind;
 mod handle;
 mod holds;
 mod invalidate;
+mod io_thread;
 mod open;
 mod open_options;
 mod overwrite;
@@ -30,6 +31,7 @@ mod read_on;
 mod readahead;
 mod reclaim;
 mod room;
+mod runs;
 mod space;
 mod state;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Transfers between frames and the device.
 //!
-//! Stands on the frames. It knows no page: what becomes of frames whose transfer has ended, its
-//! caller says.
+//! Stands on the frames. It knows no page and no file: what becomes of frames whose transfer has
+//! ended, its caller says.
 
 mod engine;
 mod page_copies;
@@ -15,8 +15,8 @@ use unherd_sys::Device;
 use unherd_sys::primitives::Arc;
 
 use crate::error::BuildError;
-pub(crate) use engine::{Completing, Engine};
-pub(crate) use run::{Fill, Run, RunBuffer, RunBuffers, RunFrames, TransferError, WriteBack};
+pub(crate) use engine::Engine;
+pub(crate) use run::{Moved, Payload, Run, RunBuffer, RunBuffers, RunFrames, TransferError};
 use worker_queue::WorkerQueue;
 
 /// Threads that [`Io::Threads`] may start.
@@ -48,20 +48,20 @@ pub enum Io {
 }
 
 /// How one cache reaches its device.
-pub(crate) struct Transfers {
+pub(crate) struct Transfers<T> {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) runs: RunBuffers,
     /// Who does the I/O; never [`Io::Auto`].
     pub(crate) kind: Io,
     /// Queued I/O; without it each thread does its own.
-    pub(crate) engine: Option<Engine>,
+    pub(crate) engine: Option<Engine<T>>,
 }
 
 /// The engine for queued I/O, if there is to be one, and what was chosen.
-pub(crate) fn choose_engine(
+pub(crate) fn choose_engine<T: Payload>(
     io: Io,
     device: &Arc<dyn Device>,
-) -> Result<(Io, Option<Engine>), BuildError> {
+) -> Result<(Io, Option<Engine<T>>), BuildError> {
     let queue: Arc<dyn Device> = match io {
         Io::Auto => {
             let ring = choose_engine(Io::Ring, device);

@@ -59,7 +59,7 @@
 //! (`overwrite.rs`, `change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`,
 //! `flush.rs`, `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`room.rs`), holes
 //! and reservations (`space.rs`), page hooks (`page_hook.rs`), contiguous memory (`contiguous.rs`),
-//! and the order of the locks (`core.rs`).
+//! the I/O thread (`io_thread.rs`), and the order of the locks (`core.rs`).
 
 #![cfg_attr(
     not(feature = "async"),

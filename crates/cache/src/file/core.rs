@@ -9,6 +9,7 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
+use crate::file::runs::RunPages;
 use crate::file::{FileState, Files};
 use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
@@ -25,7 +26,7 @@ pub(crate) struct Core {
     /// No other cache of the process has or had it.
     pub(crate) number: u64,
     pub(crate) pages: Pages,
-    pub(crate) io: Transfers,
+    pub(crate) io: Transfers<RunPages>,
     pub(crate) files: Arc<Files>,
     /// The latest write-back that failed, to be named where frames are missing.
     pub(crate) write_error: Mutex<Option<Arc<Error>>>,

@@ -8,15 +8,15 @@
 //! A page at or beyond the end of the file needs no read: it is zeros. So are bytes that the device
 //! has not been given yet, where this cache has made the file longer. But bytes that the device has
 //! had are read, or the read fails: others may have cut the file (`device_len.rs`).
-#![expect(unsafe_code, reason = "the frame's memory is given to the device")]
 
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Direction, Errno, Timestamp, Transfer};
+use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
+use crate::file::runs::{Engine, Fill, Run, RunPages};
 use crate::file::{Core, FileState, TRUNCATED};
 use crate::frames::{Claim, Pin, State};
-use crate::io::{Engine, Fill, Run, RunFrames, TransferError};
+use crate::io::{Moved, TransferError};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{FillReservation, Lookup, PageGuard, TooManyPins, WakeMessage, Want, Work};
 use crate::stats::Count;
@@ -191,7 +191,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
             BegunFill::Ended(filled) => filled,
-            BegunFill::ToRead(run) => match engine.begin(self, run, announced.key) {
+            BegunFill::ToRead(run) => match self.begin_read(engine, run, announced.key) {
                 Ok(ticket) => ticket.wait().await,
                 Err(run) => delivered(self.finish_fill(*run, |_| Err(TransferError::IO))),
             },
@@ -225,13 +225,14 @@ impl Core {
         if fill.ahead() > 0 {
             self.counters().add(Count::ReadAhead, fill.ahead() as u64);
         }
-        Run::new(RunFrames::Fill(fill), self.memory().page_bytes())
+        Run::new(RunPages::Fill(fill), self.memory().page_bytes())
     }
 
     /// Reads by this thread.
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
         let _own = self.io.engine.as_ref().map(Engine::begin_own_read);
-        delivered(self.finish_fill(run, |run| self.move_blocking(run)))
+        let device = &*self.io.device;
+        delivered(self.finish_fill(run, |run| run.move_blocking(device, self.memory())))
     }
 
     /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of
@@ -239,12 +240,12 @@ impl Core {
     pub(crate) fn finish_fill(
         &self,
         run: Run,
-        mut transfer: impl FnMut(&mut Run) -> Result<usize, TransferError>,
+        mut transfer: impl FnMut(&mut Run) -> Moved,
     ) -> Option<Result<Pin, Errno>> {
         let (mut next, mut ended) = (Some(run), None);
         while let Some(mut run) = next {
             let moved = transfer(&mut run);
-            let RunFrames::Fill(fill) = run.into_frames() else {
+            let RunPages::Fill(fill) = run.into_payload() else {
                 unreachable!("a fill ends as one")
             };
             next = self.end_fill(fill, moved, |filled| ended = Some(filled));
@@ -310,22 +311,6 @@ impl Core {
         }
     }
 
-    /// Moves the run by this thread; gives the bytes moved.
-    pub(crate) fn move_blocking(&self, run: &mut Run) -> Result<usize, TransferError> {
-        loop {
-            let Transfer { direction, file, offset, bufs, .. } = run.transfer(self.memory(), 0);
-            let moved = match direction {
-                // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
-                Direction::Read => unsafe { self.io.device.read(file, offset, bufs) },
-                // SAFETY: as above.
-                Direction::Write => unsafe { self.io.device.write(file, offset, bufs) },
-            };
-            if let Some(moved) = run.advance(moved) {
-                return moved;
-            }
-        }
-    }
-
     /// A read has ended: publishes its pages, or gives the frames back. If somebody has asked for
     /// the first page, it is delivered with a pin before anybody is woken.
     ///
@@ -336,7 +321,7 @@ impl Core {
     pub(crate) fn end_fill(
         &self,
         mut fill: Fill,
-        read: Result<usize, TransferError>,
+        read: Moved,
         deliver: impl FnOnce(Result<Pin, Errno>),
     ) -> Option<Run> {
         let mut bytes = match read {
@@ -351,7 +336,7 @@ impl Core {
                 // What is missing may have come to the device since the read began.
                 None if end < now => {
                     fill.on_device = Some(now);
-                    return Some(Run::new(RunFrames::Fill(fill), page_bytes));
+                    return Some(Run::new(RunPages::Fill(fill), page_bytes));
                 }
                 // Others have cut the file, unless this cache has.
                 Some(before) if end < before.min(now) => {
@@ -426,7 +411,7 @@ impl Core {
         self.give_up_ahead(&mut fill, 1);
         if !was_alone {
             fill.on_device = None;
-            return Some(Run::new(RunFrames::Fill(fill), self.memory().page_bytes()));
+            return Some(Run::new(RunPages::Fill(fill), self.memory().page_bytes()));
         }
         if let Some(claim) = fill.claims.pop() {
             let key = fill.key(0);

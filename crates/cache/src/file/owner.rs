@@ -6,8 +6,8 @@ use unherd_sys::primitives::{Arc, Mutex, thread};
 
 use crate::error::BuildError;
 use crate::file::Core;
+use crate::file::io_thread::Completing;
 use crate::foreign_code::is_in_foreign_code;
-use crate::io::Completing;
 
 /// What ends the I/O thread when nobody has the cache any more.
 pub(crate) struct Owner {
@@ -50,11 +50,11 @@ fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildErro
         .spawn(move || {
             let Some(engine) = &core.io.engine else { return };
             let mut completing = Completing::default();
-            let run = catch_unwind(AssertUnwindSafe(|| engine.run(&core, &mut completing)));
+            let run = catch_unwind(AssertUnwindSafe(|| core.run_io(engine, &mut completing)));
             if let Err(payload) = run {
                 // A device may still use the memory of what it was given.
                 std::mem::forget(core.clone());
-                engine.give_up(&core, completing);
+                core.give_up_io(engine, completing);
                 resume_unwind(payload);
             }
         })

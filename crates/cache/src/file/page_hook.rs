@@ -9,9 +9,10 @@ use std::fmt;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
+use crate::file::runs::{Fill, WriteBack};
 use crate::file::{Core, TRUNCATED};
 use crate::foreign_code::run_foreign;
-use crate::io::{Fill, TransferError, WriteBack};
+use crate::io::TransferError;
 use crate::page::PageNo;
 
 /// What is done to each page of a file before it is written to the device, and after it was read
@@ -118,7 +119,7 @@ impl Core {
     pub(crate) fn hook_before_write(&self, pages: &mut WriteBack) -> Result<(), TransferError> {
         let Some(hook) = pages.file.hook.clone() else { return Ok(()) };
         let first = pages.first;
-        pages.copy_pages(self.memory(), self.io.runs.copied_pages_max(), |at, bytes| {
+        pages.buffer.copy_pages(self.memory(), self.io.runs.copied_pages_max, |at, bytes| {
             hook.run(|hook| hook.before_write(PageNo(first.0 + at as u64), bytes))
         })
     }

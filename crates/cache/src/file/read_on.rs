@@ -9,9 +9,10 @@ use std::ops::Range;
 use unherd_sys::primitives::Arc;
 
 use crate::file::readahead::{Limits, asks};
+use crate::file::runs::{Engine, Fill};
 use crate::file::{Core, FileState};
 use crate::frames::Claim;
-use crate::io::{Engine, Fill, TransferError};
+use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 
 /// Pages whose slots are waited for together.
@@ -94,7 +95,7 @@ impl Core {
     }
 
     fn engine_to_read_ahead(&self) -> Option<&Engine> {
-        let run_pages = self.io.runs.pages_max();
+        let run_pages = self.io.runs.pages_max;
         self.io.engine.as_ref().filter(|engine| engine.may_read_ahead(run_pages))
     }
 
@@ -103,7 +104,7 @@ impl Core {
         let quarter = self.supply().len() as u64 / 4;
         let unread = self.counters().unread_ahead().saturating_sub(self.frames().ahead_pinned());
         // The cache may have fewer frames now than it was built for.
-        let run = self.io.runs.pages_max().min(self.supply().len() / 16).max(1) as u64;
+        let run = self.io.runs.pages_max.min(self.supply().len() / 16).max(1) as u64;
         Limits { run, ahead: quarter.saturating_sub(unread), file: file_pages }
     }
 
@@ -142,7 +143,7 @@ impl Core {
         file: &Arc<FileState>,
         ranges: impl Iterator<Item = Range<u64>>,
     ) {
-        let run_pages = self.io.runs.pages_max() as u64;
+        let run_pages = self.io.runs.pages_max as u64;
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
@@ -162,8 +163,8 @@ impl Core {
                 at += (claims.len() as u64 + 1).min(missing);
                 if !claims.is_empty() {
                     let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
-                    let pages = fill.claims.len();
-                    if let Err(run) = engine.begin_ahead(self, self.run_to_read(fill), pages) {
+                    let (pages, run) = (fill.claims.len(), self.run_to_read(fill));
+                    if let Err(run) = engine.begin_ahead(self.memory(), run, pages) {
                         let _ = self.finish_fill(*run, |_| Err(TransferError::IO));
                     }
                 }

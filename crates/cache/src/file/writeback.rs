@@ -1,7 +1,7 @@
 //! Write-back: from dirty pages to the device.
 //!
 //! A dirty page whose frame is wanted, or that is to be durable, is written together with its dirty
-//! neighbours in the file (see `run.rs`). Whole pages are written; the last one may make the file
+//! neighbours in the file (see `runs.rs`). Whole pages are written; the last one may make the file
 //! longer on the device than it is, with zeros, until these are cut off (`device_len.rs`).
 //!
 //! A failed write leaves all pages of its run *failed*: dirty, to be tried again, and recorded for
@@ -13,11 +13,12 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::error::Operation;
 use crate::file::room::tag_of;
+use crate::file::runs::{Run, RunPages, WriteBack};
 #[cfg(test)]
 use crate::file::steps;
 use crate::file::{Core, FileState, try_for_a_moment};
 use crate::frames::{Lent, State, Word};
-use crate::io::{Run, RunBuffer, RunFrames, TransferError, WriteBack};
+use crate::io::{Moved, RunBuffer, TransferError};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
@@ -91,7 +92,7 @@ impl<'a> Writer<'a> {
     /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
     /// make every run wait for a thread to wake up.
     fn for_sync(core: &'a Core, file: &'a Arc<FileState>, by: By) -> Self {
-        let most = if by == By::Queue { core.io.runs.batch() } else { 1 };
+        let most = if by == By::Queue { core.io.runs.batch } else { 1 };
         let mut this = Self::new(core, file, by, most);
         this.refusals = file.durability.lock().refusals();
         this
@@ -300,7 +301,7 @@ impl Core {
     /// The most pages of the file that are written in one transfer.
     fn written_pages_max(&self, file: &FileState) -> usize {
         let runs = &self.io.runs;
-        if file.hook.is_some() { runs.copied_pages_max() } else { runs.pages_max() }
+        if file.hook.is_some() { runs.copied_pages_max } else { runs.pages_max }
     }
 
     /// How many pages a stream fills before they are written back: as many as make a large
@@ -308,7 +309,7 @@ impl Core {
     fn write_behind_pages(&self) -> u64 {
         let half = self.supply().len() / 2;
         let share = half / self.files.open_files().max(1);
-        let pages = share.min(self.io.runs.pages_max());
+        let pages = share.min(self.io.runs.pages_max);
         // Small transfers cost more than they spare.
         if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
     }
@@ -337,11 +338,11 @@ impl Core {
             self.extend(file, within, &mut pages);
         }
         let hooked = self.hook_before_write(&mut pages);
-        let mut run = Run::new(RunFrames::WriteBack(pages), self.memory().page_bytes());
+        let mut run = Run::new(RunPages::WriteBack(pages), self.memory().page_bytes());
         let moved = match (hooked, &self.io.engine) {
             (Err(error), _) => Err(error),
-            (Ok(()), Some(engine)) if by == By::Queue => match engine.begin_unwanted(self, run) {
-                Ok(()) => return UnderWay,
+            (Ok(()), Some(engine)) if by == By::Queue => match engine.begin(self.memory(), run) {
+                Ok(_) => return UnderWay,
                 Err(given_back) => {
                     run = *given_back;
                     Err(TransferError::IO)
@@ -350,9 +351,9 @@ impl Core {
             // The device may still hold an older version of these pages, from before the I/O thread
             // died. `is_over` was set before that version's loan ended, and these were lent later.
             (Ok(()), Some(engine)) if engine.is_over() => Err(TransferError::IO),
-            (Ok(()), _) => self.move_blocking(&mut run),
+            (Ok(()), _) => run.move_blocking(&*self.io.device, self.memory()),
         };
-        let RunFrames::WriteBack(mut pages) = run.into_frames() else {
+        let RunPages::WriteBack(mut pages) = run.into_payload() else {
             unreachable!("a write-back ends as one")
         };
         self.end_write_back(&mut pages, moved);
@@ -418,20 +419,16 @@ impl Core {
     }
 
     /// The transfer of a run has ended. Gives its pages back. [`Core::leave_write_back`] follows.
-    pub(crate) fn end_write_back(
-        &self,
-        write_back: &mut WriteBack,
-        moved: Result<usize, TransferError>,
-    ) {
+    pub(crate) fn end_write_back(&self, write_back: &mut WriteBack, moved: Moved) {
         write_back.pages = write_back.len();
-        let WriteBack { file, first, pages, buffer, period, file_len, is_copied } = write_back;
+        let WriteBack { file, first, pages, buffer, period, file_len } = write_back;
         let wanted = *pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
         self.count_write_back(file, *pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
         let end = self.offset(*first) + wanted as u64;
         // At once, before others append. What a hook has refused has left nothing.
-        let is_refused = file.hook.is_some() && !*is_copied;
+        let is_refused = file.hook.is_some() && !buffer.is_copied;
         let left =
             if written || is_refused { None } else { self.io.device.len(file.device_file).ok() };
         {
@@ -517,13 +514,7 @@ impl Core {
         }
     }
 
-    fn write_error(
-        &self,
-        file: &FileState,
-        first: PageNo,
-        wanted: usize,
-        moved: Result<usize, TransferError>,
-    ) -> Error {
+    fn write_error(&self, file: &FileState, first: PageNo, wanted: usize, moved: Moved) -> Error {
         let offset = self.offset(first);
         match moved {
             Err(TransferError { errno, moved }) => {

@@ -1,15 +1,16 @@
-//! Queued I/O: transfers are submitted, and one thread of the cache reaps.
+//! Queued I/O: transfers are submitted, and one thread of the cache reaps. The body of that thread
+//! is the owner's, which says what becomes of a run that has ended.
 //!
 //! What is queued is what nobody's thread waits for: writes behind, reads ahead, and the reads of
 //! tasks. A thread that misses a page reads it itself, as it would sleep either way, and is woken
 //! once instead of having another woken first.
 //!
-//! An operation is kept in a slot from its submission until its transfer is complete, be the thread
-//! that wanted it there or not: the slot owns the claim or the run, and with it the memory. The
-//! tag of a transfer is the number of its slot.
+//! A run is kept in a slot from its submission until its transfer is complete, be the thread that
+//! wanted it there or not: the slot owns it, and with it the memory. The tag of a transfer is the
+//! number of its slot.
 //!
 //! A task that brings a page in waits for the page like everybody else, and finds its pin in the
-//! slot, for which it has a [`Ticket`]. It may be dropped while it waits:
+//! slot, for which it has a ticket. It may be dropped while it waits:
 //!
 //! ```text
 //!  the ticket is dropped                    the I/O thread completes the read
@@ -27,19 +28,12 @@
 //! device writes; and the page comes in for the others.
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
-use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
-use unherd_sys::{Completion, Deadline, Device, Errno, Timestamp};
+use unherd_sys::{Completion, Device, Errno};
 
 use crate::error::BuildError;
-use crate::file::{Core, Expired};
-use crate::frames::{Alarm, Pin};
-use crate::io::{Run, RunFrames, TransferError};
-use crate::page::PageKey;
-use crate::pages::Want;
-
-mod completing;
-pub(crate) use completing::Completing;
+use crate::frames::{FrameMemory, Pin};
+use crate::io::{Moved, Payload, Run};
 
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
@@ -51,62 +45,41 @@ const READS_MAX: u32 = 2;
 const RUN_PAGES_MIN: u32 = 16;
 
 #[derive(Debug)]
-enum Operation {
-    Run(Run),
-    Filled(Result<Pin, Errno>),
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    operation: Option<Operation>,
-    /// Whether the operation is [`Operation::Filled`]: what its owner looks at when it is woken,
-    /// without the lock. Relaxed: set under the lock, and the owner takes that before it believes
-    /// what it saw.
+struct Slot<T> {
+    /// Under way; not while the I/O thread completes it.
+    run: Option<Run<T>>,
+    /// What came of it, for its owner.
+    filled: Option<Result<Pin, Errno>>,
+    /// Whether it is `filled`: what its owner looks at when it is woken, without the lock. Relaxed:
+    /// set under the lock, and the owner takes that before it believes what it saw.
     is_filled: Arc<AtomicBool>,
     /// Nobody will come for what the slot is filled with.
     is_abandoned: bool,
 }
 
-#[derive(Debug, Default)]
-struct Slots {
-    slots: Vec<Slot>,
+#[derive(Debug)]
+struct Slots<T> {
+    slots: Vec<Slot<T>>,
     free: Vec<usize>,
     /// The I/O thread has died: nobody takes completions any more.
     is_over: bool,
 }
 
-impl Slots {
+impl<T> Slots<T> {
     /// Frees the slot if it is filled. Gives what was in it.
     fn take_filled(&mut self, at: usize) -> Option<Result<Pin, Errno>> {
-        match self.slots[at].operation.take() {
-            Some(Operation::Filled(filled)) => {
-                self.free.push(at);
-                Some(filled)
-            }
-            other => {
-                self.slots[at].operation = other;
-                None
-            }
-        }
-    }
-
-    /// Fills the slot, whose operation has ended. Gives back what nobody will come for.
-    fn fill(&mut self, at: usize, filled: Result<Pin, Errno>) -> Option<Result<Pin, Errno>> {
-        let slot = &mut self.slots[at];
-        if slot.is_abandoned {
+        let filled = self.slots[at].filled.take();
+        if filled.is_some() {
             self.free.push(at);
-            return Some(filled);
         }
-        slot.operation = Some(Operation::Filled(filled));
-        slot.is_filled.store(true, Ordering::Relaxed);
-        None
+        filled
     }
 }
 
 /// The queue of a device, claimed for one cache.
-pub(crate) struct Engine {
+pub(crate) struct Engine<T> {
     device: Arc<dyn Device>,
-    slots: Mutex<Slots>,
+    slots: Mutex<Slots<T>>,
     /// Threads that read by themselves now. Relaxed: a count.
     own_reads: AtomicU32,
     /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
@@ -116,71 +89,27 @@ pub(crate) struct Engine {
     stopping: AtomicBool,
 }
 
-/// The right to what a read will put into its slot: a pin, or an error.
-#[must_use]
-pub(crate) struct Ticket<'a> {
-    core: &'a Core,
-    engine: &'a Engine,
-    at: usize,
-    page: WaitKey,
-    is_filled: Arc<AtomicBool>,
-    is_taken: bool,
-}
-
-#[cfg(feature = "async")]
-impl Ticket<'_> {
-    fn take(&mut self) -> Option<Result<Pin, Errno>> {
-        let filled = self.engine.slots.lock().take_filled(self.at);
-        self.is_taken = filled.is_some();
-        filled
-    }
-
-    /// Waits for the end of the read, under `page-read`.
-    pub(crate) async fn wait(mut self) -> Result<Pin, Errno> {
-        // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
-        let how = Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared();
-        loop {
-            let still = || !self.is_filled.load(Ordering::Relaxed);
-            let outcome = self.core.pages.waits.wait_async(&self.page, still, how).await;
-            if let Some(filled) = self.take() {
-                return filled;
-            }
-            if matches!(outcome, Outcome::Woken(_)) {
-                self.core.pages.waits.note_needless(self.core.reasons().page_read);
-            }
-        }
-    }
-}
+/// The slot of a run, and what will say that this is filled; or the run, if the I/O thread has
+/// died.
+type Begun<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
 
 /// That a thread is counted among those that read by themselves, until dropped.
-pub(crate) struct OwnRead<'a>(&'a Engine);
+pub(crate) struct OwnRead<'a>(&'a AtomicU32);
 
 impl Drop for OwnRead<'_> {
     fn drop(&mut self) {
-        self.0.own_reads.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        // In a child of fork(2) the read is the parent's.
-        if !self.is_taken
-            && !self.core.fork().is_forked()
-            && let Some(Ok(pin)) = self.engine.abandon(self.at)
-        {
-            self.core.pages.unpin(pin);
-        }
-    }
-}
-
-impl Drop for Engine {
+impl<T> Drop for Engine<T> {
     fn drop(&mut self) {
         // Nothing is under way: if the I/O thread died, this is never dropped.
         self.device.release_queue();
     }
 }
 
-impl Engine {
+impl<T: Payload> Engine<T> {
     /// Claims the queue of the device, until dropped.
     pub(crate) fn new(device: Arc<dyn Device>) -> Result<Self, BuildError> {
         if !device.can_queue() {
@@ -191,7 +120,7 @@ impl Engine {
         }
         Ok(Self {
             device,
-            slots: Mutex::default(),
+            slots: Mutex::new(Slots { slots: Vec::new(), free: Vec::new(), is_over: false }),
             own_reads: AtomicU32::new(0),
             ahead_pages: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
@@ -208,70 +137,26 @@ impl Engine {
         self.slots.lock().is_over
     }
 
-    /// The I/O thread dies of a panic: all operations under way fail, and so will all to come, and
-    /// the one that it was `completing`. What the device was given is its own for ever: those
-    /// frames are lost, or stay pinned.
-    pub(crate) fn give_up(&self, core: &Core, mut completing: Completing) {
-        let is_unfilled;
-        let given_up: Vec<(usize, Run)> = {
-            let mut slots = self.slots.lock();
-            slots.is_over = true;
-            self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
-            is_unfilled = completing
-                .slot()
-                .is_some_and(|at| slots.slots[at].operation.is_none() && !slots.free.contains(&at));
-            let take_run = |(at, slot): (usize, &mut Slot)| match slot.operation.take() {
-                Some(Operation::Run(run)) => Some((at, run)),
-                other => {
-                    slot.operation = other;
-                    None
-                }
-            };
-            slots.slots.iter_mut().enumerate().filter_map(take_run).collect()
-        };
-        for (at, run) in given_up {
-            match run.abandon() {
-                RunFrames::Fill(fill) => {
-                    core.lose_fill(&fill, |filled| self.keep_filled(core, at, filled));
-                }
-                RunFrames::WriteBack(mut pages) => {
-                    pages.pin_for_ever(core.frames());
-                    core.end_write_back(&mut pages, Err(TransferError::IO));
-                    completing.note_ended(core.leave_write_back(pages));
-                }
-            }
-        }
-        completing.give_up(core, self, is_unfilled);
-        core.pages.notify_idle(usize::MAX);
-        core.supply().room.tell_all(core.waits());
-    }
-
-    /// Puts a run into a slot. Gives what will say that it is filled; or the run, if the I/O thread
-    /// has died.
-    fn keep(&self, run: Run) -> Result<(usize, Arc<AtomicBool>), Box<Run>> {
+    /// The I/O thread has died: all operations to come fail. Gives the runs that are under way, of
+    /// which the device may use the memory for ever, with their slots; and whether nobody has
+    /// filled the slot of the run that was `completing`.
+    pub(crate) fn give_up(&self, completing: Option<usize>) -> (Vec<(usize, T)>, bool) {
         let mut slots = self.slots.lock();
-        if slots.is_over {
-            return Err(Box::new(run));
-        }
-        let at = slots.free.pop().unwrap_or(slots.slots.len());
-        if at == slots.slots.len() {
-            slots.slots.push(Slot::default());
-        }
-        let slot = &mut slots.slots[at];
-        slot.operation = Some(Operation::Run(run));
-        slot.is_abandoned = false;
-        slot.is_filled.store(false, Ordering::Relaxed);
-        Ok((at, slot.is_filled.clone()))
+        slots.is_over = true;
+        self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
+        let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.filled.is_none();
+        let is_unfilled =
+            completing.is_some_and(|at| is_empty(&slots.slots[at]) && !slots.free.contains(&at));
+        let take = |(at, slot): (usize, &mut Slot<T>)| Some((at, slot.run.take()?.abandon()));
+        (slots.slots.iter_mut().enumerate().filter_map(take).collect(), is_unfilled)
     }
 
-    /// Submits the next part of the operation in a slot.
-    fn submit(&self, core: &Core, at: usize) {
+    /// Submits what is next to be moved of the run in a slot.
+    fn submit(&self, memory: &FrameMemory, at: usize) {
         let transfer = {
             let mut slots = self.slots.lock();
-            match slots.slots[at].operation.as_mut() {
-                Some(Operation::Run(run)) => run.transfer(core.memory(), at as u64),
-                Some(Operation::Filled(_)) | None => return,
-            }
+            let Some(run) = slots.slots[at].run.as_mut() else { return };
+            run.transfer(memory, at as u64)
         };
         // SAFETY: the slot owns the run, with its frames and its list of pieces, until the transfer
         // is complete.
@@ -281,7 +166,7 @@ impl Engine {
     /// A thread reads by itself.
     pub(crate) fn begin_own_read(&self) -> OwnRead<'_> {
         self.own_reads.fetch_add(1, Ordering::Relaxed);
-        OwnRead(self)
+        OwnRead(&self.own_reads)
     }
 
     /// Whether so little is being read that the device is idle unless somebody reads ahead.
@@ -290,58 +175,51 @@ impl Engine {
             && self.ahead_pages.load(Ordering::Relaxed) < READS_MAX * run_pages as u32
     }
 
-    /// Begins to read a run that nobody has asked for. Gives it back if the I/O thread has died.
-    pub(crate) fn begin_ahead(&self, core: &Core, run: Run, pages: usize) -> Result<(), Box<Run>> {
+    /// As [`Engine::begin`], for a run to read that nobody has asked for.
+    pub(crate) fn begin_ahead(&self, memory: &FrameMemory, run: Run<T>, pages: usize) -> Begun<T> {
         let pages = weight(pages);
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
-        let begun = self.begin_unwanted(core, run);
-        if begun.is_err() {
+        self.begin(memory, run).inspect_err(|_| {
             self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
-        }
-        begun
+        })
     }
 
-    /// Begins to move a run. Gives the right to its first page, of which that is read; or the run,
-    /// if the I/O thread has died.
-    pub(crate) fn begin<'a>(
-        &'a self,
-        core: &'a Core,
-        run: Run,
-        first: PageKey,
-    ) -> Result<Ticket<'a>, Box<Run>> {
-        let page = first.into();
-        let (at, is_filled) = self.keep(run)?;
-        self.submit(core, at);
-        Ok(Ticket { core, engine: self, at, page, is_filled, is_taken: false })
-    }
-
-    /// Begins to move a run that nobody waits for. Gives it back if the I/O thread has died.
-    pub(crate) fn begin_unwanted(&self, core: &Core, run: Run) -> Result<(), Box<Run>> {
-        self.keep(run).map(|(at, _)| self.submit(core, at))
-    }
-
-    /// Nobody will come for what the slot is filled with. Gives it, if it is there already.
-    fn abandon(&self, at: usize) -> Option<Result<Pin, Errno>> {
+    /// Begins to move a run.
+    pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
         let mut slots = self.slots.lock();
-        let filled = slots.take_filled(at);
-        if filled.is_none() {
-            slots.slots[at].is_abandoned = true;
+        if slots.is_over {
+            return Err(Box::new(run));
         }
-        filled
+        let at = slots.free.pop().unwrap_or(slots.slots.len());
+        if at == slots.slots.len() {
+            let is_filled = Arc::default();
+            slots.slots.push(Slot { run: None, filled: None, is_filled, is_abandoned: false });
+        }
+        let slot = &mut slots.slots[at];
+        slot.run = Some(run);
+        slot.is_abandoned = false;
+        slot.is_filled.store(false, Ordering::Relaxed);
+        let is_filled = slot.is_filled.clone();
+        drop(slots);
+        self.submit(memory, at);
+        Ok((at, is_filled))
     }
 
-    /// The body of the I/O thread: reaps until [`Engine::stop`].
-    pub(crate) fn run(&self, core: &Core, completing: &mut Completing) {
-        let (mut completions, mut expired) = (Vec::new(), Expired::default());
-        while !self.stopping.load(Ordering::Relaxed) {
-            let alarm = core.supply().alarm.as_ref();
-            self.device.reap(&mut completions, alarm.map_or(Deadline::NEVER, Alarm::next));
-            for completion in completions.drain(..) {
-                self.complete(core, completion, completing);
-            }
-            completing.end_group(core);
-            alarm.into_iter().for_each(|alarm| look_after(core, alarm, &mut expired));
-        }
+    /// Frees the slot if it is filled. Gives what was in it.
+    pub(crate) fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
+        self.slots.lock().take_filled(at)
+    }
+
+    /// Nobody will come for what the slot is filled with. Gives the pin, if it is there already.
+    pub(crate) fn abandon(&self, at: usize) -> Option<Pin> {
+        let mut slots = self.slots.lock();
+        slots.slots[at].is_abandoned = true;
+        slots.take_filled(at)?.ok()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.lock().slots.len()
     }
 
     /// Ends the I/O thread. No operation may be under way.
@@ -350,60 +228,52 @@ impl Engine {
         self.device.interrupt();
     }
 
-    fn complete(&self, core: &Core, completion: Completion, completing: &mut Completing) {
-        let at = completion.tag as usize;
-        let taken = self.slots.lock().slots.get_mut(at).and_then(|slot| slot.operation.take());
-        let Some(operation) = taken else {
-            return;
-        };
-        let mut run = match operation {
-            Operation::Run(run) => run,
-            // Nothing is under way for it.
-            Operation::Filled(filled) => return self.keep_filled(core, at, filled),
-        };
-        let Some(moved) = run.advance(completion.result) else {
-            return self.go_on(core, at, run);
-        };
-        let frames = run.into_frames();
-        completing.begin(core, at, &frames);
-        match frames {
-            RunFrames::Fill(fill) => {
-                // The pin lies in the slot before anybody is woken.
-                let deliver = |filled| {
-                    self.keep_filled(core, at, filled);
-                    #[cfg(test)]
-                    tests::reach(core, tests::Step::Filled);
-                };
-                let ahead = fill.is_ahead.then(|| weight(fill.ahead()));
-                let again = core.end_fill(fill, moved, deliver);
-                completing.end(core);
-                if let Some(again) = again {
-                    self.go_on(core, at, again);
-                } else if let Some(pages) = ahead {
-                    self.ahead_pages.fetch_sub(pages, Ordering::Relaxed);
-                    self.slots.lock().free.push(at);
-                }
-            }
-            RunFrames::WriteBack(mut pages) => {
-                self.slots.lock().free.push(at);
-                core.end_write_back(&mut pages, moved);
-                completing.end(core);
-                completing.note_ended(core.leave_write_back(pages));
-            }
-        }
+    /// Whether [`Engine::stop`] was called.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
-    fn keep_filled(&self, core: &Core, at: usize, filled: Result<Pin, Errno>) {
-        let unwanted = self.slots.lock().fill(at, filled);
-        if let Some(Ok(pin)) = unwanted {
-            core.pages.unpin(pin);
-        }
+    /// Gives what a run carried that has ended, and how. One that came out short, or was
+    /// interrupted, goes on.
+    pub(crate) fn complete(&self, memory: &FrameMemory, done: Completion) -> Option<(T, Moved)> {
+        let at = done.tag as usize;
+        // Else nothing is under way for it.
+        let mut run = self.slots.lock().slots.get_mut(at)?.run.take()?;
+        let Some(moved) = run.advance(done.result) else {
+            self.go_on(memory, at, run);
+            return None;
+        };
+        Some((run.into_payload(), moved))
     }
 
-    /// Submits the rest of a transfer that came out short, or was interrupted.
-    fn go_on(&self, core: &Core, at: usize, run: Run) {
-        self.slots.lock().slots[at].operation = Some(Operation::Run(run));
-        self.submit(core, at);
+    /// The run that was taken out of the slot, or another in its place, goes on.
+    pub(crate) fn go_on(&self, memory: &FrameMemory, at: usize, run: Run<T>) {
+        self.slots.lock().slots[at].run = Some(run);
+        self.submit(memory, at);
+    }
+
+    /// Fills the slot of a run that has ended. Gives back a pin that nobody will come for.
+    pub(crate) fn fill(&self, at: usize, filled: Result<Pin, Errno>) -> Option<Pin> {
+        let mut slots = self.slots.lock();
+        let slot = &mut slots.slots[at];
+        if slot.is_abandoned {
+            slots.free.push(at);
+            return filled.ok();
+        }
+        slot.filled = Some(filled);
+        slot.is_filled.store(true, Ordering::Relaxed);
+        None
+    }
+
+    /// A run has ended that nobody waits for.
+    pub(crate) fn free(&self, at: usize) {
+        self.slots.lock().free.push(at);
+    }
+
+    /// As [`Engine::free`], of one that [`Engine::begin_ahead`] was given, with as many pages.
+    pub(crate) fn end_ahead(&self, at: usize, pages: usize) {
+        self.ahead_pages.fetch_sub(weight(pages), Ordering::Relaxed);
+        self.free(at);
     }
 }
 
@@ -411,24 +281,3 @@ impl Engine {
 fn weight(pages: usize) -> u32 {
     (pages as u32).max(RUN_PAGES_MIN)
 }
-
-/// If it is time, wakes the tasks whose deadline has come, gives others the frames of those that
-/// were told and have not come, and writes back pages that are dirty for too long.
-fn look_after(core: &Core, alarm: &Alarm, expired: &mut Expired) {
-    let [deadline, polled, expiry, goes_on] = alarm.take_due();
-    if deadline && let Some(next) = core.supply().waiters.expire(core.waits(), Timestamp::now()) {
-        alarm.set_deadline(next);
-    }
-    if polled {
-        core.pages.hand_out_frames();
-    }
-    if expiry {
-        expired.ring();
-    }
-    if !expired.is_over() {
-        alarm.go_on_after(core.write_expired(expired, expiry || goes_on));
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,24 +1,19 @@
-//! Runs: neighbouring pages of one file that move in one transfer.
-//!
-//! | a run is a | its frames are | when its transfer has ended |
-//! |---|---|---|
-//! | fill | claimed, and in the index as *reading* | published |
-//! | write-back | lent | given back |
+//! Runs: frames whose bytes are neighbours in a file, and move in one transfer.
 //!
 //! The memory of a run is that of its frames: neighbours in memory make one piece of the transfer.
-//! But what a file with a hook writes are copies.
+//! But what a file with a hook writes are copies. The owner of a run knows its pages, and says what
+//! becomes of them: here they are a [`Payload`].
 //! A [`RunBuffer`] is the right to write a run back; their number bounds how many transfers write
 //! pages back at a time.
+#![expect(unsafe_code, reason = "the frames' memory is given to the device")]
 
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
-use unherd_sys::primitives::Arc;
-use unherd_sys::{Direction, Errno, IoBuf, IoBufs, Transfer};
+use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
-use crate::file::FileState;
-use crate::frames::{self, Claim, FrameMemory, Lent, State, Word};
+use crate::frames::{Claim, FrameMemory, Lent, State, Word};
 use crate::io::page_copies::PageCopies;
 use crate::io::transfer::Progress;
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{FrameId, PageNo};
 use crate::ranked::{Ranked, rank};
 
 /// The most bytes of one run.
@@ -33,20 +28,23 @@ pub(crate) fn run_pages_max(frames: usize, page_bytes: usize) -> usize {
 /// runs need.
 #[derive(Debug, Default)]
 pub(crate) struct RunBuffer {
-    frames: Vec<Lent>,
+    pub(crate) frames: Vec<Lent>,
     /// Frames of the run that could be evicted when it ended.
     pub(crate) evictable: Vec<FrameId>,
     /// Pages of the run that other frames had when it ended, and the frames that were written.
     pub(crate) superseded: Vec<(PageNo, FrameId)>,
     /// Made by the first run of a file with a hook, and kept.
     copies: Option<PageCopies>,
+    /// What is written are the copies, not the frames, until these are given back.
+    pub(crate) is_copied: bool,
 }
 
 impl RunBuffer {
     /// Gives the pages from `first` on back, when no device uses their memory any more. `give_back`
     /// gives the words.
     pub(crate) fn take_apart(&mut self, first: PageNo, mut give_back: impl FnMut(Lent) -> Word) {
-        let Self { frames, evictable, superseded, .. } = self;
+        let Self { frames, evictable, superseded, is_copied, .. } = self;
+        *is_copied = false;
         evictable.clear();
         superseded.clear();
         for (at, lent) in frames.drain(..).enumerate() {
@@ -59,10 +57,36 @@ impl RunBuffer {
             }
         }
     }
+
+    /// Copies the pages, of which there are `pages_max` at most, and has each copy changed; the
+    /// copies are what is written. An error is of the page whose copy failed.
+    pub(crate) fn copy_pages(
+        &mut self,
+        memory: &FrameMemory,
+        pages_max: usize,
+        mut change: impl FnMut(usize, &mut [u8]) -> Result<(), Errno>,
+    ) -> Result<(), TransferError> {
+        let page_bytes = memory.page_bytes();
+        let Self { frames, copies, .. } = self;
+        let failed = |at| move |errno| TransferError { errno, moved: at * page_bytes };
+        if copies.is_none() {
+            *copies = Some(PageCopies::new(pages_max * page_bytes).map_err(failed(0))?);
+        }
+        if let Some(copies) = copies {
+            let copies = copies.bytes_mut().chunks_exact_mut(page_bytes);
+            for (at, (lent, copy)) in frames.iter().zip(copies).enumerate() {
+                copy.copy_from_slice(memory.lent_bytes(lent));
+                change(at, copy).map_err(failed(at))?;
+            }
+        }
+        self.is_copied = true;
+        Ok(())
+    }
 }
 
 /// The most transfers that write pages back at a time. Chosen by measurement: with 512 threads that
-/// write at random beyond the memory, 128, of which one takes 16 at a time, write 0.92 times as fast.
+/// write at random beyond the memory, 128, of which one takes 16 at a time, write 0.92 times as
+/// fast.
 const BUFFERS_MAX: usize = 256;
 
 /// A cache has this many frames for each of them.
@@ -92,9 +116,12 @@ struct Free {
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
     free: Ranked<Free, { rank::RUN_BUFFERS }>,
-    batch: usize,
-    pages_max: usize,
-    copied_pages_max: usize,
+    /// How many are worth taking at a time.
+    pub(crate) batch: usize,
+    /// The most pages of one run.
+    pub(crate) pages_max: usize,
+    /// The most pages of a write-back that are copied first.
+    pub(crate) copied_pages_max: usize,
 }
 
 impl RunBuffers {
@@ -106,21 +133,6 @@ impl RunBuffers {
         let batch = (count / 4).clamp(1, BATCH_MAX);
         let copied_pages_max = (frames / COPIES_PART / count).clamp(1, pages_max);
         Self { free: Ranked::new(free), batch, pages_max, copied_pages_max }
-    }
-
-    /// The most pages of one run.
-    pub(crate) fn pages_max(&self) -> usize {
-        self.pages_max
-    }
-
-    /// The most pages of a write-back that are copied first.
-    pub(crate) fn copied_pages_max(&self) -> usize {
-        self.copied_pages_max
-    }
-
-    /// How many buffers are worth taking at a time.
-    pub(crate) fn batch(&self) -> usize {
-        self.batch
     }
 
     fn key(&self) -> WaitKey {
@@ -216,60 +228,6 @@ impl RunBuffers {
     }
 }
 
-/// Frames that are being filled.
-#[derive(Debug)]
-pub(crate) struct Fill {
-    pub(crate) file: Arc<FileState>,
-    pub(crate) first: PageNo,
-    /// Of `first` and the pages that follow it; in the index.
-    pub(crate) claims: Vec<Claim>,
-    /// Bytes of the file that the device had before the read began, if that was asked.
-    pub(crate) on_device: Option<u64>,
-    /// Nobody has asked for any of the pages. Else a caller waits for the first, and gets it
-    /// pinned.
-    pub(crate) is_ahead: bool,
-}
-
-impl Fill {
-    pub(crate) fn new(file: Arc<FileState>, first: PageNo, claims: Vec<Claim>) -> Self {
-        Self { file, first, claims, on_device: None, is_ahead: false }
-    }
-
-    /// The page of a claim.
-    pub(crate) fn key(&self, at: usize) -> PageKey {
-        self.file.key(PageNo(self.first.0 + at as u64))
-    }
-
-    /// How many of the pages nobody has asked for.
-    pub(crate) fn ahead(&self) -> usize {
-        self.claims.len() - usize::from(!self.is_ahead)
-    }
-}
-
-/// Frames that are being written back.
-#[derive(Debug)]
-pub(crate) struct WriteBack {
-    pub(crate) file: Arc<FileState>,
-    pub(crate) first: PageNo,
-    /// With the loans of `first` and the pages that follow it.
-    pub(crate) buffer: RunBuffer,
-    /// How many pages were given back.
-    pub(crate) pages: usize,
-    /// The flush period in which it began.
-    pub(crate) period: u64,
-    /// The length of the file, as it was when its pages were lent.
-    pub(crate) file_len: u64,
-    /// What is written are the copies, not the frames.
-    pub(crate) is_copied: bool,
-}
-
-/// What a run moves.
-#[derive(Debug)]
-pub(crate) enum RunFrames {
-    Fill(Fill),
-    WriteBack(WriteBack),
-}
-
 /// Why a transfer has ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransferError {
@@ -283,137 +241,109 @@ impl TransferError {
     pub(crate) const IO: Self = Self { errno: Errno::IO, moved: 0 };
 }
 
-/// Pages and their frames in one transfer.
+/// How a transfer has ended: the bytes moved, or why it ended early.
+pub(crate) type Moved = Result<usize, TransferError>;
+
+/// What a run carries: frames, with what their owner notes of them. It stays the same as long as
+/// the run has it.
+pub(crate) trait Payload {
+    /// The file, the alignment of its transfers, and the page of the first frame.
+    fn place(&self) -> (DeviceFile, u32, PageNo);
+
+    /// The frames, of neighbours in the file.
+    fn frames(&mut self) -> RunFrames<'_>;
+}
+
+/// The frames of a run.
+pub(crate) enum RunFrames<'a> {
+    /// They are read into.
+    ToRead(&'a mut [Claim]),
+    /// They, or their copies, are written.
+    ToWrite(&'a mut RunBuffer),
+}
+
+/// Frames in one transfer.
 #[derive(Debug)]
-pub(crate) struct Run {
-    frames: RunFrames,
+pub(crate) struct Run<T> {
+    payload: T,
     progress: Progress,
     /// The memory that was last asked for.
     pieces: Vec<IoBuf>,
 }
 
-impl Run {
-    pub(crate) fn new(frames: RunFrames, page_bytes: usize) -> Self {
-        let (file, pages) = match &frames {
-            RunFrames::Fill(fill) => (&fill.file, fill.claims.len()),
-            RunFrames::WriteBack(pages) => (&pages.file, pages.len()),
+impl<T: Payload> Run<T> {
+    pub(crate) fn new(mut payload: T, page_bytes: usize) -> Self {
+        let (_, alignment, _) = payload.place();
+        let pages = match payload.frames() {
+            RunFrames::ToRead(claims) => claims.len(),
+            RunFrames::ToWrite(buffer) => buffer.frames.len(),
         };
-        let progress = Progress::new(pages * page_bytes, file.alignment);
-        Self { frames, progress, pieces: Vec::new() }
+        let progress = Progress::new(pages * page_bytes, alignment);
+        Self { payload, progress, pieces: Vec::new() }
     }
 
     /// What becomes of the frames is the caller's from now on. No transfer may be under way.
-    pub(crate) fn into_frames(self) -> RunFrames {
-        self.frames
+    pub(crate) fn into_payload(self) -> T {
+        self.payload
     }
 
-    /// As [`Run::into_frames`], where a transfer may be under way for ever: the device keeps the
+    /// As [`Run::into_payload`], where a transfer may be under way for ever: the device keeps the
     /// list of pieces, and the copies. The memory must stay as it is.
-    pub(crate) fn abandon(mut self) -> RunFrames {
+    pub(crate) fn abandon(mut self) -> T {
         std::mem::forget(std::mem::take(&mut self.pieces));
-        if let RunFrames::WriteBack(write_back) = &mut self.frames {
-            std::mem::forget(write_back.buffer.copies.take());
+        if let RunFrames::ToWrite(buffer) = self.payload.frames() {
+            std::mem::forget(buffer.copies.take());
         }
-        self.frames
+        self.payload
+    }
+
+    /// Moves it by this thread; gives the bytes moved.
+    pub(crate) fn move_blocking(&mut self, device: &dyn Device, memory: &FrameMemory) -> Moved {
+        loop {
+            let Transfer { direction, file, offset, bufs, .. } = self.transfer(memory, 0);
+            let moved = match direction {
+                // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
+                Direction::Read => unsafe { device.read(file, offset, bufs) },
+                // SAFETY: as above.
+                Direction::Write => unsafe { device.write(file, offset, bufs) },
+            };
+            if let Some(moved) = self.advance(moved) {
+                return moved;
+            }
+        }
     }
 
     /// What is to be moved next. The run must be kept until that transfer is complete.
     pub(crate) fn transfer(&mut self, memory: &FrameMemory, tag: u64) -> Transfer {
+        let (file, _, first) = self.payload.place();
         let range = self.progress.request();
+        let offset = first.0 * memory.page_bytes() as u64 + range.start as u64;
         self.pieces.clear();
-        let (direction, file, first) = match &mut self.frames {
-            RunFrames::Fill(fill) => {
-                memory.pieces_to_fill(&mut fill.claims, range.clone(), &mut self.pieces);
-                (Direction::Read, &fill.file, fill.first)
+        let direction = match self.payload.frames() {
+            RunFrames::ToRead(claims) => {
+                memory.pieces_to_fill(claims, range, &mut self.pieces);
+                Direction::Read
             }
-            RunFrames::WriteBack(write_back) => {
-                let RunBuffer { frames, copies, .. } = &mut write_back.buffer;
+            RunFrames::ToWrite(RunBuffer { frames, copies, is_copied, .. }) => {
                 match copies {
-                    Some(copies) if write_back.is_copied => {
-                        self.pieces.push(copies.piece(range.clone()));
-                    }
-                    _ => memory.pieces_to_write(frames, range.clone(), &mut self.pieces),
+                    Some(copies) if *is_copied => self.pieces.push(copies.piece(range)),
+                    _ => memory.pieces_to_write(frames, range, &mut self.pieces),
                 }
-                (Direction::Write, &write_back.file, write_back.first)
+                Direction::Write
             }
         };
-        let (file, bufs) = (file.device_file, IoBufs::list(&self.pieces));
-        let offset = first.0 * memory.page_bytes() as u64 + range.start as u64;
-        Transfer { direction, file, offset, bufs, tag }
+        Transfer { direction, file, offset, bufs: IoBufs::list(&self.pieces), tag }
     }
 
     /// Takes note of what became of the last [`Run::transfer`]. `None` if there is more to move:
     /// ask for that again. At the end gives the bytes moved: of a write fewer than wanted if it
     /// came no further, of a read if the file has no more.
-    pub(crate) fn advance(
-        &mut self,
-        moved: Result<usize, Errno>,
-    ) -> Option<Result<usize, TransferError>> {
+    pub(crate) fn advance(&mut self, moved: Result<usize, Errno>) -> Option<Moved> {
         match moved {
             Err(Errno::INTR) => None,
             Err(errno) => Some(Err(TransferError { errno, moved: self.progress.moved() })),
             Ok(bytes) => self.progress.advance(bytes).then(|| Ok(self.progress.moved())),
         }
-    }
-}
-
-impl WriteBack {
-    /// Of no page yet.
-    pub(crate) fn new(file: Arc<FileState>, first: PageNo, period: u64, buffer: RunBuffer) -> Self {
-        Self { file, first, buffer, pages: 0, period, file_len: 0, is_copied: false }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.buffer.frames.len()
-    }
-
-    pub(crate) fn frames(&self) -> impl Iterator<Item = FrameId> {
-        self.buffer.frames.iter().map(Lent::id)
-    }
-
-    /// Puts pages behind those that are there.
-    pub(crate) fn append(&mut self, after: impl IntoIterator<Item = Lent>) {
-        self.buffer.frames.extend(after);
-    }
-
-    /// Puts pages, the last of them first, before those that are there.
-    pub(crate) fn prepend(&mut self, before: impl Iterator<Item = Lent>) {
-        let len = self.len();
-        self.buffer.frames.extend(before);
-        let added = self.len() - len;
-        self.buffer.frames[len..].reverse();
-        self.buffer.frames.rotate_right(added);
-        self.first.0 -= added as u64;
-    }
-
-    /// Copies its pages, of which there are `pages_max` at most, and has each copy changed; the
-    /// copies are what is written. An error is of the page whose copy failed.
-    pub(crate) fn copy_pages(
-        &mut self,
-        memory: &FrameMemory,
-        pages_max: usize,
-        mut change: impl FnMut(usize, &mut [u8]) -> Result<(), Errno>,
-    ) -> Result<(), TransferError> {
-        let page_bytes = memory.page_bytes();
-        let RunBuffer { frames, copies, .. } = &mut self.buffer;
-        let failed = |at| move |errno| TransferError { errno, moved: at * page_bytes };
-        if copies.is_none() {
-            *copies = Some(PageCopies::new(pages_max * page_bytes).map_err(failed(0))?);
-        }
-        if let Some(copies) = copies {
-            let copies = copies.bytes_mut().chunks_exact_mut(page_bytes);
-            for (at, (lent, copy)) in frames.iter().zip(copies).enumerate() {
-                copy.copy_from_slice(memory.lent_bytes(lent));
-                change(at, copy).map_err(failed(at))?;
-            }
-        }
-        self.is_copied = true;
-        Ok(())
-    }
-
-    /// Keeps its frames from being changed or used again: a device may read them at any time.
-    pub(crate) fn pin_for_ever(&self, frames: &frames::Frames) {
-        self.buffer.frames.iter().for_each(|lent| frames.pin_lent_for_ever(lent));
     }
 }
 

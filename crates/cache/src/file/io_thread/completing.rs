@@ -1,4 +1,4 @@
-//! What the I/O thread is completing, for [`Engine::give_up`] if the thread dies meanwhile.
+//! What the I/O thread is completing, for [`Core::give_up_io`] if the thread dies meanwhile.
 //!
 //! Nothing that a correct device does makes it die there: a number of bytes beyond what was asked
 //! for is cut, a tag that names no operation is ignored, panics of wakers end in
@@ -11,9 +11,9 @@
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use super::Engine;
+use crate::file::runs::{Engine, RunPages, WriteBack};
 use crate::file::{Core, FileState};
-use crate::io::{RunBuffer, RunFrames, TransferError, WriteBack};
+use crate::io::{RunBuffer, TransferError};
 use crate::page::{BusyGeneration, FrameId, PageNo};
 use crate::pages::WakeMessage;
 
@@ -38,15 +38,15 @@ struct Noted {
 }
 
 impl Completing {
-    pub(super) fn begin(&mut self, core: &Core, at: usize, run: &RunFrames) {
+    pub(super) fn begin(&mut self, core: &Core, at: usize, run: &RunPages) {
         let mut note = |frame| self.frames.push((frame, core.frames().generation(frame)));
         let (file, first, is_fill) = match run {
-            RunFrames::Fill(fill) => {
+            RunPages::Fill(fill) => {
                 fill.claims.iter().for_each(|claim| note(claim.id()));
                 (&fill.file, fill.first, true)
             }
-            RunFrames::WriteBack(pages) => {
-                pages.frames().for_each(note);
+            RunPages::WriteBack(pages) => {
+                pages.buffer.frames.iter().for_each(|lent| note(lent.id()));
                 (&pages.file, pages.first, false)
             }
         };
@@ -84,12 +84,7 @@ impl Completing {
 
     /// Ends what the dead thread has left of its run. Its transfer is complete: the device has none
     /// of the memory.
-    pub(super) fn give_up(mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
-        self.give_up_run(core, engine, is_unfilled);
-        self.end_group(core);
-    }
-
-    fn give_up_run(&mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
+    pub(super) fn give_up(&mut self, core: &Core, engine: &Engine, is_unfilled: bool) {
         let Some(Noted { at, file, first, is_fill }) = self.run.take() else { return };
         let pages = (first.0..).map(PageNo).zip(&self.frames);
         if !is_fill {
@@ -106,7 +101,7 @@ impl Completing {
             return self.note_ended(core.leave_write_back(rest));
         }
         if is_unfilled {
-            engine.keep_filled(core, at, Err(Errno::IO));
+            core.fill_slot(engine, at, Err(Errno::IO));
         }
         for (page, &(frame, since)) in pages {
             let key = file.key(page);

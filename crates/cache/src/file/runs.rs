@@ -1,0 +1,112 @@
+//! What this cache's runs carry: pages of one file, with their frames.
+//!
+//! | a run is a | its frames are | when its transfer has ended |
+//! |---|---|---|
+//! | fill | claimed, and in the index as *reading* | published |
+//! | write-back | lent | given back |
+
+use unherd_sys::DeviceFile;
+use unherd_sys::primitives::Arc;
+
+use crate::file::FileState;
+use crate::frames::{Claim, Lent};
+use crate::io::{self, Payload, RunBuffer, RunFrames};
+use crate::page::{PageKey, PageNo};
+
+pub(crate) type Run = io::Run<RunPages>;
+pub(crate) type Engine = io::Engine<RunPages>;
+
+/// Frames that are being filled.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) first: PageNo,
+    /// Of `first` and the pages that follow it; in the index.
+    pub(crate) claims: Vec<Claim>,
+    /// Bytes of the file that the device had before the read began, if that was asked.
+    pub(crate) on_device: Option<u64>,
+    /// Nobody has asked for any of the pages. Else a caller waits for the first, and gets it
+    /// pinned.
+    pub(crate) is_ahead: bool,
+}
+
+impl Fill {
+    pub(crate) fn new(file: Arc<FileState>, first: PageNo, claims: Vec<Claim>) -> Self {
+        Self { file, first, claims, on_device: None, is_ahead: false }
+    }
+
+    /// The page of a claim.
+    pub(crate) fn key(&self, at: usize) -> PageKey {
+        self.file.key(PageNo(self.first.0 + at as u64))
+    }
+
+    /// How many of the pages nobody has asked for.
+    pub(crate) fn ahead(&self) -> usize {
+        self.claims.len() - usize::from(!self.is_ahead)
+    }
+}
+
+/// Frames that are being written back.
+#[derive(Debug)]
+pub(crate) struct WriteBack {
+    pub(crate) file: Arc<FileState>,
+    pub(crate) first: PageNo,
+    /// With the loans of `first` and the pages that follow it.
+    pub(crate) buffer: RunBuffer,
+    /// How many pages were given back.
+    pub(crate) pages: usize,
+    /// The flush period in which it began.
+    pub(crate) period: u64,
+    /// The length of the file, as it was when its pages were lent.
+    pub(crate) file_len: u64,
+}
+
+impl WriteBack {
+    /// Of no page yet.
+    pub(crate) fn new(file: Arc<FileState>, first: PageNo, period: u64, buffer: RunBuffer) -> Self {
+        Self { file, first, buffer, pages: 0, period, file_len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.frames.len()
+    }
+
+    /// Puts pages behind those that are there.
+    pub(crate) fn append(&mut self, after: impl IntoIterator<Item = Lent>) {
+        self.buffer.frames.extend(after);
+    }
+
+    /// Puts pages, the last of them first, before those that are there.
+    pub(crate) fn prepend(&mut self, before: impl Iterator<Item = Lent>) {
+        let len = self.len();
+        self.buffer.frames.extend(before);
+        let added = self.len() - len;
+        self.buffer.frames[len..].reverse();
+        self.buffer.frames.rotate_right(added);
+        self.first.0 -= added as u64;
+    }
+}
+
+/// What a run moves.
+#[derive(Debug)]
+pub(crate) enum RunPages {
+    Fill(Fill),
+    WriteBack(WriteBack),
+}
+
+impl Payload for RunPages {
+    fn place(&self) -> (DeviceFile, u32, PageNo) {
+        let (file, first) = match self {
+            Self::Fill(fill) => (&fill.file, fill.first),
+            Self::WriteBack(pages) => (&pages.file, pages.first),
+        };
+        (file.device_file, file.alignment, first)
+    }
+
+    fn frames(&mut self) -> RunFrames<'_> {
+        match self {
+            Self::Fill(fill) => RunFrames::ToRead(&mut fill.claims),
+            Self::WriteBack(pages) => RunFrames::ToWrite(&mut pages.buffer),
+        }
+    }
+}
