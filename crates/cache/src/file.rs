@@ -40,6 +40,7 @@ mod sync;
 #[cfg(feature = "async")]
 mod sync_async;
 mod table;
+mod ticket;
 mod unwritten;
 mod write_behind;
 mod writeback;

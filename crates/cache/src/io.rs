@@ -16,6 +16,8 @@ use unherd_sys::primitives::Arc;
 
 use crate::error::BuildError;
 pub(crate) use engine::Engine;
+#[cfg(test)]
+pub(crate) use engine::OWN_READS_MAX;
 pub(crate) use run::{Moved, Payload, Run, RunBuffer, RunBuffers, RunFrames, TransferError};
 use worker_queue::WorkerQueue;
 
@@ -36,10 +38,12 @@ pub enum Io {
     Auto,
     /// Write-backs, readahead and the reads of async tasks are queued by the device (io_uring, for
     /// the default device), and one thread of the cache, the I/O thread, takes the completions.
-    /// A thread that misses a page reads it by a blocking call of its own.
+    /// A thread that misses a page reads it by a blocking call of its own, unless some two hundred
+    /// do so already: then that read is queued as well.
     Ring,
     /// As [`Io::Ring`], without such a queue: the transfers are made by this many
-    /// threads of the cache, 1 to 1024, beside the I/O thread.
+    /// threads of the cache, 1 to 1024, beside the I/O thread. A thread that misses a page reads it
+    /// itself however many do.
     Threads(usize),
     /// Each thread does its own, by blocking calls, and the cache has no thread. A miss reads the
     /// page and, where the file is read in order, those behind it in the same call; nothing is read
@@ -62,6 +66,7 @@ pub(crate) fn choose_engine<T: Payload>(
     io: Io,
     device: &Arc<dyn Device>,
 ) -> Result<(Io, Option<Engine<T>>), BuildError> {
+    let is_ring = io == Io::Ring;
     let queue: Arc<dyn Device> = match io {
         Io::Auto => {
             let ring = choose_engine(Io::Ring, device);
@@ -74,5 +79,5 @@ pub(crate) fn choose_engine<T: Payload>(
         Io::Threads(threads) => Arc::new(WorkerQueue::new(device.clone(), threads)?),
         Io::Blocking => return Ok((io, None)),
     };
-    Ok((io, Some(Engine::new(queue)?)))
+    Ok((io, Some(Engine::new(queue, is_ring)?)))
 }

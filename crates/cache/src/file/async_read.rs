@@ -8,7 +8,7 @@
 //! | 0 | fresh, or in a poll | nothing, between polls | does nothing |
 //! | 1 | waits for a page that others read or change | a place in the page's queue | leaves the queue |
 //! | 2 | has announced the page, and waits for a frame | the announcement ([`FillReservationGuard`]), a place in the frames' queue, the count of one waiter | leaves the queue; a wake that had chosen it goes to the next there; the announcement is taken back, and the waiters for the page look again |
-//! | 3 | waits for its read | the right to the pin ([`Ticket`]), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
+//! | 3 | waits for its read | the right to the pin (`ticket.rs`), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
 //! | 4 | its read has ended, and it was not polled since | the same, with a pin | the pin is given back |
 //! | 5 | ready | the guard is the caller's | |
 //!
@@ -48,13 +48,13 @@
 use std::future::poll_fn;
 use std::pin::pin;
 
-use unherd_sync::{Outcome, Tag, Wait, WaitKey};
-use unherd_sys::primitives::{Arc, AtomicBool, Ordering};
-use unherd_sys::{Errno, Timestamp};
+use unherd_sync::{Outcome, Tag};
+use unherd_sys::Timestamp;
+use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::file::reclaim::{Attempt, Attempts};
-use crate::file::runs::{Engine, Run};
+use crate::file::runs::Engine;
 use crate::file::{Core, FileState};
 use crate::frames::{Claim, Pin};
 use crate::page::{PageKey, PageNo};
@@ -88,53 +88,6 @@ impl Drop for FillReservationGuard<'_> {
         // In a child of fork(2) nobody is there to bring it in, and the locks may be held for ever.
         if !self.core.fork().is_forked() {
             self.core.take_back(self.announced, self.message);
-        }
-    }
-}
-
-/// The right to what a read will put into its slot: a pin, or an error.
-#[must_use]
-pub(crate) struct Ticket<'a> {
-    core: &'a Core,
-    engine: &'a Engine,
-    at: usize,
-    page: WaitKey,
-    is_filled: Arc<AtomicBool>,
-    is_taken: bool,
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        // In a child of fork(2) the read is the parent's.
-        if !self.is_taken
-            && !self.core.fork().is_forked()
-            && let Some(pin) = self.engine.abandon(self.at)
-        {
-            self.core.pages.unpin(pin);
-        }
-    }
-}
-
-impl Ticket<'_> {
-    fn take(&mut self) -> Option<Result<Pin, Errno>> {
-        let filled = self.engine.take_filled(self.at);
-        self.is_taken = filled.is_some();
-        filled
-    }
-
-    /// Waits for the end of the read, under `page-read`.
-    pub(crate) async fn wait(mut self) -> Result<Pin, Errno> {
-        // Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
-        let how = Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared();
-        loop {
-            let still = || !self.is_filled.load(Ordering::Relaxed);
-            let outcome = self.core.pages.waits.wait_async(&self.page, still, how).await;
-            if let Some(filled) = self.take() {
-                return filled;
-            }
-            if matches!(outcome, Outcome::Woken(_)) {
-                self.core.pages.waits.note_needless(self.core.reasons().page_read);
-            }
         }
     }
 }
@@ -225,18 +178,6 @@ impl Core {
             claims.push(claim);
         }
         self.fill_async(engine, file, guard.pass_on(), claims).await
-    }
-
-    /// Begins to read a run. Gives the right to its first page, or the run, if the I/O thread has
-    /// died.
-    pub(crate) fn begin_read<'a>(
-        &'a self,
-        engine: &'a Engine,
-        run: Run,
-        first: PageKey,
-    ) -> Result<Ticket<'a>, Box<Run>> {
-        let (at, is_filled) = engine.begin(self.memory(), run)?;
-        Ok(Ticket { core: self, engine, at, page: first.into(), is_filled, is_taken: false })
     }
 
     /// As [`Core::take_frame`], in a task.

@@ -15,6 +15,7 @@ use unherd_sys::{Errno, Timestamp};
 use crate::Error;
 use crate::file::runs::{Engine, Fill, Run, RunPages};
 use crate::file::{Core, FileState, TRUNCATED};
+use crate::foreign_code::is_in_foreign_code;
 use crate::frames::{Claim, Pin, State};
 use crate::io::{Moved, TransferError};
 use crate::page::{FrameId, PageKey, PageNo};
@@ -175,7 +176,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
             BegunFill::Ended(filled) => filled,
-            BegunFill::ToRead(run) => self.read_in_thread(run),
+            BegunFill::ToRead(run) => self.read_for_thread(announced.key, run),
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
@@ -192,7 +193,7 @@ impl Core {
         let filled = match self.begin_fill(file, announced, claims) {
             BegunFill::Ended(filled) => filled,
             BegunFill::ToRead(run) => match self.begin_read(engine, run, announced.key) {
-                Ok(ticket) => ticket.wait().await,
+                Ok(ticket) => ticket.wait_async().await,
                 Err(run) => delivered(self.finish_fill(*run, |_| Err(TransferError::IO))),
             },
         };
@@ -228,11 +229,25 @@ impl Core {
         Run::new(RunPages::Fill(fill), self.memory().page_bytes())
     }
 
-    /// Reads by this thread.
-    fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
-        let _own = self.io.engine.as_ref().map(Engine::begin_own_read);
-        let device = &*self.io.device;
-        delivered(self.finish_fill(run, |run| run.move_blocking(device, self.memory())))
+    /// Reads by this thread, or has it queued where enough read by themselves.
+    fn read_for_thread(&self, first: PageKey, run: Run) -> Result<Pin, Errno> {
+        let read = |run| {
+            let device = &*self.io.device;
+            delivered(
+                self.finish_fill(run, |run: &mut Run| run.move_blocking(device, self.memory())),
+            )
+        };
+        // Foreign code may run on the thread that ends what is queued.
+        let engine = self.io.engine.as_ref().filter(|_| !is_in_foreign_code());
+        let Some(engine) = engine else { return read(run) };
+        if let Some(_own) = engine.try_begin_own_read() {
+            return read(run);
+        }
+        match self.begin_read(engine, run, first) {
+            Ok(ticket) => ticket.wait(),
+            // The I/O thread has died.
+            Err(run) => read(*run),
+        }
     }
 
     /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of

@@ -85,13 +85,16 @@ fn without_filtering_the_same_reads_are_right() {
     }
 }
 
-/// As many reads as threads are under way, and no thread sleeps in the wait table for its own.
+/// As many reads as threads are under way. Threads read by themselves, and sleep for nobody; with a
+/// ring 192 do, and the others have their reads queued, sleep and are woken once each.
 #[test]
-fn threads_that_miss_read_by_themselves() {
+fn threads_that_miss_read_by_themselves_or_queue() {
+    const PAGES: usize = 250;
     let _turn = turn();
-    for io in [Io::Blocking, Io::Ring, Io::Threads(1)] {
+    for (io, queued) in [(Io::Blocking, 0), (Io::Ring, PAGES as u64 - 192), (Io::Threads(1), 0)] {
         let device = sim(5, FaultPlan::default());
-        device.put("f", &[7; 200 * 512]);
+        let page = |number: usize| [number as u8; 512];
+        device.put("f", &(0..PAGES).flat_map(page).collect::<Vec<_>>());
         let cache = small(256, 512).device(device.clone()).io(io).build().unwrap();
         let file = cache.open("f", OpenOptions::new()).unwrap();
         file.advise(Advice::Random);
@@ -100,14 +103,21 @@ fn threads_that_miss_read_by_themselves() {
         let counts = || Ledger::snapshot().since(&before).reason(reason);
         device.block_reads();
         thread::scope(|scope| {
-            for page in 0..200 {
+            for number in 0..PAGES {
                 let file = &file;
-                scope.spawn(move || assert_eq!(file.page(PageNo(page)).unwrap()[..], [7; 512]));
+                scope.spawn(move || {
+                    assert_eq!(file.page(PageNo(number as u64)).unwrap()[..], page(number));
+                });
             }
-            device.wait_for_held_reads(200);
+            device.wait_for_held_reads(PAGES);
+            while counts().waits < queued {
+                thread::yield_now();
+            }
             device.release_reads();
         });
-        assert_eq!((counts().waits, counts().wakeups), (0, 0), "{io:?}");
+        let Counts { waits, wakeups, needless_wakeups, .. } = counts();
+        assert_eq!((waits, wakeups, needless_wakeups), (queued, queued, 0), "{io:?}");
+        assert_eq!(device.counts("f").reads, PAGES as u64, "{io:?}");
     }
 }
 

@@ -7,6 +7,7 @@ use unherd_testkit::block_on;
 use unherd_testkit::{Seed, SimDevice};
 
 use crate::file::Core;
+use crate::io::OWN_READS_MAX;
 use crate::{Advice, Cache, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;
@@ -31,9 +32,13 @@ pub(super) fn reach(core: &Core, step: Step) {
 }
 
 fn scene() -> (Arc<SimDevice>, Cache, File) {
+    scene_of(128)
+}
+
+fn scene_of(frames: usize) -> (Arc<SimDevice>, Cache, File) {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
     device.put("f", &[7; 256 * PAGE]);
-    let builder = Cache::builder().capacity(128 * PAGE).page_size(PAGE).io(Io::Ring);
+    let builder = Cache::builder().capacity(frames * PAGE).page_size(PAGE).io(Io::Ring);
     let builder = builder.frame_wait(Duration::from_secs(20)).device(device.clone());
     let cache = builder.build().unwrap();
     let file = cache.open("f", OpenOptions::new().write(true)).unwrap();
@@ -75,6 +80,31 @@ fn a_panic_in_a_fill_fails_its_readers() {
         }
         let later = block_on(file.page_async(PageNo(50))).map(|_| ());
         assert!(later.is_err(), "{step:?}: {later:?}");
+    }
+}
+
+#[test]
+fn a_panic_in_a_fill_fails_the_thread_that_queued_it() {
+    const READERS: usize = OWN_READS_MAX as usize + 1;
+    for step in [Step::Begun, Step::Filled, Step::Ended] {
+        let (device, cache, file) = scene_of(256);
+        file.advise(Advice::Random);
+        let_panic(&cache, step);
+        device.block_reads();
+        let read_first = |page| file.page(PageNo(page)).map(|guard| guard[0]);
+        let read: Vec<_> = thread::scope(|scope| {
+            let read_first = &read_first;
+            let readers: Vec<_> =
+                (0..READERS as u64).map(|page| scope.spawn(move || read_first(page))).collect();
+            device.wait_for_held_reads(READERS);
+            device.release_reads();
+            readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+        });
+        let failed = read.iter().filter(|read| read.is_err()).count();
+        assert_eq!(failed, usize::from(step == Step::Begun), "{step:?}");
+        assert!(read.iter().flatten().all(|byte| *byte == 7));
+        // The others still read by themselves.
+        assert_eq!(file.page(PageNo(READERS as u64)).unwrap()[0], 7);
     }
 }
 

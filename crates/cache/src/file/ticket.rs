@@ -1,0 +1,92 @@
+//! The right to the page of a read that is queued, and the wait for it.
+
+use unherd_sync::{Outcome, Wait, WaitKey};
+use unherd_sys::Errno;
+use unherd_sys::primitives::{Arc, AtomicBool, Ordering};
+
+use crate::file::Core;
+use crate::file::runs::{Engine, Run};
+use crate::frames::Pin;
+use crate::page::PageKey;
+use crate::pages::Want;
+
+/// The right to what a read will put into its slot: a pin, or an error.
+#[must_use]
+pub(crate) struct Ticket<'a> {
+    core: &'a Core,
+    engine: &'a Engine,
+    at: usize,
+    page: WaitKey,
+    is_filled: Arc<AtomicBool>,
+    is_taken: bool,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        // In a child of fork(2) the read is the parent's.
+        if !self.is_taken
+            && !self.core.fork().is_forked()
+            && let Some(pin) = self.engine.abandon(self.at)
+        {
+            self.core.pages.unpin(pin);
+        }
+    }
+}
+
+impl Ticket<'_> {
+    /// Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
+    fn how(&self) -> Wait {
+        Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared()
+    }
+
+    fn is_unfilled(&self) -> bool {
+        !self.is_filled.load(Ordering::Relaxed)
+    }
+
+    /// What the slot is filled with, after a wait.
+    fn take(&mut self, outcome: Outcome) -> Option<Result<Pin, Errno>> {
+        let filled = self.engine.take_filled(self.at);
+        self.is_taken = filled.is_some();
+        if filled.is_none() && matches!(outcome, Outcome::Woken(_)) {
+            self.core.pages.waits.note_needless(self.core.reasons().page_read);
+        }
+        filled
+    }
+
+    /// Blocks until the end of the read, under `page-read`.
+    pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
+        loop {
+            let waits = &self.core.pages.waits;
+            let outcome = waits.wait(&self.page, || self.is_unfilled(), self.how());
+            if let Some(filled) = self.take(outcome) {
+                return filled;
+            }
+        }
+    }
+
+    /// As [`Ticket::wait`], in a task.
+    #[cfg(feature = "async")]
+    pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
+        loop {
+            let waits = &self.core.pages.waits;
+            let outcome = waits.wait_async(&self.page, || self.is_unfilled(), self.how()).await;
+            if let Some(filled) = self.take(outcome) {
+                return filled;
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Begins to read a run. Gives the right to its first page, or the run, if the I/O thread has
+    /// died.
+    pub(crate) fn begin_read<'a>(
+        &'a self,
+        engine: &'a Engine,
+        run: Run,
+        first: PageKey,
+    ) -> Result<Ticket<'a>, Box<Run>> {
+        let (at, is_filled) = engine.begin(self.memory(), run)?;
+        Ok(Ticket { core: self, engine, at, page: first.into(), is_filled, is_taken: false })
+    }
+}
