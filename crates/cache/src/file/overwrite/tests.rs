@@ -1,4 +1,4 @@
-use unherd_sys::primitives::{Arc, AtomicBool, Ordering, thread};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, spin_loop, thread};
 use unherd_testkit::{Seed, SimDevice};
 
 use crate::file::steps::{self, Step};
@@ -126,20 +126,32 @@ fn what_is_overwritten_meanwhile_is_not_invalidated() {
 fn what_is_overwritten_all_the_time_is_written_back() {
     const TRIES: u32 = 2_000;
     let (_device, _cache, file) = scene(builder());
-    let (core, is_over) = (file.core(), AtomicBool::new(false));
+    let (core, is_over, writes) = (file.core(), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 file.write_all_at(&[2; 400], 0).unwrap();
+                writes.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let mut refused = 0;
-        for _ in 0..TRIES {
+        let goes_on = || {
+            let before = writes.load(Ordering::Relaxed);
+            (0..2_000).any(|_| {
+                spin_loop();
+                writes.load(Ordering::Relaxed) > before + 1
+            })
+        };
+        let (mut refused, mut tries) = (0, 0);
+        while tries < TRIES {
             while !core.may_be_counted(&file.file, PageNo(0)) {
                 thread::yield_now();
             }
-            if !core.write_back_page(&file.file, PageNo(0)) {
-                refused += 1;
+            if core.write_back_page(&file.file, PageNo(0)) {
+                tries += 1;
+            } else if goes_on() {
+                // Else the writer has no processor, and the page changes for as long.
+                (tries, refused) = (tries + 1, refused + 1);
+            } else {
                 thread::yield_now();
             }
         }
