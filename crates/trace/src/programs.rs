@@ -286,6 +286,7 @@ fn set_settings(
     settings.extend(u32::from(shape.exit_has_memory).to_ne_bytes());
     settings.extend(u32::from(shape.sees_calls).to_ne_bytes());
     settings.extend(libc::SYS_exit_group.to_ne_bytes());
+    settings.extend(u64::from(options.pretend_untold).to_ne_bytes());
     let map = open.maps_mut().find(|map| map.name() == READ_ONLY_DATA);
     let mut map = map.ok_or_else(|| TraceError::Load("no settings".into()))?;
     map.set_initial_value(&settings).map_err(TraceError::kernel)
@@ -386,10 +387,10 @@ mod tests {
         ("uh_lives", 8, 16 + 8 + 9 * 8),
         ("uh_cpus", 4, 3 * (7 * 8 + 4 * 4 + 24) + 14 * 8 + 8),
         ("uh_copying", 4, 9 * 8),
-        (VARIABLES, 4, 29 * 8 + 8),
+        (VARIABLES, 4, 29 * 8 + 16),
         ("uh_ledgers", 4, LEDGER_BYTES as u32),
         ("uh_ledger_blocks", 4, (SLOTS * ROW_BYTES) as u32),
-        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 48),
+        (READ_ONLY_DATA, 4, (syscalls::SYSCALLS * syscalls::CLASS_BYTES) as u32 + 56),
     ];
 
     #[test]

@@ -62,6 +62,9 @@ pub struct TraceOptions {
     /// Tracepoints to take for absent, for tests.
     #[doc(hidden)]
     pub pretend_missing: Vec<String>,
+    /// Of this many switches to threads one is passed over, as some kernels do; for tests.
+    #[doc(hidden)]
+    pub pretend_untold: u32,
 }
 
 impl TraceOptions {
@@ -87,6 +90,7 @@ impl Default for TraceOptions {
             episodes: 0,
             calls: true,
             pretend_missing: Vec::new(),
+            pretend_untold: 0,
         }
     }
 }

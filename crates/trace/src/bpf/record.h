@@ -66,6 +66,7 @@ struct uh_settings {
 	u32 exit_has_memory; /* sched_process_exit comes before the memory goes */
 	u32 sees_calls; /* sys_exit is listened to; else no call is known to end, nothing is judged */
 	s64 exit_group; /* the number of that call */
+	u64 untold; /* for tests: of this many switches to threads one is passed over; 0: none */
 };
 
 /* Waits: one row for each process, call and object. */
@@ -393,6 +394,7 @@ struct uh_tally {
 	u64 times[UH_TIMES];
 	u32 follower; /* the thread that loaded the programs, by the kernel's own number */
 	u32 child;    /* the child that was chosen */
+	u64 switches; /* to followed threads, where some are passed over */
 };
 
 #endif

@@ -34,6 +34,12 @@ static __always_inline bool uh_left_queue(struct task_struct *task)
 	return bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed;
 }
 
+/* As kernels pass over switches (`uh_resume_late`); the verifier removes it outside of tests. */
+static __always_inline bool uh_is_untold(void)
+{
+	return uh_settings.untold && !(uh_add(uh_tally.switches, 1) % uh_settings.untold);
+}
+
 /* The run queue's lock is held, so whether `prev` is on the queue does not change meanwhile. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
@@ -58,7 +64,7 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 		}
 	}
 	t = uh_thread_of(next);
-	if (t && !(t->flags & (UH_PENDING | UH_LEAVING)))
+	if (t && !(t->flags & (UH_PENDING | UH_LEAVING)) && !uh_is_untold())
 		uh_resume(t);
 	return 0;
 }
@@ -95,8 +101,10 @@ int BPF_PROG(uh_sys_exit, struct pt_regs *regs, long result)
 {
 	struct uh_thread *t = uh_current();
 
-	if (t)
-		uh_return(ctx, t, regs, result);
+	if (!t)
+		return 0;
+	uh_resume_late(t);
+	uh_return(ctx, t, regs, result);
 	return 0;
 }
 

@@ -458,10 +458,10 @@ static __always_inline void uh_resume(struct uh_thread *t)
 /*
  * The thread runs; that it came back to the processor was perhaps not told. Kernels of virtual
  * machines were met that skip the tracepoint of some switches away from threads of the machine's
- * own. What the thread has done since is not known either, so only what is seen within its call
- * makes this wakeup needless; a pause for dirty pages, of the sleep before or of the one that
- * begins, is not counted; and if the sleep that begins now is ended at the same moment, its waker
- * is not known.
+ * own. This is asked before anything that the thread does is judged: at the latest when the call
+ * returns in which it slept, so all that it did since it was woken is known. A pause for dirty
+ * pages, of the sleep before or of the one that begins, is not counted; and if the sleep that
+ * begins now is ended at the same moment, its waker is not known.
  */
 static __noinline int uh_resume_late(struct uh_thread *t)
 {
@@ -469,11 +469,6 @@ static __noinline int uh_resume_late(struct uh_thread *t)
 		return 0;
 	t->flags &= ~UH_DIRTY_PAUSE;
 	uh_resume(t);
-	if (!(t->flags & UH_DEEP) && t->slot < UH_SLOTS) {
-		t->slots[t->slot].flags |= UH_FED;
-		t->deeds++;
-		t->flags &= ~UH_TICKING;
-	}
 	return 0;
 }
 

@@ -1,8 +1,9 @@
 //! Needless wakeups, herds and timer polls against the truth.
 
+use unherd_trace::TraceOptions;
 use unherd_trace::observation::{Object, Observation, WakeCause};
 
-use crate::session::{assert_nothing_lost, number, proven, root, sum, trace};
+use crate::session::{assert_nothing_lost, number, proven, root, sum, trace, trace_with};
 
 const RUNS: usize = 3;
 
@@ -164,6 +165,36 @@ fn root_unrelated_calls_hide_no_wakeup() {
         println!("{scene}: needless {needless} in [{proven}, {possible}]");
         assert!(needless > 200, "the scene makes a herd: {truth}");
         assert!(proven <= needless && needless <= possible, "{needless} [{proven}, {possible}]");
+    }
+}
+
+/// Some kernels do not tell of all switches to a thread; what it does then is known all the same.
+#[test]
+fn root_untold_switches_hide_no_wakeup() {
+    let Some(_machine) = root("switches that are not told") else { return };
+    for untold in [1, 2, 3] {
+        let mut options = TraceOptions::default();
+        options.pretend_untold = untold;
+        for scene in ["monitor 8 100 0 1", "accept 8 100 0 0"] {
+            let (seen, truth) = trace_with(scene, &options);
+            let needless = number(&truth, "needless");
+            let (proven, possible) = interval(&seen);
+            println!("{scene}, {untold}: needless {needless} in [{proven}, {possible}]");
+            assert!(needless > 200, "the scene makes a herd: {truth}");
+            assert!(
+                proven <= needless && needless <= possible,
+                "{needless} [{proven}, {possible}]"
+            );
+        }
+        let (seen, truth) = trace_with("accept 8 100 1 1", &options);
+        let (_, possible) = interval(&seen);
+        assert!(possible <= number(&truth, "needless") + 20, "{untold}: {possible} {truth}");
+        let (seen, truth) = trace_with("lookout 30 10", &options);
+        let (polls, looks) = (sum(&seen, |row| row.timer_polls), number(&truth, "looks"));
+        assert!((looks * 8 / 10..looks).contains(&polls), "{untold}: {polls} of {looks}");
+        let (seen, truth) = trace_with("produce 100", &options);
+        let (polls, unheard) = (sum(&seen, |row| row.timer_polls), number(&truth, "unheard"));
+        assert!(polls <= unheard + 10, "{untold}: {polls} of {truth}");
     }
 }
 

@@ -62,7 +62,8 @@ pub(crate) fn herd(threads: usize, connects: usize, exclusive: bool, between: Be
 }
 
 /// Takes connections until told to stop. Every sleep inside epoll_wait(2) is needless but the last
-/// one before a connection was got.
+/// one before a connection was got: a thread that found none, and gets the next without having
+/// slept again, was up for that one.
 fn serve(listener: &TcpListener, stop: &OwnedFd, exclusive: bool, between: Between) -> Seen {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor is left");
     let mut flags = EventFlags::IN;
@@ -73,6 +74,8 @@ fn serve(listener: &TcpListener, stop: &OwnedFd, exclusive: bool, between: Betwe
     epoll::add(&set, stop, EventData::new_u64(STOP), EventFlags::IN).expect("an eventfd too");
     let mut events = Vec::with_capacity(2);
     let (mut seen, chores) = (Seen::default(), Chores::new(between));
+    // Whether nothing was got since the last sleep.
+    let mut in_vain = false;
     loop {
         chores.go();
         let before = count::sleeps();
@@ -80,18 +83,20 @@ fn serve(listener: &TcpListener, stop: &OwnedFd, exclusive: bool, between: Betwe
         epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), None).expect("no signals");
         let slept = count::sleeps() - before;
         seen.sleeps += slept;
+        if slept > 0 {
+            seen.needless += slept - 1 + u64::from(in_vain);
+        }
         if events.iter().any(|event| event.data.u64() == STOP) {
-            seen.needless += slept.saturating_sub(1);
             return seen;
         }
         match listener.accept() {
             Ok(_) => {
                 seen.accepted += 1;
-                seen.needless += slept.saturating_sub(1);
+                in_vain = false;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 seen.eagain += 1;
-                seen.needless += slept;
+                in_vain |= slept > 0;
             }
             Err(error) => panic!("accept: {error}"),
         }
