@@ -6,6 +6,10 @@
 //!
 //! A finding is known by its kind of waste, call, site and program. If just one program of each
 //! report is not in the other, the two are taken for one, as of a program and its patched copy.
+//!
+//! How long threads waited for a processor depends on what else the machine ran, and two reports do
+//! not tell that apart from the program. So it is told in a note where it has changed, and no
+//! finding that came or grew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,10 +19,13 @@ use std::path::Path;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::report::LITTLE_PERCENT;
 use crate::report::quantity::{digits, percents};
 
 /// The schema that is read.
 const SCHEMA: &str = "unherd.trace/1";
+/// The kind of waste that other programs make as well.
+const NO_PROCESSOR: &str = "no_processor";
 /// What changes by less is the same.
 const TOLERANCE: f64 = 0.1;
 /// Standard deviations.
@@ -98,6 +105,8 @@ struct Side {
     /// By kind of waste, call and site, and by program.
     findings: BTreeMap<(String, String), Sum>,
     judged: bool,
+    /// For how much of their time threads waited for a processor.
+    no_processor_percent: f64,
 }
 
 impl Side {
@@ -120,13 +129,19 @@ impl Side {
         let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
         let mut findings = BTreeMap::<_, Sum>::new();
         let mut programs = BTreeSet::new();
+        let mut no_processor_percent = 0.0;
         for finding in report["findings"].as_array().into_iter().flatten() {
+            let percent = finding["cost"]["percent_high"].as_f64().unwrap_or_default();
+            if finding["waste"] == NO_PROCESSOR {
+                no_processor_percent += percent;
+                continue;
+            }
             let comm = text(&finding["comm"]);
             let site = text(&finding["site"]["function"]);
             let name = [text(&finding["waste"]), text(&finding["call"]), site];
             let sum = findings.entry((joined(&name), comm.clone())).or_default();
             sum.count += finding["count"]["possible"].as_f64().unwrap_or_default();
-            sum.percent += finding["cost"]["percent_high"].as_f64().unwrap_or_default();
+            sum.percent += percent;
             programs.extend(Some(comm).filter(|comm| !comm.is_empty()));
         }
         Self {
@@ -134,6 +149,7 @@ impl Side {
             programs,
             findings,
             judged: report["judged"] == true,
+            no_processor_percent,
         }
     }
 
@@ -164,6 +180,20 @@ fn joined(parts: &[String]) -> String {
 fn is_small(of: Sum, own: &Side, other: &Side) -> bool {
     let seconds = |side: &Side| side.seconds.max(1e-9);
     of.count * (seconds(other) / seconds(own)).min(1.0) < 10.0 && of.percent < 1.0
+}
+
+/// That threads waited for a processor for another share of their time, if that is more than a
+/// little.
+fn no_processor(before: f64, after: f64) -> Option<String> {
+    let difference = (before - after).abs();
+    let is_other = difference >= LITTLE_PERCENT && difference > before.min(after) * TOLERANCE;
+    let [before, after] = [before, after].map(|share| percents(share, share));
+    is_other.then(|| {
+        format!(
+            "threads waited for a processor for {before} of their time before, {after} after; \
+             other programs do that, too, so it is not judged"
+        )
+    })
 }
 
 impl Diff {
@@ -197,6 +227,7 @@ impl Diff {
         if before.judged != after.judged {
             notes.push("wakeups were judged in one report only".to_owned());
         }
+        notes.extend(no_processor(before.no_processor_percent, after.no_processor_percent));
         let names: BTreeSet<&(String, String)> =
             before.findings.keys().chain(after.findings.keys()).collect();
         let all = names.len();
@@ -312,6 +343,34 @@ mod tests {
         let long = report("a", 100.0, &[("pop", 20, 0.0)]);
         assert!(!diff(&report("a", 1.0, &[]), &long).is_worse());
         assert!(diff(&report("a", 100.0, &[]), &long).is_worse());
+    }
+
+    #[test]
+    fn waiting_for_a_processor_is_not_judged() {
+        let of = |percent: f64, count: u64| {
+            let mut all = report("a", 1.0, &[("pop", 500, 1.0)]);
+            let switches = json!({
+                "waste": "no_processor", "comm": "", "call": "all threads", "site": null,
+                "count": { "possible": count }, "cost": { "percent_high": percent },
+            });
+            let findings = all["findings"].as_array_mut().unwrap();
+            findings.extend((count > 0).then_some(switches));
+            all
+        };
+        let without = of(0.0, 0);
+        for (before, after) in [(&without, &of(8.1, 2_000)), (&of(0.5, 1_500), &of(8.1, 2_000))] {
+            let busier = diff(before, after);
+            assert!(
+                !busier.is_worse() && busier.same == 1 && busier.changed.is_empty(),
+                "{busier}"
+            );
+            assert_eq!(busier.notes.len(), 1, "{busier}");
+        }
+        let text = diff(&without, &of(8.1, 2_000)).to_string();
+        assert!(text.contains("for 0 % of their time before, 8.1 % after"), "{text}");
+        // As four traces of one program had it.
+        assert!(diff(&of(38.7, 1_029), &of(38.3, 1_027)).notes.is_empty());
+        assert!(diff(&of(7.06, 2_003), &of(7.9, 1_509)).notes.is_empty());
     }
 
     #[test]
