@@ -1,22 +1,22 @@
 //! How far a bench has come: a bar on a terminal, nothing when piped.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unherd_lab::{BenchObserver, Plan, printable};
 use unherd_sys::Timestamp;
 
-use crate::output::{self, note};
+use crate::output::{StandardError, note};
 
 /// What remains after the first round is said where it takes longer than this, in seconds.
 const LONG_S: f64 = 60.0;
 
-/// A bar on standard error, or there, where that is no terminal, the few words that somebody who
-/// waits must know; and the first round's tables on standard output.
+/// A bar on standard error, and the first round's tables; or there, where that is no terminal, the
+/// few words that a waiter must know. Standard output has the result alone, once.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    prints_tables: bool,
+    shows_tables: bool,
     is_terminal: bool,
     began: Timestamp,
     /// The rounds that there are to be.
@@ -25,10 +25,10 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(prints_tables: bool) -> Self {
+    pub(crate) fn new(shows_tables: bool) -> Self {
         Self {
             bar: ProgressBar::hidden(),
-            prints_tables,
+            shows_tables,
             is_terminal: io::stderr().is_terminal(),
             began: Timestamp::now(),
             rounds: 0,
@@ -80,9 +80,10 @@ impl BenchObserver for Progress {
             let minutes = (left_s / 60.0).ceil();
             note(&format!("{left} more rounds take about {minutes} minutes"));
         }
-        if self.prints_tables {
-            // Nobody reads on: the rounds go on all the same, and the end reports it.
-            self.bar.suspend(|| drop(output::print(&format!("{tables}\n"))));
+        if self.shows_tables && self.is_terminal {
+            // It is the last resort, as for any note: where it is closed, the end must do.
+            let text = format!("{tables}\n");
+            self.bar.suspend(|| drop(StandardError.write_all(text.as_bytes())));
         }
     }
 

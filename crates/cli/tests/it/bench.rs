@@ -11,9 +11,10 @@ fn bench_prints_tables_and_keeps_record() {
     let place = Place::new();
     let ran = place.run("bench fake --out record --seed 5 --keep-disturbed");
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    for expected in ["round 1 of 12, not judged yet", "from seed 5", "FASTER", "waits: page"] {
+    for expected in ["from seed 5", "FASTER", "waits: page"] {
         assert!(ran.stdout.contains(expected), "{expected:?} is not in\n{}", ran.stdout);
     }
+    assert_eq!(ran.stdout.matches("waits: page").count(), 1, "the result stands there once");
     assert_eq!(ran.stderr, "unherd: the record is in record\n", "no progress when piped");
     assert_eq!(place.kept_lines("record"), 24);
     let tables = fs::read_to_string(place.path().join("record/tables.txt")).unwrap();
@@ -27,6 +28,28 @@ fn bench_prints_tables_and_keeps_record() {
     assert_eq!(last[0], "  It is worse in none.");
     let again = place.run("bench fake --out record --seed 5 --keep-disturbed");
     assert_eq!(again.code, Some(2), "a record is never written over");
+}
+
+/// What stands in for standard error below is the pseudo-terminal of script(1).
+#[test]
+fn first_tables_are_on_the_terminal_alone() {
+    let place = Place::new();
+    let unherd = place.command("bench fake --keep-disturbed");
+    let line = format!("'{}' bench fake --keep-disturbed >result", env!("CARGO_BIN_EXE_unherd"));
+    let mut script = std::process::Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    script.current_dir(place.path()).stdin(std::process::Stdio::null());
+    script.envs(unherd.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let Ok(output) = script.output() else {
+        eprintln!("skipped: there is no script(1)");
+        return;
+    };
+    let terminal = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{terminal}");
+    assert_eq!(terminal.matches("round 1 of 12, not judged yet").count(), 1, "{terminal}");
+    assert!(!terminal.contains("FASTER"), "{terminal}");
+    let result = fs::read_to_string(place.path().join("result")).unwrap();
+    assert!(result.contains("FASTER") && !result.contains("not judged yet"), "{result}");
 }
 
 #[test]
