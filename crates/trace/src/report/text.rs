@@ -180,20 +180,19 @@ impl Report {
         row("timer polls", of.timer_polls.map(count), polls_ns, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());
-        let own_ns = of.scheduler_locks_cpu_ns.unwrap_or_default();
-        let own = match own_ns {
-            0 => String::new(),
-            ns => format!("; {} at the scheduler's own", duration(ns)),
-        };
         let waited = match (of.contended_locks_ns, of.contended_locks_cpu_ns) {
             (None | Some(0), _) => String::new(),
             // All of them spin.
-            (waited, spun) if waited == spun => format!("about{own}"),
-            (Some(waited), Some(1..)) => format!("about; {} waited in all{own}", duration(waited)),
+            (waited, spun) if waited == spun => "about".to_owned(),
+            (Some(waited), Some(1..)) => format!("about; {} waited in all", duration(waited)),
             (Some(waited), _) => format!("{} waited in all", duration(waited)),
         };
         let spun = exactly(of.contended_locks_cpu_ns);
         row("contended kernel locks", of.contended_locks.map(count), spun, waited);
+        if let Some(own_ns @ 1..) = of.scheduler_locks_cpu_ns {
+            let own = exactly(Some(own_ns));
+            row("  the scheduler's own", Some(String::new()), own, "about".to_owned());
+        }
         let stalled = of.stalls_ns.filter(|ns| *ns > 0);
         let stalled = stalled.map(|ns| format!("{} in all", duration(ns)));
         row("stalls", of.stalls.map(count), None, stalled.unwrap_or_default());
