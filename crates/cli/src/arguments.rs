@@ -18,9 +18,16 @@ use crate::reports::ReportFiles;
 use crate::reproduce::ReproduceArgs;
 use crate::trace::TraceArgs;
 
+/// Of the commands that have none of their own.
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 what was measured failed, the implementations disagree, or a file was not \
+written; 2 the command line is wrong, or the machine does not allow it; 130 interrupted. `trace`, \
+`compare` and `prove` run programs of yours: as env(1) and timeout(1) they exit with 125 where \
+they fail themselves, and their --help has the other codes.";
+
 /// Finds, fixes and proves needless waiting on Linux.
 #[derive(Debug, Parser)]
-#[command(name = "unherd", version)]
+#[command(name = "unherd", version, after_help = EXIT_CODES)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -123,6 +130,9 @@ Examples:
 Marks: what was not as it should be (no cgroup, a disturbed round, too few rounds) stands below \
 the tables, under \"Before believing these figures\", and in result.json as \"marks\". A mark \
 changes no verdict; read it before you trust one.
+
+Exit codes: 0 done; 1 a process failed, the implementations disagree, or a file was not written; \
+2 the command line is wrong, or the machine does not allow it; 130 interrupted.
 
 Runners other than this executable: UNHERD_RUNNERS=PATH[:PATH…]";
 
@@ -448,6 +458,7 @@ fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
         ("compare", _) if what.contains("COMMAND]") || what.contains("<COMMAND>") => COMMANDS,
         ("compare", _) if kind == ErrorKind::MissingRequiredArgument => COMMANDS,
         ("compare", Some(_)) if option.is_none() => COMMANDS,
+        ("trace", _) if what.contains("<AFTER>") => "name two: unherd trace diff BEFORE AFTER",
         ("trace", Some(_)) if option.is_none() => {
             "the command stands behind --: unherd trace -- CMD…"
         }

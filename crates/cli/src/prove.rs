@@ -19,7 +19,7 @@ use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, p
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
 use unherd_trace::report::{Finding, LITTLE_PERCENT};
-use unherd_trace::{Pause, Report, Session, SessionOptions, Symbols, Target};
+use unherd_trace::{Pause, Report, Session, SessionError, SessionOptions, Symbols, Target};
 
 use self::cure::Cure;
 use self::preload::Preload;
@@ -77,7 +77,10 @@ pub(crate) struct ProveArgs {
 /// Applies the cure, measures, and prints what it gains.
 pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
-    let cure = args.cure.map_or_else(|| advised(args, &interrupt), Ok)?;
+    let (cure, cured) = match args.cure {
+        Some(cure) => (cure, None),
+        None => advised(args, &interrupt).map(|(cure, of)| (cure, Some(of)))?,
+    };
     let preload = match cure.timer_slack_ns() {
         Some(_) => None,
         None => Some(Preload::new(&cure.name()).map_err(no_library)?),
@@ -105,12 +108,13 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
         None => String::new(),
     };
     let same = "Standard output and exit code were the same in all runs.";
-    output::print(&format!("{}\n{acted}{same}\n", outcome.tables))?;
+    let cured = cured.map_or_else(String::new, |of| format!("{cure} is the cure for {of}.\n"));
+    output::print(&format!("{}\n{cured}{acted}{same}\n", outcome.tables))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cure for the first finding of a trace.
-fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
+/// The cure for the first finding of a trace, and what that finding is, and where.
+fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Failure> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -119,7 +123,11 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
         Failure::tracing(format!("{how}; name a cure without a trace: --cure {}", Cure::names()))
     };
     let mut session = Session::start(Target::Command(command), &SessionOptions::default())
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| match error {
+            // No cure helps there.
+            SessionError::Spawn { .. } => Failure::tracing(format!("{error}; name a program")),
+            error => failed(error.to_string()),
+        })?;
     let deadline = Deadline::after(args.timeout);
     let pause = session.run(deadline, Some(interrupt.as_fd()));
     // What it has left running must not run beside the measurement, nor after an error.
@@ -139,16 +147,19 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<Cure, Failure> {
     // To wait for a processor is a consequence, which never leads.
     let first = report.findings.iter().find(|finding| finding.waste != Waste::NoProcessor);
     let pattern = first.and_then(|finding| finding.advice).map(|advice| advice.pattern);
-    if let Some(cure) = pattern.and_then(Cure::of_pattern) {
+    if let Some((cure, first)) = pattern.and_then(Cure::of_pattern).zip(first) {
         report.verdict.iter().take(2).for_each(|line| note(line));
         note(&format!("cure: {cure}"));
-        return Ok(cure);
+        return Ok((cure, format!("{}: {}", first.waste_text(), first.site_text())));
     }
-    let costs = |of: &Finding| of.cost.is_none_or(|cost| cost.percent_high >= LITTLE_PERCENT);
-    let what = match (first.filter(|first| costs(first)), pattern) {
+    let costs = |of: &&Finding| of.cost.is_none_or(|cost| cost.percent_high >= LITTLE_PERCENT);
+    let what = match (first.filter(costs), pattern) {
         (None, _) => "the trace found nothing to cure".to_owned(),
-        (_, Some(pattern)) => format!("no cure is known for the first finding ({pattern})"),
-        (Some(first), None) => format!("no cure is known for the first finding ({})", first.call),
+        (Some(first), pattern) => {
+            let pattern = pattern.map_or_else(String::new, |pattern| format!(" ({pattern})"));
+            let (what, site) = (first.waste_text(), first.site_text());
+            format!("no cure is known for the first finding{pattern}, {what}: {site}")
+        }
     };
     let line = format!("{what}; name one to try it all the same: --cure {}", Cure::names());
     Err(Failure::WithCode { line, code: NO_CURE })

@@ -32,6 +32,21 @@ fn names_that_nothing_has_get_the_nearest() {
     }
 }
 
+/// Wrong usage exits with 2, or with 125 where codes up to 124 are a program's own; help says so.
+#[test]
+fn help_tells_codes_of_wrong_usage() {
+    let place = Place::new();
+    for (command, code) in [("", 2), ("bench", 2), ("trace", 125), ("compare", 125), ("prove", 125)]
+    {
+        let wrong = place.run(&format!("{command} --nosuch"));
+        assert_eq!((wrong.code, wrong.stderr.lines().count()), (Some(code), 1), "{wrong:?}");
+        let help = place.run(&format!("{command} --help"));
+        let codes = help.stdout.split("Exit codes: ").nth(1).unwrap_or_else(|| panic!("{help:?}"));
+        let told = codes.split_whitespace().any(|word| word == code.to_string());
+        assert!(told, "{command}: {codes}");
+    }
+}
+
 #[test]
 fn values_that_make_no_sense_are_named() {
     let place = Place::new();

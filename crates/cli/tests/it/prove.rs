@@ -240,7 +240,7 @@ fn other_preloaded_libraries_stay() {
 #[test]
 fn root_first_finding_names_the_cure() {
     let place = Place::new();
-    let program = scenes(&place, &[]);
+    let program = scenes(&place, &["-g"]);
     let ran = prove(&place, "", &[&program, "broadcast", "16", "100"]);
     if is_refused(&ran) {
         return;
@@ -248,12 +248,20 @@ fn root_first_finding_names_the_cure() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("\nunherd: cure: wake-one\n"), "{ran:?}");
     assert!(ran.stdout.starts_with("wake-one is better than before: "), "{ran:?}");
+    let last: Vec<&str> = ran.stdout.lines().rev().take(2).collect();
+    let cured = "wake-one is the cure for needless wakeups: futex from take (scenes.c:";
+    assert!(last[1].starts_with(cured) && last[1].ends_with("), scenes."), "{ran:?}");
+    assert!(last[0].starts_with("wake-one acted "), "{ran:?}");
     for words in [&["true"][..], &["sleep", "0.1"]] {
         let ran = prove(&place, "", words);
         assert_eq!((ran.code, &*ran.stdout), (Some(3), ""), "{ran:?}");
         let nothing = "unherd: the trace found nothing to cure; name one";
         assert!(ran.stderr.starts_with(nothing), "{ran:?}");
     }
+    let absent = prove(&place, "", &["./absent"]);
+    let line =
+        "unherd: cannot run './absent': No such file or directory (os error 2); name a program";
+    assert_eq!((absent.code, absent.stderr.trim_end()), (Some(125), line), "{absent:?}");
     let failed = prove(&place, "", &["sh", "-c", "exit 3"]);
     assert_eq!(failed.code, Some(125), "{failed:?}");
 }

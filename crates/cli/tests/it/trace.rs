@@ -214,6 +214,7 @@ fn bad_input_is_refused_in_one_line() {
         ("-o /nonexistent/file -- true", "cannot write '/nonexistent/file'"),
         ("--folded / -- true", "cannot write '/'"),
         ("diff /nonexistent /nonexistent", "cannot read '/nonexistent'"),
+        ("diff one", "name two: unherd trace diff BEFORE AFTER"),
     ] {
         let args: Vec<&str> = args.split_whitespace().collect();
         let ran = ran(trace(&args));

@@ -141,7 +141,7 @@ impl Side {
         let places = std::env::var_os("PATH").unwrap_or_default();
         let mut candidates = std::env::split_paths(&places).map(|place| place.join(name));
         candidates.find(|path| is_program(path)).ok_or_else(|| {
-            missing("there is no such program in PATH (give --shell for the shell's own)")
+            missing("there is no such program in PATH (the shell's own need sh -c '…')")
         })
     }
 }

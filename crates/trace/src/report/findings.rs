@@ -156,6 +156,12 @@ impl Finding {
     pub fn site_text(&self) -> String {
         super::verdict::site(self)
     }
+
+    /// The kind of waste in words: `needless wakeups`.
+    #[must_use]
+    pub fn waste_text(&self) -> &'static str {
+        super::verdict::what(self.waste)
+    }
 }
 
 /// What the costs are shares of, and what bounds them.
