@@ -138,7 +138,7 @@ impl Report {
         let core = ["sched_switch", "sched_waking", "sys_exit", "hrtimer_expire_entry"];
         let judged = privileged && !lacks(&core);
         let waits = Waits::new(&observation.waits, privileged, judged, names);
-        let herds = judged.then(|| herds::herds(&observation.wakes, names));
+        let herds = judged.then(|| herds::herds(&observation.wakes, &observation.waits, names));
         let futexes = judged.then(|| Futexes::new(&observation.futexes, names));
         // A table without rows means that there was nothing only if it could have been seen.
         let saw_locks = privileged && !(observation.locks.is_empty() && lacks(&["contention_"]));

@@ -6,7 +6,7 @@
 //! the cost is reckoned from counts or from the clock it says so ([`Cost::estimated`]), and what
 //! has no such figure comes last.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -344,10 +344,13 @@ fn processes<T>(lines: &[&T], pid: impl Fn(&T) -> u32) -> usize {
     pids.len()
 }
 
-/// The object of the line with the most, and the number of others that have any.
+/// The object of the line with the most, and the number of others that have any. What has the same
+/// name in one process is one: the threads that poll a pipe have an array each.
 fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (String, &'a WaitLine) {
     let most = lines.iter().rev().max_by_key(|line| count(line)).copied().unwrap_or(lines[0]);
-    let others = lines.iter().filter(|line| count(line) > 0).count().saturating_sub(1);
+    let of = |line: &&'a WaitLine| (line.pid, &*line.object);
+    let objects: BTreeSet<_> = lines.iter().filter(|line| count(line) > 0).map(of).collect();
+    let others = objects.len().saturating_sub(1);
     let text = match others {
         // A timer, a child, a signal: the call says as much.
         _ if most.key == Object::None => String::new(),

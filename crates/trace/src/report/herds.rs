@@ -8,7 +8,7 @@ use super::share::Interval;
 use super::site::{Namer, Site, StackPair, object_text};
 use super::waits::WaitLine;
 use crate::call::call_name;
-use crate::observation::{Object, WakeCause, WakeRow};
+use crate::observation::{Object, WaitRow, WakeCause, WakeRow};
 
 /// Herds from one wake site for one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,7 +56,19 @@ pub(crate) fn cause_text(cause: WakeCause) -> String {
     }
 }
 
-pub(crate) fn herds(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Herd> {
+/// What the sleepers at each object know it by, if they agree.
+fn names(waits: &[WaitRow]) -> BTreeMap<Object, Option<&str>> {
+    let mut names = BTreeMap::new();
+    for row in waits {
+        let name = row.object_name.as_deref();
+        let known = names.entry(row.object).or_insert(name);
+        *known = known.filter(|known| Some(*known) == name);
+    }
+    names
+}
+
+pub(crate) fn herds(rows: &[WakeRow], waits: &[WaitRow], namer: &mut Namer<'_>) -> Vec<Herd> {
+    let names = names(waits);
     let herd = |row: &WakeRow| {
         let stacks = namer.pairs(row.pid, &row.stacks);
         let (site, _) = namer.main_site(&stacks);
@@ -65,7 +77,7 @@ pub(crate) fn herds(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Herd> {
             comm: row.pid.map(|pid| namer.comm(pid)),
             by: cause_text(row.cause),
             site,
-            object: object_text(row.object, None),
+            object: object_text(row.object, names.get(&row.object).copied().flatten()),
             events: row.events,
             woken: row.woken,
             herds: row.herds,

@@ -158,8 +158,11 @@ impl Report {
         };
         let exactly = |ns: Option<u64>| ns.map(|ns| Interval::new(ns, 0));
         let proof = match of.needless_wakeups {
-            Some(of) if !of.is_zero() => "proven to possible".into(),
-            _ => String::new(),
+            Some(of) if of.is_zero() => String::new(),
+            Some(of) if of.proven == of.possible => "all proven".into(),
+            Some(of) if of.proven == 0 => "none proven".into(),
+            Some(_) => "proven to possible".into(),
+            None => String::new(),
         };
         row(
             "needless wakeups",

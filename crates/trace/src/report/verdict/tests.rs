@@ -1,5 +1,5 @@
 use crate::advice::Waste;
-use crate::observation::Observation;
+use crate::observation::{Object, Observation, WaitRow};
 use crate::report::Report;
 use crate::report::fixture::{self, observation, symbols};
 use crate::symbols::Symbols;
@@ -72,4 +72,26 @@ fn ledger_is_heard_of_its_waits() {
     let (verdict, shown) = told(1_200);
     assert!(verdict.contains("none proven, 1,200 by the program's own ledger"), "{verdict}");
     assert!(shown);
+}
+
+/// Threads that poll one pipe by an array each: one object, which their herds are named by, too.
+#[test]
+fn arrays_of_one_pipe_are_one_object() {
+    let mut observation = observation();
+    let server = observation.waits[0].clone();
+    observation.waits = [(0x1000, "pipe (fd 4)"), (0x2000, "pipe (fd 4)"), (0x3000, "pipe (fd 5)")]
+        .into_iter()
+        .map(|(array, name)| WaitRow {
+            object: Object::Set(array),
+            object_name: Some(name.to_owned()),
+            ..server.clone()
+        })
+        .collect();
+    observation.wakes.truncate(1);
+    observation.wakes[0].object = Object::Set(0x2000);
+    let report = Report::new(&observation, &mut symbols());
+    let found = report.findings.iter().find(|of| of.waste == Waste::NeedlessWakeups);
+    let object = &found.expect("all three are woken in vain").object;
+    assert!(object == "pipe (fd 4) and another" || object == "pipe (fd 5) and another", "{object}");
+    assert_eq!(report.herds.expect("they are judged")[0].object, "pipe (fd 4)");
 }
