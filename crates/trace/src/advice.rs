@@ -130,6 +130,12 @@ pub struct Advice {
     pub text: &'static str,
 }
 
+/// For a program that has no more threads than there are processors, and waited for one.
+pub(crate) const BUSY_MACHINE: Advice = Advice {
+    pattern: "busy machine",
+    text: "other programs have the processors: trace it on a machine that does nothing else",
+};
+
 /// As the line itself.
 impl Serialize for Advice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -20,7 +20,7 @@ use super::stalls::Stall;
 use super::summary::{Summary, wasteful_herds};
 use super::time::Time;
 use super::waits::WaitLine;
-use crate::advice::{Advice, Primitive, Symptom, Waste, advice};
+use crate::advice::{Advice, BUSY_MACHINE, Primitive, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
 
 /// Below this share of the CPU or of the threads' time there is little to gain.
@@ -173,6 +173,8 @@ pub(crate) struct Scale {
     switches: u64,
     round_trip_ns: u64,
     futex_call_ns: u64,
+    /// There were more threads than processors, so that some may have waited for others of them.
+    has_many_threads: bool,
     by_process: HashMap<u32, u64>,
     ledger_needless: HashMap<u32, u64>,
 }
@@ -196,6 +198,7 @@ impl Scale {
             switches: summary.context_switches,
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
+            has_many_threads: summary.threads > summary.cpus as u64,
             by_process: by_process.collect(),
             ledger_needless: ledgers.iter().filter_map(needless).collect(),
         }
@@ -504,6 +507,7 @@ fn of_processors(scale: &Scale) -> Option<Finding> {
         herd: None,
         through: None,
     };
+    let cure = if scale.has_many_threads { advice(&symptom) } else { Some(BUSY_MACHINE) };
     Some(Finding {
         waste: Waste::NoProcessor,
         comm: String::new(),
@@ -517,7 +521,7 @@ fn of_processors(scale: &Scale) -> Option<Finding> {
         of: None,
         cost: Some(cost),
         detail: None,
-        advice: advice(&symptom).filter(|_| cost.percent_high >= 10.0),
+        advice: cure.filter(|_| cost.percent_high >= 10.0),
         stacks: None,
         waker: None,
         waker_stacks: None,

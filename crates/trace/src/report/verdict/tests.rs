@@ -1,5 +1,5 @@
 use crate::advice::Waste;
-use crate::observation::{Object, Observation, WaitRow};
+use crate::observation::{Object, Observation, TimeSpent, WaitRow};
 use crate::report::Report;
 use crate::report::fixture::{self, observation, symbols};
 use crate::symbols::Symbols;
@@ -94,4 +94,20 @@ fn arrays_of_one_pipe_are_one_object() {
     let object = &found.expect("all three are woken in vain").object;
     assert!(object == "pipe (fd 4) and another" || object == "pipe (fd 5) and another", "{object}");
     assert_eq!(report.herds.expect("they are judged")[0].object, "pipe (fd 4)");
+}
+
+/// A program with fewer threads than there are processors waits for other programs.
+#[test]
+fn processors_that_others_have_are_told() {
+    let advised = |threads| {
+        let mut observation = observation();
+        let by_class_ns = [40, 60, 0, 0, 0, 0, 0, 0, 0];
+        observation.time = TimeSpent { wall_ns: 100, by_class_ns };
+        observation.totals.threads = threads;
+        let report = Report::new(&observation, &mut symbols());
+        let found = report.findings.iter().find(|of| of.waste == Waste::NoProcessor);
+        found.and_then(|of| of.advice).expect("it is most of the time").pattern
+    };
+    assert_eq!(advised(3), "more threads than processors");
+    assert_eq!(advised(2), "busy machine");
 }
