@@ -2,7 +2,7 @@
 
 use unherd_trace::advice::Waste;
 use unherd_trace::observation::{TimeClass, TimeSpent};
-use unherd_trace::report::Report;
+use unherd_trace::report::{Finding, LITTLE_PERCENT, Report};
 use unherd_trace::{Observation, Symbols};
 
 use crate::recorded::contradictions;
@@ -100,17 +100,32 @@ fn advises_signal(report: &Report) -> bool {
     advice.any(|advice| advice.pattern == "broadcast")
 }
 
+/// The report of a scene in which nothing but its wakeups may lead. On a busy machine threads that
+/// are made while others map their memory wait for that lock of the kernel's, which is a finding,
+/// and a true one; and where work is there each time that a thread looks, none is woken twice. So
+/// it is tried until neither is the case.
+fn report_of_wakeups(scene: &str, symbols: &mut Symbols) -> Report {
+    for _ in 0..20 {
+        let (_seen, report) = report_with(scene, symbols);
+        let mut locks = report.findings.iter().filter(|of| of.waste == Waste::KernelLocks);
+        let costs = |of: &Finding| of.cost.is_some_and(|cost| cost.percent_low >= LITTLE_PERCENT);
+        let has_locks = locks.any(costs);
+        if !has_locks && report.findings.iter().any(|of| of.waste == Waste::NeedlessWakeups) {
+            return report;
+        }
+    }
+    panic!("{scene}: each run had waits for kernel locks, or no wakeups to judge");
+}
+
 #[test]
 fn root_work_after_each_wakeup_is_no_waste() {
     let Some(_machine) = root("threads with work") else { return };
     let mut symbols = Symbols::new();
     for scene in ["barrier 8 20", "pool 4 60"] {
-        let (_seen, report) = report_with(scene, &mut symbols);
+        let report = report_of_wakeups(scene, &mut symbols);
         let verdict = report.verdict.join("\n");
         println!("{scene}:\n{verdict}\n");
         assert!(verdict.starts_with("Nothing was found that is likely"), "{scene}:\n{verdict}");
-        let possible = report.findings.iter().filter(|of| of.waste == Waste::NeedlessWakeups);
-        assert!(possible.count() > 0, "{scene}: {:?}", report.findings);
         assert!(!verdict.contains("Try:") && !advises_signal(&report), "{:?}", report.findings);
     }
     let (_seen, report) = report_with("monitor 8 100 0 0", &mut symbols);
