@@ -2,8 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use unherd_cache::{Cache, Error, File, Io, PageNo};
+use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
+use unherd_sys::racy;
 use unherd_testkit::FaultPlan;
 
 use crate::scene::{BOTH, sim, small, turn, writable};
@@ -149,6 +150,36 @@ fn hits_are_counted_however_a_page_is_read() {
     assert_eq!(stats.peeks - before.peeks, 10);
     assert!(stats.copies_out - before.copies_out <= 10);
     assert_eq!(stats.misses, before.misses);
+}
+
+/// A read over 40 pages, of which some are there, begins and ends within a page: it gives what the
+/// file holds, and finds each page once. Those that were brought in ahead are used then.
+#[test]
+fn a_read_of_many_pages_finds_each_once() {
+    let bytes: Vec<u8> = (0..60 * PAGE).map(|at| (at / PAGE * 31 + at) as u8).collect();
+    for there in [0..60, 0..5, 10..44, 30..60] {
+        let device = sim(1, FaultPlan::default());
+        device.put("f", &bytes);
+        let cache = small(256, PAGE).device(device).io(Io::Ring).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.advise(Advice::Random);
+        let pages: Vec<_> = there.clone().map(PageNo).collect();
+        assert_eq!(file.prefetch(&pages), pages.len());
+        pages.iter().for_each(|page| drop(file.page(*page).unwrap()));
+        let before = cache.stats();
+        let unused = before.read_ahead - before.read_ahead_used;
+        let (begin, end) = (8 * PAGE + 100, 48 * PAGE - 1);
+        let mut got = vec![0; end - begin];
+        assert_eq!(file.read_at(&mut got, begin as u64), Ok(got.len()));
+        assert!(got == bytes[begin..end], "{there:?}");
+        let stats = cache.stats().since(&before);
+        let hits = (8..48).filter(|page| there.contains(page)).count() as u64;
+        if racy::IS_FAST {
+            assert_eq!(stats.copies_out, 40 - stats.misses, "{there:?}");
+        }
+        assert!(stats.hits >= hits && stats.hits + stats.misses == 40, "{there:?} {stats:?}");
+        assert_eq!((unused, stats.read_ahead), (0, stats.read_ahead_used), "{there:?}");
+    }
 }
 
 /// Six frames for twelve pages, under writers: what is looked at is whole, and the page asked for.
