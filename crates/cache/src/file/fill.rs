@@ -176,7 +176,7 @@ impl Core {
     ) -> Result<Pin, Error> {
         let filled = match self.begin_fill(file, announced, claims) {
             BegunFill::Ended(filled) => filled,
-            BegunFill::ToRead(run) => self.read_for_thread(announced.key, run),
+            BegunFill::ToRead(run) => self.read_for_thread(file, announced.key, run),
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
@@ -230,15 +230,17 @@ impl Core {
     }
 
     /// Reads by this thread, or has it queued where enough read by themselves.
-    fn read_for_thread(&self, first: PageKey, run: Run) -> Result<Pin, Errno> {
+    fn read_for_thread(&self, file: &FileState, first: PageKey, run: Run) -> Result<Pin, Errno> {
         let read = |run| {
             let device = &*self.io.device;
             delivered(
                 self.finish_fill(run, |run: &mut Run| run.move_blocking(device, self.memory())),
             )
         };
-        // Foreign code may run on the thread that ends what is queued.
-        let engine = self.io.engine.as_ref().filter(|_| !is_in_foreign_code());
+        // Foreign code may run on the thread that ends what is queued. And that one thread would
+        // run the hook for all, or copy from the kernel's cache.
+        let may_queue = file.direct && file.hook.is_none() && !is_in_foreign_code();
+        let engine = self.io.engine.as_ref().filter(|_| may_queue);
         let Some(engine) = engine else { return read(run) };
         if let Some(_own) = engine.try_begin_own_read() {
             return read(run);

@@ -717,3 +717,6 @@ fn close_elsewhere(owner: Arc<Owner>, file: Arc<FileState>) {
         std::mem::forget(kept);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -114,6 +114,9 @@ impl Core {
 
     /// How many of the pages are missing, from the first on.
     fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
+        if pages.is_empty() || !self.is_missing(file, pages.start) {
+            return 0;
+        }
         let mut row = pages.start..pages.start;
         while row.end < pages.end {
             row = row.end..pages.end.min(row.end + ROW);

@@ -15,8 +15,9 @@ use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::Pages;
 use crate::stats::{Count, Tick};
 
-/// Pages that are looked at together.
+/// Pages that are looked at together, and their bytes if there is more than one.
 const ROW: usize = 16;
+const ROW_BYTES: usize = 64 << 10;
 
 /// Loads after which a look asks whether it still is worth while.
 const FUEL: u32 = 64;
@@ -216,13 +217,10 @@ impl Pages {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
-        // Before the copy: the mark is a locked instruction, which would wait for all its stores.
-        let was_unread = self.note_use(begun, goes_on);
-        match self.copy_looked_at(page, begun, at, to) {
-            true if was_unread => Copied::Unread,
-            true => Copied::Page,
-            false => Copied::Nothing,
+        if !self.copy_looked_at(page, begun, at, to) {
+            return Copied::Nothing;
         }
+        if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page }
     }
 
     #[inline]
@@ -243,7 +241,8 @@ impl Pages {
     /// first that is not there, or is changed just now. Gives the bytes, and calls `unread` with
     /// the pages that had been brought in ahead, and that nobody had used before.
     ///
-    /// Their slots and words are waited for together, and all are marked before any is copied.
+    /// Their slots and words are asked for together, and all are marked after the last is copied: a
+    /// mark is a locked instruction, and would wait for all stores of the copy before it.
     pub(crate) fn copy_row_out(
         &self,
         first: PageKey,
@@ -256,33 +255,29 @@ impl Pages {
             return 0;
         }
         let page_bytes = self.memory().page_bytes();
-        let pages = (at + to.len()).div_ceil(page_bytes).min(ROW);
+        let row = (ROW_BYTES / page_bytes).clamp(1, ROW);
+        let pages = (at + to.len()).div_ceil(page_bytes).min(row);
         let mut frames = [FrameId(0); ROW];
         let found = self.index.lookup_row(first, &mut frames[..pages]);
         frames[..found].iter().for_each(|frame| self.frames().prefetch(*frame));
         let key = |nth: usize| PageKey { page: PageNo(first.page.0 + nth as u64), ..first };
-        let (mut looks, mut were_unread) = ([None; ROW], 0_u32);
+        let (mut looks, mut done) = ([None; ROW], 0);
         for (nth, frame) in frames[..found].iter().enumerate() {
-            looks[nth] = self.frames().begin_peek(*frame, key(nth));
-            let Some(look) = looks[nth] else { break };
-            if look.note_use(goes_on && nth == 0) {
-                were_unread |= 1 << nth;
-            }
-        }
-        let mut done = 0;
-        for (frame, look) in frames.iter().zip(looks.iter().map_while(|look| *look)) {
+            let Some(look) = self.frames().begin_peek(*frame, key(nth)) else { break };
             let at = (at + done) % page_bytes;
             let bytes = (to.len() - done).min(page_bytes - at);
             let page = self.memory().racy(*frame);
             if !self.copy_looked_at(page, look, at, &mut to[done..done + bytes]) {
                 break;
             }
+            looks[nth] = Some(look);
             done += bytes;
         }
-        if were_unread != 0 {
-            self.counters.add(Count::ReadAheadUsed, u64::from(were_unread.count_ones()));
-            let is_unread = |nth: &usize| were_unread >> nth & 1 == 1;
-            (0..found).filter(is_unread).for_each(|nth| unread(key(nth).page));
+        let copied = looks.into_iter().map_while(|look| look).enumerate();
+        for (nth, look) in copied {
+            if self.note_use(look, goes_on && nth == 0) {
+                unread(key(nth).page);
+            }
         }
         done
     }
