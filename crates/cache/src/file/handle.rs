@@ -718,5 +718,6 @@ fn close_elsewhere(owner: Arc<Owner>, file: Arc<FileState>) {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod tests;
