@@ -231,25 +231,23 @@ impl Core {
 
     /// Reads by this thread, or has it queued where enough read by themselves.
     fn read_for_thread(&self, file: &FileState, first: PageKey, run: Run) -> Result<Pin, Errno> {
-        let read = |run| {
-            let device = &*self.io.device;
-            delivered(
-                self.finish_fill(run, |run: &mut Run| run.move_blocking(device, self.memory())),
-            )
-        };
+        let Some(engine) = &self.io.engine else { return self.read_in_thread(run) };
         // Foreign code may run on the thread that ends what is queued. And that one thread would
         // run the hook for all, or copy from the kernel's cache.
         let may_queue = file.direct && file.hook.is_none() && !is_in_foreign_code();
-        let engine = self.io.engine.as_ref().filter(|_| may_queue);
-        let Some(engine) = engine else { return read(run) };
-        if let Some(_own) = engine.try_begin_own_read() {
-            return read(run);
+        if let Some(_own) = engine.try_begin_own_read(may_queue) {
+            return self.read_in_thread(run);
         }
         match self.begin_read(engine, run, first) {
             Ok(ticket) => ticket.wait(),
             // The I/O thread has died.
-            Err(run) => read(*run),
+            Err(run) => self.read_in_thread(*run),
         }
+    }
+
+    fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
+        let device = &*self.io.device;
+        delivered(self.finish_fill(run, |run| run.move_blocking(device, self.memory())))
     }
 
     /// Ends the run, and those that take its place, by what `transfer` gives. Gives what came of

@@ -182,16 +182,21 @@ impl File {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
         let (mut done, mut goes_on) = (0, self.read_goes_on(offset));
         while done < wanted {
-            let copied = self.copy_out(&mut buf[..wanted], done, offset, goes_on);
-            done += copied;
-            if copied == 0 {
-                let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-                let pages = self.core().pages_of(at, wanted - done);
-                let page = self.core().guard(&self.file, page, pages)?;
-                to.copy_from_slice(&page[at..at + to.len()]);
-                done += to.len();
+            let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            if at + to.len() == self.core().memory().page_bytes() {
+                // Its slot is there by the time that the reader gets to it.
+                self.core().pages.index.prefetch(self.file.key(page.next()));
             }
-            goes_on = false;
+            match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
+                Copied::Page => {}
+                Copied::Unread => self.core().read_on(&self.file, page),
+                Copied::Nothing => {
+                    let pages = self.core().pages_of(at, wanted - done);
+                    let page = self.core().guard(&self.file, page, pages)?;
+                    to.copy_from_slice(&page[at..at + to.len()]);
+                }
+            }
+            (done, goes_on) = (done + to.len(), false);
             if done == wanted && done < buf.len() {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
@@ -243,29 +248,6 @@ impl File {
     fn read_goes_on(&self, offset: u64) -> bool {
         let at = self.core().memory().locate(offset).1;
         at > 0 && Calls::Reads.ended_at(&self.file, offset).is_some()
-    }
-
-    /// Copies what is there of the bytes from `offset + done` on to their part of `buf`, without a
-    /// pin, up to a page that is not there, or is changed just now. Gives their number.
-    #[inline]
-    fn copy_out(&self, buf: &mut [u8], done: usize, offset: u64, goes_on: bool) -> usize {
-        let core = self.core();
-        let (page, at) = core.memory().locate(offset + done as u64);
-        let (key, to) = (self.file.key(page), &mut buf[done..]);
-        if at + to.len() > core.memory().page_bytes() {
-            let unread = |page| core.read_on(&self.file, page);
-            return core.pages.copy_row_out(key, at, to, goes_on, unread);
-        }
-        if at + to.len() == core.memory().page_bytes() {
-            // Its slot is there by the time that the reader gets to it.
-            core.pages.index.prefetch(self.file.key(page.next()));
-        }
-        match core.pages.copy_out(key, at, to, goes_on) {
-            Copied::Nothing => return 0,
-            Copied::Unread => core.read_on(&self.file, page),
-            Copied::Page => {}
-        }
-        to.len()
     }
 
     /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
@@ -474,16 +456,17 @@ impl File {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
         let (mut done, mut goes_on) = (0, self.read_goes_on(offset));
         while done < wanted {
-            let copied = self.copy_out(&mut buf[..wanted], done, offset, goes_on);
-            done += copied;
-            if copied == 0 {
-                let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
-                let pages = self.core().pages_of(at, wanted - done);
-                let page = self.core().guard_async(&self.file, page, pages).await?;
-                to.copy_from_slice(&page[at..at + to.len()]);
-                done += to.len();
+            let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
+            match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
+                Copied::Page => {}
+                Copied::Unread => self.core().read_on(&self.file, page),
+                Copied::Nothing => {
+                    let pages = self.core().pages_of(at, wanted - done);
+                    let page = self.core().guard_async(&self.file, page, pages).await?;
+                    to.copy_from_slice(&page[at..at + to.len()]);
+                }
             }
-            goes_on = false;
+            (done, goes_on) = (done + to.len(), false);
             if done == wanted && done < buf.len() {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }

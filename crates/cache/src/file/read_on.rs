@@ -15,9 +15,6 @@ use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 
-/// Pages whose slots are waited for together.
-const ROW: u64 = 16;
-
 impl Core {
     /// Frames for a missing page, and for those that follow it and are to be read with it, as far
     /// as they are missing and frames are there; `wanted` pages are wanted now. Begins to read what
@@ -114,19 +111,7 @@ impl Core {
 
     /// How many of the pages are missing, from the first on.
     fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
-        if pages.is_empty() || !self.is_missing(file, pages.start) {
-            return 0;
-        }
-        let mut row = pages.start..pages.start;
-        while row.end < pages.end {
-            row = row.end..pages.end.min(row.end + ROW);
-            // Their slots are far apart: all are asked for before the first is looked at.
-            row.clone().for_each(|page| self.pages.index.prefetch(file.key(PageNo(page))));
-            if let Some(there) = row.clone().find(|&page| !self.is_missing(file, page)) {
-                return there - pages.start;
-            }
-        }
-        row.end - pages.start
+        pages.take_while(|&page| self.is_missing(file, page)).count() as u64
     }
 
     fn is_missing(&self, file: &FileState, page: u64) -> bool {

@@ -11,13 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use unherd_sys::racy;
 
 use crate::frames::{Look, RacyPage};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::PageKey;
 use crate::pages::Pages;
 use crate::stats::{Count, Tick};
-
-/// Pages that are looked at together, and their bytes if there is more than one.
-const ROW: usize = 16;
-const ROW_BYTES: usize = 64 << 10;
 
 /// Loads after which a look asks whether it still is worth while.
 const FUEL: u32 = 64;
@@ -217,68 +213,11 @@ impl Pages {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
-        if !self.copy_looked_at(page, begun, at, to) {
-            return Copied::Nothing;
+        if page.copy_to(at, to) && begun.is_unchanged() {
+            self.counters.tick(Tick::CopiesOut, &self.fork);
+            return if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page };
         }
-        if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page }
-    }
-
-    #[inline]
-    fn copy_looked_at(
-        &self,
-        page: RacyPage<'_>,
-        begun: Look<'_>,
-        at: usize,
-        to: &mut [u8],
-    ) -> bool {
-        let is_whole = page.copy_to(at, to) && begun.is_unchanged();
-        let tick = if is_whole { Tick::CopiesOut } else { Tick::PeekRetries };
-        self.counters.tick(tick, &self.fork);
-        is_whole
-    }
-
-    /// As [`Pages::copy_out`], of several pages: from `at` in the page of `first` on, up to the
-    /// first that is not there, or is changed just now. Gives the bytes, and calls `unread` with
-    /// the pages that had been brought in ahead, and that nobody had used before.
-    ///
-    /// Their slots and words are asked for together, and all are marked after the last is copied: a
-    /// mark is a locked instruction, and would wait for all stores of the copy before it.
-    pub(crate) fn copy_row_out(
-        &self,
-        first: PageKey,
-        at: usize,
-        to: &mut [u8],
-        goes_on: bool,
-        mut unread: impl FnMut(PageNo),
-    ) -> usize {
-        if !racy::IS_FAST {
-            return 0;
-        }
-        let page_bytes = self.memory().page_bytes();
-        let row = (ROW_BYTES / page_bytes).clamp(1, ROW);
-        let pages = (at + to.len()).div_ceil(page_bytes).min(row);
-        let mut frames = [FrameId(0); ROW];
-        let found = self.index.lookup_row(first, &mut frames[..pages]);
-        frames[..found].iter().for_each(|frame| self.frames().prefetch(*frame));
-        let key = |nth: usize| PageKey { page: PageNo(first.page.0 + nth as u64), ..first };
-        let (mut looks, mut done) = ([None; ROW], 0);
-        for (nth, frame) in frames[..found].iter().enumerate() {
-            let Some(look) = self.frames().begin_peek(*frame, key(nth)) else { break };
-            let at = (at + done) % page_bytes;
-            let bytes = (to.len() - done).min(page_bytes - at);
-            let page = self.memory().racy(*frame);
-            if !self.copy_looked_at(page, look, at, &mut to[done..done + bytes]) {
-                break;
-            }
-            looks[nth] = Some(look);
-            done += bytes;
-        }
-        let copied = looks.into_iter().map_while(|look| look).enumerate();
-        for (nth, look) in copied {
-            if self.note_use(look, goes_on && nth == 0) {
-                unread(key(nth).page);
-            }
-        }
-        done
+        self.counters.tick(Tick::PeekRetries, &self.fork);
+        Copied::Nothing
     }
 }

@@ -162,21 +162,6 @@ impl Index {
         self.segment(begin).lookup(tag)
     }
 
-    /// As [`Index::lookup`], of pages from `first` on, one for each of `found`; gives how many were
-    /// found before the first that was not. They have slots far apart: all are asked for before
-    /// the first is looked at.
-    pub(crate) fn lookup_row(&self, first: PageKey, found: &mut [FrameId]) -> usize {
-        let key = |nth: usize| PageKey { page: PageNo(first.page.0 + nth as u64), ..first };
-        (0..found.len()).for_each(|nth| self.prefetch(key(nth)));
-        for (nth, found) in found.iter_mut().enumerate() {
-            match self.lookup(key(nth)) {
-                Some(frame) => *found = frame,
-                None => return nth,
-            }
-        }
-        found.len()
-    }
-
     /// The page will be looked up soon: begins to bring its slot into the processor's cache. Pages
     /// of a file have slots far apart, so without it each lookup of a run waits for memory.
     #[inline]
