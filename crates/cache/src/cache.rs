@@ -15,7 +15,7 @@ use crate::file::{
     ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, OpenOptions, Owner, Source,
 };
 use crate::frames::policy::PolicyKind;
-use crate::frames::{Alarm, FrameMemory, Frames, Pools, Supply};
+use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
 use crate::io::{self, Io, Transfers};
 use crate::io::{Engine, RunBuffers};
 use crate::latch::Latch;
@@ -25,9 +25,6 @@ use crate::stats::{Counters, Stats};
 
 /// Sizes that a page may have, if they are powers of two.
 const PAGE_BYTES: RangeInclusive<usize> = 512..=2 << 20;
-
-/// The least number of pages that a cache has room for.
-pub const MIN_FRAMES: usize = 4;
 
 /// Numbers caches. Relaxed: a number is all that it gives.
 static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);

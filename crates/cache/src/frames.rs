@@ -23,6 +23,8 @@ pub(crate) mod waiters;
 mod word;
 
 pub(crate) use frame::{Claim, Frames, Held, Hit, Lent, Look, Pin};
+#[cfg(not(loom))]
+pub use pools::MIN_FRAMES;
 pub(crate) use waiters::Told;
 pub(crate) use word::{State, Word};
 #[cfg(not(loom))]

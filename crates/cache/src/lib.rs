@@ -99,12 +99,13 @@ mod stripe;
 
 #[cfg(not(loom))]
 pub use {
-    cache::{Cache, CacheBuilder, MIN_FRAMES},
+    cache::{Cache, CacheBuilder},
     error::{BuildError, Error, MemoryFor, Operation},
     file::{
         Advice, ContiguousFrames, Direct, File, OpenOptions, OwnedPageGuard, PageHook, PageMut,
         PageStream,
     },
+    frames::MIN_FRAMES,
     frames::policy::{self, PolicyKind},
     io::Io,
     page::PageNo,

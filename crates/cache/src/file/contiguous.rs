@@ -31,13 +31,13 @@ use std::ops::{Deref, Range};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Deadline, Timestamp};
 
+use crate::Error;
 use crate::file::Core;
-use crate::frames::{Claim, State};
+use crate::frames::{Claim, MIN_FRAMES, State};
 use crate::latch::AloneGuard;
 use crate::page::{FrameId, PageKey};
 use crate::pages::{Busy, Want, Work};
 use crate::stats::Count;
-use crate::{Error, MIN_FRAMES};
 
 /// The largest piece.
 const BYTES_MAX: usize = 2 << 20;

@@ -98,13 +98,6 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    pub(crate) fn for_frames(self, frames: u32) -> Box<dyn Policy> {
-        match self {
-            Self::S3Fifo => Box::new(S3Fifo::new(frames)),
-            Self::Clock => Box::new(Clock::new(frames)),
-        }
-    }
-
     /// How many pages that were given up are to be remembered, beside this many frames.
     pub(crate) fn remembers(self, frames: usize) -> usize {
         match self {

@@ -20,12 +20,14 @@ use std::ops::{Deref, DerefMut, Range, RangeInclusive};
 use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
-use crate::MIN_FRAMES;
 use crate::frames::free::{FreeFrames, Set};
-use crate::frames::policy::{self, Ghost, Policy, PolicyKind, Search};
+use crate::frames::policy::{self, Clock, Ghost, Policy, PolicyKind, S3Fifo, Search};
 use crate::frames::{Claim, EXTENT};
 use crate::page::{FrameId, PageKey};
 use crate::ranked::{Ranked, RankedGuard, rank};
+
+/// The least number of pages that a cache has room for.
+pub const MIN_FRAMES: usize = 4;
 
 /// Every so often a thread that finds no free frame asks the pool of another node first.
 const AWAY_EVERY: u32 = 8;
@@ -255,13 +257,17 @@ impl Pools {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
             let first = (number * each) as u32;
+            let policy: Box<dyn Policy> = match kind {
+                PolicyKind::S3Fifo => Box::new(S3Fifo::new(len as u32)),
+                PolicyKind::Clock => Box::new(Clock::new(len as u32)),
+            };
             let pool = Pool {
                 first,
                 len: len as u32,
                 present: 0,
                 has: Set::new(len),
                 written: Vec::with_capacity(len),
-                policy: kind.for_frames(len as u32),
+                policy,
                 free: FreeFrames::new(first, len),
                 window: *WINDOW.end(),
                 leaving: Vec::new(),
