@@ -22,9 +22,9 @@ pub(crate) use index::{Entry, FillReservation, Index, ShardGuard};
 pub(crate) use resident::{Busy, Lookup, TooManyPins, Work};
 #[cfg(not(loom))]
 pub(crate) use {
-    evict::{Found, Promises},
+    evict::Found,
     peek::{Copied, Seen},
-    table::Pages,
+    table::{Pages, Promises},
     wait::{WakeMessage, Want},
 };
 #[cfg(not(loom))]

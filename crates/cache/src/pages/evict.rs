@@ -8,9 +8,8 @@
 //! back before that counts as new.
 //!
 //! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
-//! the caller, and about a page that no flush has covered its file is asked ([`Promises`]).
+//! the caller, and about a page that no flush has covered its file is asked (`Promises`).
 
-use std::fmt;
 use std::ops::Range;
 
 use unherd_sync::Token;
@@ -18,21 +17,8 @@ use unherd_sync::Token;
 use crate::frames::policy::{self, Idle, Look, Search, Uses};
 use crate::frames::{Claim, EXTENT, Frames, Pool, PoolGuard, State, Told, Word};
 use crate::page::{FrameId, PageKey, PageNo};
-use crate::pages::{Pages, ShardGuard};
+use crate::pages::{Busy, Pages, ShardGuard};
 use crate::stats::Count;
-
-/// What files have promised about their pages.
-pub(crate) trait Promises: fmt::Debug + Send + Sync {
-    /// Takes pages that no flush has covered from their frames, if they are still there, by
-    /// [`Pages::evict_unstable`]: what a file promises and whether a page is there must change
-    /// together. No shard is locked. Those of another file than the first's are left alone.
-    fn evict_unstable(
-        &self,
-        pages: &Pages,
-        of_file: &[(FrameId, PageKey)],
-        evicted: &mut dyn FnMut(Claim),
-    );
-}
 
 /// What a search has found.
 #[derive(Debug)]
@@ -170,6 +156,17 @@ impl Pages {
         }
         self.supply.pools.push_free(claim);
         self.notify_idle(1);
+    }
+
+    /// Drops the page of the shard, if it is there, whatever it holds; gives its word before.
+    /// Pinned ones live on for those who have them. Not of a page that is not at rest.
+    pub(crate) fn detach(&self, shard: ShardGuard<'_>) -> Result<Word, Busy> {
+        let (before, claim) = shard.detach(self.frames())?;
+        if before.is_unread() {
+            self.counters.add(Count::ReadAheadWasted, 1);
+        }
+        claim.into_iter().for_each(|claim| self.free_frame(claim));
+        Ok(before)
     }
 
     /// Looks for a frame once, for the page, in all pools.

@@ -1,14 +1,29 @@
 //! The pages of a cache: the index over the frames, and the waits for pages.
 
+use std::fmt;
+
 use unherd_sync::{WaitKey, WaitTable};
 use unherd_sys::ForkMark;
 use unherd_sys::primitives::Arc;
 
-use crate::frames::{FrameMemory, Frames, Supply, Word};
-use crate::page::PageKey;
-use crate::pages::{Busy, Index, Promises, ShardGuard};
+use crate::frames::{Claim, FrameMemory, Frames, Supply};
+use crate::page::{FrameId, PageKey};
+use crate::pages::{Index, ShardGuard};
 use crate::reasons::Reasons;
-use crate::stats::{Count, Counters, Stats};
+use crate::stats::{Counters, Stats};
+
+/// What files have promised about their pages.
+pub(crate) trait Promises: fmt::Debug + Send + Sync {
+    /// Takes pages that no flush has covered from their frames, if they are still there, by
+    /// [`Pages::evict_unstable`]: what a file promises and whether a page is there must change
+    /// together. No shard is locked. Those of another file than the first's are left alone.
+    fn evict_unstable(
+        &self,
+        pages: &Pages,
+        of_file: &[(FrameId, PageKey)],
+        evicted: &mut dyn FnMut(Claim),
+    );
+}
 
 /// All pages of a cache, of whichever files.
 pub(crate) struct Pages {
@@ -48,17 +63,6 @@ impl Pages {
         key: PageKey,
     ) -> &'b mut ShardGuard<'a> {
         self.index.lock_next(locked, key, |frame| self.frames().key(frame))
-    }
-
-    /// Drops the page of the shard, if it is there, whatever it holds; gives its word before.
-    /// Pinned ones live on for those who have them. Not of a page that is not at rest.
-    pub(crate) fn detach(&self, shard: ShardGuard<'_>) -> Result<Word, Busy> {
-        let (before, claim) = shard.detach(self.frames())?;
-        if before.is_unread() {
-            self.counters.add(Count::ReadAheadWasted, 1);
-        }
-        claim.into_iter().for_each(|claim| self.free_frame(claim));
-        Ok(before)
     }
 
     /// The pages are there, and are used soon: brings their slots and frames into the processor's
