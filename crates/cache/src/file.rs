@@ -46,7 +46,7 @@ mod write_behind;
 mod writeback;
 
 pub(crate) use {
-    change::try_for_a_moment, core::Core, core::TRUNCATED, device_len::DeviceLen,
+    change::try_for_a_moment, core::Core, device_len::DeviceLen, device_len::TRUNCATED,
     durability::Durability, durability::Failure, durability::Remains, expiry::Expired,
     flush_behind::FLUSH_BEHIND_BYTES, flush_behind::Unflushed, open::Source, owner::Owner,
     page_hook::Hook, page_set::PageSet, readahead::Streams, state::FileState, table::Files,

@@ -10,7 +10,7 @@ use unherd_sys::{Errno, ForkMark, Timestamp};
 use crate::Error;
 use crate::error::Operation;
 use crate::file::runs::RunPages;
-use crate::file::{FileState, Files};
+use crate::file::{FileState, Files, TRUNCATED};
 use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
@@ -50,10 +50,6 @@ impl fmt::Debug for Core {
 
 /// The part of the frame deadline that a waiter does without, to give up together with others.
 const LAST_PART: u32 = 16;
-
-/// What stands for [`Error::Truncated`] where a read's failure is a number. The kernel has no error
-/// of that number: it keeps numbers up to this one, and has used a few hundred.
-pub(crate) const TRUNCATED: Errno = Errno::from_raw_os_error(4095);
 
 impl Core {
     #[inline]

@@ -15,6 +15,13 @@
 
 use std::ops::Range;
 
+use unherd_sys::Errno;
+
+/// What stands for [`Error::Truncated`](crate::Error::Truncated) where a read's failure is a
+/// number. The kernel has no error of that number: it keeps numbers up to this one, and has used a
+/// few hundred.
+pub(crate) const TRUNCATED: Errno = Errno::from_raw_os_error(4095);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DeviceLen {
     /// The length that the device had after our last write at the end.

@@ -364,7 +364,7 @@ impl Core {
                 _ => {}
             }
         }
-        if let Err((at, errno)) = self.hook_after_read(&mut fill, bytes) {
+        if let Err((at, errno)) = fill.hook_after_read(self.memory(), bytes) {
             if at == 0 {
                 return self.end_failed_fill(fill, errno, deliver);
             }

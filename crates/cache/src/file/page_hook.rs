@@ -9,10 +9,8 @@ use std::fmt;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::runs::{Fill, WriteBack};
-use crate::file::{Core, TRUNCATED};
+use crate::file::TRUNCATED;
 use crate::foreign_code::run_foreign;
-use crate::io::TransferError;
 use crate::page::PageNo;
 
 /// What is done to each page of a file before it is written to the device, and after it was read
@@ -108,41 +106,11 @@ impl PartialEq for Hook {
 impl Eq for Hook {}
 
 impl Hook {
-    fn run(&self, hook: impl FnOnce(&dyn PageHook) -> Result<(), Errno>) -> Result<(), Errno> {
+    pub(crate) fn run(
+        &self,
+        hook: impl FnOnce(&dyn PageHook) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let result = run_foreign(|| hook(&*self.0)).unwrap_or(Err(Errno::IO));
         result.map_err(|errno| if errno == TRUNCATED { Errno::IO } else { errno })
-    }
-}
-
-impl Core {
-    /// Makes what the device is to get of the pages, if their file has a hook.
-    pub(crate) fn hook_before_write(&self, pages: &mut WriteBack) -> Result<(), TransferError> {
-        let Some(hook) = pages.file.hook.clone() else { return Ok(()) };
-        let first = pages.first;
-        pages.buffer.copy_pages(self.memory(), self.io.runs.copied_pages_max, |at, bytes| {
-            hook.run(|hook| hook.before_write(PageNo(first.0 + at as u64), bytes))
-        })
-    }
-
-    /// Gives the pages, of which `bytes` bytes were read, to the file's hook, if it has one. On
-    /// failure, which page it was.
-    pub(crate) fn hook_after_read(
-        &self,
-        fill: &mut Fill,
-        bytes: usize,
-    ) -> Result<(), (usize, Errno)> {
-        let Fill { file, first, claims, .. } = fill;
-        let Some(hook) = &file.hook else { return Ok(()) };
-        let page_bytes = self.memory().page_bytes();
-        let mut copy = vec![0; page_bytes];
-        for (at, claim) in claims.iter_mut().enumerate().take(bytes.div_ceil(page_bytes)) {
-            let read = (bytes - at * page_bytes).min(page_bytes);
-            copy[..read].copy_from_slice(&self.memory().claimed_bytes(claim)[..read]);
-            copy[read..].fill(0);
-            let page = PageNo(first.0 + at as u64);
-            hook.run(|hook| hook.after_read(page, &mut copy)).map_err(|errno| (at, errno))?;
-            self.memory().write(claim, 0, &copy);
-        }
-        Ok(())
     }
 }

@@ -5,12 +5,12 @@
 //! | fill | claimed, and in the index as *reading* | published |
 //! | write-back | lent | given back |
 
-use unherd_sys::DeviceFile;
 use unherd_sys::primitives::Arc;
+use unherd_sys::{DeviceFile, Errno};
 
 use crate::file::FileState;
-use crate::frames::{Claim, Lent};
-use crate::io::{self, Payload, RunBuffer, RunFrames};
+use crate::frames::{Claim, FrameMemory, Lent};
+use crate::io::{self, Payload, RunBuffer, RunFrames, TransferError};
 use crate::page::{PageKey, PageNo};
 
 pub(crate) type Run = io::Run<RunPages>;
@@ -43,6 +43,28 @@ impl Fill {
     /// How many of the pages nobody has asked for.
     pub(crate) fn ahead(&self) -> usize {
         self.claims.len() - usize::from(!self.is_ahead)
+    }
+
+    /// Gives the pages, of which `bytes` bytes were read, to the file's hook, if it has one. On
+    /// failure, which page it was.
+    pub(crate) fn hook_after_read(
+        &mut self,
+        memory: &FrameMemory,
+        bytes: usize,
+    ) -> Result<(), (usize, Errno)> {
+        let Self { file, first, claims, .. } = self;
+        let Some(hook) = &file.hook else { return Ok(()) };
+        let page_bytes = memory.page_bytes();
+        let mut copy = vec![0; page_bytes];
+        for (at, claim) in claims.iter_mut().enumerate().take(bytes.div_ceil(page_bytes)) {
+            let read = (bytes - at * page_bytes).min(page_bytes);
+            copy[..read].copy_from_slice(&memory.claimed_bytes(claim)[..read]);
+            copy[read..].fill(0);
+            let page = PageNo(first.0 + at as u64);
+            hook.run(|hook| hook.after_read(page, &mut copy)).map_err(|errno| (at, errno))?;
+            memory.write(claim, 0, &copy);
+        }
+        Ok(())
     }
 }
 
@@ -84,6 +106,19 @@ impl WriteBack {
         self.buffer.frames[len..].reverse();
         self.buffer.frames.rotate_right(added);
         self.first.0 -= added as u64;
+    }
+
+    /// Makes what the device is to get of the pages, if their file has a hook.
+    pub(crate) fn hook_before_write(
+        &mut self,
+        memory: &FrameMemory,
+        copied_pages_max: usize,
+    ) -> Result<(), TransferError> {
+        let Some(hook) = self.file.hook.clone() else { return Ok(()) };
+        let first = self.first;
+        self.buffer.copy_pages(memory, copied_pages_max, |at, bytes| {
+            hook.run(|hook| hook.before_write(PageNo(first.0 + at as u64), bytes))
+        })
     }
 }
 

@@ -337,7 +337,7 @@ impl Core {
         if !loan.has_failed {
             self.extend(file, within, &mut pages);
         }
-        let hooked = self.hook_before_write(&mut pages);
+        let hooked = pages.hook_before_write(self.memory(), self.io.runs.copied_pages_max);
         let mut run = Run::new(RunPages::WriteBack(pages), self.memory().page_bytes());
         let moved = match (hooked, &self.io.engine) {
             (Err(error), _) => Err(error),
