@@ -393,7 +393,10 @@ impl Core {
             self.drop_page(file, file.key(page), changing);
         }
         file.unclean.lock().remove_in(&(pages.start.0..pages.end.0));
-        self.drop_holds(file, pages);
+        if self.files.held.load(Ordering::Relaxed) > 0 {
+            let mut holds = file.holds.lock();
+            self.files.held.fetch_sub(holds.forget(&pages), Ordering::Relaxed);
+        }
     }
 
     /// Takes a page from the index that a forgotten guard or future has, if it is one: with a

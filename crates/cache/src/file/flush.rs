@@ -32,7 +32,7 @@ impl Core {
         }
         let run = |wanted| self.sync_round(file, wanted);
         let held = file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)?;
-        self.outcome_of(file, pages, &held)
+        file.outcome_of(pages, &held)
     }
 
     /// Whether none of the pages is other than clean, and a flush has covered all that was changed
@@ -77,7 +77,7 @@ impl Core {
         let before = file.durability.lock().begin_sync();
         let held = self.write_back_and_trim(file, std::slice::from_ref(pages));
         file.durability.lock().outcome_since(before)?;
-        self.outcome_of(file, pages, &held)
+        file.outcome_of(pages, &held)
     }
 
     /// As [`Core::write_back`]. The file has its length on the device then; an error of that is

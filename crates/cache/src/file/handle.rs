@@ -660,7 +660,7 @@ impl File {
         let writable = self.file.writable;
         let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
-        written.and(reported).and(self.core().check_released(&self.file))
+        written.and(reported).and(self.file.check_released())
     }
 
     pub(crate) fn check_write(&self) -> Result<(), Error> {

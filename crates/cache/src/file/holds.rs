@@ -28,12 +28,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
-use unherd_sys::primitives::Ordering;
+use unherd_sys::primitives::{Arc, AtomicUsize, Ordering};
 
 use crate::Error;
-use crate::file::{Core, Failure, FileState};
-use crate::page::{PageNo, PageRange};
+use crate::page::{FileId, PageKey, PageNo};
+use crate::pages::Pages;
 
 /// Of one file.
 #[derive(Debug, Default)]
@@ -51,116 +52,76 @@ impl Holds {
         self.lsns.contains_key(&page)
     }
 
-    pub(crate) fn lsn(&self, page: PageNo) -> Option<u64> {
+    fn lsn(&self, page: PageNo) -> Option<u64> {
         self.lsns.get(&page).copied()
     }
 
-    /// The pages that are not held any more.
-    fn release_to(&mut self, lsn: u64) -> Vec<PageNo> {
-        self.released = self.released.max(lsn);
-        let mut pages = Vec::new();
-        self.lsns.retain(|&page, &mut lsn| {
-            let is_held = lsn > self.released;
-            if !is_held {
-                pages.push(page);
-            }
-            is_held
-        });
-        pages
-    }
-}
-
-impl Core {
-    /// Holds a page that the caller is changing. Gives what was before, if that has changed.
+    /// Holds a page that the caller is changing, unless `most` pages of all files are held, which
+    /// `held` counts. Gives what was before, if that has changed; else how many are held.
     pub(crate) fn hold(
-        &self,
-        file: &FileState,
+        &mut self,
         page: PageNo,
         lsn: u64,
-    ) -> Result<Option<HoldBefore>, Error> {
-        let mut holds = file.holds.lock();
-        let before = holds.lsn(page);
-        if lsn <= holds.released.max(before.unwrap_or(0)) {
+        held: &AtomicUsize,
+        most: usize,
+    ) -> Result<Option<HoldBefore>, usize> {
+        let before = self.lsn(page);
+        if lsn <= self.released.max(before.unwrap_or(0)) {
             return Ok(None);
         }
         if before.is_none() {
-            let most = (self.supply().len_to_be() / 4).max(1);
-            let held = self.files.held.fetch_add(1, Ordering::Relaxed);
-            if held >= most {
-                self.files.held.fetch_sub(1, Ordering::Relaxed);
-                return Err(Error::TooManyHeld { file: file.path.clone(), page: page.0, held });
+            let others = held.fetch_add(1, Ordering::Relaxed);
+            if others >= most {
+                held.fetch_sub(1, Ordering::Relaxed);
+                return Err(others);
             }
         }
-        holds.lsns.insert(page, lsn);
+        self.lsns.insert(page, lsn);
         Ok(Some(HoldBefore(before)))
     }
 
     /// The changes under a hold were given up.
-    pub(crate) fn give_up_hold(&self, file: &FileState, page: PageNo, before: HoldBefore) {
-        let mut holds = file.holds.lock();
+    pub(crate) fn give_up(&mut self, page: PageNo, before: HoldBefore, held: &AtomicUsize) {
         match before.0 {
-            Some(lsn) if lsn > holds.released => {
-                holds.lsns.insert(page, lsn);
+            Some(lsn) if lsn > self.released => {
+                self.lsns.insert(page, lsn);
             }
             _ => {
-                let gone = holds.lsns.remove(&page).is_some();
-                self.files.held.fetch_sub(usize::from(gone), Ordering::Relaxed);
+                let gone = self.lsns.remove(&page).is_some();
+                held.fetch_sub(usize::from(gone), Ordering::Relaxed);
             }
         }
     }
 
-    /// Lets the file's pages be written that were changed under `lsn` at most.
-    pub(crate) fn release_holds(&self, file: &FileState, lsn: u64) {
-        let released = {
-            let mut holds = file.holds.lock();
-            let released = holds.release_to(lsn);
-            for &page in &released {
-                let shard = self.pages.shard(file.key(page));
-                if let Some(frame) = shard.frame() {
-                    self.frames().release(frame);
-                }
+    /// Lets pages be written that were changed under `lsn` at most. Gives how many.
+    pub(crate) fn release_to(&mut self, lsn: u64, file: FileId, pages: &Pages) -> usize {
+        self.released = self.released.max(lsn);
+        let before = self.lsns.len();
+        self.lsns.retain(|&page, &mut lsn| {
+            let is_held = lsn > self.released;
+            if !is_held && let Some(frame) = pages.shard(PageKey { file, page }).frame() {
+                pages.frames().release(frame);
             }
-            released.len()
-        };
-        if released > 0 {
-            self.files.held.fetch_sub(released, Ordering::Relaxed);
-            self.pages.notify_writable();
-        }
+            is_held
+        });
+        before - self.lsns.len()
     }
 
-    /// The pages are dropped.
-    pub(crate) fn drop_holds(&self, file: &FileState, pages: Range<PageNo>) {
-        if self.files.held.load(Ordering::Relaxed) > 0 {
-            let mut holds = file.holds.lock();
-            let before = holds.lsns.len();
-            holds.lsns.retain(|page, _| !pages.contains(page));
-            self.files.held.fetch_sub(before - holds.lsns.len(), Ordering::Relaxed);
-        }
+    /// The pages are dropped. Gives how many were held.
+    pub(crate) fn forget(&mut self, pages: &Range<PageNo>) -> usize {
+        let before = self.lsns.len();
+        self.lsns.retain(|page, _| !pages.contains(page));
+        before - self.lsns.len()
     }
 
-    /// The outcome of a sync for one who wants those pages; it has left out the `held` ones.
-    pub(crate) fn outcome_of(
-        &self,
-        file: &FileState,
-        pages: &PageRange,
-        held: &[PageNo],
-    ) -> Result<(), Failure> {
-        match held.iter().find(|page| pages.contains(&page.0)) {
-            // No error of the file: nobody else is to be told.
-            Some(&page) => Err((self.held_error(file, page), 0)),
-            None => Ok(()),
-        }
+    /// A page that is held, if there is one.
+    pub(crate) fn first(&self) -> Option<PageNo> {
+        self.lsns.keys().next().copied()
     }
 
-    /// Refuses a file that has held pages.
-    pub(crate) fn check_released(&self, file: &FileState) -> Result<(), Error> {
-        let first = file.holds.lock().lsns.keys().next().copied();
-        first.map_or(Ok(()), |page| Err(self.held_error(file, page)))
-    }
-
-    fn held_error(&self, file: &FileState, page: PageNo) -> Error {
-        let holds = file.holds.lock();
-        let lsn = holds.lsn(page).unwrap_or(holds.released);
-        Error::Held { file: file.path.clone(), page: page.0, lsn, released: holds.released }
+    /// That the page of the file at `path` is held.
+    pub(crate) fn error(&self, path: &Arc<Path>, page: PageNo) -> Error {
+        let lsn = self.lsn(page).unwrap_or(self.released);
+        Error::Held { file: path.clone(), page: page.0, lsn, released: self.released }
     }
 }

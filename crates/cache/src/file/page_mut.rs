@@ -320,14 +320,17 @@ impl PageMut<'_> {
     /// release, and begin again.
     pub fn hold_until(&mut self, lsn: u64) -> Result<(), Error> {
         self.core.check_not_forked()?;
-        match self.core.hold(self.file, self.key.page, lsn) {
+        let most = (self.core.supply().len_to_be() / 4).max(1);
+        let page = self.key.page;
+        let hold = self.file.holds.lock().hold(page, lsn, &self.core.files.held, most);
+        match hold {
             Ok(before) => {
                 self.hold = self.hold.or(before);
                 Ok(())
             }
-            Err(error) => {
+            Err(held) => {
                 self.undo();
-                Err(error)
+                Err(Error::TooManyHeld { file: self.file.path.clone(), page: page.0, held })
             }
         }
     }
@@ -361,7 +364,7 @@ impl Drop for PageMut<'_> {
         if self.undo.is_empty() {
             // Nothing was written, or it was given up.
             if let Some(before) = self.hold {
-                self.core.give_up_hold(self.file, self.key.page, before);
+                self.file.holds.lock().give_up(self.key.page, before, &self.core.files.held);
             }
             if !claim.was_unwritten() {
                 self.core.remove_unwritten(self.file, 1);

@@ -101,6 +101,21 @@ impl FileState {
         self.len.store(self.rounded_len(len), Ordering::Release);
     }
 
+    /// The outcome of a sync for one who wants those pages; it has left out the `held` ones.
+    pub(crate) fn outcome_of(&self, pages: &PageRange, held: &[PageNo]) -> Result<(), Failure> {
+        match held.iter().find(|page| pages.contains(&page.0)) {
+            // No error of the file: nobody else is to be told.
+            Some(&page) => Err((self.holds.lock().error(&self.path, page), 0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a file that has held pages.
+    pub(crate) fn check_released(&self) -> Result<(), Error> {
+        let holds = self.holds.lock();
+        holds.first().map_or(Ok(()), |page| Err(holds.error(&self.path, page)))
+    }
+
     pub(crate) fn too_large(&self, offset: u64, len: u64) -> Error {
         Error::FileTooLarge { file: self.path.clone(), offset, len, len_max: self.len_max }
     }

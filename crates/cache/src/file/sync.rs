@@ -164,8 +164,14 @@ impl File {
     /// does not block otherwise.
     pub fn release_to(&self, lsn: u64) {
         // In a child of fork(2) the locks may be held for ever, and nothing is written.
-        if !self.core().fork().is_forked() {
-            self.core().release_holds(&self.file, lsn);
+        let (core, file) = (self.core(), &self.file);
+        if core.fork().is_forked() {
+            return;
+        }
+        let released = file.holds.lock().release_to(lsn, file.id, &core.pages);
+        if released > 0 {
+            core.files.held.fetch_sub(released, Ordering::Relaxed);
+            core.pages.notify_writable();
         }
     }
 }

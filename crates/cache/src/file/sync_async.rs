@@ -59,7 +59,7 @@ impl File {
             }
             let outcome = file.syncs.ended(&round, core.waits(), core.reasons().file).await;
             if let Some(outcome) = outcome {
-                return self.told(outcome.and_then(|held| core.outcome_of(file, &pages, &held)));
+                return self.told(outcome.and_then(|held| file.outcome_of(&pages, &held)));
             }
         }
     }
