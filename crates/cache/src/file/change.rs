@@ -110,6 +110,16 @@ impl Core {
         Ok(frame)
     }
 
+    /// Writes zeros in one page. The caller keeps writers out.
+    pub(crate) fn write_zeros(&self, file: &Arc<FileState>, part: Range<u64>) -> Result<(), Error> {
+        if !part.is_empty() {
+            let (page, at) = self.memory().locate(part.start);
+            let zeros = vec![0; (part.end - part.start) as usize];
+            self.write_page(file, page, at, &zeros, None, false)?;
+        }
+        Ok(())
+    }
+
     /// The page was changed: publishes it, and wakes the waiters for it, or for a frame.
     #[inline]
     pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {

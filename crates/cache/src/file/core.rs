@@ -14,7 +14,7 @@ use crate::file::{FileState, Files, TRUNCATED};
 use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
-use crate::page::PageKey;
+use crate::page::{PageKey, PageNo};
 use crate::pages::{Busy, Pages, WakeMessage, Want};
 use crate::reasons::Reasons;
 use crate::stats::Counters;
@@ -95,13 +95,53 @@ impl Core {
     }
 
     /// Where a page begins in its file, in bytes.
-    pub(crate) fn offset(&self, page: crate::PageNo) -> u64 {
+    pub(crate) fn offset(&self, page: PageNo) -> u64 {
         page.0 * self.memory().page_bytes() as u64
     }
 
     /// How many pages `len` bytes reach over that begin at `at` in a page.
     pub(crate) fn pages_of(&self, at: usize, len: usize) -> u64 {
         (at + len).div_ceil(self.memory().page_bytes()) as u64
+    }
+
+    /// Refuses what lies beyond the largest offset that a file of any kind has.
+    #[inline]
+    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
+        let len = len as u64;
+        // The last page must end at a legal offset too, because pages are written whole.
+        let last = (i64::MAX as u64) & !(self.memory().page_bytes() as u64 - 1);
+        match offset.checked_add(len) {
+            Some(end) if end <= last => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len, page: None }),
+        }
+    }
+
+    /// As [`Core::check_range`], of bytes that are to be written; and refuses what would make the
+    /// file larger than its file system allows, as pages are written whole.
+    #[inline]
+    pub(crate) fn check_write(
+        &self,
+        file: &FileState,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        let last = file.len_max & !(self.memory().page_bytes() as u64 - 1);
+        if len > 0 && offset + len as u64 > last {
+            return Err(file.too_large(offset, len as u64));
+        }
+        Ok(())
+    }
+
+    /// As [`Core::check_range`] of a page.
+    pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
+        let page_bytes = self.memory().page_bytes();
+        let offset = page.0.saturating_mul(page_bytes as u64);
+        self.check_range(offset, page_bytes).map_err(|_| Error::OutOfRange {
+            offset,
+            len: page_bytes as u64,
+            page: Some(page.0),
+        })
     }
 
     /// Blocks until this busy period ends. Re-check the page afterwards.
@@ -182,9 +222,9 @@ mod tests {
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
+    use crate::Cache;
     use crate::file::{OpenOptions, Source};
     use crate::pages::{FillReservation, Work};
-    use crate::{Cache, PageNo};
 
     /// The failure of one read must not reach the waiters for the next read of the page.
     #[test]

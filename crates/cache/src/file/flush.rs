@@ -1,6 +1,6 @@
 //! Sync, length, and the end of a file's time in the cache.
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::Error;
 use crate::error::Operation;
@@ -160,6 +160,30 @@ impl Core {
         }
     }
 
+    /// To be called by one who has written a page of the file to its end. If a flush is due, blocks
+    /// on the device; waits for nobody, as the caller may have pages that others wait for. An error
+    /// is recorded for the file's handles, as that of any flush.
+    pub(crate) fn flush_behind(&self, file: &FileState) {
+        let dirty_bytes = || {
+            let pages = file.unwritten.pages.load(Ordering::Relaxed);
+            (pages * self.memory().page_bytes()) as u64
+        };
+        let is_due = || {
+            file.unflushed.is_due(self.flush_behind_bytes, dirty_bytes)
+                && file.durability.lock().needs_flush()
+        };
+        if is_due() {
+            // Flushes of one file come one at a time, as the kernel tells of a failure once: so
+            // this is a round of its own. If a sync runs or is about to, that flushes.
+            file.syncs.run_alone(self.waits(), || {
+                // Another may have begun a flush since.
+                if is_due() {
+                    self.flush(file);
+                }
+            });
+        }
+    }
+
     /// Gives the state to unstable pages that were written up to the end of the period `last`.
     fn settle_pages(&self, file: &FileState, last: u64, settled: State) {
         let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
@@ -270,45 +294,5 @@ impl Core {
             None => Ok(()),
         };
         (outcome, errors)
-    }
-
-    /// Refuses what lies beyond the largest offset that a file of any kind has.
-    #[inline]
-    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
-        let len = len as u64;
-        // The last page must end at a legal offset too, because pages are written whole.
-        let last = (i64::MAX as u64) & !(self.memory().page_bytes() as u64 - 1);
-        match offset.checked_add(len) {
-            Some(end) if end <= last => Ok(()),
-            _ => Err(Error::OutOfRange { offset, len, page: None }),
-        }
-    }
-
-    /// As [`Core::check_range`], of bytes that are to be written; and refuses what would make the
-    /// file larger than its file system allows, as pages are written whole.
-    #[inline]
-    pub(crate) fn check_write(
-        &self,
-        file: &FileState,
-        offset: u64,
-        len: usize,
-    ) -> Result<(), Error> {
-        self.check_range(offset, len)?;
-        let last = file.len_max & !(self.memory().page_bytes() as u64 - 1);
-        if len > 0 && offset + len as u64 > last {
-            return Err(file.too_large(offset, len as u64));
-        }
-        Ok(())
-    }
-
-    /// As [`Core::check_range`] of a page.
-    pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
-        let page_bytes = self.memory().page_bytes();
-        let offset = page.0.saturating_mul(page_bytes as u64);
-        self.check_range(offset, page_bytes).map_err(|_| Error::OutOfRange {
-            offset,
-            len: page_bytes as u64,
-            page: Some(page.0),
-        })
     }
 }

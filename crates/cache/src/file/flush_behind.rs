@@ -12,8 +12,6 @@
 
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
-use crate::file::{Core, FileState};
-
 /// Bytes that are written, and then flushed.
 pub(crate) const FLUSH_BEHIND_BYTES: u64 = 64 << 20;
 
@@ -39,35 +37,9 @@ impl Unflushed {
     /// Whether a file with that much that is not written back is to be flushed, if `every_bytes`
     /// make a flush due. A flush looks at all of that, so it must not be much more than what was
     /// written.
-    fn is_due(&self, every_bytes: u64, dirty_bytes: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn is_due(&self, every_bytes: u64, dirty_bytes: impl FnOnce() -> u64) -> bool {
         let written = self.bytes.load(Ordering::Relaxed);
         written >= every_bytes && written >= dirty_bytes()
-    }
-}
-
-impl Core {
-    /// To be called by one who has written a page of the file to its end. If a flush is due, blocks
-    /// on the device; waits for nobody, as the caller may have pages that others wait for. An error
-    /// is recorded for the file's handles, as that of any flush.
-    pub(crate) fn flush_behind(&self, file: &FileState) {
-        let dirty_bytes = || {
-            let pages = file.unwritten.pages.load(Ordering::Relaxed);
-            (pages * self.memory().page_bytes()) as u64
-        };
-        let is_due = || {
-            file.unflushed.is_due(self.flush_behind_bytes, dirty_bytes)
-                && file.durability.lock().needs_flush()
-        };
-        if is_due() {
-            // Flushes of one file come one at a time, as the kernel tells of a failure once: so
-            // this is a round of its own. If a sync runs or is about to, that flushes.
-            file.syncs.run_alone(self.waits(), || {
-                // Another may have begun a flush since.
-                if is_due() {
-                    self.flush(file);
-                }
-            });
-        }
     }
 }
 

@@ -114,22 +114,6 @@ impl Core {
         head_cleared.and(self.write_zeros(file, tail))
     }
 
-    /// Writes zeros in one page. The caller keeps writers out.
-    pub(crate) fn write_zeros(&self, file: &Arc<FileState>, part: Range<u64>) -> Result<(), Error> {
-        if !part.is_empty() {
-            let (page, at) = self.memory().locate(part.start);
-            self.write_page(
-                file,
-                page,
-                at,
-                &vec![0; (part.end - part.start) as usize],
-                None,
-                false,
-            )?;
-        }
-        Ok(())
-    }
-
     /// The caller keeps writers out.
     fn punch_pages(&self, file: &FileState, pages: PageRange, len: u64) -> Result<(), Error> {
         self.without_write_backs(file, || {
