@@ -25,6 +25,7 @@ mod page_hook;
 mod page_mut;
 mod page_set;
 mod page_stream;
+mod page_wait;
 mod peek_slow;
 mod pieces;
 mod read_on;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
-use unherd_sys::{Errno, ForkMark, Timestamp};
+use unherd_sys::{Errno, ForkMark};
 
 use crate::Error;
 use crate::error::Operation;
@@ -15,7 +15,7 @@ use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
 use crate::page::{PageKey, PageNo};
-use crate::pages::{Busy, Pages, WakeMessage, Want};
+use crate::pages::Pages;
 use crate::reasons::Reasons;
 use crate::stats::Counters;
 
@@ -47,9 +47,6 @@ impl fmt::Debug for Core {
             .finish_non_exhaustive()
     }
 }
-
-/// The part of the frame deadline that a waiter does without, to give up together with others.
-const LAST_PART: u32 = 16;
 
 impl Core {
     #[inline]
@@ -144,60 +141,12 @@ impl Core {
         })
     }
 
-    /// Blocks until this busy period ends. Re-check the page afterwards.
-    ///
-    /// If there was no frame for the page, but this call may wait on, gives when it `began` to wait
-    /// for one. Pass that to the next wait.
-    ///
-    /// # Errors
-    /// If it was being brought in, and that failed: each that waited for it gets the error. If the
-    /// caller itself holds the page.
-    pub(crate) fn wait_for_page(
-        &self,
-        file: &FileState,
-        key: PageKey,
-        busy: Busy,
-        want: Want,
-        began: Option<Timestamp>,
-    ) -> Result<Option<Timestamp>, Error> {
-        self.check_not_held(file, key)?;
-        let began = began.unwrap_or_else(Timestamp::now);
-        let told = self.pages.wait(key, busy, want);
-        self.after_wait(file, key, told, began)
-    }
-
-    /// What follows for one that has waited for a page since `began`, by what it was told: see
-    /// [`Core::wait_for_page`].
-    ///
-    /// The frame deadline is that of the caller, not that of the thread that looked for a frame.
-    /// One that has waited for [`LAST_PART`] less gives up with that thread: so however many wait,
-    /// they look again [`LAST_PART`] times at most, and not each when the one before gives up.
-    pub(crate) fn after_wait(
-        &self,
-        file: &FileState,
-        key: PageKey,
-        told: WakeMessage,
-        began: Timestamp,
-    ) -> Result<Option<Timestamp>, Error> {
-        match told {
-            WakeMessage::Look => Ok(None),
-            WakeMessage::NoFrames(_) => {
-                let waited = Timestamp::now().since(began);
-                if waited < self.frame_wait - self.frame_wait / LAST_PART {
-                    return Ok(Some(began));
-                }
-                Err(self.no_frames_as(self.supply().held_as_told(), waited))
-            }
-            WakeMessage::ReadFailed(_, errno) => Err(self.read_error(file, key, errno)),
-        }
-    }
-
     /// There is no frame. Looks at all of them, to say why.
     pub(crate) fn no_frames(&self, waited: Duration) -> Error {
         self.no_frames_as(self.supply().held(), waited)
     }
 
-    fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
+    pub(crate) fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
         let Held { pinned, threads, unwritten } = held;
         let write_error = if unwritten > 0 { self.write_error.lock().clone() } else { None };
         let (capacity, given_out) = (self.supply().capacity(), self.supply().given_out());
@@ -211,51 +160,5 @@ impl Core {
             return Error::Truncated { file: file.path.clone(), offset, len };
         }
         file.io_error(Operation::Read, offset, errno)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use unherd_sys::primitives::thread;
-    use unherd_testkit::{Seed, SimDevice};
-
-    use super::*;
-    use crate::Cache;
-    use crate::file::{OpenOptions, Source};
-    use crate::pages::{FillReservation, Work};
-
-    /// The failure of one read must not reach the waiters for the next read of the page.
-    #[test]
-    fn an_earlier_read_fails_no_later_waiter() {
-        let device = Arc::new(SimDevice::new(Seed::new(1)));
-        device.put("f", &[0; 4096]);
-        let cache = Cache::builder().io(crate::Io::Blocking).device(device).build().unwrap();
-        let core = &cache.owner.core;
-        let options = OpenOptions::new().lock(false);
-        let file = core.open_file(Source::Path(Path::new("f")), &options).unwrap();
-        let key = file.key(PageNo(0));
-        let wait = |announced: FillReservation| {
-            let busy = Busy { work: Work::Reading, generation: announced.generation };
-            core.wait_for_page(&file, key, busy, Want::Read, None)
-        };
-        let late = core.pages.shard(key).announce();
-        core.pages.shard(key).remove();
-        let next = core.pages.shard(key).announce();
-        // Who saw the earlier one has no need to wait.
-        wait(late).unwrap();
-        for (told, fails) in [(late, false), (next, true)] {
-            let outcome = thread::scope(|scope| {
-                let waiter = scope.spawn(|| wait(next));
-                while !waiter.is_finished() {
-                    core.pages
-                        .wake_failed(key, WakeMessage::ReadFailed(told.generation, Errno::IO));
-                    thread::yield_now();
-                }
-                waiter.join().unwrap()
-            });
-            assert_eq!(outcome.is_err(), fails, "{outcome:?}");
-        }
     }
 }

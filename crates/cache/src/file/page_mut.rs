@@ -1,105 +1,26 @@
 //! A page that one thread changes, for as long as it holds it.
 //!
-//! While a [`PageMut`] lives, its page is *changing*: readers and writers of it wait, and so do
-//! syncs of the file; a thread that changes the file's length waits because the guard is inside
-//! `file.writers`. A thread that does one of these while it holds the guard would wait for itself.
-//! So it remembers what it holds, and looks at that where it would sleep:
-//!
-//! | the thread holds a `PageMut` and calls | it would wait | instead |
-//! |---|---|---|
-//! | a read or write of that page | for the page, `page-change` | [`Error::WouldDeadlock`] |
-//! | `sync_all` of the file | for the page, `page-change` | the same, before anything is done |
-//! | `set_len` of the file | in `file.writers` | the same |
-//! | `invalidate` of the file | for the page, `page-change` | the same |
-//! | `close` of the file | for nothing, but the page would never be written | the same |
-//! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |
+//! While a [`PageMut`] lives, its page is *changing*: who else would wait for it, and what becomes
+//! of its own thread there, stands in `page_wait.rs`.
 //!
 //! The handle cannot be dropped meanwhile: the guard borrows it. Two threads that each hold a
 //! page and want the other's wait for each other, as with any two locks.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
 
-use unherd_sys::primitives::{Arc, thread, thread_local};
+use unherd_sys::primitives::{Arc, thread};
 
 use crate::Error;
 use crate::file::holds::HoldBefore;
+use crate::file::page_wait::HeldPage;
 use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::latch::InsideGuard;
-use crate::page::{FileId, PageKey, PageNo};
-
-thread_local! {
-    /// The pages that this thread holds; few.
-    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
-    /// The number of the cache. Not its address: another may come to lie there, and a guard that
-    /// was forgotten is remembered.
-    cache: u64,
-    key: PageKey,
-}
-
-impl Held {
-    fn new(core: &Core, key: PageKey) -> Self {
-        Self { cache: core.number, key }
-    }
-
-    /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
-    /// none.
-    fn find(is_it: impl Fn(&Self) -> bool) -> Option<PageNo> {
-        let find = |held: &RefCell<Vec<Self>>| {
-            held.borrow().iter().find(|held| is_it(held)).map(|held| held.key.page)
-        };
-        HELD.try_with(find).ok().flatten()
-    }
-
-    fn begin(self) {
-        let _ = HELD.try_with(|held| held.borrow_mut().push(self));
-    }
-
-    fn end(self) {
-        let _ = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            if let Some(at) = held.iter().rposition(|held| *held == self) {
-                held.swap_remove(at);
-            }
-        });
-    }
-}
+use crate::page::{PageKey, PageNo};
 
 impl Core {
-    /// Refuses to wait for a page that this thread holds.
-    pub(crate) fn check_not_held(&self, file: &FileState, key: PageKey) -> Result<(), Error> {
-        let this = Held::new(self, key);
-        not_held(file, Held::find(|held| *held == this))
-    }
-
-    /// Refuses what would wait for any page of the file that this thread holds.
-    pub(crate) fn check_none_held(&self, file: &FileState) -> Result<(), Error> {
-        not_held(file, self.held_in(file.id))
-    }
-
-    fn held_in(&self, file: FileId) -> Option<PageNo> {
-        Held::find(|held| held.cache == self.number && held.key.file == file)
-    }
-
-    /// Lets the caller write to the file. Waits under `file` while its length is being changed.
-    pub(crate) fn enter_writers<'a>(&'a self, file: &'a FileState) -> InsideGuard<'a> {
-        let writers = file.writers.mine();
-        if !writers.try_enter() {
-            match self.held_in(file.id) {
-                Some(_) => writers.enter_again(),
-                None => writers.enter(self.waits(), self.reasons().file),
-            }
-        }
-        InsideGuard::new(writers, self.waits())
-    }
-
     /// The page, for the caller alone until it drops it.
     pub(crate) fn hold_page<'a>(
         &'a self,
@@ -109,7 +30,7 @@ impl Core {
         let inside = self.enter_writers(file);
         let key = file.key(page);
         let claim = self.claim_page(file, key, false, None)?;
-        Held::new(self, key).begin();
+        HeldPage::new(self, key).begin();
         Ok(PageMut {
             core: self,
             file,
@@ -123,13 +44,6 @@ impl Core {
             was_panicking: thread::panicking(),
             thread: PhantomData,
         })
-    }
-}
-
-fn not_held(file: &FileState, held: Option<PageNo>) -> Result<(), Error> {
-    match held {
-        Some(page) => Err(Error::WouldDeadlock { file: file.path.clone(), page: page.0 }),
-        None => Ok(()),
     }
 }
 
@@ -360,7 +274,7 @@ impl Drop for PageMut<'_> {
             // wake are there as well, and the lock under which they wait may be held for ever.
             return std::mem::forget(self.inside.take());
         }
-        Held::new(self.core, self.key).end();
+        HeldPage::new(self.core, self.key).end();
         if self.undo.is_empty() {
             // Nothing was written, or it was given up.
             if let Some(before) = self.hold {
