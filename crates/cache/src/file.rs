@@ -46,15 +46,15 @@ mod unwritten;
 mod write_behind;
 mod writeback;
 
-pub(crate) use {
-    change::try_for_a_moment, core::Core, device_len::DeviceLen, device_len::TRUNCATED,
-    durability::Durability, durability::Failure, durability::Remains, expiry::Expired,
-    flush_behind::FLUSH_BEHIND_BYTES, flush_behind::Unflushed, open::Source, owner::Owner,
-    page_hook::Hook, page_set::PageSet, readahead::Streams, state::FileState, table::Files,
-    unwritten::Unwritten, writeback::ChangingPages,
-};
 pub use {
     contiguous::ContiguousFrames, handle::File, open_options::Direct, open_options::OpenOptions,
     owned_page_guard::OwnedPageGuard, page_hook::PageHook, page_mut::PageMut,
     page_stream::PageStream, readahead::Advice,
+};
+pub(crate) use {
+    core::Core, device_len::DeviceLen, device_len::TRUNCATED, durability::Durability,
+    durability::Failure, durability::Remains, expiry::Expired, flush_behind::FLUSH_BEHIND_BYTES,
+    flush_behind::Unflushed, open::Source, owner::Owner, page_hook::Hook, page_set::PageSet,
+    readahead::Streams, state::FileState, table::Files, unwritten::Unwritten,
+    writeback::ChangingPages,
 };

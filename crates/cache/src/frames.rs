@@ -22,7 +22,7 @@ mod usage;
 pub(crate) mod waiters;
 mod word;
 
-pub(crate) use frame::{Claim, Frames, Held, Hit, Lent, Look, Pin};
+pub(crate) use frame::{Claim, Frames, Held, Hit, Lent, Look, Pin, try_for_a_moment};
 #[cfg(not(loom))]
 pub use pools::MIN_FRAMES;
 pub(crate) use waiters::Told;

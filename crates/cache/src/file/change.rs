@@ -16,14 +16,14 @@
 
 use std::ops::Range;
 
-use unherd_sys::primitives::{Arc, Ordering, spin_loop};
+use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::Error;
 use crate::file::room::Reserved;
 #[cfg(test)]
 use crate::file::steps;
 use crate::file::{ChangingPages, Core, FileState};
-use crate::frames::{Claim, Pin, State, Word};
+use crate::frames::{Claim, Pin, State, Word, try_for_a_moment};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::stats::Count;
@@ -59,24 +59,6 @@ impl Drop for Spare<'_> {
             self.core.pages.free_frame(claim);
         }
     }
-}
-
-/// Tries up to `looks` times, as long as the word in the way is one that `passes` soon.
-#[inline]
-pub(crate) fn try_for_a_moment<T>(
-    looks: usize,
-    passes: impl Fn(Word) -> bool,
-    attempt: impl Fn() -> Result<T, Word>,
-) -> Result<T, Word> {
-    let mut tried = attempt();
-    for _ in 1..looks {
-        if !tried.as_ref().is_err_and(|word| passes(*word)) {
-            break;
-        }
-        spin_loop();
-        tried = attempt();
-    }
-    tried
 }
 
 impl Core {
@@ -139,7 +121,7 @@ impl Core {
         let is_any_held = self.files.held.load(Ordering::Relaxed) > 0;
         // Before others can see the page: see `expiry.rs`.
         if state.is_unwritten() || is_any_held {
-            self.note_dirty();
+            self.supply().note_dirty();
         }
         let holds = is_any_held.then(|| file.holds.lock());
         if holds.as_ref().is_some_and(|holds| holds.has(key.page)) {
@@ -179,7 +161,7 @@ impl Core {
                 drop(durability);
                 self.pages.wake_page_after_rmw(key);
                 if is_lost {
-                    self.note_dirty();
+                    self.supply().note_dirty();
                     self.pages.notify_writable();
                 } else {
                     self.pages.notify_idle(1);

@@ -61,13 +61,6 @@ impl Expired {
 }
 
 impl Core {
-    /// A page has become dirty, or stays so.
-    pub(crate) fn note_dirty(&self) {
-        if let Some(alarm) = &self.supply().alarm {
-            alarm.note_dirty();
-        }
-    }
-
     /// Begins to write the pages back while the device is not busy; `at_least_one` run also if it
     /// is. Waits for nothing: it is the I/O thread that gives buffers back. Gives after what time
     /// it goes on, unless it is done.
@@ -95,7 +88,7 @@ impl Core {
             match self.word_of(file, page).map(|word| word.state()) {
                 Some(State::Dirty | State::Failed | State::Changing) if !file.is_refused() => {}
                 Some(state) if state.is_unwritten() || state == State::Changing => {
-                    self.note_dirty();
+                    self.supply().note_dirty();
                     continue;
                 }
                 // Most were written with a neighbour.
@@ -110,7 +103,7 @@ impl Core {
                 Ok(()) => at_least_one = false,
                 Err(buffer) => {
                     self.put_buffers([buffer]);
-                    self.note_dirty();
+                    self.supply().note_dirty();
                 }
             }
         }

@@ -155,7 +155,7 @@ impl Core {
         };
         self.settle_pages(file, last, state);
         if state == State::Dirty {
-            self.note_dirty();
+            self.supply().note_dirty();
             self.pages.notify_writable();
         }
     }

@@ -16,8 +16,8 @@ use crate::file::room::tag_of;
 use crate::file::runs::{Run, RunPages, WriteBack};
 #[cfg(test)]
 use crate::file::steps;
-use crate::file::{Core, FileState, try_for_a_moment};
-use crate::frames::{Lent, State, Word};
+use crate::file::{Core, FileState};
+use crate::frames::{Lent, State, Word, try_for_a_moment};
 use crate::io::{Moved, RunBuffer, TransferError};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
@@ -463,7 +463,7 @@ impl Core {
             self.supply().room.tell_file(self.waits(), tag_of(file));
         }
         if failed_pages {
-            self.note_dirty();
+            self.supply().note_dirty();
         }
         for &(page, frame) in &buffer.superseded {
             self.end_superseded(file.key(page), frame);

@@ -121,7 +121,7 @@
 //! it. The fences pair through that, so the second load sees the claim. A byte that was written
 //! before `look` is there, by the Acquire.
 
-use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use unherd_sys::primitives::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence, spin_loop};
 use unherd_sys::{Errno, MapSlice, prefetch};
 
 use crate::frames::word::{AHEAD, HIT, HITS_FOLDED, PIN};
@@ -353,6 +353,24 @@ impl Look<'_> {
             && (!goes_on || self.began.is_unread())
             && Word(self.frame.word.fetch_or(marks, Ordering::Relaxed)).is_unread()
     }
+}
+
+/// Tries up to `looks` times, as long as the word in the way is one that `passes` soon.
+#[inline]
+pub(crate) fn try_for_a_moment<T>(
+    looks: usize,
+    passes: impl Fn(Word) -> bool,
+    attempt: impl Fn() -> Result<T, Word>,
+) -> Result<T, Word> {
+    let mut tried = attempt();
+    for _ in 1..looks {
+        if !tried.as_ref().is_err_and(|word| passes(*word)) {
+            break;
+        }
+        spin_loop();
+        tried = attempt();
+    }
+    tried
 }
 
 impl Frames {

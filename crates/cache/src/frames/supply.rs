@@ -176,6 +176,13 @@ impl Supply {
         self.usage.answer(self.usage.ask(), || self.frames.held())
     }
 
+    /// A page has become dirty, or stays so.
+    pub(crate) fn note_dirty(&self) {
+        if let Some(alarm) = &self.alarm {
+            alarm.note_dirty();
+        }
+    }
+
     /// How often all frames were looked at.
     #[cfg(test)]
     pub(crate) fn looks(&self) -> u64 {
