@@ -1,17 +1,16 @@
 //! Handles of files.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
 use crate::file::pieces::Calls;
-use crate::file::{
-    Advice, Core, FileState, OpenOptions, Owner, PageMut, PageStream, Source, Streams,
-};
+use crate::file::{Advice, Core, Failure, FileState, OpenOptions, Owner, PageMut, Source, Streams};
 use crate::foreign_code::is_in_foreign_code;
-use crate::page::PageNo;
+use crate::page::{PageNo, PageRange};
 use crate::pages::{Copied, PageGuard, Peek, Torn};
 
 /// A handle of an open file.
@@ -79,9 +78,9 @@ pub struct File {
     owner: Arc<Owner>,
     pub(crate) file: Arc<FileState>,
     write: bool,
-    pub(crate) write_through: bool,
+    write_through: bool,
     /// Errors of the file that this handle has reported. Relaxed: a count for itself.
-    pub(crate) seen: AtomicU64,
+    seen: AtomicU64,
     /// Relaxed: nothing follows from it but a refusal.
     is_closed: AtomicBool,
 }
@@ -582,33 +581,6 @@ impl File {
         self.core().prefetch(&self.file, pages)
     }
 
-    /// The pages, each pinned when it comes, in an order that is known before: a scan of a tree's
-    /// leaves, or the matches of an index. What comes next is read meanwhile, up to 512 pages ahead
-    /// (with [`Io::Blocking`](crate::Io::Blocking) only neighbours, together), however it is
-    /// scattered. A page may be named twice. What is read and not taken was for nothing.
-    ///
-    /// Each step blocks and fails as [`File::page`]. After an error the next step gives the next
-    /// page.
-    ///
-    /// ```no_run
-    /// # use unherd_cache as unherd;
-    /// use unherd::{Cache, OpenOptions, PageNo};
-    ///
-    /// let cache = Cache::builder().build()?;
-    /// let file = cache.open("tree", OpenOptions::new())?;
-    /// let leaves = [9, 4, 5, 230, 6].map(PageNo);
-    /// for leaf in file.stream(leaves) {
-    ///     println!("{}", leaf?[0]);
-    /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn stream<I>(&self, pages: I) -> PageStream<'_, I::IntoIter>
-    where
-        I: IntoIterator<Item = PageNo>,
-    {
-        PageStream::new(self, pages.into_iter())
-    }
-
     /// Says how the file is going to be used, by whatever handle of this cache, until other advice
     /// is given. Does not block.
     ///
@@ -661,6 +633,39 @@ impl File {
         let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
         let reported = self.report();
         written.and(reported).and(self.file.check_released())
+    }
+
+    /// These bytes were written. A handle that writes through returns when the device has them.
+    pub(crate) fn end_write(&self, range: Range<u64>) -> Result<(), Error> {
+        if !self.write_through {
+            return Ok(());
+        }
+        let pages = self.pages_in(range);
+        self.own(self.core().write_back_pages(&self.file, &pages))
+    }
+
+    pub(crate) fn pages_in(&self, range: Range<u64>) -> PageRange {
+        if range.is_empty() {
+            return 0..0;
+        }
+        let page_bytes = self.core().memory().page_bytes() as u64;
+        range.start / page_bytes..range.end.div_ceil(page_bytes)
+    }
+
+    /// The failure of a call of its own, which this handle has reported by that.
+    pub(crate) fn own(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
+        outcome.map_err(|(error, errors)| {
+            self.seen.fetch_max(errors, Ordering::Relaxed);
+            error
+        })
+    }
+
+    pub(crate) fn report(&self) -> Result<(), Error> {
+        self.core().check_not_forked()?;
+        let seen = self.seen.load(Ordering::Relaxed);
+        let (outcome, errors) = self.core().report(&self.file, seen);
+        self.seen.fetch_max(errors, Ordering::Relaxed);
+        outcome
     }
 
     pub(crate) fn check_write(&self) -> Result<(), Error> {

@@ -1,11 +1,11 @@
 //! The I/O thread: completes the runs that the engine has moved, and looks after tasks and dirty
 //! pages when their time has come.
 
-use unherd_sys::{Completion, Deadline, Errno, Timestamp};
+use unherd_sys::{Completion, Deadline, Timestamp};
 
 use crate::file::runs::{Engine, RunPages};
 use crate::file::{Core, Expired};
-use crate::frames::{Alarm, Pin};
+use crate::frames::Alarm;
 use crate::io::TransferError;
 
 mod completing;
@@ -53,13 +53,6 @@ impl Core {
                 completing.end(self);
                 completing.note_ended(self.leave_write_back(pages));
             }
-        }
-    }
-
-    /// Fills the slot of a fill that has ended. A pin that nobody will come for is given back.
-    fn fill_slot(&self, engine: &Engine, at: usize, filled: Result<Pin, Errno>) {
-        if let Some(pin) = engine.fill(at, filled) {
-            self.pages.unpin(pin);
         }
     }
 

@@ -38,6 +38,35 @@ pub struct PageStream<'a, I> {
     low: usize,
 }
 
+impl File {
+    /// The pages, each pinned when it comes, in an order that is known before: a scan of a tree's
+    /// leaves, or the matches of an index. What comes next is read meanwhile, up to 512 pages ahead
+    /// (with [`Io::Blocking`](crate::Io::Blocking) only neighbours, together), however it is
+    /// scattered. A page may be named twice. What is read and not taken was for nothing.
+    ///
+    /// Each step blocks and fails as [`File::page`]. After an error the next step gives the next
+    /// page.
+    ///
+    /// ```no_run
+    /// # use unherd_cache as unherd;
+    /// use unherd::{Cache, OpenOptions, PageNo};
+    ///
+    /// let cache = Cache::builder().build()?;
+    /// let file = cache.open("tree", OpenOptions::new())?;
+    /// let leaves = [9, 4, 5, 230, 6].map(PageNo);
+    /// for leaf in file.stream(leaves) {
+    ///     println!("{}", leaf?[0]);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stream<I>(&self, pages: I) -> PageStream<'_, I::IntoIter>
+    where
+        I: IntoIterator<Item = PageNo>,
+    {
+        PageStream::new(self, pages.into_iter())
+    }
+}
+
 impl<'a, I: Iterator<Item = PageNo>> PageStream<'a, I> {
     pub(crate) fn new(file: &'a File, pages: I) -> Self {
         let named = VecDeque::new();

@@ -6,7 +6,7 @@ use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::error::Error;
 use crate::file::{Core, Failure, File, FileState};
-use crate::page::{ALL_PAGES, PageRange};
+use crate::page::ALL_PAGES;
 
 impl File {
     /// Returns once everything that was written to the file before, by any handle, is on stable
@@ -70,14 +70,6 @@ impl File {
         self.settle(|core, file| core.sync_pages(file, &pages))
     }
 
-    pub(crate) fn pages_in(&self, range: Range<u64>) -> PageRange {
-        if range.is_empty() {
-            return 0..0;
-        }
-        let page_bytes = self.core().memory().page_bytes() as u64;
-        range.start / page_bytes..range.end.div_ceil(page_bytes)
-    }
-
     /// [`Cache::sync_many`](crate::Cache::sync_many), which takes handles of any cache.
     pub(crate) fn sync_many(files: &[&Self]) -> Result<(), Error> {
         for file in files {
@@ -125,36 +117,11 @@ impl File {
         self.core().check_none_held(&self.file)
     }
 
-    /// These bytes were written. A handle that writes through returns when the device has them.
-    pub(crate) fn end_write(&self, range: Range<u64>) -> Result<(), Error> {
-        if !self.write_through {
-            return Ok(());
-        }
-        let pages = self.pages_in(range);
-        self.own(self.core().write_back_pages(&self.file, &pages))
-    }
-
     /// What this handle reports of a sync with that outcome.
     pub(crate) fn told(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
         // Its own failure first: another thread may have reported the same for this handle.
         self.own(outcome)?;
         self.report()
-    }
-
-    /// The failure of a call of its own, which this handle has reported by that.
-    pub(crate) fn own(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
-        outcome.map_err(|(error, errors)| {
-            self.seen.fetch_max(errors, Ordering::Relaxed);
-            error
-        })
-    }
-
-    pub(crate) fn report(&self) -> Result<(), Error> {
-        self.core().check_not_forked()?;
-        let seen = self.seen.load(Ordering::Relaxed);
-        let (outcome, errors) = self.core().report(&self.file, seen);
-        self.seen.fetch_max(errors, Ordering::Relaxed);
-        outcome
     }
 
     /// The log is durable up to `lsn`, from its beginning: pages that were changed under no higher
