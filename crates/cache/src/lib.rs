@@ -55,7 +55,7 @@
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to
 //! a page that is there (`hit.rs`, `peek.rs`), how a page comes into a frame and leaves it
 //! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `file/`:
-//! the way to a page that is not there (`fill.rs`, `async_read.rs` for tasks), the write path
+//! the way to a page that is not there (`read.rs`, `async_read.rs` for tasks), the write path
 //! (`overwrite.rs`, `change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`,
 //! `flush.rs`, `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`room.rs`), holes
 //! and reservations (`space.rs`), page hooks (`page_hook.rs`), contiguous memory (`contiguous.rs`),

@@ -8,7 +8,7 @@
 //! | it loses the pin; if that was the last, a load says whether anybody waits for a frame | 1 |
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is
-//! missing (`fill.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
+//! missing (`read.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
 //! a waiter for a frame is forgotten in `frames/waiters.rs`.
 
 use crate::frames::{Hit, Pin, State, Word};

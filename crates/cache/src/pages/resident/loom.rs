@@ -71,7 +71,7 @@ impl Scene {
         self.free.lock().pop()
     }
 
-    // As the functions of the cache (`hit.rs`, `fill.rs`, `change.rs`, `reclaim.rs`) do.
+    // As the functions of the cache (`hit.rs`, `read.rs`, `change.rs`, `reclaim.rs`) do.
 
     fn try_hit(&self, key: PageKey) -> Option<Pin> {
         let frame = self.index.lookup(key)?;
