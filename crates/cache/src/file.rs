@@ -41,6 +41,7 @@ mod sync;
 #[cfg(feature = "async")]
 mod sync_async;
 mod table;
+mod throttle;
 mod ticket;
 mod unwritten;
 mod write_behind;

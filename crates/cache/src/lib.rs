@@ -57,9 +57,9 @@
 //! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `file/`:
 //! the way to a page that is not there (`read.rs`, `async_read.rs` for tasks), the write path
 //! (`overwrite.rs`, `change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`,
-//! `flush.rs`, `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`room.rs`), holes
-//! and reservations (`space.rs`), page hooks (`page_hook.rs`), contiguous memory (`contiguous.rs`),
-//! the I/O thread (`io_thread.rs`), and the order of the locks (`core.rs`).
+//! `flush.rs`, `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`throttle.rs`),
+//! holes and reservations (`space.rs`), page hooks (`page_hook.rs`), contiguous memory
+//! (`contiguous.rs`), the I/O thread (`io_thread.rs`), and the order of the locks (`core.rs`).
 
 #![cfg_attr(
     not(feature = "async"),

@@ -10,8 +10,7 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::contiguous;
-use crate::file::{ChangingPages, Core};
+use crate::file::{ChangingPages, Core, contiguous};
 use crate::frames::Claim;
 use crate::frames::room::NO_FILE;
 use crate::latch::AloneGuard;

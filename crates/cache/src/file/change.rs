@@ -180,9 +180,8 @@ impl Core {
     /// that is not here needs nothing, nor does one that is announced: its read begins later. To
     /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
     /// write-back. The wait for a page that is being read ends with the read.
-    pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, copy: Claim) {
+    pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, mut copy: Claim) {
         let key = file.key(page);
-        let mut copy = copy;
         let old = loop {
             let mut shard = self.pages.shard(key);
             let Some(frame) = shard.frame() else {

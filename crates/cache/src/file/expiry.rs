@@ -67,9 +67,8 @@ impl Core {
     pub(crate) fn write_expired(
         &self,
         expired: &mut Expired,
-        at_least_one: bool,
+        mut at_least_one: bool,
     ) -> Option<Duration> {
-        let mut at_least_one = at_least_one;
         for _ in 0..LOOKS {
             let Some((file, from)) = &mut expired.current else {
                 expired.current = expired.files.pop().map(|file| (file, PageNo(0)));

@@ -115,17 +115,13 @@ impl Core {
     }
 
     fn trim_alone(&self, file: &FileState) -> Result<(), Error> {
-        let on_device = self
-            .io
-            .device
-            .len(file.device_file)
-            .map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        let device = &self.io.device;
+        let on_device = device.len(file.device_file);
+        let on_device = on_device.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
         let device_len = file.durability.lock().device_len;
         if let Some(len) = device_len.cut(on_device) {
-            self.io
-                .device
-                .set_len(file.device_file, len)
-                .map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
+            let cut = device.set_len(file.device_file, len);
+            cut.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         }
         let mut durability = file.durability.lock();
         durability.note_resize();

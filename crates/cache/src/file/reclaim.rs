@@ -18,7 +18,7 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::file::Core;
 use crate::file::durability::RETRY_AFTER;
-use crate::file::room::ThrottleState;
+use crate::file::throttle::ThrottleState;
 use crate::frames::Claim;
 use crate::frames::waiters::LOOK;
 use crate::page::{FrameId, PageKey};

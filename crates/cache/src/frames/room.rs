@@ -1,5 +1,6 @@
 //! Writers that wait for *room*: until one page more of their file may be newer than the device;
-//! and what they are told. How room is counted and made stands in `file/room.rs`.
+//! and what they are told. How room is counted stands in `file/room.rs`, how it is made in
+//! `file/throttle.rs`.
 //!
 //! | what happens | who is told |
 //! |---|---|
