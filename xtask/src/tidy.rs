@@ -3,6 +3,7 @@
 //! Each rule is a file of its own with a test in which it goes red. What the rules read is in
 //! `source` (Rust text, split into code and comments) and `json` (what `cargo metadata` prints).
 
+mod circles;
 mod columns;
 mod footprint;
 mod imports;
@@ -103,6 +104,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
     findings.extend(mutants::check(root, &tables, &sources));
     findings.extend(ordering_page::check(root, &tables, &sources));
     findings.extend(orderings::check(&sources));
+    findings.extend(circles::check(&sources));
     for source in &sources {
         findings.extend(safety::check(source));
         findings.extend(primitives::check(source));
