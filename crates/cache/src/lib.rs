@@ -59,7 +59,7 @@
 //! (`overwrite.rs`, `change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`,
 //! `flush.rs`, `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`throttle.rs`),
 //! holes and reservations (`space.rs`), page hooks (`page_hook.rs`), contiguous memory
-//! (`contiguous.rs`), the I/O thread (`io_thread.rs`), and the order of the locks (`core.rs`).
+//! (`contiguous.rs`), the I/O thread (`io_thread.rs`), and what all share (`core.rs`).
 
 #![cfg_attr(
     not(feature = "async"),
