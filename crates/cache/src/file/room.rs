@@ -6,6 +6,7 @@ use unherd_sync::Tag;
 use unherd_sys::primitives::Ordering;
 
 use crate::file::{Core, FileState};
+use crate::frames::room::BUSY;
 
 /// Room for one page of the file, if it `is_held`: counted as a page that is newer than the device.
 /// Given back when dropped.
@@ -93,6 +94,11 @@ impl Core {
     pub(crate) fn end_write(&self, pages: usize) {
         self.pages.end_write(pages);
         self.hand_out_room(pages);
+    }
+
+    /// Whether the device would be no faster with more write-backs to do.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.supply().waiters.writing() >= BUSY
     }
 
     /// Whether a file may have `own` such pages, of `all`.

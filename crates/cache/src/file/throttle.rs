@@ -119,11 +119,6 @@ impl Core {
         self.supply().room.leave(self.waits(), was_told, is_writing);
     }
 
-    /// Whether the device would be no faster with more write-backs to do.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.supply().waiters.writing() >= BUSY
-    }
-
     /// To be called just before the sleep. None if the device could have more to do by now: then
     /// it is too early to sleep.
     pub(crate) fn throttle_state(&self) -> Option<ThrottleState> {
