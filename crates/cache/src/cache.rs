@@ -15,6 +15,7 @@ use crate::file::{
     ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, OpenOptions, Owner, Source,
 };
 use crate::frames::policy::PolicyKind;
+use crate::frames::turns::Turns;
 use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
 use crate::io::{self, Io, Transfers};
 use crate::io::{Engine, RunBuffers};
@@ -472,6 +473,7 @@ impl CacheBuilder {
         let core = Arc::new(Core {
             number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             pages,
+            turns: Turns::new(runs.pages_max),
             io: Transfers { device, runs, kind, engine },
             files,
             write_error: Mutex::default(),

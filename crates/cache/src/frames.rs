@@ -17,6 +17,7 @@ mod pools;
 pub(crate) mod room;
 #[cfg(not(loom))]
 mod supply;
+pub(crate) mod turns;
 #[cfg(not(loom))]
 mod usage;
 pub(crate) mod waiters;

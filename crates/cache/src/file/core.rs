@@ -11,6 +11,7 @@ use crate::Error;
 use crate::error::Operation;
 use crate::file::runs::RunPages;
 use crate::file::{FileState, Files, TRUNCATED};
+use crate::frames::turns::Turns;
 use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
 use crate::latch::Latch;
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     pub(crate) pages: Pages,
     pub(crate) io: Transfers<RunPages>,
     pub(crate) files: Arc<Files>,
+    pub(crate) turns: Turns,
     /// The latest write-back that failed, to be named where frames are missing.
     pub(crate) write_error: Mutex<Option<Arc<Error>>>,
     pub(crate) frame_wait: Duration,

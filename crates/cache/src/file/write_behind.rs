@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use crate::file::Advice;
+use crate::frames::turns::Turn;
 use crate::page::FrameId;
 
 /// Streams of one file that are remembered.
@@ -38,6 +39,8 @@ pub(crate) struct FilledPages {
     streams: [Stream; STREAMS],
     fills: u64,
     pub(crate) advice: Advice,
+    /// To fill a large run; it may be over.
+    pub(crate) turn: Option<Turn>,
 }
 
 impl FilledPages {
@@ -78,6 +81,7 @@ impl FilledPages {
         }
         let run = stream.first..stream.next;
         stream.first = stream.next;
+        self.turn = None;
         (run_pages < u64::MAX).then_some(run)
     }
 }

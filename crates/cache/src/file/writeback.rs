@@ -40,7 +40,7 @@ pub(crate) enum ChangingPages {
 }
 
 /// Pages that are too few to be written behind.
-const WRITE_BEHIND_MIN: usize = 4;
+const WRITE_BEHIND_MIN: u64 = 4;
 
 /// How often one that writes a page back looks at it, if it is being changed. Most changes have
 /// ended after some loads.
@@ -266,18 +266,23 @@ impl Core {
     }
 
     /// Pages were written to their ends, the last one in `frame`: writes back what a stream has
-    /// filled; with queued I/O it begins to, unless another write-back of the file is under way. A
-    /// writer that is faster than the device waits here once for each run, under `write-back` or
-    /// on the device. Nothing is done if the file's writes fail or are held up.
+    /// filled, or, with queued I/O and little under way, begins to. Then waits for the file's turn
+    /// to fill a large run, if there are too many files for one each. A writer that is faster than
+    /// the device waits here, under `write-back` or on the device. Nothing is done if the file's
+    /// writes fail or are held up.
     pub(crate) fn write_behind(
         &self,
         file: &Arc<FileState>,
         pages: Range<u64>,
         frame: Option<FrameId>,
     ) {
-        let Some(run) = file.filled.lock().filled(pages, frame, self.write_behind_pages()) else {
-            return;
+        let (small, large, frames) = self.write_behind_pages();
+        let run = {
+            let mut filled = file.filled.lock();
+            let has_turn = filled.turn.is_some_and(|turn| self.turns.has(frames, turn));
+            filled.filled(pages, frame, if has_turn { small.max(large) } else { small })
         };
+        let Some(run) = run else { return };
         if file.unwritten.is_failing() {
             return;
         }
@@ -285,8 +290,10 @@ impl Core {
         let mut page = run.start;
         while page < run.end {
             // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
-            // such write a worker, and the workers spin for that lock.
-            writer.by = if file.write_backs.has_any() { By::Caller } else { By::Queue };
+            // such write a worker, and the workers spin for that lock. Nor is a busy device faster
+            // for what is queued: this thread would wait with its next run all the same.
+            let by_caller = file.write_backs.has_any() || self.is_busy();
+            writer.by = if by_caller { By::Caller } else { By::Queue };
             let buffer = writer.next_buffer();
             if !file.write_backs.try_enter() {
                 return writer.taken.push(buffer);
@@ -296,6 +303,12 @@ impl Core {
             writer.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
+        drop(writer);
+        if small < large {
+            let writing = || self.supply().waiters.writing();
+            let turn = self.turns.begin(self.waits(), frames, writing, self.reasons().write_back);
+            file.filled.lock().turn = Some(turn);
+        }
     }
 
     /// The most pages of the file that are written in one transfer.
@@ -304,14 +317,16 @@ impl Core {
         if file.hook.is_some() { runs.copied_pages_max } else { runs.pages_max }
     }
 
-    /// How many pages a stream fills before they are written back: as many as make a large
-    /// transfer, if all open files together then have half of the frames at most.
-    fn write_behind_pages(&self) -> u64 {
-        let half = self.supply().len() / 2;
-        let share = half / self.files.open_files().max(1);
-        let pages = share.min(self.io.runs.pages_max);
+    /// How many pages a stream fills before they are written back: so few that all open files
+    /// together then have half of the frames at most; in the file's turn as many as make a large
+    /// transfer. Gives both, and how many frames there are.
+    fn write_behind_pages(&self) -> (u64, u64, usize) {
+        let frames = self.supply().len();
+        let share = frames / 2 / self.files.open_files().max(1);
+        let large = self.io.runs.pages_max as u64;
+        let small = large.min(share as u64);
         // Small transfers cost more than they spare.
-        if pages >= WRITE_BEHIND_MIN { pages as u64 } else { u64::MAX }
+        (if small >= WRITE_BEHIND_MIN { small } else { u64::MAX }, large, frames)
     }
 
     /// Writes the run around `page` back, as far as it lies `within` those pages, or, with queued

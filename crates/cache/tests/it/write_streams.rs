@@ -123,6 +123,27 @@ fn a_stream_queues_one_run_and_writes_the_next_itself() {
     assert_eq!(bytes.len(), pages as usize * PAGE);
 }
 
+/// Of many open files, for which half of the frames have room for sixteen pages each.
+#[test]
+fn a_stream_takes_its_turn_to_fill_large_runs() {
+    for (io, streams) in BOTH.into_iter().flat_map(|io| [(io, 1), (io, 64)]) {
+        let cache = small(2048, PAGE).device(sim(3, FaultPlan::default())).io(io).build().unwrap();
+        let open = |number| cache.open(format!("{number}"), writable()).unwrap();
+        let files: Vec<File> = (0..64).map(open).collect();
+        for page in 0..512 {
+            for file in &files[..streams] {
+                file.write_all_at(&[1; PAGE], page * PAGE as u64).unwrap();
+            }
+        }
+        let stats = cache.stats();
+        let run = stats.write_backs / stats.write_transfers;
+        // Where all are written, most turns are over before they are used.
+        let expected = if streams == 1 { 64..=128 } else { 16..=24 };
+        assert!(expected.contains(&run), "{io:?}, {streams}: {run} pages a transfer");
+        assert_eq!(stats.throttle_sleeps, 0, "{io:?}");
+    }
+}
+
 /// What the device was given before may reach it at any time, in the place of what comes later.
 #[test]
 fn nothing_is_written_once_the_io_thread_has_died() {
