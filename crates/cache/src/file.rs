@@ -27,6 +27,7 @@ mod page_set;
 mod page_stream;
 mod page_wait;
 mod pieces;
+mod preallocated;
 mod read;
 mod read_on;
 mod readahead;

@@ -62,9 +62,8 @@ impl Drop for Spare<'_> {
 }
 
 impl Core {
-    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end. Gives
-    /// the frame; `before` is that of the page before, where a stream is written. What `goes_on`
-    /// with the last write is no further use of the page.
+    /// Writes `bytes` at `at` in the page, which may be one of a stream, and makes the file reach
+    /// at least to their end. What `goes_on` with the last write is no further use of the page.
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
     /// caller is inside `file.writers`.
@@ -75,21 +74,20 @@ impl Core {
         page: PageNo,
         at: usize,
         bytes: &[u8],
-        before: Option<FrameId>,
+        in_stream: bool,
         goes_on: bool,
-    ) -> Result<FrameId, Error> {
+    ) -> Result<(), Error> {
         let key = file.key(page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory().page_bytes();
-        let mut claim = self.claim_page(file, key, covers_page, before)?;
+        let mut claim = self.claim_page(file, key, covers_page, in_stream)?;
         if goes_on {
             claim.goes_on();
         }
         self.memory().write(&mut claim, at, bytes);
         file.grow(self.offset(page) + (at + bytes.len()) as u64);
-        let frame = claim.id();
         self.end_change(file, key, claim);
-        Ok(frame)
+        Ok(())
     }
 
     /// Writes zeros in one page. The caller keeps writers out.
@@ -97,7 +95,7 @@ impl Core {
         if !part.is_empty() {
             let (page, at) = self.memory().locate(part.start);
             let zeros = vec![0; (part.end - part.start) as usize];
-            self.write_page(file, page, at, &zeros, None, false)?;
+            self.write_page(file, page, at, &zeros, false, false)?;
         }
         Ok(())
     }
@@ -206,21 +204,21 @@ impl Core {
         self.end_change(file, key, copy);
     }
 
-    /// The page, for this thread alone. Its content is there unless the caller `covers_page`. A
-    /// frame that it needs is, if possible, a neighbour of the frame `before`.
+    /// The page, for this thread alone. Its content is there unless the caller `covers_page`. If it
+    /// is one of a stream, its frame is, if possible, a neighbour of that of the page before.
     pub(crate) fn claim_page(
         &self,
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
-        before: Option<FrameId>,
+        in_stream: bool,
     ) -> Result<Claim, Error> {
         let mut room = Reserved::new(self, file);
         loop {
             let may = room.is_held || self.has_room(file) || self.may_be_counted(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
-            let claimed =
-                made.and_then(|()| self.try_claim_page(file, key, covers_page, before, &mut room));
+            let claimed = made
+                .and_then(|()| self.try_claim_page(file, key, covers_page, in_stream, &mut room));
             let made = match claimed {
                 Ok(claim) if claim.was_unwritten() || room.use_up() => return Ok(claim),
                 Ok(claim) => {
@@ -242,13 +240,13 @@ impl Core {
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
-        before: Option<FrameId>,
+        in_stream: bool,
         room: &mut Reserved<'_>,
     ) -> Result<Claim, Error> {
-        let (mut spare, mut before, mut began) = (Spare { core: self, claim: None }, before, None);
-        if covers_page && self.pages.index.lookup(key).is_none() {
+        let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
+        if in_stream && self.pages.index.lookup(key).is_none() {
             // Most likely it is missing. With a frame in hand it need not be announced.
-            spare.claim = before.take().and_then(|before| self.try_take_next(key, before));
+            spare.claim = self.take_for_stream(file, key);
         }
         loop {
             match self.try_acquire_write(key, covers_page, &mut spare.claim) {
@@ -283,7 +281,7 @@ impl Core {
                 WriteAccess::Miss(announced) => {
                     let mut claim = match spare.claim.take() {
                         Some(claim) => claim,
-                        None => self.frame_for_announced(announced, before, began)?,
+                        None => self.frame_for_announced(announced, began)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
                     if covers_page || self.offset(key.page) >= file.len() {

@@ -128,6 +128,7 @@ impl Core {
         let mut looked = Looked::default();
         if self.supply().given_out() + len <= most {
             for _ in 0..LOOKS {
+                self.take_back_preallocated();
                 looked = self.look_at_rows(len);
                 let mut clear = looked.clear.iter();
                 if let Some(memory) = clear.find_map(|row| self.take_row(row, end)) {

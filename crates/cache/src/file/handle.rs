@@ -295,8 +295,7 @@ impl File {
         let inside = core.enter_writers(&self.file);
         let page_at = |offset| core.memory().locate(offset).0.0;
         let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
-        let mut frame =
-            if fills { self.file.filled.lock().frame_before(page_at(offset)) } else { None };
+        let mut in_stream = fills && self.file.filled.lock().go_on(page_at(offset));
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
@@ -306,10 +305,9 @@ impl File {
                 core.pages.index.prefetch(self.file.key(page.next()));
             }
             let bytes = &bytes[done..done + part];
-            match core.write_page(&self.file, page, at, bytes, frame, goes_on) {
-                Ok(written) => {
-                    frame = Some(written);
-                    (done, goes_on) = (done + part, false);
+            match core.write_page(&self.file, page, at, bytes, in_stream, goes_on) {
+                Ok(()) => {
+                    (done, goes_on, in_stream) = (done + part, false, fills);
                 }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -319,7 +317,7 @@ impl File {
         let filled = page_at(offset)..page_at(offset + done as u64);
         let is_any_filled = !filled.is_empty();
         if is_any_filled {
-            core.write_behind(&self.file, filled, frame);
+            core.write_behind(&self.file, filled);
         }
         drop(inside);
         if is_any_filled {

@@ -13,7 +13,7 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::file::{Core, FileState};
 use crate::frames::{Claim, Pin};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{PageKey, PageNo};
 use crate::pages::{
     FillReservation, Lookup, PageGuard, Peek, Seen, TooManyPins, Torn, WakeMessage, Want, Work,
 };
@@ -114,19 +114,14 @@ impl Core {
         Ok(found)
     }
 
-    /// A frame for a page that the caller has announced, if there is one a neighbour of the frame
-    /// `before`. If there is none, the announcement is taken back, and the waiters for the page are
-    /// told. As for [`Core::take_frame`], `began`.
+    /// A frame for a page that the caller has announced. If there is none, the announcement is
+    /// taken back, and the waiters for the page are told. As for [`Core::take_frame`], `began`.
     pub(crate) fn frame_for_announced(
         &self,
         announced: FillReservation,
-        before: Option<FrameId>,
         began: Option<Timestamp>,
     ) -> Result<Claim, Error> {
         self.counters().add(Count::Misses, 1);
-        if let Some(claim) = before.and_then(|before| self.try_take_next(announced.key, before)) {
-            return Ok(claim);
-        }
         self.take_frame(announced.key, began)
             .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
     }
@@ -146,7 +141,7 @@ impl Core {
             self.counters().add(Count::Misses, 1);
             return Ok(claims);
         }
-        self.frame_for_announced(announced, None, began).map(|claim| vec![claim])
+        self.frame_for_announced(announced, began).map(|claim| vec![claim])
     }
 
     /// Takes an announcement back, with a message for those that wait for the page.

@@ -13,12 +13,14 @@
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Wait};
+use unherd_sys::primitives::Ordering;
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::Core;
 use crate::file::durability::RETRY_AFTER;
+use crate::file::preallocated::Found as FoundAhead;
 use crate::file::throttle::ThrottleState;
+use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::frames::waiters::LOOK;
 use crate::page::{FrameId, PageKey};
@@ -27,6 +29,9 @@ use crate::pages::Found;
 /// How long a thread waits for a frame, at least, before it is overdue. With twice that the longest
 /// random write of 512 threads is a fifth longer.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What is preallocated is one of this many parts of the frames at most.
+const PREALLOCATED_PARTS: usize = 8;
 
 /// What one that has entered the waiters has tried, between its waits.
 #[derive(Debug)]
@@ -69,14 +74,6 @@ impl Core {
         file.is_some_and(|file| file.unwritten.is_failing())
     }
 
-    /// As [`Core::try_take_frame`], for a page of a stream that is written: a neighbour of the
-    /// frame in which the page before is.
-    pub(crate) fn try_take_next(&self, key: PageKey, before: FrameId) -> Option<Claim> {
-        let (claim, dirty) = self.pages.try_take_next(key, before);
-        self.write_ahead(dirty);
-        claim
-    }
-
     /// As [`Core::try_take_frame`], up to `wanted` frames for the pages from `key` on, if nobody
     /// waits for a frame.
     pub(crate) fn try_take_run(&self, key: PageKey, wanted: usize) -> Vec<Claim> {
@@ -86,6 +83,42 @@ impl Core {
         let (claims, dirty) = self.pages.try_take_run(key, wanted);
         self.write_ahead(dirty);
         claims
+    }
+
+    /// A frame for a page that a stream has come to, if there is one: see `preallocated.rs`.
+    pub(crate) fn take_for_stream(&self, file: &FileState, key: PageKey) -> Option<Claim> {
+        let FoundAhead { claim, batch, left } = file.filled.lock().preallocated.take(key.page.0);
+        left.into_iter().for_each(|claim| self.pages.free_frame(claim));
+        if claim.is_some() {
+            return claim;
+        }
+        let most = self.supply().len() / PREALLOCATED_PARTS / self.files.open_files().max(1);
+        let wanted = batch.clamp(1, most.max(1));
+        let (mut claims, dirty) = self.pages.try_take_next(key, wanted);
+        self.write_ahead(dirty);
+        claims.reverse();
+        let claim = claims.pop();
+        if !claims.is_empty() {
+            let left = file.filled.lock().preallocated.put(key.page.0 + 1, claims);
+            left.into_iter().for_each(|claim| self.pages.free_frame(claim));
+            // Relaxed: the fence that follows is the one that counts.
+            self.files.has_preallocated.store(true, Ordering::Relaxed);
+            if !self.supply().waiters.is_empty() {
+                file.give_back_preallocated(&self.pages);
+            }
+        }
+        claim
+    }
+
+    /// Takes back what streams of all files have for pages to come. Whether there may be any.
+    #[cold]
+    pub(crate) fn take_back_preallocated(&self) -> bool {
+        // Before the look at the files: what comes after that is noted again.
+        let has_any = self.files.has_preallocated.swap(false, Ordering::Relaxed);
+        if has_any {
+            self.files.all().iter().for_each(|file| file.give_back_preallocated(&self.pages));
+        }
+        has_any
     }
 
     /// Up to `wanted` empty frames of a pool, for no page, also if somebody waits for a frame.
@@ -191,6 +224,9 @@ impl Core {
                     }
                 }
                 Found::ToWrite { .. } | Found::Nothing => {}
+            }
+            if self.take_back_preallocated() {
+                continue;
             }
             if attempts.woken {
                 self.waits().note_needless(self.reasons().frame);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use foldhash::fast::FixedState;
 use unherd_sync::{Reason, WaitKey, WaitTable};
-use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
@@ -58,6 +58,8 @@ struct Table {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     table: Ranked<Table, { rank::TABLE }>,
+    /// Whether a file may have frames for pages to come: see `preallocated.rs`.
+    pub(crate) has_preallocated: AtomicBool,
     /// Files in the table. Relaxed: a hint.
     open: AtomicUsize,
     /// Pages of all files that are newer than the device. Relaxed: a count.

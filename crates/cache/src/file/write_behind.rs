@@ -9,8 +9,8 @@
 use std::ops::Range;
 
 use crate::file::Advice;
+use crate::file::preallocated::Preallocated;
 use crate::frames::turns::Turn;
-use crate::page::FrameId;
 
 /// Streams of one file that are remembered.
 const STREAMS: usize = 8;
@@ -21,8 +21,6 @@ struct Stream {
     first: u64,
     /// The page after the last one that was filled.
     next: u64,
-    /// Where that last one is, or was.
-    frame: Option<FrameId>,
     /// When it was used last; 0 of a stream that there is none.
     used: u64,
 }
@@ -41,22 +39,18 @@ pub(crate) struct FilledPages {
     pub(crate) advice: Advice,
     /// To fill a large run; it may be over.
     pub(crate) turn: Option<Turn>,
+    pub(crate) preallocated: Preallocated,
 }
 
 impl FilledPages {
-    /// The frame of the page before `page`, if a stream goes on there.
-    pub(crate) fn frame_before(&self, page: u64) -> Option<FrameId> {
-        self.streams.iter().find(|stream| stream.goes_on(page))?.frame
+    /// Whether a stream goes on at the page.
+    pub(crate) fn go_on(&self, page: u64) -> bool {
+        self.streams.iter().any(|stream| stream.goes_on(page))
     }
 
-    /// Pages were written to their ends, the last one in `frame`. Gives what is to be written back
+    /// Pages were written to their ends. Gives what is to be written back
     /// now: `run_pages` of a stream, or more; nothing, now or later, if that is `u64::MAX`.
-    pub(crate) fn filled(
-        &mut self,
-        pages: Range<u64>,
-        frame: Option<FrameId>,
-        run_pages: u64,
-    ) -> Option<Range<u64>> {
+    pub(crate) fn filled(&mut self, pages: Range<u64>, run_pages: u64) -> Option<Range<u64>> {
         if self.advice == Advice::Random {
             return None;
         }
@@ -74,7 +68,6 @@ impl FilledPages {
             }
         };
         stream.next = pages.end;
-        stream.frame = frame;
         stream.used = self.fills;
         if run_pages < u64::MAX && stream.next - stream.first < run_pages {
             return None;
@@ -93,30 +86,29 @@ mod tests {
     #[test]
     fn a_stream_is_written_in_runs() {
         let mut filled = FilledPages::default();
-        let runs: Vec<_> =
-            (10..74).filter_map(|page| filled.filled(page..page + 1, None, 16)).collect();
+        let runs: Vec<_> = (10..74).filter_map(|page| filled.filled(page..page + 1, 16)).collect();
         assert_eq!(runs, [10..26, 26..42, 42..58, 58..74]);
-        assert_eq!(filled.filled(100..300, None, 16), Some(100..300));
+        assert_eq!(filled.filled(100..300, 16), Some(100..300));
     }
 
     #[test]
     fn what_was_not_to_be_written_stays_so() {
         let mut filled = FilledPages::default();
-        assert!((0..100).all(|page| filled.filled(page..page + 1, None, u64::MAX).is_none()));
-        assert_eq!(filled.filled(100..101, None, 1), Some(100..101));
+        assert!((0..100).all(|page| filled.filled(page..page + 1, u64::MAX).is_none()));
+        assert_eq!(filled.filled(100..101, 1), Some(100..101));
     }
 
     #[test]
     fn eight_interleaved_streams_go_on() {
         let mut filled = FilledPages::default();
         let pages = (0..16).flat_map(|at| (0..8).map(move |stream| stream * 1000 + at));
-        let runs = pages.filter_map(|page| filled.filled(page..page + 1, None, 16)).count();
+        let runs = pages.filter_map(|page| filled.filled(page..page + 1, 16)).count();
         assert_eq!(runs, 8);
     }
 
     #[test]
     fn scattered_pages_are_left_to_others() {
         let mut filled = FilledPages::default();
-        assert!((0..100).all(|page| filled.filled(3 * page..3 * page + 1, None, 2).is_none()));
+        assert!((0..100).all(|page| filled.filled(3 * page..3 * page + 1, 2).is_none()));
     }
 }

@@ -265,22 +265,17 @@ impl Core {
         }
     }
 
-    /// Pages were written to their ends, the last one in `frame`: writes back what a stream has
+    /// Pages were written to their ends: writes back what a stream has
     /// filled, or, with queued I/O and little under way, begins to. Then waits for the file's turn
     /// to fill a large run, if there are too many files for one each. A writer that is faster than
     /// the device waits here, under `write-back` or on the device. Nothing is done if the file's
     /// writes fail or are held up.
-    pub(crate) fn write_behind(
-        &self,
-        file: &Arc<FileState>,
-        pages: Range<u64>,
-        frame: Option<FrameId>,
-    ) {
+    pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
         let (small, large, frames) = self.write_behind_pages();
         let run = {
             let mut filled = file.filled.lock();
             let has_turn = filled.turn.is_some_and(|turn| self.turns.has(frames, turn));
-            filled.filled(pages, frame, if has_turn { small.max(large) } else { small })
+            filled.filled(pages, if has_turn { small.max(large) } else { small })
         };
         let Some(run) = run else { return };
         if file.unwritten.is_failing() {
@@ -549,6 +544,7 @@ impl Core {
         ranges: &[PageRange],
         changing: ChangingPages,
     ) -> Vec<PageNo> {
+        file.give_back_preallocated(&self.pages);
         let mut pages = unclean_in(file, ranges);
         let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
         writer.begin(&mut pages);

@@ -1,16 +1,14 @@
 //! The free frames of a pool: a bitmap, in which neighbours are neighbours in memory.
 //!
 //! A transfer costs less the fewer pieces its memory has. So memory is handed out by *extents* of
-//! [`EXTENT`] frames as far as that goes, and an extent with free frames is in one of three sets:
+//! [`EXTENT`] frames as far as that goes, and an extent with free frames is in one of two sets:
 //!
 //! | set | its free frames | who takes from it first |
 //! |---|---|---|
-//! | whole | all | runs of pages, short ones several from one; and streams that begin an extent |
-//! | begun | what a stream that is written has left of a whole extent | that stream |
+//! | whole | all | runs of pages, short ones several from one |
 //! | loose | some | who wants a single frame |
 //!
-//! Frames are nobody's before they are taken: where a set is empty, the next is used. When a stream
-//! ends, the rest of its extent is used last, until the extent is free as a whole again.
+//! Where one is empty, the other is used.
 //!
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
@@ -74,7 +72,6 @@ pub(crate) struct FreeFrames {
     last: Extent,
     // The sets of the table above.
     whole: Set,
-    begun: Set,
     loose: Set,
     /// The extent of the last short run: the next one goes on there, if it can.
     broken: usize,
@@ -104,7 +101,6 @@ impl FreeFrames {
             extents: vec![0; extents].into_boxed_slice(),
             last: Extent::MAX >> (extents * EXTENT - len),
             whole: Set::new(extents),
-            begun: Set::new(extents),
             loose: Set::new(extents),
             broken: 0,
         }
@@ -121,34 +117,26 @@ impl FreeFrames {
         (number / EXTENT, number % EXTENT)
     }
 
-    fn store(&mut self, at: usize, extent: Extent, is_begun: bool) {
+    fn store(&mut self, at: usize, extent: Extent) {
         self.extents[at] = extent;
         let all = if at + 1 == self.extents.len() { self.last } else { Extent::MAX };
-        let is_part = extent != 0 && extent != all;
         self.whole.set(at, extent == all);
-        self.begun.set(at, is_part && is_begun);
-        self.loose.set(at, is_part && !is_begun);
+        self.loose.set(at, extent != 0 && extent != all);
     }
 
     /// Takes an empty frame in.
     pub(crate) fn push(&mut self, claim: Claim) {
         let (at, bit_at) = self.locate(claim.into_frame());
         debug_assert_eq!(self.extents[at] >> bit_at & 1, 0, "a frame is freed once");
-        self.store(at, self.extents[at] | 1 << bit_at, self.begun.has(at));
+        self.store(at, self.extents[at] | 1 << bit_at);
         self.count += 1;
     }
 
     /// Takes `len` frames of an extent out, from bit `from` on.
-    fn take(
-        &mut self,
-        at: usize,
-        from: usize,
-        len: usize,
-        is_begun: bool,
-    ) -> impl Iterator<Item = Claim> + use<> {
+    fn take(&mut self, at: usize, from: usize, len: usize) -> impl Iterator<Item = Claim> + use<> {
         let mask = (Extent::MAX >> (EXTENT - len)) << from;
         debug_assert_eq!(self.extents[at] & mask, mask);
-        self.store(at, self.extents[at] & !mask, is_begun);
+        self.store(at, self.extents[at] & !mask);
         self.count -= len;
         let first = self.first + (at * EXTENT + from) as u32;
         (first..first + len as u32).map(|id| Claim::of_empty(FrameId(id)))
@@ -159,20 +147,18 @@ impl FreeFrames {
         if self.count == 0 {
             return None;
         }
-        let Self { whole, loose, begun, .. } = self;
+        let Self { whole, loose, .. } = self;
         let (at, from, len) = if most == 1 {
-            let at = [loose, whole, begun].into_iter().find_map(Set::first)?;
+            let at = [loose, whole].into_iter().find_map(Set::first)?;
             (at, self.extents[at].trailing_zeros() as usize, 1)
         } else {
-            let goes_on = longest_row(self.extents[self.broken]).1 >= most;
-            if !goes_on || begun.has(self.broken) {
-                self.broken = [whole, loose, begun].into_iter().find_map(Set::first)?;
+            if longest_row(self.extents[self.broken]).1 < most {
+                self.broken = [whole, loose].into_iter().find_map(Set::first)?;
             }
             let (from, len) = longest_row(self.extents[self.broken]);
             (self.broken, from, len)
         };
-        let is_begun = self.begun.has(at);
-        Some(self.take(at, from, len.min(most), is_begun))
+        Some(self.take(at, from, len.min(most)))
     }
 
     /// A free frame.
@@ -188,17 +174,12 @@ impl FreeFrames {
     /// This very frame, if it is free.
     pub(crate) fn pop_this(&mut self, frame: FrameId) -> Option<Claim> {
         let (at, bit_at) = self.locate(frame);
-        self.has(frame).then(|| self.take(at, bit_at, 1, self.begun.has(at)).next())?
+        self.has(frame).then(|| self.take(at, bit_at, 1).next())?
     }
 
-    /// The frame after `before`, if it is free and of the same extent; else the first of a whole
-    /// extent, if there is one, which the stream has begun then.
-    pub(crate) fn pop_next(&mut self, before: FrameId) -> Option<Claim> {
-        let (at, bit_at) = self.locate(before);
-        let is_next_free = self.extents[at].checked_shr(bit_at as u32 + 1).unwrap_or(0) & 1 == 1;
-        let (at, from) = if is_next_free { (at, bit_at + 1) } else { (self.whole.first()?, 0) };
-        let is_begun = from == 0 || self.begun.has(at);
-        self.take(at, from, 1, is_begun).next()
+    /// Whether `len` neighbours, or an extent, could be taken at once.
+    pub(crate) fn has_row(&mut self, len: usize) -> bool {
+        self.whole.first().is_some() || longest_row(self.extents[self.broken]).1 >= len
     }
 
     /// Appends up to `wanted` free frames to `out`: whole extents as far as there are any.
@@ -208,7 +189,7 @@ impl FreeFrames {
             && let Some(at) = self.whole.first()
         {
             let len = self.extents[at].count_ones() as usize;
-            out.extend(self.take(at, 0, len, false));
+            out.extend(self.take(at, 0, len));
             left -= len;
         }
         while left > 0
@@ -276,48 +257,9 @@ mod tests {
         assert_eq!(free.pop().unwrap().into_frame().0, 7);
     }
 
-    #[test]
-    fn streams_get_neighbours() {
-        let mut free = all_free(32, 130);
-        let mut next = |before| free.pop_next(FrameId(before)).map(|claim| claim.into_frame().0);
-        // Where the extent of the one before ends, another begins.
-        assert_eq!(next(47), Some(32));
-        assert_eq!(next(32), Some(33));
-        assert_eq!(next(40), Some(41));
-        assert_eq!(next(33), Some(34));
-        // The one after is taken.
-        assert_eq!(next(40), Some(48));
-        assert_eq!(next(48), Some(49));
-        let begins: Vec<_> = std::iter::from_fn(|| next(41 - 1)).collect();
-        assert_eq!(begins, [64, 80, 96, 112, 128, 144, 160], "the last one is short");
-        assert_eq!(next(160), Some(161));
-        assert_eq!(next(161), None, "there is no frame after the last");
-    }
-
-    #[test]
-    fn what_a_stream_has_begun_is_left_to_it_while_others_are_free() {
-        let mut free = all_free(0, 48);
-        let first = free.pop_next(FrameId(47)).unwrap();
-        assert_eq!(first.id(), FrameId(0));
-        let mut others = Vec::new();
-        free.pop_run(20, &mut others);
-        assert_eq!(ids(others), (16..36).collect::<Vec<_>>());
-        let singles: Vec<_> = (0..13).map(|_| free.pop().unwrap().into_frame().0).collect();
-        assert_eq!(singles, (36..48).chain([1]).collect::<Vec<_>>());
-        assert_eq!(free.pop_next(FrameId(1)).unwrap().into_frame().0, 2);
-        // As a whole, it is nobody's.
-        for id in [0, 1, 2, 40] {
-            free.push(Claim::of_empty(FrameId(id)));
-        }
-        assert_eq!(free.pop().unwrap().into_frame().0, 40);
-        assert_eq!(free.pop().unwrap().into_frame().0, 0);
-        assert_eq!(free.pop().unwrap().into_frame().0, 1);
-        first.into_frame();
-    }
-
     proptest! {
         #[test]
-        fn it_is_a_set_of_frames(steps in prop::collection::vec((0..5_u8, 0..150_u32), 0..200)) {
+        fn it_is_a_set_of_frames(steps in prop::collection::vec((0..4_u8, 0..150_u32), 0..200)) {
             let mut free = all_free(7, 150);
             let mut taken = std::collections::BTreeSet::new();
             for (step, number) in steps {
@@ -325,8 +267,7 @@ mod tests {
                 match step {
                     0 => out.extend(free.pop()),
                     1 => free.pop_run(number as usize, &mut out),
-                    2 => out.extend(free.pop_next(FrameId(7 + number))),
-                    3 => {
+                    2 => {
                         let frame = FrameId(7 + number);
                         prop_assert_eq!(free.has(frame), !taken.contains(&frame.0));
                         out.extend(free.pop_this(frame));
@@ -344,7 +285,7 @@ mod tests {
                 }
                 prop_assert_eq!(free.len(), 150 - taken.len());
                 for (at, extent) in free.extents.iter().enumerate() {
-                    let sets = [&free.whole, &free.begun, &free.loose].map(|set| set.has(at));
+                    let sets = [&free.whole, &free.loose].map(|set| set.has(at));
                     let is_in = sets.into_iter().filter(|is_in| *is_in).count();
                     prop_assert_eq!(is_in, usize::from(*extent != 0));
                 }

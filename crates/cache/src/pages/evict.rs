@@ -257,34 +257,29 @@ impl Pages {
         (claims, evicted)
     }
 
-    /// An empty frame for the page of a stream that is written, where the page before it is in the
-    /// frame `before`: a neighbour in memory, if one can be had without a write-back, and nobody
-    /// waits for a frame. So that streams find neighbours, about an eighth of the frames is
-    /// freed for them, an extent at a time; a small cache frees none.
-    ///
-    /// Gives a dirty page that was met, too.
+    /// Up to `wanted` frames for pages of a stream, from `key` on, if nobody waits for a frame, and
+    /// an idle dirty frame that was met. They are neighbours, as far as that goes: if no extent is
+    /// free as a whole, one is given up, unless an eighth of the frames are free.
     pub(crate) fn try_take_next(
         &self,
         key: PageKey,
-        before: FrameId,
-    ) -> (Option<Claim>, Option<FrameId>) {
+        wanted: usize,
+    ) -> (Vec<Claim>, Option<FrameId>) {
         if self.supply.waiters.count() > 0 {
-            return (None, None);
+            return (Vec::new(), None);
         }
         let pools = &self.supply.pools;
-        let at = pools.of(before);
-        let take = |pool: &mut Pool| {
-            let claim = pool.free.pop_next(before)?;
-            pools.admit(pool, [(claim.id(), key)]);
-            Some(claim)
-        };
+        let at = pools.first();
+        let mut claims = Vec::with_capacity(wanted);
         let mut pool = pools.lock(at);
-        let claim = take(&mut pool);
         let has_few_free = pool.free_soon() + EXTENT <= pool.len() / 8;
-        if claim.is_some() || !has_few_free || pools.has_free_beside(at) {
-            return (claim, None);
-        }
-        self.evict_run(at, pool, EXTENT, take)
+        let wants_more = has_few_free && !pool.free.has_row(wanted) && !pools.has_free_beside(at);
+        let ((), dirty) = self.evict_run(at, pool, if wants_more { EXTENT } else { 0 }, |pool| {
+            pool.free.pop_run(wanted, &mut claims);
+            let pages = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
+            pools.admit(pool, claims.iter().map(Claim::id).zip(pages));
+        });
+        (claims, dirty)
     }
 
     /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,

@@ -144,6 +144,36 @@ fn a_stream_takes_its_turn_to_fill_large_runs() {
     }
 }
 
+/// A stream takes frames for its next pages: for others they are there all the same.
+#[test]
+fn frames_for_pages_to_come_can_be_had() {
+    for io in BOTH {
+        const FRAMES: usize = 128;
+        let cache =
+            small(FRAMES, PAGE).device(sim(4, FaultPlan::default())).io(io).build().unwrap();
+        let (log, other) = (cache.open("log", writable()), cache.open("other", writable()));
+        let (log, other) = (log.unwrap(), other.unwrap());
+        let mut page = 0;
+        let mut append = || {
+            for _ in 0..20 {
+                log.write_all_at(&[1; PAGE], page * PAGE as u64).unwrap();
+                page += 1;
+            }
+        };
+        append();
+        other.set_len((FRAMES * PAGE) as u64).unwrap();
+        let all = (0..FRAMES as u64).map(|page| other.page(PageNo(page)));
+        let pinned: Result<Vec<_>, Error> = all.collect();
+        drop(pinned.unwrap());
+        append();
+        drop(cache.alloc_contiguous(4).unwrap());
+        append();
+        cache.resize(FRAMES / 4 * PAGE).unwrap();
+        append();
+        log.sync_all().unwrap();
+    }
+}
+
 /// What the device was given before may reach it at any time, in the place of what comes later.
 #[test]
 fn nothing_is_written_once_the_io_thread_has_died() {

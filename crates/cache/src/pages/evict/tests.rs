@@ -54,8 +54,8 @@ fn who_searches_while_pages_are_given_up_is_told_of_the_frames() {
             assert!(matches!(core.pages.search(wanted), Found::Nothing));
         })
     }));
-    let (claim, _) = core.pages.try_take_next(key(FRAMES), frame(0));
-    assert!(claim.is_some(), "an extent was freed");
+    let (claims, _) = core.pages.try_take_next(key(FRAMES), 1);
+    assert_eq!(claims.len(), 1, "an extent was freed");
     let seen = seen.get().expect("the pool was unlocked");
     assert_ne!(core.supply().waiters.idled(), seen, "fifteen frames are free");
 }
@@ -65,13 +65,38 @@ fn streams_that_give_up_pages_at_a_time_free_no_more_than_an_eighth() {
     const FRAMES: u64 = 128;
     let (core, _file) = full_cache(FRAMES);
     let key = |page| core.files.all()[0].key(PageNo(page));
-    let before = core.pages.index.lookup(key(0)).unwrap();
     let second = Rc::new(Cell::new(None));
     WHILE_UNLOCKED.set(Some({
         let (core, second, wanted) = (core.clone(), second.clone(), key(FRAMES + 1));
-        Box::new(move || second.set(Some(core.pages.try_take_next(wanted, before).0.is_some())))
+        Box::new(move || second.set(Some(core.pages.try_take_next(wanted, 1).0.len())))
     }));
-    assert!(core.pages.try_take_next(key(FRAMES), before).0.is_some());
-    assert_eq!(second.get(), Some(false));
+    assert_eq!(core.pages.try_take_next(key(FRAMES), 1).0.len(), 1);
+    assert_eq!(second.get(), Some(0));
     assert_eq!(core.pages.stats().evictions, FRAMES / 8);
+}
+
+/// It finds nothing, and goes to sleep, while a stream takes frames for pages to come.
+#[test]
+fn a_stream_keeps_no_frames_from_one_who_waits() {
+    const FRAMES: u64 = 256;
+    for has_waiter in [false, true] {
+        let (core, _file) = full_cache(FRAMES);
+        let file = core.files.all()[0].clone();
+        let has_looked = Rc::new(Cell::new(false));
+        for page in FRAMES..FRAMES + EXTENT as u64 {
+            // That many are taken at a time by then, and are given up for it.
+            if has_waiter && page == FRAMES + EXTENT as u64 - 1 {
+                let (core, has_looked) = (core.clone(), has_looked.clone());
+                WHILE_UNLOCKED.set(Some(Box::new(move || {
+                    std::mem::forget(core.supply().waiters.enter());
+                    core.take_back_preallocated();
+                    has_looked.set(true);
+                })));
+            }
+            assert!(core.take_for_stream(&file, file.key(PageNo(page))).is_some());
+        }
+        assert_eq!(has_looked.get(), has_waiter);
+        let left = core.supply().pools.lock(0).free.len();
+        assert_eq!(left, if has_waiter { EXTENT } else { 1 });
+    }
 }
