@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use unherd_sys::primitives::{Arc, Mutex, thread};
-use unherd_sys::{Timestamp, Topology};
+use unherd_sys::Topology;
+use unherd_sys::primitives::Arc;
 use unherd_testkit::{Seed, SimDevice};
 
-use super::PATIENCE;
 use crate::{Cache, CacheBuilder, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;
@@ -103,6 +102,11 @@ fn one_waiter_is_woken_for_a_batch_of_present_frames() {
 #[test]
 #[cfg(not(shuttle))]
 fn who_has_lost_and_is_overdue_is_first() {
+    use unherd_sys::Timestamp;
+    use unherd_sys::primitives::{Mutex, thread};
+
+    use super::PATIENCE;
+
     let (cache, file) = open(8, 40, Cache::builder().topology(Topology::of(1)));
     let core = &cache.owner.core;
     let mut pins: Vec<_> = (0..8).map(|page| file.page(PageNo(page)).unwrap()).collect();
