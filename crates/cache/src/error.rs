@@ -538,7 +538,8 @@ impl fmt::Display for Error {
             ),
             Self::FileTooLarge { file, offset, len, len_max } => write!(
                 f,
-                "the file system allows {} up to {len_max} bytes, and not {}",
+                "the file system allows {} up to {len_max} bytes, and not {}; split the data over \
+                 several files, or use another file system",
                 file.display(),
                 offset.saturating_add(*len)
             ),

@@ -18,6 +18,7 @@ mod scene;
 
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
+use crate::files::ScratchDir;
 use cached::Way;
 pub use page::{Page, Places, read, value};
 pub use pattern::resident_pages;
@@ -123,6 +124,9 @@ impl Workload for Hit {
     }
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
+        let scratch = job.dir.as_deref().map(|dir| ScratchDir::create(dir, "hit")).transpose()?;
+        let dir = scratch.as_ref().map(|scratch| scratch.path().to_owned());
+        let job = &Job { dir, ..job.clone() };
         match job.with.as_str() {
             "floor" => run_with(job, &floor::Memory::<false>::new(job)?),
             "floor-pin" => run_with(job, &floor::Pinned::new(job)?),

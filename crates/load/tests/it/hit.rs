@@ -49,6 +49,16 @@ fn writes_change_nothing_that_is_loaded() {
 }
 
 #[test]
+fn its_files_are_gone_afterwards() {
+    for with in ["kernel", "unherd-pin", "unherd-copy-beside-reclaim"] {
+        let (job, dir) = job(with, 1, &[]);
+        Hit.run(&job).unwrap();
+        Hit.run(&job).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{with}");
+    }
+}
+
+#[test]
 fn bad_options_are_named() {
     for (name, value) in
         [("set", "1"), ("set", "l3"), ("pattern", "two"), ("words", "3"), ("writes", "101")]
