@@ -17,6 +17,8 @@ mod kernel;
 mod phases;
 mod plan;
 
+use unherd::Io;
+
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
 use crate::files::Way;
@@ -26,6 +28,9 @@ use plan::Plan;
 /// The workload `tiotest` with the implementations of this crate.
 #[derive(Debug, Clone, Copy)]
 pub struct TioTest;
+
+/// Of `unherd-threads`.
+const IO_THREADS: usize = 4;
 
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "pread, pwrite and fdatasync through the kernel's page cache" },
@@ -38,6 +43,7 @@ const IMPLS: &[Impl] = &[
         about: "direct I/O, no cache: the floor of sequential phases, a transfer a block in others",
     },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
+    Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },
     Impl {
         name: "unherd-nofilter",
         about: "the same cache, but the end of a page's read or write wakes all of its queue",
@@ -69,8 +75,9 @@ impl Workload for TioTest {
             "kernel" => kernel::run(job, &plan, Way::Buffered),
             "kernel-dontcache" => kernel::run(job, &plan, Way::DontCache),
             "kernel-direct" => direct::run(job, &plan),
-            "unherd" => cached::run(job, &plan, Filter::ByKey),
-            "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing),
+            "unherd" => cached::run(job, &plan, Filter::ByKey, Io::Ring),
+            "unherd-threads" => cached::run(job, &plan, Filter::ByKey, Io::Threads(IO_THREADS)),
+            "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing, Io::Ring),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

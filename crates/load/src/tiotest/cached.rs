@@ -1,4 +1,4 @@
-//! `unherd` and `unherd-nofilter`: the page cache of unherd, direct I/O below.
+//! `unherd`, `unherd-threads` and `unherd-nofilter`: the page cache of unherd, direct I/O below.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) enum Filter {
     Nothing,
 }
 
-pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadError> {
+pub(super) fn run(job: &Job, plan: &Plan, filter: Filter, io: Io) -> Result<Round, LoadError> {
     let memory_bytes = job.memory_bytes()?;
     let capacity_bytes = capacity_bytes(memory_bytes, plan.threads, plan.block_bytes)?;
     let queues = match job.params.number("wait-queues")? {
@@ -31,7 +31,7 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter) -> Result<Round, LoadE
     let cache = Cache::builder()
         .capacity(capacity_bytes)
         .page_size(job.params.at_least_one("page")?)
-        .io(Io::Ring)
+        .io(io)
         .queues(queues)
         .filtered(filter == Filter::ByKey)
         .build()

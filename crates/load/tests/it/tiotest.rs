@@ -45,7 +45,8 @@ fn check_phases(round: &Value) {
 #[test]
 fn all_implementations_agree() {
     let dir = directory();
-    let rounds = ["kernel", "kernel-direct", "unherd", "unherd-nofilter"].map(|with| {
+    let impls = ["kernel", "kernel-direct", "unherd", "unherd-threads", "unherd-nofilter"];
+    let rounds = impls.map(|with| {
         let round = small(with, dir.path(), "--memory 10M --seed 5").unwrap();
         check_phases(&round);
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "files were left behind");
