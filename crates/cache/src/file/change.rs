@@ -62,8 +62,9 @@ impl Drop for Spare<'_> {
 }
 
 impl Core {
-    /// Writes `bytes` at `at` in the page, which may be one of a stream, and makes the file reach
-    /// at least to their end. What `goes_on` with the last write is no further use of the page.
+    /// Writes `bytes` at `at` in the page, and makes the file reach at least to their end. The page
+    /// may be one of a stream, which stood at page `stream` before the call. What `goes_on` with
+    /// the last write is no further use of the page.
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
     /// caller is inside `file.writers`.
@@ -74,13 +75,13 @@ impl Core {
         page: PageNo,
         at: usize,
         bytes: &[u8],
-        in_stream: bool,
+        stream: Option<u64>,
         goes_on: bool,
     ) -> Result<(), Error> {
         let key = file.key(page);
         // What all of is written need not be read.
         let covers_page = bytes.len() == self.memory().page_bytes();
-        let mut claim = self.claim_page(file, key, covers_page, in_stream)?;
+        let mut claim = self.claim_page(file, key, covers_page, stream)?;
         if goes_on {
             claim.goes_on();
         }
@@ -95,7 +96,7 @@ impl Core {
         if !part.is_empty() {
             let (page, at) = self.memory().locate(part.start);
             let zeros = vec![0; (part.end - part.start) as usize];
-            self.write_page(file, page, at, &zeros, false, false)?;
+            self.write_page(file, page, at, &zeros, None, false)?;
         }
         Ok(())
     }
@@ -211,14 +212,14 @@ impl Core {
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
-        in_stream: bool,
+        stream: Option<u64>,
     ) -> Result<Claim, Error> {
         let mut room = Reserved::new(self, file);
         loop {
             let may = room.is_held || self.has_room(file) || self.may_be_counted(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
-            let claimed = made
-                .and_then(|()| self.try_claim_page(file, key, covers_page, in_stream, &mut room));
+            let claimed =
+                made.and_then(|()| self.try_claim_page(file, key, covers_page, stream, &mut room));
             let made = match claimed {
                 Ok(claim) if claim.was_unwritten() || room.use_up() => return Ok(claim),
                 Ok(claim) => {
@@ -240,13 +241,15 @@ impl Core {
         file: &Arc<FileState>,
         key: PageKey,
         covers_page: bool,
-        in_stream: bool,
+        stream: Option<u64>,
         room: &mut Reserved<'_>,
     ) -> Result<Claim, Error> {
         let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
-        if in_stream && self.pages.index.lookup(key).is_none() {
+        if let Some(at) = stream
+            && self.pages.index.lookup(key).is_none()
+        {
             // Most likely it is missing. With a frame in hand it need not be announced.
-            spare.claim = self.take_for_stream(file, key);
+            spare.claim = self.take_for_stream(file, at, key);
         }
         loop {
             match self.try_acquire_write(key, covers_page, &mut spare.claim) {
@@ -280,7 +283,10 @@ impl Core {
                 }
                 WriteAccess::Miss(announced) => {
                     let mut claim = match spare.claim.take() {
-                        Some(claim) => claim,
+                        Some(claim) => {
+                            self.counters().add(Count::Misses, 1);
+                            claim
+                        }
                         None => self.frame_for_announced(announced, began)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.

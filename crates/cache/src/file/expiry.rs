@@ -72,6 +72,9 @@ impl Core {
         for _ in 0..LOOKS {
             let Some((file, from)) = &mut expired.current else {
                 expired.current = expired.files.pop().map(|file| (file, PageNo(0)));
+                if let Some((file, _)) = &expired.current {
+                    self.files.give_back_preallocated(file, &self.pages);
+                }
                 if expired.current.is_none() && std::mem::take(&mut expired.is_due) {
                     expired.files = self.files.all();
                 } else if expired.current.is_none() {

@@ -292,10 +292,11 @@ impl File {
             Calls::Writes.note_end(follows, &self.file, end);
             return self.end_write(offset..end).map(|()| bytes.len());
         }
-        let inside = core.enter_writers(&self.file);
         let page_at = |offset| core.memory().locate(offset).0.0;
-        let fills = page_at(offset + bytes.len() as u64) > page_at(offset);
-        let mut in_stream = fills && self.file.filled.lock().go_on(page_at(offset));
+        let to_fill = page_at(offset)..page_at(offset + bytes.len() as u64);
+        let fills = !to_fill.is_empty();
+        let stream = if fills { core.join_stream(&self.file, &to_fill) } else { None };
+        let inside = core.enter_writers(&self.file);
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
@@ -305,9 +306,9 @@ impl File {
                 core.pages.index.prefetch(self.file.key(page.next()));
             }
             let bytes = &bytes[done..done + part];
-            match core.write_page(&self.file, page, at, bytes, in_stream, goes_on) {
+            match core.write_page(&self.file, page, at, bytes, stream, goes_on) {
                 Ok(()) => {
-                    (done, goes_on, in_stream) = (done + part, false, fills);
+                    (done, goes_on) = (done + part, false);
                 }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),

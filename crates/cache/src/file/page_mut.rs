@@ -29,7 +29,7 @@ impl Core {
     ) -> Result<PageMut<'a>, Error> {
         let inside = self.enter_writers(file);
         let key = file.key(page);
-        let claim = self.claim_page(file, key, false, false)?;
+        let claim = self.claim_page(file, key, false, None)?;
         HeldPage::new(self, key).begin();
         Ok(PageMut {
             core: self,

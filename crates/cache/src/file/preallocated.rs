@@ -2,9 +2,9 @@
 //!
 //! Frames come from a pool, under its lock, and there all that write streams meet. So a stream
 //! takes frames for several pages at a time: neighbours in memory, that the policy knows by these
-//! pages. Nobody can have them meanwhile. So those of all open files are an eighth of the frames at
-//! most; a sync gives them back, as does the end of the stream, and who finds no frame, or wants
-//! frames for something else, takes back all that there are.
+//! pages. Nobody can have them meanwhile. So all streams together have an eighth of the frames at
+//! most; they give them back when they end, at a sync, and when the file's dirty pages get old, and
+//! who finds no frame, or wants frames for something else, takes back all that there are.
 //!
 //! | a stream | who wants a frame |
 //! |---|---|
@@ -14,61 +14,57 @@
 
 use crate::frames::{Claim, EXTENT};
 
-/// What one file has.
+/// What one stream has.
 #[derive(Debug, Default)]
 pub(crate) struct Preallocated {
     /// For pages in a row, that of the first one last.
     claims: Vec<Claim>,
     /// The first of these pages.
     next: u64,
-    /// How many were taken last.
+    /// How many were put last: those that are used count until others are put.
+    counted: usize,
+    /// How many to take at a time.
     batch: usize,
-    /// Whether one was used since another stream found them here.
-    is_used: bool,
 }
 
-/// What a stream finds when it comes to a page.
+/// What no stream will use any more.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) claim: Option<Claim>,
-    /// How many to take otherwise.
-    pub(crate) batch: usize,
-    /// Nobody will use these.
-    pub(crate) left: Vec<Claim>,
+pub(crate) struct Left {
+    pub(crate) claims: Vec<Claim>,
+    /// How many count as preallocated no longer.
+    pub(crate) counted: usize,
 }
 
 impl Preallocated {
-    pub(crate) fn take(&mut self, page: u64) -> Found {
-        let count = self.claims.len();
-        let mut found = Found::default();
-        if (self.next..self.next + count as u64).contains(&page) {
-            let skipped = (page - self.next) as usize;
-            found.left = self.claims.split_off(count - skipped);
-            found.claim = self.claims.pop();
-            (self.next, self.is_used) = (page + 1, true);
-        } else if count > 0 && std::mem::take(&mut self.is_used) {
-            found.batch = 1;
-        } else {
-            self.batch = if page == self.next { (2 * self.batch).clamp(1, EXTENT) } else { 1 };
-            self.next = page + 1;
-            found.batch = self.batch;
-            found.left = std::mem::take(&mut self.claims);
+    /// The frame for the page, if there is one; those of pages before it are `left`.
+    pub(crate) fn take(&mut self, page: u64, left: &mut Left) -> Option<Claim> {
+        let skipped = page.saturating_sub(self.next).min(self.claims.len() as u64) as usize;
+        left.claims.extend(self.claims.drain(self.claims.len() - skipped..));
+        self.next += skipped as u64;
+        if self.next != page {
+            return None;
         }
-        found
+        self.next += u64::from(!self.claims.is_empty());
+        self.claims.pop()
     }
 
-    /// Gives all back.
-    pub(crate) fn give_back(&mut self) -> Vec<Claim> {
-        std::mem::take(self).claims
+    /// How many to take now.
+    pub(crate) fn next_batch(&mut self) -> usize {
+        self.batch = (2 * self.batch).clamp(1, EXTENT);
+        self.batch
     }
 
-    /// For pages from `next` on, the first one last. Gives back those that there is no place for.
-    pub(crate) fn put(&mut self, next: u64, claims: Vec<Claim>) -> Vec<Claim> {
-        if !self.claims.is_empty() {
-            return claims;
-        }
-        (self.claims, self.next, self.is_used) = (claims, next, true);
-        Vec::new()
+    /// For pages from `next` on, the first one last. Those that it has are `left`.
+    pub(crate) fn put(&mut self, next: u64, claims: Vec<Claim>, left: &mut Left) {
+        self.give_back(left);
+        self.counted = claims.len();
+        (self.claims, self.next) = (claims, next);
+    }
+
+    /// All are `left`.
+    pub(crate) fn give_back(&mut self, left: &mut Left) {
+        left.claims.append(&mut self.claims);
+        left.counted += std::mem::take(&mut self.counted);
     }
 }
 
@@ -81,45 +77,31 @@ mod tests {
         frames.rev().map(|frame| Claim::of_empty(FrameId(frame))).collect()
     }
 
-    fn taken(found: Found) -> (Option<u32>, usize, usize) {
-        let Found { claim, batch, left } = found;
-        (claim.map(|claim| claim.into_frame().0), batch, left.len())
-    }
-
     #[test]
     fn a_stream_takes_more_and_more_at_a_time() {
-        let mut stream = Preallocated::default();
+        let (mut stream, mut left) = (Preallocated::default(), Left::default());
         let mut batches = Vec::new();
         for page in 100..164 {
-            let found = stream.take(page);
-            if found.claim.is_none() {
-                batches.push(found.batch);
-                assert!(stream.put(page + 1, claims(1..found.batch as u32)).is_empty());
+            if stream.take(page, &mut left).is_none() {
+                let batch = stream.next_batch();
+                batches.push(batch);
+                stream.put(page + 1, claims(1..batch as u32), &mut left);
             }
-            taken(found);
         }
         assert_eq!(batches, [1, 2, 4, 8, 16, 16, 16, 16]);
+        assert_eq!((left.claims.len(), left.counted), (0, 1 + 3 + 7 + 3 * 15));
     }
 
     #[test]
     fn frames_of_pages_that_are_skipped_are_left() {
-        let mut stream = Preallocated::default();
-        stream.put(10, claims(0..8));
-        assert_eq!(taken(stream.take(10)), (Some(0), 0, 0));
-        assert_eq!(taken(stream.take(13)), (Some(3), 0, 2));
-        assert_eq!(taken(stream.take(14)), (Some(4), 0, 0));
-    }
-
-    #[test]
-    fn another_stream_takes_the_place_of_one_that_has_ended() {
-        let mut streams = Preallocated::default();
-        streams.put(10, claims(0..8));
-        assert_eq!(taken(streams.take(500)), (None, 1, 0));
-        assert_eq!(taken(streams.take(10)), (Some(0), 0, 0), "it goes on");
-        assert_eq!(taken(streams.take(501)), (None, 1, 0));
-        assert_eq!(taken(streams.take(502)), (None, 1, 7), "it has ended");
-        assert_eq!(taken(streams.take(503)), (None, 2, 0));
-        streams.put(504, claims(8..9));
-        assert_eq!(streams.put(700, claims(9..10)).len(), 1, "there is no place");
+        let (mut stream, mut left) = (Preallocated::default(), Left::default());
+        stream.put(10, claims(0..8), &mut left);
+        let mut take = |page| {
+            let claim = stream.take(page, &mut left).map(|claim| claim.into_frame().0);
+            (claim, left.claims.len())
+        };
+        assert_eq!([10, 13, 14].map(&mut take), [(Some(0), 0), (Some(3), 2), (Some(4), 2)]);
+        // Before them, and behind them.
+        assert_eq!([3, 900].map(&mut take), [(None, 2), (None, 5)]);
     }
 }

@@ -18,7 +18,6 @@ use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::durability::RETRY_AFTER;
-use crate::file::preallocated::Found as FoundAhead;
 use crate::file::throttle::ThrottleState;
 use crate::file::{Core, FileState};
 use crate::frames::Claim;
@@ -85,38 +84,42 @@ impl Core {
         claims
     }
 
-    /// A frame for a page that a stream has come to, if there is one: see `preallocated.rs`.
-    pub(crate) fn take_for_stream(&self, file: &FileState, key: PageKey) -> Option<Claim> {
-        let FoundAhead { claim, batch, left } = file.filled.lock().preallocated.take(key.page.0);
-        left.into_iter().for_each(|claim| self.pages.free_frame(claim));
-        if claim.is_some() {
-            return claim;
-        }
-        let most = self.supply().len() / PREALLOCATED_PARTS / self.files.open_files().max(1);
-        let wanted = batch.clamp(1, most.max(1));
+    /// A frame for a page that the stream which stood at `at` has come to, if there is one: see
+    /// `preallocated.rs`.
+    pub(crate) fn take_for_stream(&self, file: &FileState, at: u64, key: PageKey) -> Option<Claim> {
+        let (taken, left) = file.filled.lock().take_frame(at, key.page.0);
+        self.files.free_left(left, &self.pages);
+        let batch = match taken {
+            Ok(claim) => return Some(claim),
+            Err(batch) => batch,
+        };
+        // About, as others take at the same time.
+        let most = self.supply().len() / PREALLOCATED_PARTS;
+        let has = self.files.preallocated.load(Ordering::Relaxed);
+        let wanted = batch.min(1 + most.saturating_sub(has));
         let (mut claims, dirty) = self.pages.try_take_next(key, wanted);
-        self.write_ahead(dirty);
         claims.reverse();
         let claim = claims.pop();
         if !claims.is_empty() {
-            let left = file.filled.lock().preallocated.put(key.page.0 + 1, claims);
-            left.into_iter().for_each(|claim| self.pages.free_frame(claim));
-            // Relaxed: the fence that follows is the one that counts.
-            self.files.has_preallocated.store(true, Ordering::Relaxed);
+            self.files.preallocated.fetch_add(claims.len(), Ordering::Relaxed);
+            file.filled.lock().put_frames(at, key.page.0, claims);
+            // The fence that this has is the one that counts.
             if !self.supply().waiters.is_empty() {
-                file.give_back_preallocated(&self.pages);
+                self.files.give_back_preallocated(file, &self.pages);
             }
         }
+        self.write_ahead(dirty);
         claim
     }
 
-    /// Takes back what streams of all files have for pages to come. Whether there may be any.
+    /// Takes back what streams of all files have for pages to come. Whether there was any.
     #[cold]
     pub(crate) fn take_back_preallocated(&self) -> bool {
-        // Before the look at the files: what comes after that is noted again.
-        let has_any = self.files.has_preallocated.swap(false, Ordering::Relaxed);
-        if has_any {
-            self.files.all().iter().for_each(|file| file.give_back_preallocated(&self.pages));
+        let mut has_any = false;
+        if self.files.preallocated.load(Ordering::Relaxed) > 0 {
+            for file in self.files.all() {
+                has_any |= self.files.give_back_preallocated(&file, &self.pages);
+            }
         }
         has_any
     }
@@ -202,7 +205,12 @@ impl Core {
         loop {
             let seen = self.supply().waiters.idled();
             let (mut until, mut throttled) = (attempts.end, None);
-            match self.pages.search(attempts.key) {
+            let found = self.pages.search(attempts.key);
+            // Before anything is written for a frame.
+            if !matches!(found, Found::Frame { .. }) && self.take_back_preallocated() {
+                continue;
+            }
+            match found {
                 Found::Frame { claim, dirty } => {
                     self.write_ahead(dirty);
                     return Attempt::Frame(claim);
@@ -224,9 +232,6 @@ impl Core {
                     }
                 }
                 Found::ToWrite { .. } | Found::Nothing => {}
-            }
-            if self.take_back_preallocated() {
-                continue;
             }
             if attempts.woken {
                 self.waits().note_needless(self.reasons().frame);

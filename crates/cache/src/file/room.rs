@@ -90,13 +90,10 @@ impl Core {
         }
     }
 
-    /// A write-back of these pages has ended. Its waiters for room, for frames, and for turns are
-    /// told.
+    /// A write-back of these pages has ended. Its waiters for room, and for frames, are told.
     pub(crate) fn end_write(&self, pages: usize) {
         self.pages.end_write(pages);
         self.hand_out_room(pages);
-        let writing = self.supply().waiters.writing();
-        self.turns.pass(self.waits(), self.supply().len(), writing);
     }
 
     /// Whether the device would be no faster with more write-backs to do.

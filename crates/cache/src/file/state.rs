@@ -12,7 +12,6 @@ use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unflushed, Unwrit
 use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, PageKey, PageNo, PageRange};
-use crate::pages::Pages;
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 
@@ -80,12 +79,6 @@ impl FileState {
         // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a length
         // finds the pages that it covers in the index, or on the device.
         self.len.load(Ordering::Acquire)
-    }
-
-    /// Others may have the frames that a stream has for its next pages.
-    pub(crate) fn give_back_preallocated(&self, pages: &Pages) {
-        let claims = self.filled.lock().preallocated.give_back();
-        claims.into_iter().for_each(|claim| pages.free_frame(claim));
     }
 
     /// `len`, as the file can have it.

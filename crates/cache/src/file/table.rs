@@ -5,10 +5,11 @@ use std::path::Path;
 
 use foldhash::fast::FixedState;
 use unherd_sync::{Reason, WaitKey, WaitTable};
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
+use crate::file::preallocated::Left;
 use crate::file::{Durability, FileState, OpenOptions, Remains, Unflushed, Unwritten};
 use crate::frames::Claim;
 use crate::latch::{Latch, StripedLatch};
@@ -58,8 +59,9 @@ struct Table {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     table: Ranked<Table, { rank::TABLE }>,
-    /// Whether a file may have frames for pages to come: see `preallocated.rs`.
-    pub(crate) has_preallocated: AtomicBool,
+    /// How many frames streams have for pages to come: see `preallocated.rs`. Relaxed: the fences
+    /// of the waiters for frames are those that count.
+    pub(crate) preallocated: AtomicUsize,
     /// Files in the table. Relaxed: a hint.
     open: AtomicUsize,
     /// Pages of all files that are newer than the device. Relaxed: a count.
@@ -121,6 +123,22 @@ impl Files {
             debug_assert!(before >= pages, "more pages were written than were newer");
             self.unwritten.fetch_sub(pages, Ordering::Relaxed);
         }
+    }
+
+    /// Others may have the frames that streams of the file have for pages to come. Whether there
+    /// was any.
+    pub(crate) fn give_back_preallocated(&self, file: &FileState, pages: &Pages) -> bool {
+        let left = file.filled.lock().give_back();
+        let has_any = !left.claims.is_empty();
+        self.free_left(left, pages);
+        has_any
+    }
+
+    pub(crate) fn free_left(&self, left: Left, pages: &Pages) {
+        if left.counted > 0 {
+            self.preallocated.fetch_sub(left.counted, Ordering::Relaxed);
+        }
+        left.claims.into_iter().for_each(|claim| pages.free_frame(claim));
     }
 
     /// How many files are open, about.

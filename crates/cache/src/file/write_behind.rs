@@ -9,13 +9,18 @@
 use std::ops::Range;
 
 use crate::file::Advice;
-use crate::file::preallocated::Preallocated;
+use crate::file::preallocated::{Left, Preallocated};
+use crate::frames::Claim;
 use crate::frames::turns::Turn;
 
 /// Streams of one file that are remembered.
 const STREAMS: usize = 8;
 
-#[derive(Debug, Clone, Copy, Default)]
+/// Small runs that a file may write since its last sync before its streams wait for turns: so a
+/// short burst of writes that is synced waits for nobody.
+const SMALL_RUNS: u32 = 1;
+
+#[derive(Debug, Default)]
 struct Stream {
     /// The first page that was filled, and not yet written behind.
     first: u64,
@@ -23,6 +28,7 @@ struct Stream {
     next: u64,
     /// When it was used last; 0 of a stream that there is none.
     used: u64,
+    preallocated: Preallocated,
 }
 
 impl Stream {
@@ -38,37 +44,121 @@ pub(crate) struct FilledPages {
     fills: u64,
     pub(crate) advice: Advice,
     /// To fill a large run; it may be over.
-    pub(crate) turn: Option<Turn>,
-    pub(crate) preallocated: Preallocated,
+    turn: Option<Turn>,
+    /// How many small runs were written since the last sync.
+    small_runs: u32,
+    left: Left,
+}
+
+/// How a stream goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GoesOn {
+    No,
+    Yes,
+    /// It is to wait for a turn first.
+    InTurn,
 }
 
 impl FilledPages {
-    /// Whether a stream goes on at the page.
-    pub(crate) fn go_on(&self, page: u64) -> bool {
-        self.streams.iter().any(|stream| stream.goes_on(page))
+    /// A call is about to write pages from this one on to their ends; of several, a stream begins
+    /// if none goes on.
+    pub(crate) fn go_on(&mut self, page: u64, are_several: bool) -> GoesOn {
+        if self.stream_at(page).is_some() {
+            let waits = self.turn.is_none() && self.small_runs >= SMALL_RUNS;
+            return if waits { GoesOn::InTurn } else { GoesOn::Yes };
+        }
+        if !are_several {
+            return GoesOn::No;
+        }
+        self.begin(page);
+        GoesOn::Yes
     }
 
-    /// Pages were written to their ends. Gives what is to be written back
-    /// now: `run_pages` of a stream, or more; nothing, now or later, if that is `u64::MAX`.
+    /// The stream has waited for its turn; without it the next run is a small one.
+    pub(crate) fn set_turn(&mut self, turn: Option<Turn>) {
+        self.turn = turn;
+        self.small_runs -= u32::from(turn.is_none());
+    }
+
+    /// The turn, if the next run is to be a large one.
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        self.turn
+    }
+
+    /// A small run was written, as there are too many files for large ones.
+    pub(crate) fn note_small_run(&mut self) {
+        self.small_runs = (self.small_runs + 1).min(SMALL_RUNS);
+    }
+
+    /// What the stream that stands at `at` has for the page, and else how many frames to take.
+    /// Comes with frames that no stream will use.
+    pub(crate) fn take_frame(&mut self, at: u64, page: u64) -> (Result<Claim, usize>, Left) {
+        let mut left = std::mem::take(&mut self.left);
+        let taken = match self.stream_at(at) {
+            Some(stream) => {
+                let claim = stream.preallocated.take(page, &mut left);
+                claim.ok_or_else(|| stream.preallocated.next_batch())
+            }
+            None => Err(1),
+        };
+        (taken, left)
+    }
+
+    /// Frames for the pages behind this one, in the stream that stands at `at`. The first one last.
+    pub(crate) fn put_frames(&mut self, at: u64, page: u64, mut claims: Vec<Claim>) {
+        let mut left = std::mem::take(&mut self.left);
+        match self.stream_at(at) {
+            Some(stream) => stream.preallocated.put(page + 1, claims, &mut left),
+            None => {
+                left.counted += claims.len();
+                left.claims.append(&mut claims);
+            }
+        }
+        self.left = left;
+    }
+
+    /// Gives the frames of all streams back.
+    pub(crate) fn give_back(&mut self) -> Left {
+        let mut left = std::mem::take(&mut self.left);
+        self.streams.iter_mut().for_each(|stream| stream.preallocated.give_back(&mut left));
+        left
+    }
+
+    /// The file is synced.
+    pub(crate) fn note_sync(&mut self) {
+        self.small_runs = 0;
+    }
+
+    fn stream_at(&mut self, page: u64) -> Option<&mut Stream> {
+        self.streams.iter_mut().find(|stream| stream.goes_on(page))
+    }
+
+    /// Begins a stream in place of the one that was used longest ago.
+    fn begin(&mut self, page: u64) -> &mut Stream {
+        self.fills += 1;
+        let [first, rest @ ..] = &mut self.streams;
+        let oldest = rest
+            .iter_mut()
+            .fold(first, |oldest, stream| if stream.used < oldest.used { stream } else { oldest });
+        oldest.preallocated.give_back(&mut self.left);
+        *oldest = Stream { first: page, next: page, used: self.fills, ..Stream::default() };
+        oldest
+    }
+
+    /// Pages were written to their ends. Gives what is to be written back now: `run_pages` of a
+    /// stream, or more; nothing, now or later, if that is `u64::MAX`.
     pub(crate) fn filled(&mut self, pages: Range<u64>, run_pages: u64) -> Option<Range<u64>> {
         if self.advice == Advice::Random {
             return None;
         }
         self.fills += 1;
-        let goes_on = |stream: &&mut Stream| stream.goes_on(pages.start);
-        let stream = match self.streams.iter_mut().find(goes_on) {
-            Some(stream) => stream,
-            None => {
-                let [first, rest @ ..] = &mut self.streams;
-                let oldest = rest.iter_mut().fold(first, |oldest, stream| {
-                    if stream.used < oldest.used { stream } else { oldest }
-                });
-                oldest.first = pages.start;
-                oldest
-            }
+        let used = self.fills;
+        let stream = match self.streams.iter_mut().position(|stream| stream.goes_on(pages.start)) {
+            Some(nth) => &mut self.streams[nth],
+            None => self.begin(pages.start),
         };
         stream.next = pages.end;
-        stream.used = self.fills;
+        stream.used = used;
         if run_pages < u64::MAX && stream.next - stream.first < run_pages {
             return None;
         }

@@ -16,9 +16,10 @@ use crate::file::room::tag_of;
 use crate::file::runs::{Run, RunPages, WriteBack};
 #[cfg(test)]
 use crate::file::steps;
+use crate::file::write_behind::GoesOn;
 use crate::file::{Core, FileState};
 use crate::frames::{Lent, State, Word, try_for_a_moment};
-use crate::io::{Moved, RunBuffer, TransferError};
+use crate::io::{Io, Moved, RunBuffer, TransferError};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
@@ -50,6 +51,8 @@ const LOOKS_AT_CHANGES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Queue,
+    /// As long as the device is not busy; else the caller.
+    QueueIfIdle,
     Caller,
 }
 
@@ -126,12 +129,17 @@ impl<'a> Writer<'a> {
     /// it just now, or writes it back, or it is no longer dirty. The caller has entered the file's
     /// `write_backs`.
     fn write_run(&mut self, buffer: RunBuffer, page: PageNo, within: &PageRange) -> bool {
-        let (buffer, is_begun) =
-            match self.core.write_run_from(self.file, page, buffer, self.by, within) {
-                UnderWay => return true,
-                Ended(buffer) => (buffer, true),
-                Refused(buffer) => (buffer, false),
-            };
+        let by = match self.by {
+            By::QueueIfIdle if self.core.is_busy() => By::Caller,
+            By::QueueIfIdle => By::Queue,
+            by => by,
+        };
+        let (buffer, is_begun) = match self.core.write_run_from(self.file, page, buffer, by, within)
+        {
+            UnderWay => return true,
+            Ended(buffer) => (buffer, true),
+            Refused(buffer) => (buffer, false),
+        };
         self.taken.push(buffer);
         is_begun
     }
@@ -146,7 +154,7 @@ impl<'a> Writer<'a> {
     /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
     /// which it has.
     fn begin(&mut self, pages: &mut [(PageNo, &PageRange, bool)]) {
-        if self.by == By::Queue {
+        if self.by != By::Caller {
             for (page, within, begun) in pages {
                 if self.core.is_unwritten(self.file, *page) && !self.is_refused() {
                     *begun = self.write_page(*page, within);
@@ -265,30 +273,42 @@ impl Core {
         }
     }
 
-    /// Pages were written to their ends: writes back what a stream has
-    /// filled, or, with queued I/O and little under way, begins to. Then waits for the file's turn
-    /// to fill a large run, if there are too many files for one each. A writer that is faster than
-    /// the device waits here, under `write-back` or on the device. Nothing is done if the file's
-    /// writes fail or are held up.
+    /// A call is about to write `pages` to their ends. Where a stream stands, if it goes on there;
+    /// before that waits for its turn under `write-back`, if it is to have one. The caller has
+    /// entered nothing.
+    pub(crate) fn join_stream(&self, file: &FileState, pages: &Range<u64>) -> Option<u64> {
+        let are_several = pages.end - pages.start > 1;
+        let goes_on = file.filled.lock().go_on(pages.start, are_several);
+        if goes_on == GoesOn::InTurn {
+            let (waits, reason) = (self.waits(), self.reasons().write_back);
+            let turn = self.turns.begin(waits, self.supply().len(), reason);
+            file.filled.lock().set_turn(turn);
+        }
+        (goes_on != GoesOn::No).then_some(pages.start)
+    }
+
+    /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O
+    /// and little under way, begins to. A writer that is faster than the device waits here, under
+    /// `write-back` or on the device. Nothing is done if the file's writes fail or are held up.
     pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
         let (small, large, frames) = self.write_behind_pages();
         let run = {
             let mut filled = file.filled.lock();
-            let has_turn = filled.turn.is_some_and(|turn| self.turns.has(frames, turn));
+            let has_turn = filled.turn().is_some_and(|turn| self.turns.has(frames, turn));
             filled.filled(pages, if has_turn { small.max(large) } else { small })
         };
         let Some(run) = run else { return };
         if file.unwritten.is_failing() {
             return;
         }
-        let mut writer = Writer::new(self, file, By::Queue, 1);
+        let _writing = (small < large).then(|| self.turns.write(self.waits(), frames));
+        let mut writer = Writer::new(self, file, By::QueueIfIdle, 1);
         let mut page = run.start;
         while page < run.end {
             // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
             // such write a worker, and the workers spin for that lock. Nor is a busy device faster
             // for what is queued: this thread would wait with its next run all the same.
-            let by_caller = file.write_backs.has_any() || self.is_busy();
-            writer.by = if by_caller { By::Caller } else { By::Queue };
+            writer.by = if file.write_backs.has_any() { By::Caller } else { By::QueueIfIdle };
             let buffer = writer.next_buffer();
             if !file.write_backs.try_enter() {
                 return writer.taken.push(buffer);
@@ -298,11 +318,8 @@ impl Core {
             writer.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
-        drop(writer);
         if small < large {
-            let writing = || self.supply().waiters.writing();
-            let turn = self.turns.begin(self.waits(), frames, writing, self.reasons().write_back);
-            file.filled.lock().turn = Some(turn);
+            file.filled.lock().note_small_run();
         }
     }
 
@@ -544,7 +561,8 @@ impl Core {
         ranges: &[PageRange],
         changing: ChangingPages,
     ) -> Vec<PageNo> {
-        file.give_back_preallocated(&self.pages);
+        self.files.give_back_preallocated(file, &self.pages);
+        file.filled.lock().note_sync();
         let mut pages = unclean_in(file, ranges);
         let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
         writer.begin(&mut pages);
@@ -574,7 +592,12 @@ impl Core {
         }
         let is_run = pages.len() <= self.written_pages_max(file)
             && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
-        if is_run { By::Caller } else { By::Queue }
+        match self.io.kind {
+            _ if is_run => By::Caller,
+            // A few threads that write for hundreds would let them wait.
+            Io::Threads(_) => By::QueueIfIdle,
+            _ => By::Queue,
+        }
     }
 
     /// Whether the page is newer here than on the device.

@@ -2,36 +2,49 @@
 //!
 //! However long a run is, it costs a transfer, a sleep, and a change of what the file system knows
 //! of the file. Where more files are open than half of the frames have a large run for, each could
-//! have a small one. Instead one that has written its run sleeps until less is under way, and may
-//! fill a large one then: meanwhile it has no frames, and the others have.
+//! have a small one. Instead a stream that has written some small ones sleeps until fewer runs are
+//! being written, and may fill a large one then: meanwhile the others have the frames.
 //!
-//! Nobody gives a turn back: the ends of write-backs let the next ones begin, and a turn is over
-//! when as many others have begun since as there may be. So a stream that stops holds up nobody.
+//! Nobody gives a turn back: the ends of runs let the next ones begin, and a turn is over when as
+//! many others have begun since as there may be. So a stream that stops holds up nobody. Where the
+//! device does not come to an end, a sleeper goes on without a turn.
 //!
-//! | waits for its turn | a write-back ends |
+//! | waits for its turn | a run is written |
 //! |---|---|
 //! | can be found; fence (A) of the wait table | `writing` gets less |
-//! | looks: is as much under way as may be? | fence (B) of the wait table; wakes who is found |
+//! | looks: are as many being written as may be? | fence (B) of the wait table; wakes who is found |
 //!
-//! 1. Who sleeps has seen enough write-backs under way. The end of one that leaves too few wakes as
-//!    many as are missing, and the last one all.
+//! 1. Who sleeps has seen enough runs being written. The end of one that leaves too few wakes up to
+//!    two, and the last one all.
 //! 2. As many turns as there may be have begun last; all others are over.
 
-use unherd_sync::{Reason, Token, WaitKey, WaitTable};
-use unherd_sys::primitives::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use unherd_sync::{Outcome, Reason, Token, Wait, WaitKey, WaitTable};
+use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering};
+use unherd_sys::{Deadline, Timestamp};
 
 /// With this many runs under way no device is faster for more. Chosen by measurement: 16 and 96 are
 /// as good.
 const RUNS_MAX: usize = 64;
 
-/// The runs under way have one of this many parts of the frames.
+/// The runs that are being written have one of this many parts of the frames.
 const PARTS: usize = 4;
+
+/// How many streams the end of a run wakes at most: those that fill a run then are not counted, and
+/// would be too many.
+const WAKES_MAX: u32 = 2;
+
+/// How long a stream waits for its turn at most.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Turns {
     /// Pages of a large run.
     run_pages: usize,
-    /// How many have begun. Relaxed: a number is all that it gives.
+    /// How many runs of streams are being written by their threads.
+    writing: AtomicU32,
+    /// How many turns have begun. Relaxed: a number is all that it gives.
     begun: AtomicU64,
 }
 
@@ -39,35 +52,66 @@ pub(crate) struct Turns {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn(u64);
 
+/// A run is being written, until dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct WritingRun<'a> {
+    turns: &'a Turns,
+    waits: &'a WaitTable<WaitKey>,
+    frames: usize,
+}
+
+impl Drop for WritingRun<'_> {
+    fn drop(&mut self) {
+        let Self { turns, waits, frames } = *self;
+        let left = turns.writing.fetch_sub(1, Ordering::Relaxed) - 1;
+        let turns_left = turns.left(frames, left);
+        if turns_left > 0 {
+            waits.wake_with(&turns.key(), turns_left, Token(0));
+        }
+    }
+}
+
 impl Turns {
     /// Of runs of `run_pages` pages.
     pub(crate) fn new(run_pages: usize) -> Self {
-        Self { run_pages, begun: AtomicU64::new(0) }
+        Self { run_pages, writing: AtomicU32::new(0), begun: AtomicU64::new(0) }
     }
 
     fn key(&self) -> WaitKey {
         WaitKey::Address(std::ptr::from_ref(self) as usize)
     }
 
-    /// How many write-backs may be under way when a turn begins, in a cache with `frames` frames,
-    /// and how many turns there are.
+    /// How many runs may be being written when a turn begins, in a cache with `frames` frames, and
+    /// how many turns there are.
     fn most(&self, frames: usize) -> u32 {
         (frames / PARTS / self.run_pages).clamp(1, RUNS_MAX) as u32
     }
 
-    /// Waits until few write-backs are under way, of which `writing` gives the number, and begins a
-    /// turn.
+    /// A thread writes a run, in a cache with `frames` frames.
+    pub(crate) fn write<'a>(
+        &'a self,
+        waits: &'a WaitTable<WaitKey>,
+        frames: usize,
+    ) -> WritingRun<'a> {
+        self.writing.fetch_add(1, Ordering::Relaxed);
+        WritingRun { turns: self, waits, frames }
+    }
+
+    /// Waits until few runs are being written, and begins a turn. `None` if that took too long.
     pub(crate) fn begin(
         &self,
         waits: &WaitTable<WaitKey>,
         frames: usize,
-        writing: impl Fn() -> u32,
         reason: Reason,
-    ) -> Turn {
+    ) -> Option<Turn> {
         // What it reads may be old: `wait_table.rs` says why that is enough. Who is woken does not
         // look again: the one that comes next may take what is left.
-        let _ = waits.wait(&self.key(), || writing() >= self.most(frames), reason);
-        Turn(self.begun.fetch_add(1, Ordering::Relaxed))
+        let are_many = || self.writing.load(Ordering::Relaxed) >= self.most(frames);
+        let end = Deadline::at(Timestamp::now().after(PATIENCE));
+        let outcome = waits.wait(&self.key(), are_many, Wait::new(reason).deadline(end));
+        let begin = || Turn(self.begun.fetch_add(1, Ordering::Relaxed));
+        (outcome != Outcome::TimedOut).then(begin)
     }
 
     /// Whether the turn is not over.
@@ -75,20 +119,12 @@ impl Turns {
         self.begun.load(Ordering::Relaxed) - turn.0 <= self.most(frames).into()
     }
 
-    /// A write-back has ended, and `writing` are under way yet.
-    pub(crate) fn pass(&self, waits: &WaitTable<WaitKey>, frames: usize, writing: u32) {
-        let turns = self.left(frames, writing);
-        if turns > 0 {
-            waits.wake_with(&self.key(), turns, Token(0));
-        }
-    }
-
-    /// How many turns may begin with `writing` write-backs under way. When none is, nobody is to be
+    /// How many turns may begin with `writing` runs being written. When none is, nobody is to be
     /// left asleep.
     fn left(&self, frames: usize, writing: u32) -> usize {
         match writing {
             0 => usize::MAX,
-            _ => self.most(frames).saturating_sub(writing) as usize,
+            _ => self.most(frames).saturating_sub(writing).min(WAKES_MAX) as usize,
         }
     }
 }
@@ -99,33 +135,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn turns_begin_while_few_write_backs_are_under_way() {
+    fn turns_begin_while_few_runs_are_being_written() {
         let left = |frames, writing| Turns::new(256).left(frames, writing);
-        assert_eq!([17, 16, 15, 1].map(|writing| left(1 << 14, writing)), [0, 0, 1, 15]);
+        assert_eq!([17, 16, 15, 14, 1].map(|writing| left(1 << 14, writing)), [0, 0, 1, 2, 2]);
         assert_eq!(left(1 << 14, 0), usize::MAX);
         // However many frames there are.
-        assert_eq!([left(1 << 24, 60), left(64, 1)], [RUNS_MAX - 60, 0]);
+        assert_eq!([63, 64].map(|writing| left(1 << 24, writing)), [1, 0]);
+        assert_eq!(left(64, 1), 0);
     }
 
     #[test]
     fn a_turn_is_over_when_others_have_begun() {
         let waits = WaitTable::<WaitKey>::builder().build();
         let turns = Turns::new(256);
-        let begin = |_| turns.begin(&waits, 1 << 12, || 3, Reason::OTHER);
+        let begin = |_| turns.begin(&waits, 1 << 12, Reason::OTHER).unwrap();
         let begun: Vec<Turn> = (0..6).map(begin).collect();
         let has: Vec<bool> = begun.into_iter().map(|turn| turns.has(1 << 12, turn)).collect();
         assert_eq!(has, [false, false, true, true, true, true]);
+    }
+
+    /// As where a device hangs.
+    #[test]
+    fn who_waits_too_long_goes_on_without_a_turn() {
+        let waits = WaitTable::<WaitKey>::builder().build();
+        let turns = Turns::new(256);
+        let _hang = [(); 4].map(|()| turns.write(&waits, 1 << 12));
+        assert!(turns.begin(&waits, 1 << 12, Reason::OTHER).is_none());
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom {
-    use unherd_sys::primitives::{Arc, AtomicU32, thread};
+    use unherd_sys::primitives::{Arc, thread};
 
     use super::*;
 
-    /// Two write-backs are under way of one that may be; two threads wait for their turns, and
-    /// begin nothing.
+    /// Two runs are being written, where one may be; two threads wait for their turns, and fill
+    /// nothing.
     #[test]
     fn every_turn_comes() {
         let mut model = ::loom::model::Builder::new();
@@ -133,21 +179,16 @@ mod loom {
         model.max_branches = 20_000;
         model.check(|| {
             let waits = WaitTable::<WaitKey>::builder().buckets(1).seed(1).build();
-            let scene = Arc::new((waits, Turns::new(1), AtomicU32::new(2)));
+            let scene = Arc::new((waits, Turns::new(1)));
+            let (waits, turns) = &*scene;
+            let runs = [turns.write(waits, 4), turns.write(waits, 4)];
             let wait = || {
                 let scene = scene.clone();
-                thread::spawn(move || {
-                    let (waits, turns, writing) = &*scene;
-                    turns.begin(waits, 4, || writing.load(Ordering::Relaxed), Reason::OTHER);
-                })
+                thread::spawn(move || scene.1.begin(&scene.0, 4, Reason::OTHER).unwrap())
             };
             let waiters = [wait(), wait()];
-            let (waits, turns, writing) = &*scene;
-            for _ in 0..2 {
-                let left = writing.fetch_sub(1, Ordering::Relaxed) - 1;
-                turns.pass(waits, 4, left);
-            }
-            waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+            drop(runs);
+            waiters.into_iter().for_each(|waiter| drop(waiter.join().unwrap()));
         });
     }
 }

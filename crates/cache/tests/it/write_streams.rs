@@ -35,9 +35,15 @@ fn streams_lie_in_neighbours_though_the_cache_is_full() {
                 file.write_at(&[2; PAGE], page * PAGE as u64).unwrap();
             }
         }
+        let interleaved = open("interleaved");
+        for page in 0..pages / 2 {
+            for begin in [0, pages / 2] {
+                interleaved.write_at(&[4; PAGE], (begin + page) * PAGE as u64).unwrap();
+            }
+        }
         let large = open("large");
         large.write_at(&vec![3; pages as usize * PAGE], 0).unwrap();
-        for file in files.iter().chain([&large]) {
+        for file in files.iter().chain([&interleaved, &large]) {
             let breaks = breaks(file, pages);
             // An extent has 16 frames, and not each can be had as a whole.
             assert!(breaks <= pages as usize / 4, "{io:?}: {breaks} breaks");
@@ -172,6 +178,27 @@ fn frames_for_pages_to_come_can_be_had() {
         append();
         log.sync_all().unwrap();
     }
+}
+
+#[test]
+fn a_run_is_written_by_its_thread_if_the_device_is_busy() {
+    let _turn = turn();
+    let (device, cache, files) = queued();
+    for (nth, file) in files.iter().enumerate() {
+        write_until(file, 0, || device.queued_writes() == nth + 1);
+    }
+    let fifth = cache.open("e", writable()).unwrap();
+    write_until(&fifth, 0, || device.counts("e").writes == 1);
+    assert_eq!(device.queued_writes(), files.len());
+    device.release_queued_writes();
+}
+
+#[test]
+fn each_page_of_a_stream_of_small_writes_is_a_miss() {
+    let cache = small(512, PAGE).device(sim(5, FaultPlan::default())).build().unwrap();
+    let log = cache.open("log", writable()).unwrap();
+    (0..200).for_each(|nth| log.write_all_at(&[1; 700], nth * 700).unwrap());
+    assert_eq!(cache.stats().misses, (200_u64 * 700).div_ceil(PAGE as u64));
 }
 
 /// What the device was given before may reach it at any time, in the place of what comes later.

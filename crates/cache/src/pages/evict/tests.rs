@@ -1,12 +1,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, Ordering};
 use unherd_testkit::{Seed, SimDevice};
 
 use super::Found;
 use crate::file::Core;
-use crate::frames::EXTENT;
+use crate::frames::{EXTENT, State};
+use crate::page::FrameId;
 use crate::{Cache, File, Io, OpenOptions, PageNo};
 
 type Action = Box<dyn FnOnce()>;
@@ -82,6 +83,7 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
     for has_waiter in [false, true] {
         let (core, _file) = full_cache(FRAMES);
         let file = core.files.all()[0].clone();
+        file.filled.lock().go_on(FRAMES, true);
         let has_looked = Rc::new(Cell::new(false));
         for page in FRAMES..FRAMES + EXTENT as u64 {
             // That many are taken at a time by then, and are given up for it.
@@ -93,10 +95,42 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
                     has_looked.set(true);
                 })));
             }
-            assert!(core.take_for_stream(&file, file.key(PageNo(page))).is_some());
+            assert!(core.take_for_stream(&file, FRAMES, file.key(PageNo(page))).is_some());
         }
         assert_eq!(has_looked.get(), has_waiter);
         let left = core.supply().pools.lock(0).free.len();
         assert_eq!(left, if has_waiter { EXTENT } else { 1 });
     }
+}
+
+/// Frames that have no page, and are not free.
+fn frames_in_hand(core: &Core) -> usize {
+    let frames = core.frames();
+    let empty = (0..core.supply().len() as u32).map(FrameId);
+    let empty = empty.filter(|frame| frames.word(*frame).state() == State::Empty);
+    empty.filter(|frame| !core.supply().pools.lock(0).free.has(*frame)).count()
+}
+
+#[test]
+fn streams_have_an_eighth_of_the_frames_at_most_and_leave_none() {
+    const FRAMES: usize = 256;
+    let builder = Cache::builder().io(Io::Blocking).page_size(512).capacity(FRAMES * 512);
+    let cache = builder.device(Arc::new(SimDevice::new(Seed::new(1)))).build().unwrap();
+    let core = &cache.owner.core;
+    let options = || OpenOptions::new().write(true).create(true);
+    let open = |number: u32| cache.open(format!("{number}"), options()).unwrap();
+    let write = |file: &File, page: u64| file.write_all_at(&[1; 512], page * 512).unwrap();
+    let files: Vec<File> = (0..32).map(open).collect();
+    // In one file each other page is there; frames for these are skipped.
+    (0..40).step_by(2).for_each(|page| write(&files[0], page));
+    for file in &files {
+        (0..40).for_each(|page| write(file, page));
+        let in_hand = frames_in_hand(core);
+        assert!(in_hand <= FRAMES / 8, "{in_hand}");
+        assert!(core.files.preallocated.load(Ordering::Relaxed) >= in_hand);
+    }
+    assert!(frames_in_hand(core) > 0, "they are open");
+    files.into_iter().for_each(|file| file.close().unwrap());
+    assert_eq!(frames_in_hand(core), 0);
+    assert_eq!(core.files.preallocated.load(Ordering::Relaxed), 0);
 }
