@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use crate::file::Advice;
 use crate::file::preallocated::{Left, Preallocated};
-use crate::frames::Claim;
 use crate::frames::turns::Turn;
+use crate::frames::{Claim, EXTENT};
 
 /// Streams of one file that are remembered.
 const STREAMS: usize = 8;
@@ -28,6 +28,8 @@ struct Stream {
     next: u64,
     /// When it was used last; 0 of a stream that there is none.
     used: u64,
+    /// Where the call ends that has begun it, until that has been written: so far it goes for sure.
+    sure: Option<u64>,
     preallocated: Preallocated,
 }
 
@@ -60,24 +62,24 @@ pub(crate) enum GoesOn {
 }
 
 impl FilledPages {
-    /// A call is about to write pages from this one on to their ends; of several, a stream begins
-    /// if none goes on.
-    pub(crate) fn go_on(&mut self, page: u64, are_several: bool) -> GoesOn {
-        if self.stream_at(page).is_some() {
+    /// A call is about to write pages to their ends; with several, a stream begins if none goes on.
+    pub(crate) fn go_on(&mut self, pages: &Range<u64>) -> GoesOn {
+        if self.stream_at(pages.start).is_some() {
             let waits = self.turn.is_none() && self.small_runs >= SMALL_RUNS;
             return if waits { GoesOn::InTurn } else { GoesOn::Yes };
         }
-        if !are_several {
+        if pages.end - pages.start < 2 {
             return GoesOn::No;
         }
-        self.begin(page);
+        self.begin(pages.start).sure = Some(pages.end);
         GoesOn::Yes
     }
 
     /// The stream has waited for its turn; without it the next run is a small one.
     pub(crate) fn set_turn(&mut self, turn: Option<Turn>) {
         self.turn = turn;
-        self.small_runs -= u32::from(turn.is_none());
+        // A sync may have come meanwhile.
+        self.small_runs = self.small_runs.saturating_sub(turn.is_none().into());
     }
 
     /// The turn, if the next run is to be a large one.
@@ -97,7 +99,10 @@ impl FilledPages {
         let taken = match self.stream_at(at) {
             Some(stream) => {
                 let claim = stream.preallocated.take(page, &mut left);
-                claim.ok_or_else(|| stream.preallocated.next_batch())
+                claim.ok_or_else(|| match stream.sure {
+                    Some(end) => EXTENT.min((end - page) as usize),
+                    None => stream.preallocated.next_batch(),
+                })
             }
             None => Err(1),
         };
@@ -159,6 +164,7 @@ impl FilledPages {
         };
         stream.next = pages.end;
         stream.used = used;
+        stream.sure = None;
         if run_pages < u64::MAX && stream.next - stream.first < run_pages {
             return None;
         }
@@ -179,6 +185,36 @@ mod tests {
         let runs: Vec<_> = (10..74).filter_map(|page| filled.filled(page..page + 1, 16)).collect();
         assert_eq!(runs, [10..26, 26..42, 42..58, 58..74]);
         assert_eq!(filled.filled(100..300, 16), Some(100..300));
+    }
+
+    #[test]
+    fn a_call_of_several_pages_takes_as_many_frames() {
+        let mut filled = FilledPages::default();
+        let batch = |filled: &mut FilledPages, at, page| filled.take_frame(at, page).0.unwrap_err();
+        assert_eq!(filled.go_on(&(10..11)), GoesOn::No);
+        assert_eq!(filled.go_on(&(10..14)), GoesOn::Yes);
+        assert_eq!([10, 13].map(|page| batch(&mut filled, 10, page)), [4, 1]);
+        filled.filled(10..14, 64);
+        // More and more, as it may go on.
+        assert_eq!(filled.go_on(&(14..15)), GoesOn::Yes);
+        assert_eq!([14, 15, 16].map(|page| batch(&mut filled, 14, page)), [1, 2, 4]);
+    }
+
+    #[test]
+    fn streams_wait_for_turns_after_a_small_run_until_a_sync() {
+        let mut filled = FilledPages::default();
+        filled.filled(0..16, 16);
+        assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes, "there is room for all");
+        filled.note_small_run();
+        assert_eq!(filled.go_on(&(16..17)), GoesOn::InTurn);
+        filled.note_sync();
+        assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes);
+        filled.note_small_run();
+        filled.set_turn(None);
+        assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes, "it has waited in vain");
+        // A sync came while it waited.
+        filled.note_sync();
+        filled.set_turn(None);
     }
 
     #[test]

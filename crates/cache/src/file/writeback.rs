@@ -277,8 +277,7 @@ impl Core {
     /// before that waits for its turn under `write-back`, if it is to have one. The caller has
     /// entered nothing.
     pub(crate) fn join_stream(&self, file: &FileState, pages: &Range<u64>) -> Option<u64> {
-        let are_several = pages.end - pages.start > 1;
-        let goes_on = file.filled.lock().go_on(pages.start, are_several);
+        let goes_on = file.filled.lock().go_on(pages);
         if goes_on == GoesOn::InTurn {
             let (waits, reason) = (self.waits(), self.reasons().write_back);
             let turn = self.turns.begin(waits, self.supply().len(), reason);
