@@ -108,7 +108,11 @@ impl Turns {
         // What it reads may be old: `wait_table.rs` says why that is enough. Who is woken does not
         // look again: the one that comes next may take what is left.
         let are_many = || self.writing.load(Ordering::Relaxed) >= self.most(frames);
-        let end = Deadline::at(Timestamp::now().after(PATIENCE));
+        // No time passes in a model.
+        let end = match cfg!(any(loom, shuttle)) {
+            true => Deadline::NEVER,
+            false => Deadline::at(Timestamp::now().after(PATIENCE)),
+        };
         let outcome = waits.wait(&self.key(), are_many, Wait::new(reason).deadline(end));
         let begin = || Turn(self.begun.fetch_add(1, Ordering::Relaxed));
         (outcome != Outcome::TimedOut).then(begin)
