@@ -3,8 +3,8 @@
 //! Frames come from a pool, under its lock, and there all that write streams meet. So a stream
 //! takes frames for several pages at a time: neighbours in memory, that the policy knows by these
 //! pages. Nobody can have them meanwhile. So all streams together have an eighth of the frames at
-//! most; they give them back when they end, at a sync, and when the file's dirty pages get old, and
-//! who finds no frame, or wants frames for something else, takes back all that there are.
+//! most; they give them back at a sync, and when the file's dirty pages get old (with an I/O
+//! thread), and who finds no frame, or wants frames for something else, takes back all.
 //!
 //! | a stream | who wants a frame |
 //! |---|---|
@@ -21,7 +21,7 @@ pub(crate) struct Preallocated {
     claims: Vec<Claim>,
     /// The first of these pages.
     next: u64,
-    /// How many were put last: those that are used count until others are put.
+    /// How many were put last: those that are used count until all are.
     counted: usize,
     /// How many to take at a time.
     batch: usize,
@@ -44,8 +44,12 @@ impl Preallocated {
         if self.next != page {
             return None;
         }
-        self.next += u64::from(!self.claims.is_empty());
-        self.claims.pop()
+        let claim = self.claims.pop();
+        self.next += u64::from(claim.is_some());
+        if self.claims.is_empty() {
+            left.counted += std::mem::take(&mut self.counted);
+        }
+        claim
     }
 
     /// How many to take now.

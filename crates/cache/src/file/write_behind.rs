@@ -49,6 +49,7 @@ pub(crate) struct FilledPages {
     turn: Option<Turn>,
     /// How many small runs were written since the last sync.
     small_runs: u32,
+    /// Of streams that others have replaced; they can be taken back as all that is preallocated.
     left: Left,
 }
 
@@ -64,7 +65,9 @@ pub(crate) enum GoesOn {
 impl FilledPages {
     /// A call is about to write pages to their ends; with several, a stream begins if none goes on.
     pub(crate) fn go_on(&mut self, pages: &Range<u64>) -> GoesOn {
-        if self.stream_at(pages.start).is_some() {
+        if let Some(stream) = self.stream_at(pages.start) {
+            // The call that has begun it may have failed.
+            stream.sure = None;
             let waits = self.turn.is_none() && self.small_runs >= SMALL_RUNS;
             return if waits { GoesOn::InTurn } else { GoesOn::Yes };
         }
@@ -77,7 +80,7 @@ impl FilledPages {
 
     /// The stream has waited for its turn; without it the next run is a small one.
     pub(crate) fn set_turn(&mut self, turn: Option<Turn>) {
-        self.turn = turn;
+        self.turn = turn.or(self.turn);
         // A sync may have come meanwhile.
         self.small_runs = self.small_runs.saturating_sub(turn.is_none().into());
     }
@@ -87,7 +90,7 @@ impl FilledPages {
         self.turn
     }
 
-    /// A small run was written, as there are too many files for large ones.
+    /// A run was written, where there are too many files for large ones.
     pub(crate) fn note_small_run(&mut self) {
         self.small_runs = (self.small_runs + 1).min(SMALL_RUNS);
     }
@@ -100,8 +103,8 @@ impl FilledPages {
             Some(stream) => {
                 let claim = stream.preallocated.take(page, &mut left);
                 claim.ok_or_else(|| match stream.sure {
-                    Some(end) => EXTENT.min((end - page) as usize),
-                    None => stream.preallocated.next_batch(),
+                    Some(end) if page < end => EXTENT.min((end - page) as usize),
+                    _ => stream.preallocated.next_batch(),
                 })
             }
             None => Err(1),
@@ -198,6 +201,15 @@ mod tests {
         // More and more, as it may go on.
         assert_eq!(filled.go_on(&(14..15)), GoesOn::Yes);
         assert_eq!([14, 15, 16].map(|page| batch(&mut filled, 14, page)), [1, 2, 4]);
+    }
+
+    /// Of a call that has failed, or of a file that is written at random.
+    #[test]
+    fn what_a_call_was_to_write_is_not_sure_for_the_next() {
+        let mut filled = FilledPages::default();
+        filled.go_on(&(10..14));
+        assert_eq!(filled.go_on(&(10..100)), GoesOn::Yes);
+        assert_eq!([14, 15].map(|page| filled.take_frame(10, page).0.unwrap_err()), [1, 2]);
     }
 
     #[test]

@@ -279,9 +279,11 @@ impl Core {
     pub(crate) fn join_stream(&self, file: &FileState, pages: &Range<u64>) -> Option<u64> {
         let goes_on = file.filled.lock().go_on(pages);
         if goes_on == GoesOn::InTurn {
-            let (waits, reason) = (self.waits(), self.reasons().write_back);
-            let turn = self.turns.begin(waits, self.supply().len(), reason);
-            file.filled.lock().set_turn(turn);
+            let (small, large, frames) = self.write_behind_pages();
+            if small < large {
+                let turn = self.turns.begin(self.waits(), frames, self.reasons().write_back);
+                file.filled.lock().set_turn(turn);
+            }
         }
         (goes_on != GoesOn::No).then_some(pages.start)
     }
