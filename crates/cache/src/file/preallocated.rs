@@ -8,8 +8,8 @@
 //!
 //! | a stream | who wants a frame |
 //! |---|---|
-//! | puts its frames into the file | enters the waiters; fence (A) of `waiters.rs` |
-//! | notes that there are some | finds none; takes back what is noted, file by file |
+//! | counts its frames | enters the waiters; fence (A) of `waiters.rs` |
+//! | puts them into the file | finds none; if any are counted, takes them back, file by file |
 //! | fence (B) of `waiters.rs`; gives them back if somebody waits | sleeps |
 
 use crate::frames::{Claim, EXTENT};

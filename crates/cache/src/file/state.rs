@@ -52,7 +52,7 @@ pub(crate) struct FileState {
     pub(crate) holds: Ranked<Holds, { rank::HOLDS }>,
     /// Locked by misses, and by first uses of pages that were read ahead.
     pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
-    /// Locked by those who write a page to its end.
+    /// Locked by those who write a page to its end, and by those who take frames back from streams.
     pub(crate) filled: Ranked<FilledPages, { rank::STREAMS }>,
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct FilledPages {
     pub(crate) advice: Advice,
     /// To fill a large run; it may be over.
     turn: Option<Turn>,
-    /// How many small runs were written since the last sync.
+    /// How many runs were written since the last sync, up to [`SMALL_RUNS`].
     small_runs: u32,
     /// Of streams that others have replaced; they can be taken back as all that is preallocated.
     left: Left,
@@ -91,7 +91,7 @@ impl FilledPages {
     }
 
     /// A run was written, where there are too many files for large ones.
-    pub(crate) fn note_small_run(&mut self) {
+    pub(crate) fn note_run(&mut self) {
         self.small_runs = (self.small_runs + 1).min(SMALL_RUNS);
     }
 
@@ -217,11 +217,11 @@ mod tests {
         let mut filled = FilledPages::default();
         filled.filled(0..16, 16);
         assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes, "there is room for all");
-        filled.note_small_run();
+        filled.note_run();
         assert_eq!(filled.go_on(&(16..17)), GoesOn::InTurn);
         filled.note_sync();
         assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes);
-        filled.note_small_run();
+        filled.note_run();
         filled.set_turn(None);
         assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes, "it has waited in vain");
         // A sync came while it waited.

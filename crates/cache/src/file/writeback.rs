@@ -320,7 +320,7 @@ impl Core {
             page = end;
         }
         if small < large {
-            file.filled.lock().note_small_run();
+            file.filled.lock().note_run();
         }
     }
 

@@ -24,8 +24,7 @@ use unherd_sync::{Outcome, Reason, Token, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
-/// With this many runs under way no device is faster for more. Chosen by measurement: 16 and 96 are
-/// as good.
+/// Chosen by measurement: 16 and 96 are as good.
 const RUNS_MAX: usize = 64;
 
 /// The runs that are being written have one of this many parts of the frames.
