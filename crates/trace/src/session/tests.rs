@@ -204,7 +204,9 @@ fn without_privilege_sleeps_are_counted() {
         return;
     }
     assert_eq!(seen.processes.len(), 11, "{:?}, {:?}", seen.losses, seen.processes);
-    let sleepers = seen.waits.iter().filter(|row| row.asleep_ns >= 30_000_000);
+    // When a sleep is to end is set before the thread leaves its processor, and others may run in
+    // between: one of 30 ms may be some milliseconds shorter.
+    let sleepers = seen.waits.iter().filter(|row| row.asleep_ns >= 15_000_000);
     // Each of the ten, and the shell that waits for them.
     assert_eq!(sleepers.count(), 11, "{:?}", seen.waits);
     assert_eq!(seen.totals.sleeps, seen.waits.iter().map(|row| row.sleeps).sum::<u64>());
