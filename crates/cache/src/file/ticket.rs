@@ -86,13 +86,13 @@ impl Core {
         run: Run,
         first: PageKey,
     ) -> Result<Ticket<'a>, Box<Run>> {
-        let (at, is_filled) = engine.begin(self.memory(), run)?;
+        let (at, is_filled) = engine.begin_read(self.memory(), run)?;
         Ok(Ticket { core: self, engine, at, page: first.into(), is_filled, is_taken: false })
     }
 
     /// Fills the slot of a fill that has ended. A pin that nobody will come for is given back.
     pub(crate) fn fill_slot(&self, engine: &Engine, at: usize, filled: Result<Pin, Errno>) {
-        if let Some(pin) = engine.fill(at, filled) {
+        if let Some(pin) = engine.fill(self.memory(), at, filled) {
             self.pages.unpin(pin);
         }
     }

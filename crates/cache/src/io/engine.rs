@@ -4,7 +4,9 @@
 //! What is queued is what nobody's thread waits for: writes behind, reads ahead, and the reads of
 //! tasks. A thread that misses a page reads it itself, as it would sleep either way, and is woken
 //! once instead of having another woken first. But where [`OWN_READS_MAX`] threads do, the next
-//! ones have their reads queued in a ring, and sleep until these have ended.
+//! ones have their reads queued in a ring, and sleep until these have ended. While the device has
+//! [`READS_MAX`] reads, and [`QUEUED_READS_MIN`] of them are queued, others are kept back: the end
+//! of a queued one begins the next, first come, first served.
 //!
 //! A run is kept in a slot from its submission until its transfer is complete, be the thread that
 //! wanted it there or not: the slot owns it, and with it the memory. The tag of a transfer is the
@@ -29,6 +31,8 @@
 //! device writes; and the page comes in for the others.
 #![expect(unsafe_code, reason = "frames and runs are given to the device")]
 
+use std::collections::VecDeque;
+
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use unherd_sys::{Completion, Device, Errno};
 
@@ -39,12 +43,20 @@ use crate::io::{Moved, Payload, Run};
 /// With this many threads that read by themselves, or this many full runs under way that nobody
 /// has asked for, no more are begun ahead. A read that its own thread waits for costs less, and the
 /// device is busy.
-const READS_MAX: u32 = 2;
+const BUSY_READS: u32 = 2;
 
 /// The most threads that read by themselves where others can be queued in a ring. Linux has 256
 /// requests for a device mostly, and a thread that finds none sleeps for one, and for the device
 /// then. Chosen by measurement: where 512 threads read at random, 128 take 6 to 13 % more CPU.
 pub(crate) const OWN_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
+
+/// The most reads that are given to a device by threads themselves and by the ring: a few of those
+/// 256 requests are left to others. Chosen by measurement: with all, a third of the sleeps of 512
+/// threads that read in order were for a request.
+pub(crate) const READS_MAX: u32 = if cfg!(shuttle) { 2 } else { 224 };
+
+/// Of these as many go by the ring, if that many are queued.
+const QUEUED_READS_MIN: u32 = READS_MAX - OWN_READS_MAX;
 
 /// As how many pages a run counts at least that nobody has asked for: a page alone keeps the device
 /// busy for as long.
@@ -67,11 +79,36 @@ struct Slot<T> {
 struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
+    /// Reads that somebody waits for: how many the device has, and those that are kept back. There
+    /// are none of these without [`QUEUED_READS_MIN`] of those.
+    reads: u32,
+    kept_back: VecDeque<usize>,
     /// The I/O thread has died: nobody takes completions any more.
     is_over: bool,
 }
 
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        let (slots, free, kept_back) = Default::default();
+        Self { slots, free, reads: 0, kept_back, is_over: false }
+    }
+}
+
 impl<T> Slots<T> {
+    /// Puts the run into a slot. Gives that, and what will say that it is filled.
+    fn put(&mut self, run: Run<T>) -> (usize, Arc<AtomicBool>) {
+        let at = self.free.pop().unwrap_or(self.slots.len());
+        if at == self.slots.len() {
+            let is_filled = Arc::default();
+            self.slots.push(Slot { run: None, filled: None, is_filled, is_abandoned: false });
+        }
+        let slot = &mut self.slots[at];
+        slot.run = Some(run);
+        slot.is_abandoned = false;
+        slot.is_filled.store(false, Ordering::Relaxed);
+        (at, slot.is_filled.clone())
+    }
+
     /// Frees the slot if it is filled. Gives what was in it.
     fn take_filled(&mut self, at: usize) -> Option<Result<Pin, Errno>> {
         let filled = self.slots[at].filled.take();
@@ -88,7 +125,7 @@ pub(crate) struct Engine<T> {
     slots: Mutex<Slots<T>>,
     /// Threads that read by themselves now. Relaxed: a count.
     own_reads: AtomicU32,
-    own_reads_max: u32,
+    is_ring: bool,
     /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
     /// each run; very many when the I/O thread has died. Relaxed: a count.
     ahead_pages: AtomicU32,
@@ -127,10 +164,9 @@ impl<T: Payload> Engine<T> {
         }
         Ok(Self {
             device,
-            slots: Mutex::new(Slots { slots: Vec::new(), free: Vec::new(), is_over: false }),
+            slots: Mutex::new(Slots::default()),
             own_reads: AtomicU32::new(0),
-            // A few threads that read for hundreds would let them wait.
-            own_reads_max: if is_ring { OWN_READS_MAX } else { u32::MAX },
+            is_ring,
             ahead_pages: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
         })
@@ -152,6 +188,7 @@ impl<T: Payload> Engine<T> {
     pub(crate) fn give_up(&self, completing: Option<usize>) -> (Vec<(usize, T)>, bool) {
         let mut slots = self.slots.lock();
         slots.is_over = true;
+        slots.kept_back.clear();
         self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
         let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.filled.is_none();
         let is_unfilled =
@@ -176,13 +213,14 @@ impl<T: Payload> Engine<T> {
     pub(crate) fn try_begin_own_read(&self, may_queue: bool) -> Option<OwnRead<'_>> {
         let before = self.own_reads.fetch_add(1, Ordering::Relaxed);
         let own = OwnRead(&self.own_reads);
-        (!may_queue || before < self.own_reads_max).then_some(own)
+        // Without a ring a few threads would read for hundreds, and let them wait.
+        (!may_queue || !self.is_ring || before < OWN_READS_MAX).then_some(own)
     }
 
     /// Whether so little is being read that the device is idle unless somebody reads ahead.
     pub(crate) fn may_read_ahead(&self, run_pages: usize) -> bool {
-        self.own_reads.load(Ordering::Relaxed) < READS_MAX
-            && self.ahead_pages.load(Ordering::Relaxed) < READS_MAX * run_pages as u32
+        self.own_reads.load(Ordering::Relaxed) < BUSY_READS
+            && self.ahead_pages.load(Ordering::Relaxed) < BUSY_READS * run_pages as u32
     }
 
     /// As [`Engine::begin`], for a run to read that nobody has asked for.
@@ -194,25 +232,41 @@ impl<T: Payload> Engine<T> {
         })
     }
 
-    /// Begins to move a run.
+    /// Begins to move a run that nobody's thread waits for.
     pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
             return Err(Box::new(run));
         }
-        let at = slots.free.pop().unwrap_or(slots.slots.len());
-        if at == slots.slots.len() {
-            let is_filled = Arc::default();
-            slots.slots.push(Slot { run: None, filled: None, is_filled, is_abandoned: false });
-        }
-        let slot = &mut slots.slots[at];
-        slot.run = Some(run);
-        slot.is_abandoned = false;
-        slot.is_filled.store(false, Ordering::Relaxed);
-        let is_filled = slot.is_filled.clone();
+        let begun = slots.put(run);
         drop(slots);
-        self.submit(memory, at);
-        Ok((at, is_filled))
+        self.submit(memory, begun.0);
+        Ok(begun)
+    }
+
+    /// As [`Engine::begin`], for a run to read that somebody waits for.
+    pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
+        let mut slots = self.slots.lock();
+        if slots.is_over {
+            return Err(Box::new(run));
+        }
+        let begun = slots.put(run);
+        if !self.may_read(&slots) {
+            slots.kept_back.push_back(begun.0);
+            return Ok(begun);
+        }
+        slots.reads += 1;
+        drop(slots);
+        self.submit(memory, begun.0);
+        Ok(begun)
+    }
+
+    /// Whether one more of the reads that somebody waits for may be given to the device.
+    fn may_read(&self, slots: &Slots<T>) -> bool {
+        let own_reads = self.own_reads.load(Ordering::Relaxed);
+        !self.is_ring
+            || slots.reads < QUEUED_READS_MIN
+            || slots.reads.saturating_add(own_reads) < READS_MAX
     }
 
     /// Frees the slot if it is filled. Gives what was in it.
@@ -228,8 +282,14 @@ impl<T: Payload> Engine<T> {
     }
 
     #[cfg(test)]
-    pub(crate) fn slots(&self) -> usize {
-        self.slots.lock().slots.len()
+    pub(crate) fn used_slots(&self) -> usize {
+        let slots = self.slots.lock();
+        slots.slots.len() - slots.free.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept_back(&self) -> usize {
+        self.slots.lock().kept_back.len()
     }
 
     /// Ends the I/O thread. No operation may be under way.
@@ -262,17 +322,34 @@ impl<T: Payload> Engine<T> {
         self.submit(memory, at);
     }
 
-    /// Fills the slot of a run that has ended. Gives back a pin that nobody will come for.
-    pub(crate) fn fill(&self, at: usize, filled: Result<Pin, Errno>) -> Option<Pin> {
+    /// Fills the slot of a read that has ended, and begins others. Gives back a pin that nobody
+    /// will come for.
+    pub(crate) fn fill(
+        &self,
+        memory: &FrameMemory,
+        at: usize,
+        filled: Result<Pin, Errno>,
+    ) -> Option<Pin> {
         let mut slots = self.slots.lock();
         let slot = &mut slots.slots[at];
+        let mut unwanted = None;
         if slot.is_abandoned {
             slots.free.push(at);
-            return filled.ok();
+            unwanted = filled.ok();
+        } else {
+            slot.filled = Some(filled);
+            slot.is_filled.store(true, Ordering::Relaxed);
         }
-        slot.filled = Some(filled);
-        slot.is_filled.store(true, Ordering::Relaxed);
-        None
+        slots.reads = slots.reads.saturating_sub(1);
+        while self.may_read(&slots)
+            && let Some(next) = slots.kept_back.pop_front()
+        {
+            slots.reads += 1;
+            drop(slots);
+            self.submit(memory, next);
+            slots = self.slots.lock();
+        }
+        unwanted
     }
 
     /// A run has ended that nobody waits for.

@@ -7,7 +7,8 @@ use unherd_testkit::block_on;
 use unherd_testkit::{Seed, SimDevice};
 
 use crate::file::Core;
-use crate::io::OWN_READS_MAX;
+use crate::file::runs::Engine;
+use crate::io::{OWN_READS_MAX, READS_MAX};
 use crate::{Advice, Cache, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;
@@ -108,6 +109,76 @@ fn a_panic_in_a_fill_fails_the_thread_that_queued_it() {
     }
 }
 
+/// Readers beyond those that the device has.
+const REST: usize = 30;
+
+fn eventually(holds: impl Fn(&Engine) -> bool, cache: &Cache) -> bool {
+    let engine = cache.owner.core.io.engine.as_ref().unwrap();
+    let end = Timestamp::now().after(Duration::from_secs(10));
+    while !holds(engine) && Timestamp::now() < end {
+        thread::yield_now();
+    }
+    holds(engine)
+}
+
+#[test]
+fn reads_of_threads_beyond_a_number_are_kept_back() {
+    let (device, cache, file) = scene_of(512);
+    file.advise(Advice::Random);
+    device.block_reads();
+    let read_first = |page| file.page(PageNo(page)).map(|guard| guard[0]);
+    let are_kept_back = thread::scope(|scope| {
+        let read_first = &read_first;
+        let readers: Vec<_> = (0..u64::from(READS_MAX) + REST as u64)
+            .map(|page| scope.spawn(move || read_first(page)))
+            .collect();
+        device.wait_for_held_reads(READS_MAX as usize);
+        let are_kept_back = eventually(|engine| engine.kept_back() == REST, &cache);
+        device.release_reads();
+        readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), Ok(7)));
+        are_kept_back
+    });
+    assert!(are_kept_back);
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn reads_of_tasks_go_to_the_device_until_it_has_enough() {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+
+    let (device, cache, file) = scene_of(512);
+    file.advise(Advice::Random);
+    device.block_reads();
+    let mut tasks: Vec<_> = (0..READS_MAX as usize + REST)
+        .map(|page| Box::pin(file.page_async(PageNo(page as u64))))
+        .collect();
+    let mut context = Context::from_waker(Waker::noop());
+    for task in &mut tasks {
+        assert!(task.as_mut().poll(&mut context).is_pending());
+    }
+    device.wait_for_held_reads(READS_MAX as usize);
+    let are_kept_back = eventually(|engine| engine.kept_back() == REST, &cache);
+    // One that is kept back is dropped: it is read all the same, and its slot is free after that.
+    drop(tasks.pop());
+    device.release_reads();
+    let are_begun = eventually(|engine| engine.kept_back() == 0, &cache);
+    if !are_begun {
+        // They would be waited for.
+        std::mem::forget(tasks);
+        std::mem::forget((file, cache));
+        panic!("nobody begins what was kept back");
+    }
+    assert!(are_kept_back);
+    for task in tasks {
+        assert_eq!(block_on(task).map(|guard| guard[0]), Ok(7));
+    }
+    let dropped = PageNo((READS_MAX as usize + REST) as u64 - 1);
+    assert_eq!(file.page(dropped).unwrap()[0], 7);
+    // A page can be had a moment before its slot is free.
+    assert!(eventually(|engine| engine.used_slots() == 0, &cache));
+}
+
 #[test]
 fn a_panic_in_a_write_back_fails_the_sync() {
     for step in [Step::Begun, Step::Ended] {
@@ -135,9 +206,9 @@ fn what_is_read_ahead_gives_its_slot_back() {
         assert_eq!(file.prefetch(&[page]), 1);
         file.page(page).unwrap();
     }
-    let slots = cache.owner.core.io.engine.as_ref().unwrap().slots();
+    let used = cache.owner.core.io.engine.as_ref().unwrap().used_slots();
     // A page can be had a moment before its slot is free.
-    assert!(slots <= 4, "{slots}");
+    assert!(used <= 4, "{used}");
 }
 
 #[test]
