@@ -18,7 +18,7 @@ use crate::files::Way;
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
 use cached::Mode;
-use kernel::Source;
+use kernel::{Buffers, Source};
 use plan::Plan;
 
 /// The workload `slices` with the implementations of this crate.
@@ -35,6 +35,10 @@ const IMPLS: &[Impl] = &[
     Impl {
         name: "floor",
         about: "direct reads of 1 MiB, or of the block if it is larger, and one copy to blocks",
+    },
+    Impl {
+        name: "floor-memory",
+        about: "as floor, but each read goes to other memory, round through as much as a cache has",
     },
     Impl { name: "before", about: "a page table with one lock for the file, as in the report" },
     Impl { name: "unherd", about: "the page cache of unherd, its I/O by io_uring; copies out" },
@@ -68,7 +72,8 @@ impl Workload for Slices {
             "kernel" => kernel::run(job, &plan, Source::Blocks(Way::Buffered)),
             "kernel-dontcache" => kernel::run(job, &plan, Source::Blocks(Way::DontCache)),
             "kernel-direct" => kernel::run(job, &plan, Source::Blocks(Way::Direct)),
-            "floor" => kernel::run(job, &plan, Source::LargeDirect),
+            "floor" => kernel::run(job, &plan, Source::LargeDirect(Buffers::One)),
+            "floor-memory" => kernel::run(job, &plan, Source::LargeDirect(Buffers::OfAllMemory)),
             "before" => before::run(job, &plan),
             "unherd" => cached::run(job, &plan, Mode::Ring),
             "unherd-threads" => cached::run(job, &plan, Mode::Threads),

@@ -1,10 +1,10 @@
-//! `kernel`, `kernel-dontcache`, `kernel-direct` and `floor`: plain system calls.
+//! `kernel`, `kernel-dontcache`, `kernel-direct`, `floor` and `floor-memory`: plain system calls.
 
 use std::io;
 
 use super::plan::Plan;
 use super::scene::{self, Reader, SlicedFile};
-use crate::files::{AlignedBytes, KernelFile, Way};
+use crate::files::{AlignedBytes, KernelFile, Way, capacity_bytes};
 use crate::{Job, LoadError, Round, Span};
 
 /// What stands behind a block.
@@ -13,7 +13,16 @@ pub(super) enum Source {
     /// A system call for each block.
     Blocks(Way),
     /// Large direct reads, out of which blocks are copied.
-    LargeDirect,
+    LargeDirect(Buffers),
+}
+
+/// Where large reads go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Buffers {
+    /// To the same memory each time, which the processor's caches have yet.
+    One,
+    /// Round through as much memory as a cache has, which keeps what it reads.
+    OfAllMemory,
 }
 
 /// The least size of those; larger ones gain little here.
@@ -22,14 +31,25 @@ const LARGE_BYTES: usize = 1 << 20;
 pub(super) fn run(job: &Job, plan: &Plan, source: Source) -> Result<Round, LoadError> {
     let way = match source {
         Source::Blocks(way) => way,
-        Source::LargeDirect => Way::Direct,
+        Source::LargeDirect(_) => Way::Direct,
     };
     way.check(&plan.dir)?;
     scene::run(job, plan, |path| {
         let file = KernelFile::open(path, way);
         let file = file.map_err(|source| LoadError::Open { path: path.into(), source })?;
         let (block_bytes, file_bytes) = (plan.block_bytes, plan.file_bytes());
-        Ok((Sliced { file, source, block_bytes, file_bytes }, Span::default()))
+        let large_bytes = block_bytes.max(LARGE_BYTES);
+        let buffers = match source {
+            Source::LargeDirect(Buffers::OfAllMemory) => {
+                let bytes = capacity_bytes(plan.memory_bytes, plan.threads, block_bytes)?;
+                (bytes / plan.threads / large_bytes).max(1)
+            }
+            _ => 1,
+        };
+        Ok((
+            Sliced { file, source, block_bytes, file_bytes, large_bytes, buffers },
+            Span::default(),
+        ))
     })
 }
 
@@ -38,6 +58,9 @@ struct Sliced {
     source: Source,
     block_bytes: usize,
     file_bytes: u64,
+    large_bytes: usize,
+    /// Of each reader, for large reads.
+    buffers: usize,
 }
 
 impl SlicedFile for Sliced {
@@ -47,8 +70,8 @@ impl SlicedFile for Sliced {
         let (block, large) = match self.source {
             Source::Blocks(Way::Direct) => (AlignedBytes::on_huge_pages(self.block_bytes)?, None),
             Source::Blocks(_) => (AlignedBytes::new(self.block_bytes)?, None),
-            Source::LargeDirect => {
-                let large = Large::new(self.block_bytes.max(LARGE_BYTES))?;
+            Source::LargeDirect(_) => {
+                let large = Large::new(self.large_bytes, self.buffers)?;
                 (AlignedBytes::new(self.block_bytes)?, Some(large))
             }
         };
@@ -62,22 +85,39 @@ struct BlockReader<'a> {
     large: Option<Large>,
 }
 
-/// What a large read has brought.
+/// What a large read has brought, in one of several buffers that are used in turn.
 struct Large {
     bytes: AlignedBytes,
+    /// Of each buffer.
+    buffer_bytes: usize,
+    /// Where the buffer of the last read begins.
+    begin: usize,
     offset: u64,
     len: usize,
 }
 
 impl Large {
-    fn new(bytes: usize) -> Result<Self, LoadError> {
-        Ok(Self { bytes: AlignedBytes::on_huge_pages(bytes)?, offset: 0, len: 0 })
+    fn new(buffer_bytes: usize, buffers: usize) -> Result<Self, LoadError> {
+        let bytes = AlignedBytes::on_huge_pages(buffer_bytes * buffers)?;
+        Ok(Self { bytes, buffer_bytes, begin: 0, offset: 0, len: 0 })
+    }
+
+    /// Reads up to `most` bytes from `offset` on into the next buffer. Nothing is there if it
+    /// fails.
+    fn read(&mut self, file: &KernelFile, offset: u64, most: u64) -> io::Result<()> {
+        let next = self.begin + self.buffer_bytes;
+        self.begin = if next < self.bytes.len() { next } else { 0 };
+        let len = most.min(self.buffer_bytes as u64) as usize;
+        self.len = 0;
+        file.read_at(&mut self.bytes[self.begin..][..len], offset)?;
+        (self.offset, self.len) = (offset, len);
+        Ok(())
     }
 
     /// Where the bytes from `offset` on stand.
     fn position(&self, offset: u64) -> Option<usize> {
         let at = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
-        (at < self.len).then_some(at)
+        (at < self.len).then_some(self.begin + at)
     }
 }
 
@@ -90,13 +130,8 @@ impl Reader for BlockReader<'_> {
                 let at = match large.position(offset) {
                     Some(at) => at,
                     None => {
-                        let rest_bytes = (file_bytes - offset).min(large.bytes.len() as u64);
-                        let len = rest_bytes as usize;
-                        // Nothing is there if it fails.
-                        large.len = 0;
-                        file.read_at(&mut large.bytes[..len], offset)?;
-                        (large.offset, large.len) = (offset, len);
-                        0
+                        large.read(file, offset, file_bytes - offset)?;
+                        large.begin
                     }
                 };
                 self.block.copy_from_slice(&large.bytes[at..at + block_bytes]);

@@ -4,10 +4,11 @@ use std::path::Path;
 
 use super::*;
 
-const IMPLS: [&str; 9] = [
+const IMPLS: [&str; 10] = [
     "kernel",
     "kernel-direct",
     "floor",
+    "floor-memory",
     "before",
     "unherd",
     "unherd-threads",
@@ -28,6 +29,17 @@ fn small(with: &str, dir: &Path, options: &str) -> Result<Value, LoadError> {
         .collect();
     args.extend(["--dir".into(), dir.into()]);
     run_args(args)
+}
+
+/// Where there is memory for several of each thread.
+#[test]
+fn floor_memory_reads_into_one_buffer_after_the_other() {
+    let dir = directory();
+    let options = "--memory 32M --param file=32M --param verify=full --seed 5";
+    let [one, all] =
+        ["floor", "floor-memory"].map(|with| small(with, dir.path(), options).unwrap());
+    assert_eq!(one["check"], all["check"]);
+    assert_eq!(metric(&all, "cold_mb"), 32.0);
 }
 
 /// With 10 MiB and 4 threads a cache holds 1.7 MiB of the 8.
