@@ -33,6 +33,11 @@ impl AlignedBytes {
         Self::map(len, len.next_multiple_of(HUGE_PAGE_BYTES), HugePages::Advised)
     }
 
+    /// How many of so many bytes are whole huge pages.
+    pub(crate) fn in_huge_pages(len: usize) -> usize {
+        len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+    }
+
     fn map(len: usize, map_bytes: usize, huge_pages: HugePages) -> Result<Self, LoadError> {
         let no_memory = |errno: unherd_sys::Errno| LoadError::Setup {
             name: format!("a buffer of {len} bytes"),

@@ -42,7 +42,7 @@ pub(super) fn run(job: &Job, plan: &Plan, source: Source) -> Result<Round, LoadE
         let buffers = match source {
             Source::LargeDirect(Buffers::OfAllMemory) => {
                 let bytes = capacity_bytes(plan.memory_bytes, plan.threads, block_bytes)?;
-                (bytes / plan.threads / large_bytes).max(1)
+                (AlignedBytes::in_huge_pages(bytes / plan.threads) / large_bytes).max(1)
             }
             _ => 1,
         };
