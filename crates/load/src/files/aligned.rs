@@ -33,7 +33,7 @@ impl AlignedBytes {
         Self::map(len, len.next_multiple_of(HUGE_PAGE_BYTES), HugePages::Advised)
     }
 
-    /// How many of so many bytes are whole huge pages.
+    /// How many of `len` bytes are in whole huge pages.
     pub(crate) fn in_huge_pages(len: usize) -> usize {
         len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
     }
