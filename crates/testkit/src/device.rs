@@ -171,6 +171,11 @@ impl SimDevice {
     }
 
     /// Waits until at least `n` reads are held at the gate.
+    pub fn held_reads(&self) -> usize {
+        self.state.lock().held_reads()
+    }
+
+    /// Waits until that many are.
     pub fn wait_for_held_reads(&self, n: usize) {
         let mut state = self.state.lock();
         while state.held_reads() < n {

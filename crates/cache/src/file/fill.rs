@@ -105,7 +105,7 @@ impl Core {
         // Foreign code may run on the thread that ends what is queued. And that one thread would
         // run the hook for all, or copy from the kernel's cache.
         let may_queue = file.direct && file.hook.is_none() && !is_in_foreign_code();
-        if let Some(_own) = engine.try_begin_own_read(may_queue) {
+        if let Some(_own) = engine.try_begin_own_read(self.memory(), may_queue) {
             return self.read_in_thread(run);
         }
         match self.begin_read(engine, run, first) {

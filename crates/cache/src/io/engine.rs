@@ -4,12 +4,12 @@
 //! What is queued is what nobody's thread waits for: writes behind, reads ahead, and the reads of
 //! tasks. A thread that misses a page reads it itself, as it would sleep either way, and is woken
 //! once instead of having another woken first. But where [`OWN_READS_MAX`] threads do, the next
-//! ones have their reads queued in a ring, and sleep until these have ended. While the device has
-//! [`READS_MAX`] reads, and [`QUEUED_READS_MIN`] of them are queued, others are kept back: the end
-//! of a queued one begins the next, first come, first served.
+//! ones have their reads queued in a ring, and sleep until these have ended. Reads that somebody
+//! waits for are begun in the order in which they are queued, while there are fewer than
+//! [`READS_MAX`] with those of threads, and [`QUEUED_READS_MIN`] always; the others are kept back.
 //!
-//! A run is kept in a slot from its submission until its transfer is complete, be the thread that
-//! wanted it there or not: the slot owns it, and with it the memory. The tag of a transfer is the
+//! A run is kept in a slot until its transfer is complete, be the thread that wanted it there or
+//! not: the slot owns it, and with it the memory. The tag of a transfer is the
 //! number of its slot.
 //!
 //! Who brings a page in so waits for the page like everybody else, and finds the pin in the slot,
@@ -33,7 +33,7 @@
 
 use std::collections::VecDeque;
 
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering};
 use unherd_sys::{Completion, Device, Errno};
 
 use crate::error::BuildError;
@@ -50,12 +50,12 @@ const BUSY_READS: u32 = 2;
 /// then. Chosen by measurement: where 512 threads read at random, 128 take 6 to 13 % more CPU.
 pub(crate) const OWN_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
 
-/// The most reads that are given to a device by threads themselves and by the ring: a few of those
+/// With this many reads, of threads themselves and queued, no queued one is begun: a few of those
 /// 256 requests are left to others. Chosen by measurement: with all, a third of the sleeps of 512
 /// threads that read in order were for a request.
 pub(crate) const READS_MAX: u32 = if cfg!(shuttle) { 2 } else { 224 };
 
-/// Of these as many go by the ring, if that many are queued.
+/// As many queued reads are begun however many threads read.
 const QUEUED_READS_MIN: u32 = READS_MAX - OWN_READS_MAX;
 
 /// As how many pages a run counts at least that nobody has asked for: a page alone keeps the device
@@ -64,7 +64,7 @@ const RUN_PAGES_MIN: u32 = 16;
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// Under way; not while the I/O thread completes it.
+    /// Under way, or kept back; not while the I/O thread completes it.
     run: Option<Run<T>>,
     /// What came of it, for its owner.
     filled: Option<Result<Pin, Errno>>,
@@ -79,8 +79,8 @@ struct Slot<T> {
 struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
-    /// Reads that somebody waits for: how many the device has, and those that are kept back. There
-    /// are none of these without [`QUEUED_READS_MIN`] of those.
+    /// Reads that somebody waits for: how many were begun, and those that are kept back. There are
+    /// none of these without [`QUEUED_READS_MIN`] of those.
     reads: u32,
     kept_back: VecDeque<usize>,
     /// The I/O thread has died: nobody takes completions any more.
@@ -125,6 +125,9 @@ pub(crate) struct Engine<T> {
     slots: Mutex<Slots<T>>,
     /// Threads that read by themselves now. Relaxed: a count.
     own_reads: AtomicU32,
+    /// How many reads are kept back. Relaxed: a thread that has read by itself looks here whether
+    /// to begin one. If it is mistaken, the next end of a read does.
+    kept_back: AtomicU32,
     is_ring: bool,
     /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
     /// each run; very many when the I/O thread has died. Relaxed: a count.
@@ -138,11 +141,17 @@ pub(crate) struct Engine<T> {
 type Begun<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
 
 /// That a thread is counted among those that read by themselves, until dropped.
-pub(crate) struct OwnRead<'a>(&'a AtomicU32);
+pub(crate) struct OwnRead<'a, T: Payload> {
+    engine: &'a Engine<T>,
+    memory: &'a FrameMemory,
+}
 
-impl Drop for OwnRead<'_> {
+impl<T: Payload> Drop for OwnRead<'_, T> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.engine.own_reads.fetch_sub(1, Ordering::Relaxed);
+        if self.engine.kept_back.load(Ordering::Relaxed) > 0 {
+            self.engine.begin_kept_back(self.memory, self.engine.slots.lock());
+        }
     }
 }
 
@@ -166,6 +175,7 @@ impl<T: Payload> Engine<T> {
             device,
             slots: Mutex::new(Slots::default()),
             own_reads: AtomicU32::new(0),
+            kept_back: AtomicU32::new(0),
             is_ring,
             ahead_pages: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
@@ -183,12 +193,13 @@ impl<T: Payload> Engine<T> {
     }
 
     /// The I/O thread has died: all operations to come fail. Gives the runs that are under way, of
-    /// which the device may use the memory for ever, with their slots; and whether nobody has
-    /// filled the slot of the run that was `completing`.
+    /// which the device may use the memory for ever, and those that are kept back, with their
+    /// slots; and whether nobody has filled the slot of the run that was `completing`.
     pub(crate) fn give_up(&self, completing: Option<usize>) -> (Vec<(usize, T)>, bool) {
         let mut slots = self.slots.lock();
         slots.is_over = true;
         slots.kept_back.clear();
+        self.kept_back.store(0, Ordering::Relaxed);
         self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
         let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.filled.is_none();
         let is_unfilled =
@@ -210,9 +221,13 @@ impl<T: Payload> Engine<T> {
     }
 
     /// A thread is to read by itself, unless there are enough that do, and it `may_queue`.
-    pub(crate) fn try_begin_own_read(&self, may_queue: bool) -> Option<OwnRead<'_>> {
+    pub(crate) fn try_begin_own_read<'a>(
+        &'a self,
+        memory: &'a FrameMemory,
+        may_queue: bool,
+    ) -> Option<OwnRead<'a, T>> {
         let before = self.own_reads.fetch_add(1, Ordering::Relaxed);
-        let own = OwnRead(&self.own_reads);
+        let own = OwnRead { engine: self, memory };
         // Without a ring a few threads would read for hundreds, and let them wait.
         (!may_queue || !self.is_ring || before < OWN_READS_MAX).then_some(own)
     }
@@ -232,7 +247,7 @@ impl<T: Payload> Engine<T> {
         })
     }
 
-    /// Begins to move a run that nobody's thread waits for.
+    /// Begins to move a run.
     pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
@@ -244,21 +259,30 @@ impl<T: Payload> Engine<T> {
         Ok(begun)
     }
 
-    /// As [`Engine::begin`], for a run to read that somebody waits for.
+    /// As [`Engine::begin`], for a run to read that somebody waits for: it may be kept back.
     pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
             return Err(Box::new(run));
         }
         let begun = slots.put(run);
-        if !self.may_read(&slots) {
-            slots.kept_back.push_back(begun.0);
-            return Ok(begun);
-        }
-        slots.reads += 1;
-        drop(slots);
-        self.submit(memory, begun.0);
+        slots.kept_back.push_back(begun.0);
+        self.begin_kept_back(memory, slots);
         Ok(begun)
+    }
+
+    /// Begins reads that are kept back, as many as may be.
+    fn begin_kept_back<'a>(&'a self, memory: &FrameMemory, slots: MutexGuard<'a, Slots<T>>) {
+        let mut slots = slots;
+        while self.may_read(&slots)
+            && let Some(next) = slots.kept_back.pop_front()
+        {
+            slots.reads += 1;
+            drop(slots);
+            self.submit(memory, next);
+            slots = self.slots.lock();
+        }
+        self.kept_back.store(slots.kept_back.len() as u32, Ordering::Relaxed);
     }
 
     /// Whether one more of the reads that somebody waits for may be given to the device.
@@ -340,15 +364,9 @@ impl<T: Payload> Engine<T> {
             slot.filled = Some(filled);
             slot.is_filled.store(true, Ordering::Relaxed);
         }
+        debug_assert!(slots.reads > 0 || slots.is_over, "a read ends once");
         slots.reads = slots.reads.saturating_sub(1);
-        while self.may_read(&slots)
-            && let Some(next) = slots.kept_back.pop_front()
-        {
-            slots.reads += 1;
-            drop(slots);
-            self.submit(memory, next);
-            slots = self.slots.lock();
-        }
+        self.begin_kept_back(memory, slots);
         unwanted
     }
 

@@ -21,7 +21,7 @@ pub(super) enum Source {
 pub(super) enum Buffers {
     /// To the same memory each time, which the processor's caches have yet.
     One,
-    /// Round through as much memory as a cache has, which keeps what it reads.
+    /// Round through about as much memory as a cache has that gives up what it read first.
     OfAllMemory,
 }
 
@@ -42,7 +42,10 @@ pub(super) fn run(job: &Job, plan: &Plan, source: Source) -> Result<Round, LoadE
         let buffers = match source {
             Source::LargeDirect(Buffers::OfAllMemory) => {
                 let bytes = capacity_bytes(plan.memory_bytes, plan.threads, block_bytes)?;
-                (AlignedBytes::in_huge_pages(bytes / plan.threads) / large_bytes).max(1)
+                match AlignedBytes::in_huge_pages(bytes / plan.threads) / large_bytes {
+                    0 | 1 => return Err(too_little_memory(job, 2 * large_bytes)),
+                    buffers => buffers,
+                }
             }
             _ => 1,
         };
@@ -51,6 +54,15 @@ pub(super) fn run(job: &Job, plan: &Plan, source: Source) -> Result<Round, LoadE
             Span::default(),
         ))
     })
+}
+
+/// Its large reads would go to one buffer each, as those of `floor`.
+fn too_little_memory(job: &Job, bytes: usize) -> LoadError {
+    let (with, threads) = (&job.with, job.threads);
+    LoadError::usage(format!(
+        "{with} needs {bytes} bytes for each of {threads} threads, beside what they need to run: \
+         give more --memory, or fewer --threads"
+    ))
 }
 
 struct Sliced {
@@ -86,8 +98,8 @@ struct BlockReader<'a> {
 }
 
 /// What a large read has brought, in one of several buffers that are used in turn.
-struct Large {
-    bytes: AlignedBytes,
+pub(super) struct Large {
+    pub(super) bytes: AlignedBytes,
     /// Of each buffer.
     buffer_bytes: usize,
     /// Where the buffer of the last read begins.
@@ -97,14 +109,14 @@ struct Large {
 }
 
 impl Large {
-    fn new(buffer_bytes: usize, buffers: usize) -> Result<Self, LoadError> {
+    pub(super) fn new(buffer_bytes: usize, buffers: usize) -> Result<Self, LoadError> {
         let bytes = AlignedBytes::on_huge_pages(buffer_bytes * buffers)?;
         Ok(Self { bytes, buffer_bytes, begin: 0, offset: 0, len: 0 })
     }
 
     /// Reads up to `most` bytes from `offset` on into the next buffer. Nothing is there if it
     /// fails.
-    fn read(&mut self, file: &KernelFile, offset: u64, most: u64) -> io::Result<()> {
+    pub(super) fn read(&mut self, file: &KernelFile, offset: u64, most: u64) -> io::Result<()> {
         let next = self.begin + self.buffer_bytes;
         self.begin = if next < self.bytes.len() { next } else { 0 };
         let len = most.min(self.buffer_bytes as u64) as usize;
@@ -115,7 +127,7 @@ impl Large {
     }
 
     /// Where the bytes from `offset` on stand.
-    fn position(&self, offset: u64) -> Option<usize> {
+    pub(super) fn position(&self, offset: u64) -> Option<usize> {
         let at = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
         (at < self.len).then_some(self.begin + at)
     }

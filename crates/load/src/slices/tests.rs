@@ -1,6 +1,7 @@
 use std::io;
 
 use super::Slices;
+use super::kernel::Large;
 use super::plan::Plan;
 use super::scene::{self, Reader, SlicedFile};
 use crate::files::{AlignedBytes, KernelFile, Way};
@@ -129,4 +130,23 @@ fn values_that_fit_nowhere_are_refused() {
     let mut job = job(dir.path());
     job.params.set("file", "64K").unwrap();
     assert_eq!(Plan::of(&job).unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn large_reads_go_round_through_their_buffers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, (0..5 * 4096_u32).map(|at| (at / 4096) as u8).collect::<Vec<_>>())
+        .unwrap();
+    let file = KernelFile::open(&path, Way::Buffered).unwrap();
+    let mut large = Large::new(4096, 3).unwrap();
+    let places: Vec<_> = (0..5)
+        .map(|page| {
+            large.read(&file, page * 4096, (5 - page) * 4096).unwrap();
+            let at = large.position(page * 4096).unwrap();
+            assert_eq!(large.bytes[at..at + 4096], [page as u8; 4096]);
+            at / 4096
+        })
+        .collect();
+    assert_eq!(places, [1, 2, 0, 1, 2]);
 }

@@ -4,11 +4,10 @@ use std::path::Path;
 
 use super::*;
 
-const IMPLS: [&str; 10] = [
+const IMPLS: [&str; 9] = [
     "kernel",
     "kernel-direct",
     "floor",
-    "floor-memory",
     "before",
     "unherd",
     "unherd-threads",
@@ -31,15 +30,17 @@ fn small(with: &str, dir: &Path, options: &str) -> Result<Value, LoadError> {
     run_args(args)
 }
 
-/// Where there is memory for several of each thread.
 #[test]
-fn floor_memory_reads_into_one_buffer_after_the_other() {
+fn floor_memory_reads_what_floor_does_or_names_its_memory() {
     let dir = directory();
     let options = "--memory 32M --param file=32M --param verify=full --seed 5";
     let [one, all] =
         ["floor", "floor-memory"].map(|with| small(with, dir.path(), options).unwrap());
     assert_eq!(one["check"], all["check"]);
     assert_eq!(metric(&all, "cold_mb"), 32.0);
+    let options = "--memory 10M --param file=8M";
+    let error = small("floor-memory", dir.path(), options).unwrap_err().to_string();
+    assert!(error.contains("2097152 bytes for each of 4 threads"), "{error}");
 }
 
 /// With 10 MiB and 4 threads a cache holds 1.7 MiB of the 8.

@@ -112,13 +112,16 @@ fn a_panic_in_a_fill_fails_the_thread_that_queued_it() {
 /// Readers beyond those that the device has.
 const REST: usize = 30;
 
-fn eventually(holds: impl Fn(&Engine) -> bool, cache: &Cache) -> bool {
-    let engine = cache.owner.core.io.engine.as_ref().unwrap();
+fn engine(cache: &Cache) -> &Engine {
+    cache.owner.core.io.engine.as_ref().unwrap()
+}
+
+fn eventually(holds: impl Fn() -> bool) -> bool {
     let end = Timestamp::now().after(Duration::from_secs(10));
-    while !holds(engine) && Timestamp::now() < end {
+    while !holds() && Timestamp::now() < end {
         thread::yield_now();
     }
-    holds(engine)
+    holds()
 }
 
 #[test]
@@ -132,8 +135,9 @@ fn reads_of_threads_beyond_a_number_are_kept_back() {
         let readers: Vec<_> = (0..u64::from(READS_MAX) + REST as u64)
             .map(|page| scope.spawn(move || read_first(page)))
             .collect();
-        device.wait_for_held_reads(READS_MAX as usize);
-        let are_kept_back = eventually(|engine| engine.kept_back() == REST, &cache);
+        let are_kept_back = eventually(|| {
+            device.held_reads() == READS_MAX as usize && engine(&cache).kept_back() == REST
+        });
         device.release_reads();
         readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), Ok(7)));
         are_kept_back
@@ -141,42 +145,72 @@ fn reads_of_threads_beyond_a_number_are_kept_back() {
     assert!(are_kept_back);
 }
 
+/// How many of `tasks` reads by tasks are at the device, beside as many own reads as `begin` says
+/// there are then, and as `end` says after that. All end in the end.
 #[cfg(feature = "async")]
-#[test]
-fn reads_of_tasks_go_to_the_device_until_it_has_enough() {
+fn held_beside_own_reads(tasks: usize, [begin, end]: [u32; 2]) -> [usize; 2] {
     use std::future::Future;
     use std::task::{Context, Waker};
 
     let (device, cache, file) = scene_of(512);
     file.advise(Advice::Random);
     device.block_reads();
-    let mut tasks: Vec<_> = (0..READS_MAX as usize + REST)
-        .map(|page| Box::pin(file.page_async(PageNo(page as u64))))
-        .collect();
+    let engine = engine(&cache);
+    let memory = cache.owner.core.memory();
+    // They are no more than counted.
+    let mut own: Vec<_> =
+        (0..begin).map(|_| engine.try_begin_own_read(memory, false).unwrap()).collect();
+    let mut reads: Vec<_> =
+        (0..tasks).map(|page| Box::pin(file.page_async(PageNo(page as u64)))).collect();
     let mut context = Context::from_waker(Waker::noop());
-    for task in &mut tasks {
-        assert!(task.as_mut().poll(&mut context).is_pending());
-    }
-    device.wait_for_held_reads(READS_MAX as usize);
-    let are_kept_back = eventually(|engine| engine.kept_back() == REST, &cache);
+    let are_pending = reads.iter_mut().all(|read| read.as_mut().poll(&mut context).is_pending());
+    let all_come = || eventually(|| device.held_reads() + engine.kept_back() == tasks);
+    let mut held = [begin, end].map(|count| {
+        own.truncate(count as usize);
+        if all_come() { device.held_reads() } else { usize::MAX }
+    });
+    drop(own);
     // One that is kept back is dropped: it is read all the same, and its slot is free after that.
-    drop(tasks.pop());
+    drop(reads.pop());
     device.release_reads();
-    let are_begun = eventually(|engine| engine.kept_back() == 0, &cache);
-    if !are_begun {
-        // They would be waited for.
-        std::mem::forget(tasks);
-        std::mem::forget((file, cache));
-        panic!("nobody begins what was kept back");
+    if !are_pending || !eventually(|| engine.kept_back() == 0) {
+        held = [usize::MAX; 2];
     }
-    assert!(are_kept_back);
-    for task in tasks {
-        assert_eq!(block_on(task).map(|guard| guard[0]), Ok(7));
+    if held != [usize::MAX; 2] {
+        for read in reads {
+            assert_eq!(block_on(read).map(|guard| guard[0]), Ok(7));
+        }
+        assert_eq!(file.page(PageNo(tasks as u64 - 1)).unwrap()[0], 7);
+        // A page can be had a moment before its slot is free.
+        assert!(eventually(|| engine.used_slots() == 0));
+        return held;
     }
-    let dropped = PageNo((READS_MAX as usize + REST) as u64 - 1);
-    assert_eq!(file.page(dropped).unwrap()[0], 7);
-    // A page can be had a moment before its slot is free.
-    assert!(eventually(|engine| engine.used_slots() == 0, &cache));
+    // They would be waited for.
+    std::mem::forget(reads);
+    std::mem::forget((file, cache));
+    held
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn reads_of_tasks_go_to_the_device_until_it_has_enough() {
+    let most = READS_MAX as usize;
+    assert_eq!(held_beside_own_reads(most + REST, [0, 0]), [most, most]);
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn some_queued_reads_go_to_the_device_however_many_threads_read() {
+    let least = (READS_MAX - OWN_READS_MAX) as usize;
+    assert_eq!(held_beside_own_reads(least + REST, [2 * READS_MAX; 2]), [least, least]);
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn the_end_of_a_threads_own_read_begins_what_is_kept_back() {
+    let least = (READS_MAX - OWN_READS_MAX) as usize;
+    let tasks = least + REST;
+    assert_eq!(held_beside_own_reads(tasks, [READS_MAX, 0]), [least, tasks]);
 }
 
 #[test]
@@ -206,7 +240,7 @@ fn what_is_read_ahead_gives_its_slot_back() {
         assert_eq!(file.prefetch(&[page]), 1);
         file.page(page).unwrap();
     }
-    let used = cache.owner.core.io.engine.as_ref().unwrap().used_slots();
+    let used = engine(&cache).used_slots();
     // A page can be had a moment before its slot is free.
     assert!(used <= 4, "{used}");
 }
