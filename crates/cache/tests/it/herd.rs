@@ -85,13 +85,15 @@ fn without_filtering_the_same_reads_are_right() {
     }
 }
 
-/// As many reads as threads are under way. Threads read by themselves, and sleep for nobody; with a
-/// ring 192 do, and the others have their reads queued, sleep and are woken once each.
+/// Threads read by themselves, and sleep for nobody; with a ring 192 do, and the others have their
+/// reads queued, sleep and are woken once each. As many reads as threads are under way; with a ring
+/// 224, and then the others.
 #[test]
 fn threads_that_miss_read_by_themselves_or_queue() {
     const PAGES: usize = 250;
     let _turn = turn();
-    for (io, queued) in [(Io::Blocking, 0), (Io::Ring, PAGES as u64 - 192), (Io::Threads(1), 0)] {
+    let ring = (Io::Ring, PAGES as u64 - 192, 224);
+    for (io, queued, at_once) in [(Io::Blocking, 0, PAGES), ring, (Io::Threads(1), 0, PAGES)] {
         let device = sim(5, FaultPlan::default());
         let page = |number: usize| [number as u8; 512];
         device.put("f", &(0..PAGES).flat_map(page).collect::<Vec<_>>());
@@ -109,11 +111,13 @@ fn threads_that_miss_read_by_themselves_or_queue() {
                     assert_eq!(file.page(PageNo(number as u64)).unwrap()[..], page(number));
                 });
             }
-            device.wait_for_held_reads(PAGES);
+            device.wait_for_held_reads(at_once);
             while counts().waits < queued {
                 thread::yield_now();
             }
+            let held = device.held_reads();
             device.release_reads();
+            assert_eq!(held, at_once, "{io:?}");
         });
         let Counts { waits, wakeups, needless_wakeups, .. } = counts();
         assert_eq!((waits, wakeups, needless_wakeups), (queued, queued, 0), "{io:?}");
